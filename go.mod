@@ -1,0 +1,3 @@
+module opendilab.org/di-orchestrator
+
+go 1.26.0
