@@ -1,0 +1,200 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DIJob is a distributed reinforcement-learning training job, led by its
+// coordinator.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=dijob
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type DIJob struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the wanted state of the job.
+	// +optional
+	Spec DIJobSpec `json:"spec,omitzero"`
+	// status is what the operator last observed of the job.
+	// +optional
+	Status DIJobStatus `json:"status,omitzero"`
+}
+
+// DIJobList is a list of DIJobs.
+//
+// +kubebuilder:object:root=true
+type DIJobList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DIJob `json:"items"`
+}
+
+// RawObject is an object of another API (a pod template, a volume) carried as
+// the JSON that the user wrote, so that nothing newer than the operator is
+// lost and no schema default creeps in.
+//
+// +kubebuilder:validation:Type=object
+// +kubebuilder:pruning:PreserveUnknownFields
+type RawObject struct {
+	apiextensionsv1.JSON `json:",inline"`
+}
+
+// DIJobSpec is the wanted state of a DIJob.
+type DIJobSpec struct {
+	// group is a free name that several jobs may share.
+	// +optional
+	Group string `json:"group,omitempty"`
+
+	// priorityClassName is the PriorityClass of the job's pods.
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// cleanPodPolicy says which pods are deleted when the job has finished:
+	// Running (default), All or None, in any letter case.
+	// +optional
+	CleanPodPolicy CleanPodPolicy `json:"cleanPodPolicy,omitempty"`
+
+	// volumes are core/v1 Volumes added to every pod of coordinator, collector
+	// and learner.
+	// +listType=atomic
+	// +optional
+	Volumes []RawObject `json:"volumes,omitempty"`
+
+	// coordinator describes the pod that leads the job. A serial job has only
+	// a coordinator.
+	Coordinator RoleSpec `json:"coordinator"`
+
+	// collector describes the collectors that the coordinator may ask for.
+	// +optional
+	Collector *RoleSpec `json:"collector,omitempty"`
+
+	// learner describes the learners that the coordinator may ask for.
+	// +optional
+	Learner *RoleSpec `json:"learner,omitempty"`
+
+	// extended holds what only v2alpha1 can say, under v2alpha1's own names.
+	// It is written by the conversion between the versions.
+	// +optional
+	Extended *RawObject `json:"extended,omitempty"`
+}
+
+// CleanPodPolicy says which pods are deleted when a job has finished.
+type CleanPodPolicy string
+
+const (
+	// CleanPodPolicyRunning deletes the pods that still run or are pending.
+	CleanPodPolicyRunning CleanPodPolicy = "Running"
+	// CleanPodPolicyAll deletes all pods.
+	CleanPodPolicyAll CleanPodPolicy = "All"
+	// CleanPodPolicyNone deletes no pod.
+	CleanPodPolicyNone CleanPodPolicy = "None"
+)
+
+// RoleSpec describes the pods of one role.
+type RoleSpec struct {
+	// template is the core/v1 PodTemplateSpec of the role's pods.
+	// +optional
+	Template RawObject `json:"template,omitzero"`
+}
+
+// Phase is a summary of a job's state.
+type Phase string
+
+const (
+	// JobCreated is a job whose coordinator exists and does not run yet.
+	JobCreated Phase = "Created"
+	// JobRunning is a job whose coordinator runs.
+	JobRunning Phase = "Running"
+	// JobSucceeded is a job whose coordinator has completed.
+	JobSucceeded Phase = "Succeeded"
+	// JobFailed is a job whose coordinator has failed.
+	JobFailed Phase = "Failed"
+	// JobUnknown is a job whose state cannot be told.
+	JobUnknown Phase = "Unknown"
+)
+
+// ReplicaType is a role, as a key of status.replicaStatus.
+type ReplicaType string
+
+const (
+	// ReplicaTypeCoordinator counts coordinators.
+	ReplicaTypeCoordinator ReplicaType = "Coordinator"
+	// ReplicaTypeCollector counts collectors.
+	ReplicaTypeCollector ReplicaType = "Collector"
+	// ReplicaTypeLearner counts learners.
+	ReplicaTypeLearner ReplicaType = "Learner"
+	// ReplicaTypeAggregator counts aggregators.
+	ReplicaTypeAggregator ReplicaType = "Aggregator"
+)
+
+// DIJobStatus is what was last observed of a DIJob.
+type DIJobStatus struct {
+	// phase is a summary of the job's state.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// conditions are the observations that phase sums up.
+	// +listType=atomic
+	// +optional
+	Conditions []DIJobCondition `json:"conditions,omitempty"`
+
+	// replicaStatus counts the pods of each role by outcome.
+	// +optional
+	ReplicaStatus map[ReplicaType]*ReplicaStatus `json:"replicaStatus,omitempty"`
+
+	// extended holds what only v2alpha1 can say, under v2alpha1's own names.
+	// It is written by the conversion between the versions.
+	// +optional
+	Extended *RawObject `json:"extended,omitempty"`
+}
+
+// ReplicaStatus counts pods by outcome.
+type ReplicaStatus struct {
+	// active is the number of pods that are pending or run.
+	// +optional
+	Active int32 `json:"active,omitempty"`
+
+	// succeeded is the number of pods that have succeeded.
+	// +optional
+	Succeeded int32 `json:"succeeded,omitempty"`
+
+	// failed is the number of pods that have failed.
+	// +optional
+	Failed int32 `json:"failed,omitempty"`
+}
+
+// DIJobCondition is one observation of a job.
+type DIJobCondition struct {
+	// type is a phase of the job, or another observation.
+	Type string `json:"type"`
+
+	// status is True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+
+	// reason is a machine-readable reason of the last transition.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says the same to a person.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// lastUpdateTime is when the condition was last written.
+	// +optional
+	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
+
+	// lastTransitionTime is when status last changed.
+	// +optional
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+}

@@ -1,0 +1,72 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v2alpha1
+
+// Phase is a summary of a job's state.
+type Phase string
+
+const (
+	// JobPending is a job of which nothing is created yet.
+	JobPending Phase = "Pending"
+	// JobCreated is a coordinator-led job whose coordinator exists and does not run yet, in v1alpha1's words.
+	JobCreated Phase = "Created"
+	// JobStarting is a job whose pods exist and are not all ready.
+	JobStarting Phase = "Starting"
+	// JobRestarting is a job that is being restarted after a failure.
+	JobRestarting Phase = "Restarting"
+	// JobRescheduling is a job that is being placed anew.
+	JobRescheduling Phase = "Rescheduling"
+	// JobRunning is a job whose pods are all ready.
+	JobRunning Phase = "Running"
+	// JobSucceeded is a job that has finished well.
+	JobSucceeded Phase = "Succeeded"
+	// JobFailed is a job that has failed for good.
+	JobFailed Phase = "Failed"
+	// JobUnknown is a job whose state cannot be told.
+	JobUnknown Phase = "Unknown"
+)
+
+// Condition types beside the phases.
+const (
+	// ConditionSuspended says that the job is suspended.
+	ConditionSuspended = "Suspended"
+	// ConditionAllocated says whether the allocator has placed the job.
+	ConditionAllocated = "Allocated"
+	// ConditionGangScheduled says whether the job's gang is placed.
+	ConditionGangScheduled = "GangScheduled"
+	// ConditionNameConflict says that an object that the job needs exists and belongs to somebody else.
+	ConditionNameConflict = "NameConflict"
+	// ConditionInvalidSpec says that the stored spec cannot be acted on, such as a template that does not decode.
+	ConditionInvalidSpec = "InvalidSpec"
+)
+
+// Reasons of worker-led jobs, on conditions and events.
+const (
+	ReasonJobPending      = "JobPending"
+	ReasonJobStarting     = "JobStarting"
+	ReasonJobRunning      = "JobRunning"
+	ReasonJobRestarting   = "JobRestarting"
+	ReasonJobRescheduling = "JobRescheduling"
+	ReasonJobFailed       = "JobFailed"
+	ReasonJobSucceeded    = "JobSucceeded"
+)
+
+// Reasons of coordinator-led jobs, on conditions and events.
+const (
+	ReasonDIJobCreated   = "DIJobCreated"
+	ReasonDIJobRunning   = "DIJobRunning"
+	ReasonDIJobFailed    = "DIJobFailed"
+	ReasonDIJobSucceeded = "DIJobSucceeded"
+)
+
+// Reasons of events about pods and services.
+const (
+	ReasonSuccessfulCreate = "SuccessfulCreate"
+	ReasonFailedCreate     = "FailedCreate"
+	ReasonSuccessfulDelete = "SuccessfulDelete"
+	ReasonFailedDelete     = "FailedDelete"
+)
+
+// AggregatorTaskStatus is the key of aggregators in status.taskStatus.
+const AggregatorTaskStatus = "aggregator"

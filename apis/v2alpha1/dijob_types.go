@@ -1,0 +1,533 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v2alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DIJob is a distributed reinforcement-learning training job.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:resource:shortName=dijob
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.elastic.replicas,statuspath=.status.elasticReplicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="ReadyReplicas",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
+// +kubebuilder:printcolumn:name="Reschedules",type=integer,JSONPath=`.status.reschedules`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type DIJob struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the wanted state of the job.
+	// +optional
+	Spec DIJobSpec `json:"spec,omitzero"`
+	// status is what the operator last observed of the job.
+	// +optional
+	Status DIJobStatus `json:"status,omitzero"`
+}
+
+// DIJobList is a list of DIJobs.
+//
+// +kubebuilder:object:root=true
+type DIJobList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DIJob `json:"items"`
+}
+
+// DIJobSpec is the wanted state of a DIJob.
+type DIJobSpec struct {
+	// lifecycle says who asks for the job's replicas: WorkerLed (default), the
+	// spec; CoordinatorLed, the job's coordinator through di-server. Immutable.
+	// +optional
+	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
+
+	// group is a free name that several jobs may share.
+	// +optional
+	Group string `json:"group,omitempty"`
+
+	// priority is the coarse priority of the job, normal (default) or high.
+	// +optional
+	Priority Priority `json:"priority,omitempty"`
+
+	// priorityClassName is the PriorityClass of the job's pods; it wins over priority.
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// cleanPodPolicy says which pods are deleted when the job has finished:
+	// Running (default), All or None.
+	// +optional
+	CleanPodPolicy CleanPodPolicy `json:"cleanPodPolicy,omitempty"`
+
+	// preemptible hands the placement and size of the job to the allocator.
+	// +optional
+	Preemptible bool `json:"preemptible,omitempty"`
+
+	// backoffLimit is how often the job may be restarted after failures before
+	// it is failed: 3 by default, -1 for no limit.
+	// +kubebuilder:validation:Minimum=-1
+	// +optional
+	BackoffLimit *int32 `json:"backoffLimit,omitempty"`
+
+	// volumes are core/v1 Volumes added to every pod of the job.
+	// +listType=atomic
+	// +optional
+	Volumes []RawObject `json:"volumes,omitempty"`
+
+	// tasks are the parts that the job is made of. A coordinator-led job has
+	// one coordinator task and at most one collector and one learner task.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Tasks []Task `json:"tasks,omitempty"`
+
+	// elastic says which task may be resized, and within which bounds.
+	// +optional
+	Elastic *Elastic `json:"elastic,omitempty"`
+
+	// suspend stops the job: its pods are deleted until it is false again.
+	// +optional
+	Suspend *bool `json:"suspend,omitempty"`
+
+	// activeDeadlineSeconds is how long the job may be active, in seconds,
+	// before it is failed.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
+
+	// ttlSecondsAfterFinished is how long the finished job is kept, in seconds.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+
+	// failurePolicy says what a failed replica leads to.
+	// +optional
+	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
+
+	// successPolicy says when the job has succeeded: when all its tasks have
+	// (default), or when the named tasks have.
+	// +optional
+	SuccessPolicy *SuccessPolicy `json:"successPolicy,omitempty"`
+
+	// managedBy names the controller that runs this job, when it is not DI
+	// Orchestrator itself. Immutable.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	ManagedBy *string `json:"managedBy,omitempty"`
+
+	// scheduling says who schedules the job's pods and how.
+	// +optional
+	Scheduling *Scheduling `json:"scheduling,omitempty"`
+
+	// clusterSpec lists the frameworks whose cluster description is written
+	// into the pods' environment: TensorFlow, Torch.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	ClusterSpec []ClusterSpec `json:"clusterSpec,omitempty"`
+
+	// aggregatorConfig names the AggregatorConfig of a coordinator-led job; by
+	// default the cluster's.
+	// +optional
+	AggregatorConfig *AggregatorConfigReference `json:"aggregatorConfig,omitempty"`
+}
+
+// Lifecycle says who asks for a job's replicas.
+// +kubebuilder:validation:Enum=WorkerLed;CoordinatorLed
+type Lifecycle string
+
+const (
+	// LifecycleWorkerLed is a job whose spec lists its replicas.
+	LifecycleWorkerLed Lifecycle = "WorkerLed"
+	// LifecycleCoordinatorLed is a job whose coordinator asks di-server for replicas.
+	LifecycleCoordinatorLed Lifecycle = "CoordinatorLed"
+)
+
+// Priority is the coarse priority of a job.
+// +kubebuilder:validation:Enum=normal;high
+type Priority string
+
+const (
+	// PriorityNormal is the default priority.
+	PriorityNormal Priority = "normal"
+	// PriorityHigh is the priority of jobs that go before others.
+	PriorityHigh Priority = "high"
+)
+
+// CleanPodPolicy says which pods are deleted when a job has finished.
+type CleanPodPolicy string
+
+const (
+	// CleanPodPolicyRunning deletes the pods that still run or are pending.
+	CleanPodPolicyRunning CleanPodPolicy = "Running"
+	// CleanPodPolicyAll deletes all pods.
+	CleanPodPolicyAll CleanPodPolicy = "All"
+	// CleanPodPolicyNone deletes no pod.
+	CleanPodPolicyNone CleanPodPolicy = "None"
+)
+
+// RawObject is an object of another API (a pod template, a volume) carried as
+// the JSON that the user wrote, so that nothing newer than the operator is
+// lost and no schema default creeps in.
+//
+// +kubebuilder:validation:Type=object
+// +kubebuilder:pruning:PreserveUnknownFields
+type RawObject struct {
+	apiextensionsv1.JSON `json:",inline"`
+}
+
+// Task is one part of a job: a number of like replicas.
+type Task struct {
+	// replicas is the number of replicas of the task: 1 by default; 0, and
+	// unused, for the collector and learner of a coordinator-led job.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// type is the role of the task: learner, collector, evaluator, none, or,
+	// in a coordinator-led job, coordinator.
+	Type TaskType `json:"type"`
+
+	// name is the name of the task in the job; by default its type. A task of
+	// type none must be named.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// template is the core/v1 PodTemplateSpec of the task's pods.
+	// +optional
+	Template RawObject `json:"template,omitzero"`
+}
+
+// TaskType is the role of a task.
+// +kubebuilder:validation:Enum=coordinator;learner;collector;evaluator;none
+type TaskType string
+
+const (
+	// TaskTypeCoordinator is the task that leads a coordinator-led job.
+	TaskTypeCoordinator TaskType = "coordinator"
+	// TaskTypeLearner is the task that trains.
+	TaskTypeLearner TaskType = "learner"
+	// TaskTypeCollector is the task that rolls out.
+	TaskTypeCollector TaskType = "collector"
+	// TaskTypeEvaluator is the task that evaluates.
+	TaskTypeEvaluator TaskType = "evaluator"
+	// TaskTypeNone is a task of no special role.
+	TaskTypeNone TaskType = "none"
+)
+
+// Elastic says what may be resized in a running job.
+type Elastic struct {
+	// task names the task that is resized: by default the collector, else the only task.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Task string `json:"task,omitempty"`
+
+	// minReplicas is the least number of replicas of the task.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	MinReplicas *int32 `json:"minReplicas,omitempty"`
+
+	// maxReplicas is the greatest number of replicas of the task.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// replicas is the wanted number of replicas of the task; the scale
+	// subresource reads and writes it.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// onResize says whether the other replicas go on (Continue, default) or
+	// the whole job restarts (Restart).
+	// +optional
+	OnResize OnResize `json:"onResize,omitempty"`
+}
+
+// OnResize says what happens to the other replicas when a task is resized.
+// +kubebuilder:validation:Enum=Continue;Restart
+type OnResize string
+
+const (
+	// OnResizeContinue lets the other replicas go on.
+	OnResizeContinue OnResize = "Continue"
+	// OnResizeRestart restarts the whole job.
+	OnResizeRestart OnResize = "Restart"
+)
+
+// FailurePolicy says what a failed replica leads to.
+type FailurePolicy struct {
+	// rules are tried in order; the first that matches decides. A failure that
+	// none matches restarts the job within backoffLimit.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Rules []FailurePolicyRule `json:"rules"`
+}
+
+// FailurePolicyRule matches failures and says what they lead to.
+type FailurePolicyRule struct {
+	// action is what a matching failure leads to.
+	Action FailurePolicyAction `json:"action"`
+
+	// tasks names the tasks that the rule is for; all tasks when empty.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Tasks []string `json:"tasks,omitempty"`
+
+	// onExitCodes matches the exit code of the replica's main container.
+	// +optional
+	OnExitCodes *ExitCodesRequirement `json:"onExitCodes,omitempty"`
+}
+
+// FailurePolicyAction is what a failure leads to.
+// +kubebuilder:validation:Enum=FailJob;RestartJob;RestartReplica;Ignore
+type FailurePolicyAction string
+
+const (
+	// FailurePolicyFailJob fails the job.
+	FailurePolicyFailJob FailurePolicyAction = "FailJob"
+	// FailurePolicyRestartJob restarts the whole job within backoffLimit.
+	FailurePolicyRestartJob FailurePolicyAction = "RestartJob"
+	// FailurePolicyRestartReplica restarts the failed replica within backoffLimit.
+	FailurePolicyRestartReplica FailurePolicyAction = "RestartReplica"
+	// FailurePolicyIgnore makes the replica again without counting.
+	FailurePolicyIgnore FailurePolicyAction = "Ignore"
+)
+
+// ExitCodesRequirement matches exit codes, as in batch/v1 podFailurePolicy.
+type ExitCodesRequirement struct {
+	// operator is In or NotIn.
+	Operator ExitCodesOperator `json:"operator"`
+
+	// values are the exit codes to compare with; 0 never matches a failure.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=255
+	Values []int32 `json:"values"`
+}
+
+// ExitCodesOperator compares an exit code with a set.
+// +kubebuilder:validation:Enum=In;NotIn
+type ExitCodesOperator string
+
+const (
+	// ExitCodesIn matches exit codes that are in the set.
+	ExitCodesIn ExitCodesOperator = "In"
+	// ExitCodesNotIn matches exit codes that are not in the set.
+	ExitCodesNotIn ExitCodesOperator = "NotIn"
+)
+
+// SuccessPolicy says when a job has succeeded.
+type SuccessPolicy struct {
+	// operator is All: every replica of the deciding tasks has to succeed.
+	// +optional
+	Operator SuccessPolicyOperator `json:"operator,omitempty"`
+
+	// targetTasks names the tasks that decide; all tasks when empty.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	TargetTasks []string `json:"targetTasks,omitempty"`
+}
+
+// SuccessPolicyOperator says how many of the deciding replicas must succeed.
+// +kubebuilder:validation:Enum=All
+type SuccessPolicyOperator string
+
+// SuccessPolicyAll wants every deciding replica to succeed.
+const SuccessPolicyAll SuccessPolicyOperator = "All"
+
+// Scheduling says who schedules a job's pods and how.
+type Scheduling struct {
+	// schedulerName is the scheduler of the job's pods.
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// queue is the queue that the job waits in.
+	// +optional
+	Queue string `json:"queue,omitempty"`
+
+	// gang asks for the job's pods to be scheduled together.
+	// +optional
+	Gang *Gang `json:"gang,omitempty"`
+}
+
+// Gang asks for pods to be scheduled together.
+type Gang struct {
+	// minAvailable is how many pods must be placeable before any starts; by
+	// default all.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	MinAvailable *int32 `json:"minAvailable,omitempty"`
+}
+
+// ClusterSpec names a framework whose cluster description pods are given.
+// +kubebuilder:validation:Enum=TensorFlow;Torch
+type ClusterSpec string
+
+const (
+	// ClusterSpecTensorFlow writes TF_CONFIG.
+	ClusterSpecTensorFlow ClusterSpec = "TensorFlow"
+	// ClusterSpecTorch writes MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK.
+	ClusterSpecTorch ClusterSpec = "Torch"
+)
+
+// AggregatorConfigReference names an AggregatorConfig.
+type AggregatorConfigReference struct {
+	// name is the name of the AggregatorConfig.
+	Name string `json:"name"`
+
+	// namespace is its namespace; by default the job's.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// DIJobStatus is what was last observed of a DIJob.
+type DIJobStatus struct {
+	// phase is a summary of the conditions for people; written by the operator.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// replicas is the total number of wanted replicas. The operator sets it
+	// from the spec; di-server and people may change it to resize the job.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+
+	// readyReplicas is the number of ready replicas; written by the operator.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+
+	// restarts is how often the job was restarted after failures; written by
+	// the operator.
+	// +optional
+	Restarts int32 `json:"restarts,omitempty"`
+
+	// reschedules is how often the job was placed anew; written by the operator.
+	// +optional
+	Reschedules int32 `json:"reschedules,omitempty"`
+
+	// taskStatus counts the pods of each task by pod phase; written by the
+	// operator. A learner of several GPUs counts under the key aggregator.
+	// +optional
+	TaskStatus map[string]TaskStatus `json:"taskStatus,omitempty"`
+
+	// allocation is the node of each rank; written by the allocator.
+	// +listType=atomic
+	// +optional
+	Allocation []string `json:"allocation,omitempty"`
+
+	// profilings is what the job reported of itself; written by di-server.
+	// +optional
+	Profilings *RawObject `json:"profilings,omitempty"`
+
+	// conditions are the observations that phase sums up; written by the operator.
+	// +listType=atomic
+	// +optional
+	Conditions []DIJobCondition `json:"conditions,omitempty"`
+
+	// completionTimestamp is when the job finished; written by the operator.
+	// +optional
+	CompletionTimestamp *metav1.Time `json:"completionTimestamp,omitempty"`
+
+	// observedGeneration is the generation of the spec that this status is of;
+	// written by the operator.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// completedRanks are the ranks that have succeeded, as ranges ("0-3,7");
+	// written by the operator.
+	// +optional
+	CompletedRanks string `json:"completedRanks,omitempty"`
+
+	// lastFailure is the failure that was counted last; written by the operator.
+	// +optional
+	LastFailure *LastFailure `json:"lastFailure,omitempty"`
+
+	// scaling is what the operator last acted on; written by the operator.
+	// +optional
+	Scaling *ScalingStatus `json:"scaling,omitempty"`
+
+	// elasticReplicas is the observed number of replicas of the elastic task;
+	// written by the operator.
+	// +optional
+	ElasticReplicas int32 `json:"elasticReplicas,omitempty"`
+
+	// selector selects the pods of the elastic task; written by the operator.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+}
+
+// TaskStatus counts pods by pod phase.
+type TaskStatus map[corev1.PodPhase]int32
+
+// DIJobCondition is one observation of a job.
+type DIJobCondition struct {
+	// type is a phase of the job, or another observation.
+	Type string `json:"type"`
+
+	// status is True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+
+	// reason is a machine-readable reason of the last transition.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says the same to a person.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// lastUpdateTime is when the condition was last written.
+	// +optional
+	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
+
+	// lastTransitionTime is when status last changed.
+	// +optional
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+}
+
+// LastFailure says which failure was counted last.
+type LastFailure struct {
+	// pod is the name of the failed pod.
+	// +optional
+	Pod string `json:"pod,omitempty"`
+
+	// exitCode is the exit code of its main container.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+
+	// reason is the machine-readable reason, such as OOMKilled.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says the same to a person.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// time is when the failure was seen.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// ScalingStatus is what the operator last acted on when it set replicas.
+type ScalingStatus struct {
+	// specReplicas are the counts of the spec that were last acted on, by task name.
+	// +optional
+	SpecReplicas map[string]int32 `json:"specReplicas,omitempty"`
+
+	// lastReplicas is the total that the operator last wrote to status.replicas;
+	// another value there was written by somebody else.
+	// +optional
+	LastReplicas int32 `json:"lastReplicas,omitempty"`
+}

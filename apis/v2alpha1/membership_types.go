@@ -1,0 +1,154 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v2alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Membership lists the replicas that a coordinator-led job is meant to have
+// beyond its coordinator. It bears the name of its job and is owned by it. Its
+// spec is written by di-server, but for the operator's creation of the object;
+// its status by the operator. The list, not the pods, is the truth.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Membership struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the coordinator asked for; written by di-server.
+	// +optional
+	Spec MembershipSpec `json:"spec,omitzero"`
+	// status is what became of it; written by the operator.
+	// +optional
+	Status MembershipStatus `json:"status,omitzero"`
+}
+
+// MembershipList is a list of Memberships.
+//
+// +kubebuilder:object:root=true
+type MembershipList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Membership `json:"items"`
+}
+
+// MembershipSpec is the wanted replicas of a job.
+type MembershipSpec struct {
+	// jobUID is the UID of the job; an object that records another is stale.
+	JobUID types.UID `json:"jobUID"`
+
+	// members are the wanted replicas, oldest first.
+	// +listType=map
+	// +listMapKey=slot
+	// +optional
+	Members []Member `json:"members,omitempty"`
+
+	// requests are the last requests and their answers, so that a repeated
+	// request is answered and not done again.
+	// +listType=atomic
+	// +optional
+	Requests []RecordedRequest `json:"requests,omitempty"`
+}
+
+// Member is one wanted replica: a plain collector or learner, or a learner of
+// several GPUs, which is an aggregator and its DDP learners.
+type Member struct {
+	// slot identifies the member for its life, however often its pod is replaced.
+	Slot string `json:"slot"`
+
+	// task is the role of the member, collector or learner.
+	// +kubebuilder:validation:Enum=collector;learner
+	Task TaskType `json:"task"`
+
+	// podName is the name that the member's first pod was given; for a learner
+	// of several GPUs that of its aggregator.
+	PodName string `json:"podName"`
+
+	// resources are what was asked for beyond the template.
+	// +optional
+	Resources MemberResources `json:"resources,omitzero"`
+
+	// ddpGPUs are the GPUs of each DDP learner pod of a learner of several
+	// GPUs, in rank order; empty for a plain replica.
+	// +listType=atomic
+	// +optional
+	DDPGPUs []int32 `json:"ddpGPUs,omitempty"`
+
+	// reported is how often the member's pod was reported failed.
+	// +optional
+	Reported int32 `json:"reported,omitempty"`
+}
+
+// MemberResources are resources asked for in a request; what is absent keeps
+// the template's.
+type MemberResources struct {
+	// cpus is the CPU, in cores.
+	// +optional
+	CPUs *resource.Quantity `json:"cpus,omitempty"`
+
+	// gpus is the number of GPUs.
+	// +optional
+	GPUs *resource.Quantity `json:"gpus,omitempty"`
+
+	// memory is the memory, in bytes.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+}
+
+// RecordedRequest is a request that was done, and its answer.
+type RecordedRequest struct {
+	// key identifies the request: its Idempotency-Key, else the coordinator
+	// container that sent it and a digest of what it asked.
+	Key string `json:"key"`
+
+	// time is when the request was done.
+	Time metav1.Time `json:"time"`
+
+	// collectors are the slots of the collectors that the request created or removed.
+	// +listType=atomic
+	// +optional
+	Collectors []string `json:"collectors,omitempty"`
+
+	// learners are the slots of the learners that the request created or removed.
+	// +listType=atomic
+	// +optional
+	Learners []string `json:"learners,omitempty"`
+}
+
+// MembershipStatus is what became of the wanted replicas.
+type MembershipStatus struct {
+	// slots are the observations of each member.
+	// +listType=map
+	// +listMapKey=slot
+	// +optional
+	Slots []SlotStatus `json:"slots,omitempty"`
+}
+
+// SlotStatus is what became of one member.
+type SlotStatus struct {
+	// slot identifies the member.
+	Slot string `json:"slot"`
+
+	// lost is how often a pod of the member was lost: evicted, deleted by
+	// hand, or gone with its node.
+	// +optional
+	Lost int32 `json:"lost,omitempty"`
+
+	// launched is the name of the member's last pod that was seen to exist.
+	// +optional
+	Launched string `json:"launched,omitempty"`
+
+	// phase is the phase of the member's pod.
+	// +optional
+	Phase corev1.PodPhase `json:"phase,omitempty"`
+}

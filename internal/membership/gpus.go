@@ -1,0 +1,47 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership
+
+import "slices"
+
+// UsualGPUs returns the usual number of GPUs of a node: the most frequent
+// allocatable count over the nodes; of equally frequent ones the larger; and
+// the maximum where that is 0.
+func UsualGPUs(allocatable []int32) int32 {
+	if len(allocatable) == 0 {
+		return 0
+	}
+	frequency := make(map[int32]int, len(allocatable))
+	for _, count := range allocatable {
+		frequency[count]++
+	}
+	var usual int32
+	for count, times := range frequency {
+		if times > frequency[usual] || times == frequency[usual] && count > usual {
+			usual = count
+		}
+	}
+	if usual == 0 {
+		return slices.Max(allocatable)
+	}
+	return usual
+}
+
+// CutGPUs returns the GPUs of each DDP learner pod of a learner with that many
+// GPUs, given the usual number of GPUs of a node: one pod where they fit a
+// node, else pods of a node's size and a remainder. A learner of one GPU or
+// none is not cut and gets no DDP learners.
+func CutGPUs(gpus, perNode int32) []int32 {
+	if gpus <= 1 {
+		return nil
+	}
+	if perNode <= 0 || gpus <= perNode {
+		return []int32{gpus}
+	}
+	var cut []int32
+	for left := gpus; left > 0; left -= perNode {
+		cut = append(cut, min(left, perNode))
+	}
+	return cut
+}

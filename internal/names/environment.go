@@ -1,0 +1,115 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package names
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Environment of coordinator-led pods.
+const (
+	EnvPodNamespace     = "KUBERNETES_POD_NAMESPACE"
+	EnvPodName          = "KUBERNETES_POD_NAME"
+	EnvServerURL        = "KUBERNETES_SERVER_URL"
+	EnvCoordinatorURL   = "KUBERNETES_COORDINATOR_URL"
+	EnvServerAPIVersion = "KUBERNETES_SERVER_API_VERSION"
+
+	EnvWorldSize      = "WORLD_SIZE"
+	EnvLocalWorldSize = "LOCAL_WORLD_SIZE"
+	EnvStartRank      = "START_RANK"
+	EnvMasterAddr     = "MASTER_ADDR"
+	EnvMasterPort     = "MASTER_PORT"
+)
+
+// Environment of worker-led pods.
+const (
+	EnvDIJobID     = "DI_JOB_ID"
+	EnvDIServerURL = "DI_SERVER_URL"
+	EnvDIRank      = "DI_RANK"
+	EnvDINodes     = "DI_NODES"
+)
+
+// Containers and ports.
+const (
+	// Container is the container that DI-engine runs in.
+	Container = "di-container"
+	// Port is the name of the container port that a replica serves on.
+	Port = "di-port"
+	// MasterPort is the name of the port of a master of DDP learners.
+	MasterPort = "master-port"
+	// GPUPortPrefix and a number name the ports of a DDP learner's further GPU processes.
+	GPUPortPrefix = "gpu-port-"
+
+	// DefaultWorkerPort is the port of worker-led pods.
+	DefaultWorkerPort int32 = 22270
+	// DefaultMasterPort is the port of a master of DDP learners.
+	DefaultMasterPort int32 = 10314
+)
+
+// Where di-server and the cluster-wide AggregatorConfig live by default.
+const (
+	SystemNamespace         = "di-system"
+	ServerService           = "di-server"
+	ServerPortV1      int32 = 8080
+	ServerPortV2      int32 = 8081
+	AggregatorConfig        = "aggregator-config"
+	DefaultDomain           = "svc.cluster.local"
+	DefaultGPU              = corev1.ResourceName("nvidia.com/gpu")
+	CoordinatorServer       = "http://di-server.di-system:8080"
+	ReplicaServer           = "di-server.di-system:8080"
+	WorkerServer            = "http://di-server.di-system.svc.cluster.local:8081"
+)
+
+// DefaultPort returns the port that a role serves on where its container names none.
+func DefaultPort(role ReplicaType) int32 {
+	switch role {
+	case ReplicaTypeCollector:
+		return 22270
+	case ReplicaTypeLearner, ReplicaTypeDDPLearner:
+		return 22271
+	case ReplicaTypeAggregator:
+		return 22272
+	case ReplicaTypeCoordinator:
+		return 22273
+	}
+	return 0
+}
+
+// PortVariable returns the environment key that tells a role its port.
+func PortVariable(role ReplicaType) string {
+	switch role {
+	case ReplicaTypeCollector:
+		return "COLLECTOR_PORT"
+	case ReplicaTypeLearner, ReplicaTypeDDPLearner:
+		return "LEARNER_PORT"
+	case ReplicaTypeAggregator:
+		return "AGGREGATOR_PORT"
+	case ReplicaTypeCoordinator:
+		return "COORDINATOR_PORT"
+	}
+	return ""
+}
+
+// TaskNodesVariable returns the environment key of the addresses of a task.
+func TaskNodesVariable(task string) string {
+	return "DI_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_")) + "_NODES"
+}
+
+// DIPort returns the port that a pod of the role serves on: the port named
+// di-port of the container named di-container, else the role's default.
+func DIPort(spec *corev1.PodSpec, role ReplicaType) int32 {
+	for i := range spec.Containers {
+		if spec.Containers[i].Name != Container {
+			continue
+		}
+		for _, port := range spec.Containers[i].Ports {
+			if port.Name == Port {
+				return port.ContainerPort
+			}
+		}
+	}
+	return DefaultPort(role)
+}

@@ -1,0 +1,105 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package names holds every name that deployed users and clients depend on:
+// labels, annotations, object names, ports, environment keys and URLs, one
+// constant or function per fact. It must not read or write a cluster.
+package names
+
+import "opendilab.org/di-orchestrator/apis/v2alpha1"
+
+// Labels of coordinator-led jobs' pods and services.
+const (
+	LabelGroupName      = "group-name"
+	LabelDIJobName      = "dijob-name"
+	LabelControllerName = "controller-name"
+	LabelReplicaType    = "replica-type"
+	LabelPodName        = "pod-name"
+	LabelDDPLearnerType = "ddp-learner-type"
+)
+
+// Labels of worker-led jobs' pods and services.
+const (
+	LabelOperator = "diengine/operator"
+	LabelJob      = "diengine/job"
+	LabelTaskType = "diengine/task-type"
+	LabelTaskName = "diengine/task-name"
+	LabelPod      = "diengine/pod"
+)
+
+// Annotations of pods.
+const (
+	// AnnotationReplicas is the total of replicas at the pod's creation.
+	AnnotationReplicas = "diengine/replicas"
+	// AnnotationRank is the pod's rank in the job.
+	AnnotationRank = "diengine/rank"
+	// AnnotationTaskRank is the pod's rank in its task.
+	AnnotationTaskRank = "diengine/task-rank"
+	// AnnotationNode is the node that the allocator chose.
+	AnnotationNode = "diengine/node"
+	// AnnotationAttempt is the job's count of restarts that the pod belongs to.
+	AnnotationAttempt = "diengine/attempt"
+	// AnnotationSlot is the slot of the Membership that the pod fills.
+	AnnotationSlot = "diengine/slot"
+)
+
+// ControllerName is the value of the labels that name the operator.
+const ControllerName = "di-operator"
+
+// ReplicaType is the role of a coordinator-led pod, as its label says it.
+type ReplicaType string
+
+// The roles of coordinator-led pods.
+const (
+	ReplicaTypeCoordinator ReplicaType = "coordinator"
+	ReplicaTypeCollector   ReplicaType = "collector"
+	ReplicaTypeLearner     ReplicaType = "learner"
+	ReplicaTypeDDPLearner  ReplicaType = "ddp-learner"
+	ReplicaTypeAggregator  ReplicaType = "aggregator"
+)
+
+// DDPLearnerType tells the master of DDP learners that span pods from the others.
+type DDPLearnerType string
+
+// The two kinds of DDP learners that span pods.
+const (
+	DDPLearnerMaster DDPLearnerType = "ddp-learner-master"
+	DDPLearnerWorker DDPLearnerType = "ddp-learner-worker"
+)
+
+// JobLabels returns the labels that all pods and services of a
+// coordinator-led job bear; they select its running pods.
+func JobLabels(job string) map[string]string {
+	return map[string]string{
+		LabelGroupName:      v2alpha1.GroupName,
+		LabelDIJobName:      job,
+		LabelControllerName: ControllerName,
+	}
+}
+
+// ReplicaLabels returns the labels of one pod of a coordinator-led job and of
+// its service.
+func ReplicaLabels(job string, role ReplicaType, pod string) map[string]string {
+	labels := JobLabels(job)
+	labels[LabelReplicaType] = string(role)
+	labels[LabelPodName] = pod
+	return labels
+}
+
+// WorkerJobLabels returns the labels that all pods and the service of a
+// worker-led job bear.
+func WorkerJobLabels(job string) map[string]string {
+	return map[string]string{
+		LabelOperator: ControllerName,
+		LabelJob:      job,
+	}
+}
+
+// WorkerLabels returns the labels of one pod of a worker-led job.
+func WorkerLabels(job string, taskType v2alpha1.TaskType, task, pod string) map[string]string {
+	labels := WorkerJobLabels(job)
+	labels[LabelTaskType] = string(taskType)
+	labels[LabelTaskName] = task
+	labels[LabelPod] = pod
+	return labels
+}

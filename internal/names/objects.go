@@ -1,0 +1,87 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package names
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// CoordinatorPod returns the name of a job's coordinator pod and service.
+func CoordinatorPod(job string) string {
+	return job + "-" + string(ReplicaTypeCoordinator)
+}
+
+// ReplicaPod returns the name of a pod of a coordinator-led job, given its
+// suffix of five characters.
+func ReplicaPod(job string, role ReplicaType, suffix string) string {
+	return job + "-" + string(role) + "-" + suffix
+}
+
+// SuffixLength is the number of characters of a replica's suffix.
+const SuffixLength = 5
+
+// suffixAlphabet is the alphabet of Kubernetes' own generated names: no vowels
+// and no characters that look alike, so that no word arises.
+const suffixAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+
+// Suffix returns the suffix that follows from the parts, the same for the same
+// parts, in the alphabet of Kubernetes' generated names.
+func Suffix(parts ...string) string {
+	hash := fnv.New64a()
+	// A hash never fails to write.
+	_, _ = hash.Write([]byte(strings.Join(parts, "\x00")))
+	sum := hash.Sum64()
+	suffix := make([]byte, SuffixLength)
+	for i := range suffix {
+		suffix[i] = suffixAlphabet[sum%uint64(len(suffixAlphabet))]
+		sum /= uint64(len(suffixAlphabet))
+	}
+	return string(suffix)
+}
+
+// WorkerService returns the name of a worker-led job's headless service,
+// which is also the subdomain of its pods.
+func WorkerService(job string) string {
+	return "di-" + job
+}
+
+// WorkerPod returns the name, and host name, of a worker-led job's pod.
+func WorkerPod(job, task string, index int32) string {
+	return fmt.Sprintf("%s-%s-%d", job, task, index)
+}
+
+// WorkerFQDN returns the address of a worker-led job's pod. The domain is the
+// cluster's service domain, such as svc.cluster.local.
+func WorkerFQDN(pod, job, namespace, domain string) string {
+	return strings.Join([]string{pod, WorkerService(job), namespace, domain}, ".")
+}
+
+// ReplicaURL returns the address of a coordinator-led job's pod as clients
+// compare it, without scheme.
+func ReplicaURL(pod, namespace string, port int32) string {
+	return fmt.Sprintf("%s.%s:%d", pod, namespace, port)
+}
+
+// JobID returns what a worker-led job's pods call their job when they call
+// di-server: the generation counts restarts and reschedules.
+func JobID(namespace, job string, generation int64) string {
+	return fmt.Sprintf("%s.%s.%d", namespace, job, generation)
+}
+
+// Generation returns how often a job was restarted or placed anew.
+func Generation(status *v2alpha1.DIJobStatus) int64 {
+	return int64(status.Restarts) + int64(status.Reschedules)
+}
+
+// TaskName returns a task's name, which is its type where it has none.
+func TaskName(task *v2alpha1.Task) string {
+	if task.Name != "" {
+		return task.Name
+	}
+	return string(task.Type)
+}
