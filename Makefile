@@ -1,6 +1,90 @@
-.PHONY: generate manifests
-CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
-generate:
-	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./apis/...
-manifests:
-	$(CONTROLLER_GEN) crd paths=./apis/... output:crd:dir=config/crd/bases
+# All that a developer or CI runs. Every target does its own set-up.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+TAG ?= dev
+OUT ?= $(CURDIR)/out
+TOOL := go tool -modfile=hack/tools/go.mod
+CLUSTER := go run -C hack/cluster .
+IMAGE := go run -C hack/image .
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.PHONY: help
+help: ## Say what each target does.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ The main job
+
+.PHONY: demo
+demo: cluster-up images-load ## Bring up a cluster, install the operator and train three jobs.
+	@eval "$$($(CLUSTER) env)" && go run ./hack/demo
+
+.PHONY: demo-down
+demo-down: cluster-down ## Take the local cluster down again.
+
+##@ Build
+
+.PHONY: build
+build: ## Build the binaries into out/bin.
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT)/bin/ ./cmd/... ./examples/cartpole
+
+.PHONY: images
+images: build ## Build the image tarballs into out/, without a container engine.
+	$(IMAGE) --name di-orchestrator:$(TAG) --out $(OUT)/di-orchestrator.tar --entrypoint /di-orchestrator --file $(OUT)/bin/di-orchestrator=/di-orchestrator
+	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
+
+.PHONY: images-load
+images-load: images ## Load the images into the local cluster.
+	$(CLUSTER) load-image $(OUT)/di-orchestrator.tar
+	$(CLUSTER) load-image $(OUT)/cartpole.tar
+
+##@ Local cluster
+
+.PHONY: cluster-up
+cluster-up: ## Bring up a real Kubernetes on this machine, without Docker.
+	$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## Take it down and remove all that it made.
+	$(CLUSTER) down
+
+.PHONY: cluster-status
+cluster-status: ## Say what of it runs.
+	$(CLUSTER) status
+
+##@ Development
+
+.PHONY: generate
+generate: ## Generate deep copies.
+	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./apis/...
+
+.PHONY: manifests
+manifests: ## Generate CRDs and RBAC.
+	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
+
+.PHONY: fmt
+fmt: ## Format the code.
+	$(TOOL) golangci-lint fmt ./...
+
+.PHONY: lint
+lint: ## Lint the code.
+	$(TOOL) golangci-lint run ./...
+
+.PHONY: verify
+verify: ## Check that all is generated, formatted, linted and committed; changes nothing.
+	hack/verify
+
+##@ Tests
+
+.PHONY: test
+test: ## Run unit, property and integration tests with the race detector.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go test -race -timeout 20m ./...
+
+.PHONY: e2e
+e2e: cluster-up images-load ## Run the end-to-end tests on the local cluster.
+	eval "$$($(CLUSTER) env)" && E2E=1 go test -count=1 -timeout 40m -v ./test/e2e/...
+
+.PHONY: clean
+clean: ## Remove what was built in the checkout.
+	rm -rf $(OUT)
