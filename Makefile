@@ -49,6 +49,10 @@ cluster-up: ## Bring up a real Kubernetes on this machine, without Docker.
 cluster-down: ## Take it down and remove all that it made.
 	$(CLUSTER) down
 
+.PHONY: cluster-env
+cluster-env: ## Print the shell settings that point kubectl at it.
+	@$(CLUSTER) env
+
 .PHONY: cluster-status
 cluster-status: ## Say what of it runs.
 	$(CLUSTER) status
@@ -56,8 +60,9 @@ cluster-status: ## Say what of it runs.
 ##@ Development
 
 .PHONY: generate
-generate: ## Generate deep copies.
+generate: ## Generate deep copies and the API reference.
 	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./apis/...
+	$(TOOL) crd-ref-docs --source-path=apis --config=hack/api-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
 
 .PHONY: manifests
 manifests: ## Generate CRDs and RBAC.
