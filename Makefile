@@ -88,7 +88,7 @@ test: ## Run unit, property and integration tests with the race detector.
 
 .PHONY: e2e
 e2e: cluster-up images-load ## Run the end-to-end tests on the local cluster.
-	eval "$$($(CLUSTER) env)" && E2E=1 go test -count=1 -timeout 40m -v ./test/e2e/...
+	eval "$$($(CLUSTER) env)" && go test -tags e2e -count=1 -timeout 40m -v ./test/e2e/...
 
 .PHONY: clean
 clean: ## Remove what was built in the checkout.

@@ -1,0 +1,50 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+// Package e2e proves the demo's promises on the cluster that the kubeconfig
+// names: real API server, real kubelet, real containers.
+package e2e
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/demo"
+)
+
+func TestEndToEnd(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "End to end")
+}
+
+var (
+	cluster *rest.Config
+	core    kubernetes.Interface
+	kubectl string
+	run     *demo.Demo
+)
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	var err error
+	cluster, err = config.GetConfig()
+	Expect(err).NotTo(HaveOccurred())
+	core, err = kubernetes.NewForConfig(cluster)
+	Expect(err).NotTo(HaveOccurred())
+	kubectl, err = exec.LookPath("kubectl")
+	Expect(err).NotTo(HaveOccurred())
+	run, err = demo.New(demo.Options{Config: cluster, Kubectl: kubectl, Root: testkit.Root(), Out: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(run.Install(ctx)).To(Succeed())
+})
