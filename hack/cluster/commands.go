@@ -67,11 +67,12 @@ func newDown(opts *options) *cobra.Command {
 		Short: "End the cluster and remove everything it made but the cache",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := opts.open(cmd)
+			// The checkout that brought the cluster up may be gone.
+			s, err := opts.parse()
 			if err != nil {
-				return err
+				return usageError{err}
 			}
-			return s.local.Down(cmd.Context())
+			return cluster.New(s, nil, cmd.ErrOrStderr()).Down(cmd.Context())
 		},
 	}
 }

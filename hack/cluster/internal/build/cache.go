@@ -98,6 +98,9 @@ func (c *Cache) add(e entry) {
 	c.order = append(c.order, e.name)
 }
 
+// Dir is the folder of the cache.
+func (c *Cache) Dir() string { return c.dir }
+
 // Path is where a program or file is, or will be once it is built.
 func (c *Cache) Path(name string) string { return c.entries[name].path }
 
@@ -141,13 +144,14 @@ func (c *Cache) LinkAssets() error {
 	return nil
 }
 
-// Lock keeps two processes from building the same at once. It waits, after
-// calling waiting if it has to, and returns how to unlock.
-func (c *Cache) Lock(waiting func()) (func() error, error) {
-	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+// Lock keeps two runs from changing the same cache, or a cluster with programs
+// from it, at once. It waits, after calling waiting if it has to, and returns
+// how to unlock. The kernel unlocks by itself when a run dies.
+func Lock(dir string, waiting func()) (func() error, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cache directory: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock the cache: %w", err)
 	}

@@ -28,7 +28,8 @@ type Cluster struct {
 	out      io.Writer
 }
 
-// New returns the cluster with the given settings, running or not.
+// New returns the cluster with the given settings, running or not. Taking it
+// down needs no cache.
 func New(s settings.Settings, cache *build.Cache, out io.Writer) *Cluster {
 	return &Cluster{settings: s, cache: cache, control: process.NewControl(s.StateDir), out: out}
 }

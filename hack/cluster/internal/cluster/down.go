@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
@@ -32,16 +30,21 @@ func (c *Cluster) Down(ctx context.Context) error {
 	if err := c.checkOwned(); err != nil {
 		return err
 	}
+	unlock, err := c.lockCache()
+	if err != nil {
+		return err
+	}
 	steps := []progress.Step{
 		{Name: "end the programs that start others", Run: c.endStarters},
 		{Name: "end all containers", Run: func(ctx context.Context) error { return machine.RemoveCgroup(ctx, settings.Cgroup) }},
 		{Name: "end the other programs", Run: c.endAll},
 		{Name: "remove the pod network", Run: c.removeNetwork},
-		{Name: "remove links to the logs of pods", Run: func(context.Context) error { return c.removeLogLinks(kubeletLogLinks) }},
+		{Name: "remove traces outside the state directory", Run: func(context.Context) error { return c.traces().Remove(c.tracesRecord()) }},
 		{Name: "restore kernel settings", Run: func(context.Context) error { return machine.RestoreSysctls(c.sysctlRecord()) }},
 		{Name: "remove the state directory", Run: c.removeState},
 	}
-	return progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
+	err = progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
+	return errors.Join(err, unlock())
 }
 
 // checkOwned keeps a mistyped state directory from being removed.
@@ -96,40 +99,6 @@ func (c *Cluster) removeNetwork(context.Context) error {
 		return err
 	}
 	return network.RemoveBridge(c.settings)
-}
-
-// kubeletLogLinks is a folder the kubelet puts links into, whatever its
-// configuration says.
-const kubeletLogLinks = "/var/log/containers"
-
-// removeLogLinks removes the links into the state directory, and the folder
-// if nothing else is in it.
-func (c *Cluster) removeLogLinks(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("links to logs: %w", err)
-	}
-	removed := 0
-	for _, entry := range entries {
-		link := filepath.Join(dir, entry.Name())
-		target, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(target, c.settings.StateDir+"/") {
-			continue
-		}
-		if err := os.Remove(link); err != nil {
-			return fmt.Errorf("links to logs: %w", err)
-		}
-		removed++
-	}
-	if removed == len(entries) {
-		if err := os.Remove(dir); err != nil {
-			return fmt.Errorf("links to logs: %w", err)
-		}
-	}
-	return nil
 }
 
 func (c *Cluster) removeState(context.Context) error {

@@ -45,7 +45,7 @@ func (e *External) kubectl(ctx context.Context) (string, error) {
 	if found, err := exec.LookPath("kubectl"); err == nil {
 		return found, nil
 	}
-	unlock, err := e.cache.Lock(func() { _, _ = fmt.Fprintln(e.out, "waiting for another run that uses the cache") })
+	unlock, err := build.Lock(e.cache.Dir(), func() { _, _ = fmt.Fprintln(e.out, "waiting for another run that uses the cache") })
 	if err != nil {
 		return "", err
 	}

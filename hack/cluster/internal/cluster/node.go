@@ -5,12 +5,14 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,6 +185,64 @@ func (c *Cluster) ensureNode(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, "", "wait", "--for=condition=Ready", node, "--timeout=120s"); err != nil {
 		return err
 	}
-	_, err := c.kubectl(ctx, "", "patch", node, "--subresource=status", "--type=merge", "--patch="+render.GPUPatch(c.settings.GPUs))
-	return err
+	if _, err := c.kubectl(ctx, "", "patch", node, "--subresource=status", "--type=merge", "--patch="+render.GPUPatch(c.settings.GPUs)); err != nil {
+		return err
+	}
+	return c.awaitPods(ctx)
+}
+
+// awaitPods waits until the kubelet knows the pods of its node again: a node
+// counts as ready for a while after its kubelet died.
+func (c *Cluster) awaitPods(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return process.Until(ctx, func(ctx context.Context) (bool, error) {
+		bound, err := c.kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+settings.NodeName, "-o", "json")
+		if err != nil {
+			return false, process.Retryable(err)
+		}
+		known, err := c.kubectl(ctx, "", "get", "--raw=/api/v1/nodes/"+settings.NodeName+"/proxy/pods")
+		if err != nil {
+			return false, process.Retryable(err)
+		}
+		missing, err := unknownPods(bound, known)
+		if err != nil {
+			return false, err
+		}
+		if len(missing) > 0 {
+			return false, process.Retryable(fmt.Errorf("the kubelet does not know pods %s yet", strings.Join(missing, ", ")))
+		}
+		return true, nil
+	})
+}
+
+// unknownPods are the pods of the first list that the second one lacks.
+func unknownPods(bound, known string) ([]string, error) {
+	inBound, err := podIDs(bound)
+	if err != nil {
+		return nil, err
+	}
+	inKnown, err := podIDs(known)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(inBound, func(id string) bool { return slices.Contains(inKnown, id) }), nil
+}
+
+func podIDs(list string) ([]string, error) {
+	var pods struct {
+		Items []struct {
+			Metadata struct {
+				UID string `json:"uid"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal([]byte(list), &pods); err != nil {
+		return nil, fmt.Errorf("parse list of pods: %w", err)
+	}
+	ids := make([]string, 0, len(pods.Items))
+	for _, pod := range pods.Items {
+		ids = append(ids, pod.Metadata.UID)
+	}
+	return ids, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -46,10 +47,24 @@ func (c *Cluster) checkMachine() error {
 	if err := machine.Check(); err != nil {
 		return err
 	}
-	if err := network.CheckFree(c.settings); err != nil {
+	if err := errors.Join(network.CheckFree(c.settings), c.checkNoOtherKubelet()); err != nil {
 		return machine.UnsuitableError{Reason: err}
 	}
 	return nil
+}
+
+// checkNoOtherKubelet refuses a machine that is a node of another cluster:
+// two kubelets would take this socket, whose place is fixed, from each other.
+func (c *Cluster) checkNoOtherKubelet() error {
+	if _, err := os.Stat(c.identityFile()); err == nil {
+		return nil
+	}
+	const socket = "/var/lib/kubelet/device-plugins/kubelet.sock"
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("this machine is a node of another Kubernetes, whose kubelet listens on %s", socket), conn.Close())
 }
 
 // announce says what of the machine gets touched, before it is.
@@ -64,7 +79,7 @@ func (c *Cluster) announce(packages []string) {
 }
 
 func (c *Cluster) lockCache() (func() error, error) {
-	return c.cache.Lock(func() { c.printf("waiting for another run that uses the cache\n") })
+	return build.Lock(c.settings.CacheDir, func() { c.printf("waiting for another run that uses the cache\n") })
 }
 
 // startSteps start the cluster from built programs, in the order in which
@@ -102,8 +117,17 @@ func (c *Cluster) prepareState(context.Context) error {
 	if err := os.Chmod(c.settings.StateDir, 0o711); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
+	if err := c.traces().Record(c.tracesRecord()); err != nil {
+		return err
+	}
 	return c.cache.LinkAssets()
 }
+
+func (c *Cluster) traces() machine.Traces {
+	return machine.Traces{Root: "/", StateDir: c.settings.StateDir, Network: settings.Network}
+}
+
+func (c *Cluster) tracesRecord() string { return c.settings.State("absent-before.json") }
 
 func (c *Cluster) ensureNetwork(context.Context) error {
 	if err := machine.ApplySysctls(c.sysctlRecord()); err != nil {
@@ -120,7 +144,7 @@ func (c *Cluster) sysctlRecord() string { return c.settings.State("kernel-settin
 // BuildAssets builds only what tests against an API server need, and returns
 // the folder with it. No privileges are needed for that.
 func BuildAssets(ctx context.Context, cache *build.Cache, report func(string, ...any), runner *progress.Runner) (string, error) {
-	unlock, err := cache.Lock(func() { report("waiting for another run that uses the cache\n") })
+	unlock, err := build.Lock(cache.Dir(), func() { report("waiting for another run that uses the cache\n") })
 	if err != nil {
 		return "", err
 	}
@@ -143,10 +167,9 @@ func (c *Cluster) LoadImage(ctx context.Context, tarball string) error {
 	if err := dialing("unix", c.settings.ContainerdSocket())(ctx); err != nil {
 		return fmt.Errorf("the cluster does not run (%w): bring it up first", err)
 	}
-	output, err := c.ctr(ctx, "images", "import", tarball)
-	if err != nil {
+	if _, err := c.ctr(ctx, "images", "import", tarball); err != nil {
 		return err
 	}
-	c.printf("%s", output)
+	c.printf("loaded %s\n", tarball)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -45,12 +46,43 @@ func (c Control) Ensure(ctx context.Context, spec Spec) (Action, error) {
 	if err := End(ctx, old, 15*time.Second); err != nil {
 		return "", fmt.Errorf("end the old %s: %w", spec.Name, err)
 	}
-	return action, c.start(spec)
+	if err := c.awaitPredecessor(ctx, spec); err != nil {
+		return "", err
+	}
+	return action, c.start(ctx, spec)
+}
+
+// awaitPredecessor waits for a daemon that is being killed: it loses its marks
+// before it lets go of its addresses and files.
+func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
+	content, err := os.ReadFile(c.pidFile(spec.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read pid file of %s: %w", spec.Name, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil || !dying(pid) {
+		return nil
+	}
+	if err := awaitEnd(ctx, []Process{{PID: pid, Program: spec.Name}}, 10*time.Second); err != nil {
+		return fmt.Errorf("the killed %s does not end: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// dying says whether a process has lost its memory, and with it its
+// environment, but still exists. Threads of the kernel look the same, but
+// their numbers are in no pid file.
+func dying(pid int) bool {
+	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	return err == nil && len(environ) == 0 && alive(pid)
 }
 
 // start runs a daemon in a session of its own, so that neither the end of
 // this process nor that of its terminal ends it.
-func (c Control) start(spec Spec) error {
+func (c Control) start(ctx context.Context, spec Spec) error {
 	log, err := openLog(c.LogFile(spec.Name))
 	if err != nil {
 		return err
@@ -70,10 +102,24 @@ func (c Control) start(spec Spec) error {
 	if err := c.writePID(spec.Name, cmd.Process.Pid); err != nil {
 		return err
 	}
+	if err := c.awaitMarks(ctx, cmd.Process.Pid); err != nil {
+		return fmt.Errorf("%s does not show up among the processes: %w", spec.Name, err)
+	}
 	if err := cmd.Process.Release(); err != nil {
 		return fmt.Errorf("detach %s: %w", spec.Name, err)
 	}
 	return nil
+}
+
+// awaitMarks waits until the marks of a new process can be read: for a moment
+// after its start the kernel shows an empty environment.
+func (c Control) awaitMarks(ctx context.Context, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return Until(ctx, func(context.Context) (bool, error) {
+		_, marked := inspect(pid, c.stateDir)
+		return marked || !alive(pid), nil
+	})
 }
 
 func openLog(path string) (*os.File, error) {
@@ -88,16 +134,19 @@ func openLog(path string) (*os.File, error) {
 }
 
 // writePID writes the number for people and their tools; this program itself
-// finds processes by their marks.
+// finds running processes by their marks.
 func (c Control) writePID(name string, pid int) error {
-	dir := filepath.Join(c.stateDir, "pids")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.pidFile(name)), 0o755); err != nil {
 		return fmt.Errorf("folder of pid files: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".pid"), []byte(strconv.Itoa(pid)+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(c.pidFile(name), []byte(strconv.Itoa(pid)+"\n"), 0o644); err != nil {
 		return fmt.Errorf("write pid file of %s: %w", name, err)
 	}
 	return nil
+}
+
+func (c Control) pidFile(name string) string {
+	return filepath.Join(c.stateDir, "pids", name+".pid")
 }
 
 // LogFile is where a daemon logs to.

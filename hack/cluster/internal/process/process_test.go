@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -89,6 +90,11 @@ func TestADaemonIsStartedOnceFoundAndEnded(t *testing.T) {
 	}
 	control := NewControl(t.TempDir())
 	spec := Spec{Name: "sleeper", Program: sleep, Args: []string{"600"}}
+	t.Cleanup(func() {
+		if running, err := Find(control.stateDir); err == nil {
+			signal(running, syscall.SIGKILL)
+		}
+	})
 	for _, want := range []Action{Start, Keep} {
 		if action, err := control.Ensure(t.Context(), spec); err != nil || action != want {
 			t.Fatalf("got %s (%v), want %s", action, err, want)

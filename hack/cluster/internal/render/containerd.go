@@ -91,7 +91,7 @@ func CNIDir(s settings.Settings) string { return filepath.Join(s.StateDir, "conf
 // CNI renders the pod network: a bridge on this machine.
 func CNI(s settings.Settings) string {
 	list := object{
-		"cniVersion": "1.0.0", "name": "di-orchestrator",
+		"cniVersion": "1.0.0", "name": settings.Network,
 		"plugins": []object{
 			{
 				"type": "bridge", "bridge": s.Bridge, "isGateway": true, "hairpinMode": true, "ipMasq": false,

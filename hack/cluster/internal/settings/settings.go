@@ -45,6 +45,8 @@ const (
 	EtcdPeerPort = 12380
 	// Cgroup is the parent of the cgroups of all pods.
 	Cgroup = "di-orchestrator-cluster"
+	// Network is the name of the pod network.
+	Network = "di-orchestrator-cluster"
 	// NFTable is the table with the rule that hides pods behind this machine.
 	NFTable = "di-orchestrator-cluster"
 )
