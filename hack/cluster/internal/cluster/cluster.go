@@ -1,0 +1,122 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster brings the local cluster up, takes it down and tells about
+// it.
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/machine"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
+)
+
+// Cluster is the one cluster of a state directory.
+type Cluster struct {
+	settings settings.Settings
+	cache    *build.Cache
+	control  process.Control
+	out      io.Writer
+}
+
+// New returns the cluster with the given settings, running or not. Taking it
+// down needs no cache.
+func New(s settings.Settings, cache *build.Cache, out io.Writer) *Cluster {
+	return &Cluster{settings: s, cache: cache, control: process.NewControl(s.StateDir), out: out}
+}
+
+// printf reports on a best-effort basis.
+func (c *Cluster) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.out, format, args...) }
+
+// identityFile holds the choices a cluster was made with. As the first file of
+// a state directory it also says that the directory is one.
+func (c *Cluster) identityFile() string { return c.settings.State("cluster.json") }
+
+// claimState makes the state directory, or checks that it belongs to a cluster
+// with the same choices.
+func (c *Cluster) claimState() error {
+	recorded, err := readIdentity(c.identityFile())
+	if err != nil {
+		return err
+	}
+	if recorded != nil {
+		return checkIdentity(recorded, c.settings.Identity())
+	}
+	entries, err := os.ReadDir(c.settings.StateDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if len(entries) > 0 && !onlyPartial(entries) {
+		return fmt.Errorf("state directory %s holds other things: want an empty or new one", c.settings.StateDir)
+	}
+	content, err := json.MarshalIndent(c.settings.Identity(), "", "  ")
+	if err != nil {
+		return fmt.Errorf("record choices: %w", err)
+	}
+	return machine.WriteFile(c.identityFile(), content)
+}
+
+// onlyPartial says whether a directory holds no more than what a crash while
+// claiming it leaves.
+func onlyPartial(entries []os.DirEntry) bool {
+	return len(entries) == 1 && entries[0].Name() == "cluster.json.partial"
+}
+
+// checkIdentity refuses to change what a running cluster is built on.
+func checkIdentity(recorded, wanted map[string]string) error {
+	if maps.Equal(recorded, wanted) {
+		return nil
+	}
+	var errs []error
+	for key, value := range wanted {
+		if recorded[key] != value {
+			errs = append(errs, fmt.Errorf("%s is %q in the existing cluster, not %q", key, recorded[key], value))
+		}
+	}
+	return fmt.Errorf("%w: take the cluster down before changing it", errors.Join(errs...))
+}
+
+func readIdentity(file string) (map[string]string, error) {
+	content, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read choices of the cluster: %w", err)
+	}
+	var recorded map[string]string
+	if err := json.Unmarshal(content, &recorded); err != nil {
+		return nil, fmt.Errorf("read choices of the cluster from %s: %w", file, err)
+	}
+	return recorded, nil
+}
+
+// Kubeconfig is where the kubeconfig of the cluster is or will be.
+func (c *Cluster) Kubeconfig() string { return c.settings.Kubeconfig() }
+
+// configFile is a file rendered anew by every run.
+func (c *Cluster) configFile(name string) string { return c.settings.State("config", name) }
+
+// writeConfig writes a rendered file and returns where it is.
+func (c *Cluster) writeConfig(name, content string) (string, error) {
+	path := c.configFile(name)
+	return path, machine.WriteFile(path, []byte(content))
+}
+
+// Environment are the shell commands with which a terminal uses the cluster.
+func (c *Cluster) Environment() string {
+	return fmt.Sprintf("export PATH=%s:$PATH\nexport KUBECONFIG=%s\n", c.cache.AssetsDir(), c.Kubeconfig())
+}
+
+func (c *Cluster) pkiDir() string { return c.settings.State("pki") }
+
+func (c *Cluster) pkiFile(name string) string { return filepath.Join(c.pkiDir(), name) }

@@ -1,0 +1,112 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
+)
+
+func clusterIn(dir string) *Cluster {
+	return New(settings.Settings{
+		StateDir: dir, Bridge: "bridge0",
+		PodCIDR: netip.MustParsePrefix("10.1.0.0/20"), ServiceCIDR: netip.MustParsePrefix("10.2.0.0/20"),
+	}, nil, io.Discard)
+}
+
+func TestAStateDirectoryIsClaimedOnceAndKeepsItsNetworks(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	c := clusterIn(dir)
+	for range 2 {
+		if err := c.claimState(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.settings.PodCIDR = netip.MustParsePrefix("10.3.0.0/20")
+	if err := c.claimState(); err == nil || !strings.Contains(err.Error(), "podCIDR") {
+		t.Errorf("got %v, want an error about the pod CIDR", err)
+	}
+}
+
+func TestAFolderOfSomebodyElseIsNeitherClaimedNorRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := clusterIn(dir)
+	if err := c.claimState(); err == nil {
+		t.Error("claimed a folder with other things")
+	}
+	if err := c.checkOwned(); err == nil {
+		t.Error("would remove a folder with other things")
+	}
+}
+
+func TestWhatACrashWhileClaimingLeavesIsNoObstacle(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "cluster.json.partial"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := clusterIn(dir)
+	if err := c.checkOwned(); err != nil {
+		t.Error(err)
+	}
+	if err := c.claimState(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPodsTheKubeletDoesNotKnowYet(t *testing.T) {
+	t.Parallel()
+	list := func(ids ...string) string {
+		items := make([]string, 0, len(ids))
+		for _, id := range ids {
+			items = append(items, `{"metadata":{"uid":"`+id+`"}}`)
+		}
+		return `{"items":[` + strings.Join(items, ",") + `]}`
+	}
+	for name, tc := range map[string]struct {
+		bound, known string
+		want         []string
+	}{
+		"none at all":          {list(), `{"items":null}`, nil},
+		"all known":            {list("a", "b"), list("b", "a", "gone"), nil},
+		"one unknown":          {list("a", "b"), list("a"), []string{"b"}},
+		"the kubelet is empty": {list("a"), `{}`, []string{"a"}},
+	} {
+		got, err := unknownPods(tc.bound, tc.known)
+		if err != nil || !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %q (%v), want %q", name, got, err, tc.want)
+		}
+	}
+	if _, err := unknownPods("nonsense", list()); err == nil {
+		t.Error("accepted nonsense")
+	}
+}
+
+func TestDNSServersOfTheMachineAreRead(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	content := "# comment\nsearch example.com\nnameserver 192.0.2.1\nnameserver nonsense\nnameserver 10.1.0.1\noptions ndots:1\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gateway := netip.MustParseAddr("10.1.0.1")
+	if got, want := upstreamServers(file, gateway), []netip.Addr{netip.MustParseAddr("192.0.2.1")}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := upstreamServers(filepath.Join(t.TempDir(), "missing"), gateway); len(got) != 0 {
+		t.Errorf("got %v from no file", got)
+	}
+}

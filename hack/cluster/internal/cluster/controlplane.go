@@ -1,0 +1,172 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/pki"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/render"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
+)
+
+// readyLimit is how long a daemon may take to answer on a busy machine.
+const readyLimit = 3 * time.Minute
+
+// unusedControllers serve clouds, storage systems and devices which a local
+// cluster does not have.
+func unusedControllers() []string {
+	return []string{
+		"-bootstrap-signer-controller", "-token-cleaner-controller", "-node-ipam-controller",
+		"-persistentvolume-attach-detach-controller", "-persistentvolume-expander-controller",
+		"-resourceclaim-controller", "-device-taint-eviction-controller", "-volumeattributesclass-protection-controller",
+		"-legacy-serviceaccount-token-cleaner-controller", "-ephemeral-volume-controller",
+	}
+}
+
+func (c *Cluster) etcdSpec() process.Spec {
+	peer := fmt.Sprintf("http://127.0.0.1:%d", settings.EtcdPeerPort)
+	return process.Spec{
+		Name: build.Etcd, Program: c.cache.Path(build.Etcd), Inputs: []string{c.authorityContent()},
+		Args: []string{
+			"--name=local", "--data-dir=" + c.settings.State("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+			"--listen-client-urls=" + c.settings.Etcd(), "--advertise-client-urls=" + c.settings.Etcd(),
+			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=local=" + peer,
+			"--client-cert-auth", "--trusted-ca-file=" + c.pkiFile(pki.CA+".crt"),
+			"--cert-file=" + c.pkiFile(pki.Etcd+".crt"), "--key-file=" + c.pkiFile(pki.Etcd+".key"),
+			"--quota-backend-bytes=4294967296", "--auto-compaction-retention=0",
+		},
+	}
+}
+
+func (c *Cluster) apiServerSpec() process.Spec {
+	s := c.settings
+	args := []string{
+		"--bind-address=" + s.Gateway().String(), "--advertise-address=" + s.Gateway().String(),
+		fmt.Sprintf("--secure-port=%d", settings.APIPort),
+		"--service-cluster-ip-range=" + s.ServiceCIDR.String(),
+		"--etcd-servers=" + s.Etcd(), "--etcd-cafile=" + c.pkiFile(pki.CA+".crt"),
+		"--etcd-certfile=" + c.pkiFile(pki.APIServerEtcd+".crt"), "--etcd-keyfile=" + c.pkiFile(pki.APIServerEtcd+".key"),
+		"--tls-cert-file=" + c.pkiFile(pki.APIServer+".crt"), "--tls-private-key-file=" + c.pkiFile(pki.APIServer+".key"),
+		"--client-ca-file=" + c.pkiFile(pki.CA+".crt"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--kubelet-certificate-authority=" + c.pkiFile(pki.CA+".crt"),
+		"--kubelet-client-certificate=" + c.pkiFile(pki.APIServerKubelet+".crt"),
+		"--kubelet-client-key=" + c.pkiFile(pki.APIServerKubelet+".key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc." + settings.Domain,
+		"--service-account-key-file=" + c.pkiFile(pki.ServiceAccount+".pub"),
+		"--service-account-signing-key-file=" + c.pkiFile(pki.ServiceAccount+".key"),
+		"--requestheader-client-ca-file=" + c.pkiFile(pki.FrontProxyCA+".crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.pkiFile(pki.FrontProxyClient+".crt"),
+		"--proxy-client-key-file=" + c.pkiFile(pki.FrontProxyClient+".key"),
+		"--profiling=false",
+	}
+	inputs := []string{c.authorityContent()}
+	if s.Audit {
+		args = append(args, "--audit-policy-file="+c.configFile("audit-policy.yaml"), "--audit-log-path="+c.AuditLog(), "--audit-log-maxsize=200")
+		inputs = append(inputs, render.AuditPolicy())
+	}
+	return process.Spec{Name: build.APIServer, Program: c.cache.Path(build.APIServer), Args: args, Inputs: inputs}
+}
+
+// AuditLog is where the API server logs requests to when asked for.
+func (c *Cluster) AuditLog() string { return c.settings.State("logs", "audit.log") }
+
+func (c *Cluster) controllerManagerSpec() process.Spec {
+	kubeconfig := c.configFile(pki.ControllerManager + ".kubeconfig")
+	return process.Spec{
+		Name: build.ControllerManager, Program: c.cache.Path(build.ControllerManager), Inputs: []string{c.authorityContent()},
+		Args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=" + c.settings.Gateway().String(), "--leader-elect=false", "--use-service-account-credentials",
+			"--controllers=*," + strings.Join(unusedControllers(), ","),
+			"--service-account-private-key-file=" + c.pkiFile(pki.ServiceAccount+".key"),
+			"--root-ca-file=" + c.pkiFile(pki.CA+".crt"),
+			"--cluster-signing-cert-file=" + c.pkiFile(pki.CA+".crt"), "--cluster-signing-key-file=" + c.pkiFile(pki.CA+".key"),
+			"--cluster-cidr=" + c.settings.PodCIDR.String(), "--service-cluster-ip-range=" + c.settings.ServiceCIDR.String(),
+			"--allocate-node-cidrs=false", "--profiling=false",
+		},
+	}
+}
+
+func (c *Cluster) schedulerSpec() process.Spec {
+	kubeconfig := c.configFile(pki.Scheduler + ".kubeconfig")
+	return process.Spec{
+		Name: build.Scheduler, Program: c.cache.Path(build.Scheduler), Inputs: []string{c.authorityContent()},
+		Args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=" + c.settings.Gateway().String(), "--leader-elect=false", "--profiling=false",
+		},
+	}
+}
+
+func (c *Cluster) runEtcd(ctx context.Context) error {
+	return c.run(ctx, c.etcdSpec(), dialing("tcp", fmt.Sprintf("127.0.0.1:%d", settings.EtcdPort)))
+}
+
+func (c *Cluster) runAPIServer(ctx context.Context) error {
+	if _, err := c.writeConfig("audit-policy.yaml", render.AuditPolicy()); err != nil {
+		return err
+	}
+	return c.run(ctx, c.apiServerSpec(), func(ctx context.Context) error {
+		_, err := c.kubectl(ctx, "", "get", "--raw=/readyz")
+		return err
+	})
+}
+
+func (c *Cluster) runControllerManager(ctx context.Context) error {
+	return c.run(ctx, c.controllerManagerSpec(), dialing("tcp", c.settings.OnGateway(10257)))
+}
+
+func (c *Cluster) runScheduler(ctx context.Context) error {
+	return c.run(ctx, c.schedulerSpec(), dialing("tcp", c.settings.OnGateway(10259)))
+}
+
+// run starts a daemon unless it runs, and waits until it is ready.
+func (c *Cluster) run(ctx context.Context, spec process.Spec, ready func(context.Context) error) error {
+	action, err := c.control.Ensure(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if action == process.Restart {
+		c.printf("  %s was running with other settings and is restarted\n", spec.Name)
+	}
+	return c.control.Await(ctx, spec, readyLimit, ready)
+}
+
+// dialing is a check whether something listens.
+func dialing(kind, address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		dialer := net.Dialer{Timeout: 2 * time.Second}
+		conn, err := dialer.DialContext(ctx, kind, address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// ensureObjects puts the first objects into the cluster, and waits for those
+// the cluster makes by itself and without which no pod can be created.
+func (c *Cluster) ensureObjects(ctx context.Context) error {
+	if _, err := c.kubectl(ctx, render.ClusterObjects(), "apply", "-f", "-"); err != nil {
+		return err
+	}
+	for _, object := range []string{"serviceaccount/default", "configmap/kube-root-ca.crt"} {
+		if _, err := c.kubectl(ctx, "", "wait", "--for=create", object, "--timeout=60s"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/machine"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/network"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/progress"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
+)
+
+// killAtOnce is the grace of processes whose state is thrown away anyway.
+const killAtOnce = 0 * time.Second
+
+// Down ends the cluster and removes everything it made on this machine, but
+// not the cache.
+func (c *Cluster) Down(ctx context.Context) error {
+	if err := machine.CheckSystem(); err != nil {
+		return err
+	}
+	if err := c.checkOwned(); err != nil {
+		return err
+	}
+	unlock, err := c.lockCache()
+	if err != nil {
+		return err
+	}
+	steps := []progress.Step{
+		{Name: "end the programs that start others", Run: c.endStarters},
+		{Name: "end all containers", Run: func(ctx context.Context) error { return machine.RemoveCgroup(ctx, settings.Cgroup) }},
+		{Name: "end the other programs", Run: c.endAll},
+		{Name: "remove the pod network", Run: c.removeNetwork},
+		{Name: "remove traces outside the state directory", Run: func(context.Context) error { return c.traces().Remove(c.tracesRecord()) }},
+		{Name: "restore kernel settings", Run: func(context.Context) error { return machine.RestoreSysctls(c.sysctlRecord()) }},
+		{Name: "remove the state directory", Run: c.removeState},
+	}
+	err = progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
+	return errors.Join(err, unlock())
+}
+
+// checkOwned keeps a mistyped state directory from being removed.
+func (c *Cluster) checkOwned() error {
+	entries, err := os.ReadDir(c.settings.StateDir)
+	if errors.Is(err, os.ErrNotExist) || err == nil && (len(entries) == 0 || onlyPartial(entries)) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if _, err := os.Stat(c.identityFile()); err != nil {
+		return fmt.Errorf("state directory %s is not one of a cluster (%w): nothing is removed", c.settings.StateDir, err)
+	}
+	return nil
+}
+
+// endStarters ends the kubelet first, then containerd: whatever they would
+// start again stays away then.
+func (c *Cluster) endStarters(ctx context.Context) error {
+	for _, name := range []string{build.Kubelet, build.Containerd} {
+		running, err := process.Find(c.settings.StateDir)
+		if err != nil {
+			return err
+		}
+		mine := process.Of(process.Spec{Name: name, Program: name}, running)
+		if err := process.End(ctx, mine, killAtOnce); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endAll ends everything with the marks of this cluster, helpers of
+// containerd included.
+func (c *Cluster) endAll(ctx context.Context) error {
+	running, err := process.Find(c.settings.StateDir)
+	if err != nil {
+		return err
+	}
+	return process.End(ctx, running, killAtOnce)
+}
+
+func (c *Cluster) removeNetwork(context.Context) error {
+	// The table of kube-proxy may be somebody else's if ours never ran.
+	if _, err := os.Stat(c.configFile("kube-proxy.yaml")); err == nil {
+		if err := network.RemoveProxyTables(); err != nil {
+			return err
+		}
+	}
+	if err := network.RemoveTables(settings.NFTable); err != nil {
+		return err
+	}
+	return network.RemoveBridge(c.settings)
+}
+
+func (c *Cluster) removeState(context.Context) error {
+	return machine.RemoveTree(c.settings.StateDir)
+}

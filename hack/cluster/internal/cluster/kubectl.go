@@ -1,0 +1,39 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+)
+
+// kubectl runs kubectl as administrator of the cluster.
+func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (string, error) {
+	// Each call reads what the server offers anew: a cache would outlive the cluster.
+	args = append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.settings.State("tmp", "kubectl")}, args...)
+	return run(ctx, input, c.cache.Path(build.Kubectl), args...)
+}
+
+// ctr runs containerd's client for the images and containers of Kubernetes.
+func (c *Cluster) ctr(ctx context.Context, args ...string) (string, error) {
+	args = append([]string{"--address", c.settings.ContainerdSocket(), "--namespace", "k8s.io"}, args...)
+	return run(ctx, "", c.cache.Path(build.Ctr), args...)
+}
+
+func run(ctx context.Context, input, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	cmd.Env = append(os.Environ(), "KUBECONFIG=")
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", cmd.String(), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

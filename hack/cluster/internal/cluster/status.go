@@ -1,0 +1,78 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
+)
+
+// ErrIncomplete says that the cluster does not run, or not all of it.
+var ErrIncomplete = errors.New("the cluster is not running: bring it up")
+
+// daemons are the programs of a running cluster.
+func daemons() []string {
+	return []string{
+		build.Etcd, build.APIServer, build.ControllerManager, build.Scheduler,
+		build.Containerd, build.Kubelet, build.Proxy, build.CoreDNS, build.Kwok,
+	}
+}
+
+// Status prints what runs and how to use it. The error tells whether the
+// cluster is complete.
+func (c *Cluster) Status(ctx context.Context) error {
+	running, err := process.Find(c.settings.StateDir)
+	if err != nil {
+		return err
+	}
+	complete := c.printDaemons(running)
+	c.printf("\nstate  %s\ncache  %s\nlogs   %s\n", c.settings.StateDir, c.settings.CacheDir, c.settings.State("logs"))
+	if !complete {
+		return ErrIncomplete
+	}
+	nodes, err := c.kubectl(ctx, "", "get", "nodes", "-o",
+		`custom-columns=NODE:.metadata.name,READY:.status.conditions[?(@.type=="Ready")].status,VERSION:.status.nodeInfo.kubeletVersion,GPUS:.status.allocatable.nvidia\.com/gpu`)
+	if err != nil {
+		return err
+	}
+	c.printf("\n%s\n%s", nodes, c.Environment())
+	return nil
+}
+
+func (c *Cluster) printDaemons(running []process.Process) bool {
+	complete := true
+	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "PROGRAM\tVERSION\tSTATE")
+	for _, name := range daemons() {
+		mine := process.Of(process.Spec{Name: name, Program: name}, running)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", name, c.cache.Version(name), c.describe(name, mine))
+		complete = complete && (len(mine) > 0 || name == build.Kwok)
+	}
+	_ = table.Flush() // Reporting is done on a best-effort basis.
+	return complete
+}
+
+func (c *Cluster) describe(name string, mine []process.Process) string {
+	switch {
+	case len(mine) > 0:
+		pids := make([]string, 0, len(mine))
+		for _, p := range mine {
+			pids = append(pids, fmt.Sprint(p.PID))
+		}
+		return "running as " + strings.Join(pids, ", ")
+	case name == build.Kwok:
+		return "not running (no fake nodes)"
+	case c.cache.Has(name):
+		return "not running"
+	default:
+		return "not built: " + filepath.Base(filepath.Dir(c.cache.Path(name)))
+	}
+}

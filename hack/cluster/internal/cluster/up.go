@@ -1,0 +1,175 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/machine"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/network"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/progress"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
+)
+
+// reportEvery is how often a long step says that it is alive.
+const reportEvery = 20 * time.Second
+
+// Up brings the cluster up: it builds what is missing, starts what does not
+// run and leaves alone what does.
+func (c *Cluster) Up(ctx context.Context) error {
+	if err := c.checkMachine(); err != nil {
+		return err
+	}
+	packages := c.cache.MissingPackages()
+	if err := c.cache.CheckPackages(packages); err != nil {
+		return machine.UnsuitableError{Reason: err}
+	}
+	c.announce(packages)
+	unlock, err := c.lockCache()
+	if err != nil {
+		return err
+	}
+	steps := append(c.cache.PackageSteps(packages), c.cache.Steps(c.cache.All(c.settings.FakeNodes > 0)...)...)
+	steps = append(steps, c.startSteps()...)
+	err = progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
+	return errors.Join(err, unlock())
+}
+
+func (c *Cluster) checkMachine() error {
+	if err := machine.Check(); err != nil {
+		return err
+	}
+	if err := errors.Join(network.CheckFree(c.settings), c.checkNoOtherKubelet()); err != nil {
+		return machine.UnsuitableError{Reason: err}
+	}
+	return nil
+}
+
+// checkNoOtherKubelet refuses a machine that is a node of another cluster:
+// two kubelets would take this socket, whose place is fixed, from each other.
+func (c *Cluster) checkNoOtherKubelet() error {
+	if _, err := os.Stat(c.identityFile()); err == nil {
+		return nil
+	}
+	const socket = "/var/lib/kubelet/device-plugins/kubelet.sock"
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("this machine is a node of another Kubernetes, whose kubelet listens on %s", socket), conn.Close())
+}
+
+// announce says what of the machine gets touched, before it is.
+func (c *Cluster) announce(packages []string) {
+	s := c.settings
+	c.printf("cache %s, state %s\n", s.CacheDir, s.StateDir)
+	c.printf("on this machine: bridge %s (%s, Services %s), nftables tables %s and kube-proxy, cgroup %s, kernel settings (restored by down)\n",
+		s.Bridge, s.PodCIDR, s.ServiceCIDR, settings.NFTable, settings.Cgroup)
+	for _, pkg := range packages {
+		c.printf("Debian's package %s is needed: it is unpacked into the cache by apt-get, and not installed\n", pkg)
+	}
+}
+
+func (c *Cluster) lockCache() (func() error, error) {
+	return build.Lock(c.settings.CacheDir, func() { c.printf("waiting for another run that uses the cache\n") })
+}
+
+// startSteps start the cluster from built programs, in the order in which
+// they need each other.
+func (c *Cluster) startSteps() []progress.Step {
+	const seconds = time.Second
+	return []progress.Step{
+		{Name: "prepare the state directory", Run: c.prepareState},
+		{Name: "set up the pod network", Run: c.ensureNetwork},
+		{Name: "make certificates", Run: c.ensureIdentities},
+		{Name: "run etcd", Expected: seconds, Run: c.runEtcd},
+		{Name: "run kube-apiserver", Expected: 6 * seconds, Run: c.runAPIServer},
+		{Name: "run kube-controller-manager", Expected: 2 * seconds, Run: c.runControllerManager},
+		{Name: "run kube-scheduler", Expected: 2 * seconds, Run: c.runScheduler},
+		{Name: "put the first objects into the cluster", Expected: 2 * seconds, Run: c.ensureObjects},
+		{Name: "run containerd", Expected: 2 * seconds, Run: c.runContainerd},
+		{Name: "run kubelet", Expected: 2 * seconds, Run: c.runKubelet},
+		{Name: "run kube-proxy", Expected: 2 * seconds, Run: c.runProxy},
+		{Name: "run CoreDNS", Expected: 2 * seconds, Run: c.runDNS},
+		{Name: fmt.Sprintf("wait for the node and its %d GPUs", c.settings.GPUs), Expected: 3 * seconds, Run: c.ensureNode},
+		{Name: fmt.Sprintf("have %d fake nodes", c.settings.FakeNodes), Expected: seconds, Run: c.ensureFakeNodes},
+	}
+}
+
+func (c *Cluster) prepareState(context.Context) error {
+	if err := c.claimState(); err != nil {
+		return err
+	}
+	for _, dir := range []string{"tmp", "logs", "config", "pod-logs", "kubelet"} {
+		if err := os.MkdirAll(c.settings.State(dir), 0o755); err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	// Only root looks into it: it holds the keys of the cluster.
+	if err := os.Chmod(c.settings.StateDir, 0o711); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if err := c.traces().Record(c.tracesRecord()); err != nil {
+		return err
+	}
+	return c.cache.LinkAssets()
+}
+
+func (c *Cluster) traces() machine.Traces {
+	return machine.Traces{Root: "/", StateDir: c.settings.StateDir, Network: settings.Network}
+}
+
+func (c *Cluster) tracesRecord() string { return c.settings.State("absent-before.json") }
+
+func (c *Cluster) ensureNetwork(context.Context) error {
+	if err := machine.ApplySysctls(c.sysctlRecord()); err != nil {
+		return err
+	}
+	if err := network.EnsureBridge(c.settings); err != nil {
+		return err
+	}
+	return network.EnsureMasquerade(c.settings)
+}
+
+func (c *Cluster) sysctlRecord() string { return c.settings.State("kernel-settings.json") }
+
+// BuildAssets builds only what tests against an API server need, and returns
+// the folder with it. No privileges are needed for that.
+func BuildAssets(ctx context.Context, cache *build.Cache, report func(string, ...any), runner *progress.Runner) (string, error) {
+	unlock, err := build.Lock(cache.Dir(), func() { report("waiting for another run that uses the cache\n") })
+	if err != nil {
+		return "", err
+	}
+	err = runner.Run(ctx, cache.Steps(build.AssetNames()...))
+	if err == nil {
+		err = cache.LinkAssets()
+	}
+	if err := errors.Join(err, unlock()); err != nil {
+		return "", err
+	}
+	return filepath.Clean(cache.AssetsDir()), nil
+}
+
+// LoadImage imports an image tarball, so that pods can use it without a
+// registry.
+func (c *Cluster) LoadImage(ctx context.Context, tarball string) error {
+	if _, err := os.Stat(tarball); err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	if err := dialing("unix", c.settings.ContainerdSocket())(ctx); err != nil {
+		return fmt.Errorf("the cluster does not run (%w): bring it up first", err)
+	}
+	if _, err := c.ctr(ctx, "images", "import", tarball); err != nil {
+		return err
+	}
+	c.printf("loaded %s\n", tarball)
+	return nil
+}

@@ -1,0 +1,158 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package network sets up what the pods of the local cluster reach each other
+// and this machine through, and takes it away again.
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
+)
+
+// owner is written on the bridge, so that it is known whose it is even if
+// everything else is lost.
+func owner(s settings.Settings) string { return "di-orchestrator-cluster " + s.StateDir }
+
+// CheckFree says why the networks of the cluster cannot be used: a device of
+// somebody else has the name of the bridge, or a route leads elsewhere.
+func CheckFree(s settings.Settings) error {
+	mine, err := findBridge(s)
+	if err != nil {
+		return err
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	for _, route := range routes {
+		if mine != nil && route.LinkIndex == mine.Attrs().Index {
+			continue
+		}
+		dst, ok := prefixOf(route.Dst)
+		if !ok {
+			continue
+		}
+		for setting, cidr := range map[string]netip.Prefix{settings.EnvPodCIDR: s.PodCIDR, settings.EnvServiceCIDR: s.ServiceCIDR} {
+			if dst.Overlaps(cidr) {
+				return fmt.Errorf("this machine has a route to %s, which overlaps %s: set %s to a free network", dst, cidr, setting)
+			}
+		}
+	}
+	return nil
+}
+
+// prefixOf turns the destination of a route into a prefix; the default route
+// has none.
+func prefixOf(dst *net.IPNet) (netip.Prefix, bool) {
+	if dst == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(dst.IP.To4())
+	ones, _ := dst.Mask.Size()
+	return netip.PrefixFrom(addr, ones), ok && ones > 0
+}
+
+// EnsureBridge creates the bridge with its address and the route of Services,
+// and sets up what is missing of an existing one.
+func EnsureBridge(s settings.Settings) error {
+	bridge, err := findBridge(s)
+	if err != nil {
+		return err
+	}
+	if bridge == nil {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.Alias = s.Bridge, owner(s)
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return fmt.Errorf("create bridge %s: %w", s.Bridge, err)
+		}
+		if bridge, err = netlink.LinkByName(s.Bridge); err != nil {
+			return fmt.Errorf("look up bridge %s: %w", s.Bridge, err)
+		}
+		if err := netlink.LinkSetAlias(bridge, owner(s)); err != nil {
+			return fmt.Errorf("name the owner of bridge %s: %w", s.Bridge, err)
+		}
+	}
+	address := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(s.Gateway(), s.PodCIDR.Bits()))}
+	if err := netlink.AddrReplace(bridge, address); err != nil {
+		return fmt.Errorf("address of bridge %s: %w", s.Bridge, err)
+	}
+	if err := netlink.LinkSetUp(bridge); err != nil {
+		return fmt.Errorf("bring bridge %s up: %w", s.Bridge, err)
+	}
+	// With the route, this machine reaches Services even without a default
+	// route, and does so from the address of the bridge.
+	route := &netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: ipNet(s.ServiceCIDR), Src: s.Gateway().AsSlice(), Scope: unix.RT_SCOPE_LINK}
+	if err := netlink.RouteReplace(route); err != nil {
+		return fmt.Errorf("route to Services: %w", err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// findBridge returns the bridge of this cluster, or nil if there is none.
+func findBridge(s settings.Settings) (netlink.Link, error) {
+	link, err := netlink.LinkByName(s.Bridge)
+	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up device %s: %w", s.Bridge, err)
+	}
+	if alias := link.Attrs().Alias; alias != owner(s) && alias != "" {
+		return nil, fmt.Errorf("device %s belongs to %q: set %s to another name", s.Bridge, alias, settings.EnvBridge)
+	}
+	// A bridge without addresses and owner is what a crash between creating and
+	// naming it leaves; anything else without an owner is not ours.
+	if link.Attrs().Alias == "" {
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		if err != nil || len(addresses) > 0 || link.Type() != "bridge" {
+			return nil, fmt.Errorf("device %s belongs to somebody else: set %s to another name", s.Bridge, settings.EnvBridge)
+		}
+		if err := netlink.LinkSetAlias(link, owner(s)); err != nil {
+			return nil, fmt.Errorf("name the owner of bridge %s: %w", s.Bridge, err)
+		}
+	}
+	return link, nil
+}
+
+// HasBridge says whether the bridge of this cluster exists.
+func HasBridge(s settings.Settings) (bool, error) {
+	bridge, err := findBridge(s)
+	return bridge != nil, err
+}
+
+// RemoveBridge deletes the bridge and all devices still plugged into it. Its
+// addresses and routes go with it.
+func RemoveBridge(s settings.Settings) error {
+	bridge, err := findBridge(s)
+	if err != nil || bridge == nil {
+		return err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	for _, link := range links {
+		if link.Attrs().MasterIndex != bridge.Attrs().Index {
+			continue
+		}
+		// A device whose other end vanishes with its pod may be gone meanwhile.
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("delete device %s: %w", link.Attrs().Name, err)
+		}
+	}
+	if err := netlink.LinkDel(bridge); err != nil {
+		return fmt.Errorf("delete bridge %s: %w", s.Bridge, err)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// poll is how often a condition is looked at that the kernel does not tell of.
+const poll = 50 * time.Millisecond
+
+// quotedLog is how much of a daemon's log an error quotes.
+const quotedLog = 3000
+
+// Control starts and ends the daemons of one cluster.
+type Control struct {
+	stateDir string
+}
+
+// NewControl returns the control for a state directory. Daemons run in that
+// directory and log to its folder logs.
+func NewControl(stateDir string) Control {
+	return Control{stateDir: stateDir}
+}
+
+// Ensure makes a daemon run with exactly the arguments of its specification.
+func (c Control) Ensure(ctx context.Context, spec Spec) (Action, error) {
+	running, err := Find(c.stateDir)
+	if err != nil {
+		return "", err
+	}
+	action, old := Decide(spec, running)
+	if action == Keep {
+		return Keep, nil
+	}
+	if err := End(ctx, old, 15*time.Second); err != nil {
+		return "", fmt.Errorf("end the old %s: %w", spec.Name, err)
+	}
+	if err := c.awaitPredecessor(ctx, spec); err != nil {
+		return "", err
+	}
+	return action, c.start(ctx, spec)
+}
+
+// awaitPredecessor waits for a daemon that is being killed: it loses its marks
+// before it lets go of its addresses and files.
+func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
+	content, err := os.ReadFile(c.pidFile(spec.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read pid file of %s: %w", spec.Name, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil || !dying(pid) {
+		return nil
+	}
+	if err := awaitEnd(ctx, []Process{{PID: pid, Program: spec.Name}}, 10*time.Second); err != nil {
+		return fmt.Errorf("the killed %s does not end: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// dying says whether a process has lost its memory, and with it its
+// environment, but still exists. Threads of the kernel look the same, but
+// their numbers are in no pid file.
+func dying(pid int) bool {
+	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	return err == nil && len(environ) == 0 && alive(pid)
+}
+
+// start runs a daemon in a session of its own, so that neither the end of
+// this process nor that of its terminal ends it.
+func (c Control) start(ctx context.Context, spec Spec) error {
+	log, err := openLog(c.LogFile(spec.Name))
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // The daemon has its own descriptor by then.
+	cmd := exec.Command(spec.Program, spec.Args...)
+	cmd.Dir = c.stateDir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Env = append([]string{
+		"HOME=" + c.stateDir, "TMPDIR=" + filepath.Join(c.stateDir, "tmp"),
+		markCluster + c.stateDir, markName + spec.Name, markFingerprint + spec.Fingerprint(),
+	}, spec.Env...)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", spec.Name, err)
+	}
+	if err := c.writePID(spec.Name, cmd.Process.Pid); err != nil {
+		return err
+	}
+	if err := c.awaitMarks(ctx, cmd.Process.Pid); err != nil {
+		return fmt.Errorf("%s does not show up among the processes: %w", spec.Name, err)
+	}
+	if err := cmd.Process.Release(); err != nil {
+		return fmt.Errorf("detach %s: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// awaitMarks waits until the marks of a new process can be read: for a moment
+// after its start the kernel shows an empty environment.
+func (c Control) awaitMarks(ctx context.Context, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return Until(ctx, func(context.Context) (bool, error) {
+		_, marked := inspect(pid, c.stateDir)
+		return marked || !alive(pid), nil
+	})
+}
+
+func openLog(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("folder of logs: %w", err)
+	}
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	return log, nil
+}
+
+// writePID writes the number for people and their tools; this program itself
+// finds running processes by their marks.
+func (c Control) writePID(name string, pid int) error {
+	if err := os.MkdirAll(filepath.Dir(c.pidFile(name)), 0o755); err != nil {
+		return fmt.Errorf("folder of pid files: %w", err)
+	}
+	if err := os.WriteFile(c.pidFile(name), []byte(strconv.Itoa(pid)+"\n"), 0o644); err != nil {
+		return fmt.Errorf("write pid file of %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c Control) pidFile(name string) string {
+	return filepath.Join(c.stateDir, "pids", name+".pid")
+}
+
+// LogFile is where a daemon logs to.
+func (c Control) LogFile(name string) string {
+	return filepath.Join(c.stateDir, "logs", name+".log")
+}
+
+// Await waits until ready says so. It fails as soon as the daemon dies, and
+// then quotes the end of its log.
+func (c Control) Await(ctx context.Context, spec Spec, limit time.Duration, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := Until(ctx, func(ctx context.Context) (bool, error) {
+		last := ready(ctx)
+		if last == nil {
+			return true, nil
+		}
+		running, err := Find(c.stateDir)
+		if err != nil {
+			return false, err
+		}
+		if len(Of(spec, running)) == 0 {
+			return false, fmt.Errorf("%s died", spec.Name)
+		}
+		return false, retryable{last}
+	})
+	if err != nil {
+		return fmt.Errorf("%s is not ready: %w\nthe end of %s:\n%s", spec.Name, err, c.LogFile(spec.Name), c.logTail(spec.Name))
+	}
+	return nil
+}
+
+func (c Control) logTail(name string) string {
+	content, err := os.ReadFile(c.LogFile(name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(content[max(len(content)-quotedLog, 0):])
+}
+
+// retryable is an error that means not yet.
+type retryable struct{ error }
+
+// Retryable marks an error as one that means not yet.
+func Retryable(err error) error { return retryable{err} }
+
+// Until polls a condition until it holds, fails for good or the context ends;
+// then the last reason is part of the error.
+func Until(ctx context.Context, condition func(context.Context) (bool, error)) error {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	var last error
+	for {
+		done, err := condition(ctx)
+		if done {
+			return nil
+		}
+		if again := (retryable{}); err != nil && !errors.As(err, &again) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(last, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// End asks processes to end and kills those which do not within the grace
+// period. No grace kills at once.
+func End(ctx context.Context, processes []Process, grace time.Duration) error {
+	if grace > 0 {
+		signal(processes, syscall.SIGTERM)
+		if awaitEnd(ctx, processes, grace) == nil {
+			return nil
+		}
+	}
+	signal(processes, syscall.SIGKILL)
+	if err := awaitEnd(ctx, processes, 10*time.Second); err != nil {
+		return fmt.Errorf("processes do not end after being killed: %w", err)
+	}
+	return nil
+}
+
+func signal(processes []Process, sig syscall.Signal) {
+	for _, p := range processes {
+		// A process that is gone already is as it should be; awaitEnd sees any other failure.
+		_ = syscall.Kill(p.PID, sig)
+	}
+}
+
+func awaitEnd(ctx context.Context, processes []Process, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return Until(ctx, func(context.Context) (bool, error) {
+		for _, p := range processes {
+			if alive(p.PID) {
+				return false, Retryable(fmt.Errorf("%s (%d) is running", p.Program, p.PID))
+			}
+		}
+		return true, nil
+	})
+}

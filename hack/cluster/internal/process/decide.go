@@ -1,0 +1,69 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// Spec is a daemon that should run.
+type Spec struct {
+	// Name is what the log and the pid file are called.
+	Name string
+	// Program is the path of the executable.
+	Program string
+	Args    []string
+	// Env is added to an otherwise empty environment.
+	Env []string
+	// Inputs are the contents of files it reads at start, so that a change of
+	// one restarts it.
+	Inputs []string
+}
+
+// Action is what to do about a daemon.
+type Action string
+
+// Actions.
+const (
+	// Keep leaves it running as it is.
+	Keep Action = "keep"
+	// Start starts it, for it does not run.
+	Start Action = "start"
+	// Restart replaces it, for it runs with other arguments.
+	Restart Action = "restart"
+)
+
+// Fingerprint is the same exactly if the daemon would run the same way.
+func (s Spec) Fingerprint() string {
+	h := sha256.New()
+	for _, parts := range [][]string{{s.Name, s.Program}, s.Args, s.Env, s.Inputs} {
+		// Writing to a hash never fails.
+		_, _ = fmt.Fprintf(h, "%d %q\n", len(parts), parts)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// Decide says what to do about a daemon, and which processes of it run.
+func Decide(spec Spec, running []Process) (Action, []Process) {
+	mine := Of(spec, running)
+	switch {
+	case len(mine) == 0:
+		return Start, nil
+	case len(mine) == 1 && mine[0].Fingerprint == spec.Fingerprint():
+		return Keep, mine
+	default:
+		return Restart, mine
+	}
+}
+
+// Of are the processes which are the daemon itself, not one of its children.
+func Of(spec Spec, running []Process) []Process {
+	return slices.DeleteFunc(slices.Clone(running), func(p Process) bool {
+		return p.Name != spec.Name || p.Program != filepath.Base(spec.Program)
+	})
+}

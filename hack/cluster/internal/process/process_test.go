@@ -1,0 +1,133 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestWhatToDoAboutADaemon(t *testing.T) {
+	t.Parallel()
+	spec := Spec{Name: "containerd", Program: "/cache/containerd", Args: []string{"-c", "file"}, Inputs: []string{"content"}}
+	same := Process{PID: 1, Name: "containerd", Program: "containerd", Fingerprint: spec.Fingerprint()}
+	other := same
+	other.Fingerprint = "other"
+	shim := Process{PID: 2, Name: "containerd", Program: "containerd-shim-runc-v2", Fingerprint: spec.Fingerprint()}
+	for name, tc := range map[string]struct {
+		running []Process
+		want    Action
+	}{
+		"nothing runs":                       {nil, Start},
+		"it runs as it should":               {[]Process{same}, Keep},
+		"it runs as it should, with a child": {[]Process{shim, same}, Keep},
+		"only a child survived":              {[]Process{shim}, Start},
+		"it runs with other arguments":       {[]Process{other}, Restart},
+		"it runs twice":                      {[]Process{same, same}, Restart},
+		"another daemon runs":                {[]Process{{PID: 3, Name: "etcd", Program: "etcd"}}, Start},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, _ := Decide(spec, tc.running); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheFingerprintChangesWithEveryInput(t *testing.T) {
+	t.Parallel()
+	spec := Spec{Name: "a", Program: "/a", Args: []string{"b"}, Env: []string{"c"}, Inputs: []string{"d"}}
+	changed := map[string]Spec{
+		"program":  {Name: "a", Program: "/b/a", Args: spec.Args, Env: spec.Env, Inputs: spec.Inputs},
+		"argument": {Name: "a", Program: "/a", Args: []string{"b", "b"}, Env: spec.Env, Inputs: spec.Inputs},
+		"variable": {Name: "a", Program: "/a", Args: spec.Args, Inputs: spec.Inputs},
+		"file":     {Name: "a", Program: "/a", Args: spec.Args, Env: spec.Env, Inputs: []string{"e"}},
+		"border":   {Name: "a", Program: "/a", Args: []string{"b", "c"}, Inputs: spec.Inputs},
+	}
+	for name, other := range changed {
+		if other.Fingerprint() == spec.Fingerprint() {
+			t.Errorf("another %s gives the same fingerprint", name)
+		}
+	}
+}
+
+func TestMarksAreReadOnlyForTheOwnCluster(t *testing.T) {
+	t.Parallel()
+	environ := []byte("PATH=/bin\x00" + markCluster + "/state\x00" + markName + "etcd\x00" + markFingerprint + "abc\x00")
+	p, ours := parseMarks(environ, "/state")
+	if want := (Process{Name: "etcd", Fingerprint: "abc"}); !ours || p != want {
+		t.Errorf("got %+v (ours: %t), want %+v", p, ours, want)
+	}
+	for _, dir := range []string{"/stat", "/state2", ""} {
+		if _, ours := parseMarks(environ, dir); ours {
+			t.Errorf("a process of /state passes as one of %q", dir)
+		}
+	}
+}
+
+func TestTheStateOfAProcessWithAnOddName(t *testing.T) {
+	t.Parallel()
+	for stat, want := range map[string]byte{"1 (a) S 0": 'S', "1 (a) b) Z 0": 'Z', "1 (a)": 0, "": 0} {
+		if got := stateOf([]byte(stat)); got != want {
+			t.Errorf("%q: got %c, want %c", stat, got, want)
+		}
+	}
+}
+
+func TestADaemonIsStartedOnceFoundAndEnded(t *testing.T) {
+	t.Parallel()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := NewControl(t.TempDir())
+	spec := Spec{Name: "sleeper", Program: sleep, Args: []string{"600"}}
+	t.Cleanup(func() {
+		if running, err := Find(control.stateDir); err == nil {
+			signal(running, syscall.SIGKILL)
+		}
+	})
+	for _, want := range []Action{Start, Keep} {
+		if action, err := control.Ensure(t.Context(), spec); err != nil || action != want {
+			t.Fatalf("got %s (%v), want %s", action, err, want)
+		}
+	}
+	running, err := Find(control.stateDir)
+	if err != nil || len(running) != 1 {
+		t.Fatalf("found %v (%v), want one process", running, err)
+	}
+	if err := End(t.Context(), running, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if running, err := Find(control.stateDir); err != nil || len(running) != 0 {
+		t.Errorf("found %v (%v) after the end, want none", running, err)
+	}
+}
+
+func TestTheDeathOfADaemonEndsTheWaitAndQuotesItsLog(t *testing.T) {
+	t.Parallel()
+	ls, err := exec.LookPath("ls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := NewControl(t.TempDir())
+	spec := Spec{Name: "lister", Program: ls, Args: []string{"/does/not/exist"}, Env: []string{"LC_ALL=C"}}
+	if _, err := control.Ensure(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	err = control.Await(t.Context(), spec, time.Minute, func(context.Context) error { return errors.New("not yet") })
+	if err == nil || !strings.Contains(err.Error(), "No such file") {
+		t.Errorf("got %v, want the reason from the log", err)
+	}
+	if _, err := os.Stat(control.LogFile("lister")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,170 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package settings holds what a user can choose about the local cluster and
+// derives addresses and paths from it. It touches nothing.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+// Environment variables which set the defaults of the flags.
+const (
+	EnvStateDir    = "DI_CLUSTER_STATE_DIR"
+	EnvCacheDir    = "DI_CLUSTER_CACHE_DIR"
+	EnvPodCIDR     = "DI_CLUSTER_POD_CIDR"
+	EnvServiceCIDR = "DI_CLUSTER_SERVICE_CIDR"
+	EnvBridge      = "DI_CLUSTER_BRIDGE"
+)
+
+// Defaults of the settings. The address ranges are ones that neither other
+// Kubernetes distributions nor Docker use by default.
+const (
+	DefaultStateDir    = "/var/lib/di-orchestrator-cluster"
+	DefaultPodCIDR     = "10.207.0.0/20"
+	DefaultServiceCIDR = "10.207.64.0/20"
+	DefaultBridge      = "di-cluster0"
+	DefaultGPUs        = 8
+)
+
+const (
+	// NodeName is the name of the one node that runs containers.
+	NodeName = "local"
+	// Domain is the DNS domain of the cluster.
+	Domain = "cluster.local"
+	// APIPort is the port of the API server on the bridge's address.
+	APIPort = 6443
+	// EtcdPort is the loopback port of etcd for clients.
+	EtcdPort = 12379
+	// EtcdPeerPort is the loopback port of etcd for (nonexistent) peers.
+	EtcdPeerPort = 12380
+	// Cgroup is the parent of the cgroups of all pods.
+	Cgroup = "di-orchestrator-cluster"
+	// Network is the name of the pod network.
+	Network = "di-orchestrator-cluster"
+	// NFTable is the table with the rule that hides pods behind this machine.
+	NFTable = "di-orchestrator-cluster"
+)
+
+// maxStateDir keeps unix sockets below the state directory within the 108
+// characters the kernel allows.
+const maxStateDir = 38
+
+// Settings are all choices of a user.
+type Settings struct {
+	// StateDir is everything of a running cluster. It goes when the cluster goes.
+	StateDir string
+	// CacheDir is what was built and downloaded. It stays.
+	CacheDir string
+	// SourceDir is the folder hack/cluster of the checkout.
+	SourceDir string
+	// Bridge is the name of the network device of the pods.
+	Bridge string
+	// PodCIDR is where pods get their addresses from.
+	PodCIDR netip.Prefix
+	// ServiceCIDR is where Services get their addresses from.
+	ServiceCIDR netip.Prefix
+	// GPUs is how many nvidia.com/gpu a node advertises.
+	GPUs int
+	// FakeNodes is how many nodes there are which only pretend to run pods.
+	FakeNodes int
+	// FakeNodesOpen leaves the taint off the fake nodes.
+	FakeNodesOpen bool
+	// Audit makes the API server log every request.
+	Audit bool
+}
+
+// Validate names every setting that cannot work.
+func (s Settings) Validate() error {
+	return errors.Join(
+		validateDir("state directory", s.StateDir), validateDir("cache directory", s.CacheDir),
+		validateLength(s.StateDir), validateBridge(s.Bridge),
+		validateCIDR("pod CIDR", s.PodCIDR), validateCIDR("service CIDR", s.ServiceCIDR),
+		validateApart(s.PodCIDR, s.ServiceCIDR),
+		validateCount("gpus", s.GPUs), validateCount("fake-nodes", s.FakeNodes),
+	)
+}
+
+func validateDir(what, dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" {
+		return fmt.Errorf("%s %q: want a clean absolute path below /", what, dir)
+	}
+	return nil
+}
+
+func validateLength(dir string) error {
+	if len(dir) > maxStateDir {
+		return fmt.Errorf("state directory %q has %d characters: want at most %d, for sockets in it have to fit a socket address",
+			dir, len(dir), maxStateDir)
+	}
+	return nil
+}
+
+func validateBridge(bridge string) error {
+	if bridge == "" || len(bridge) > 15 || strings.ContainsAny(bridge, "/ \t\n") {
+		return fmt.Errorf("bridge %q: want a device name of 1 to 15 characters without spaces and slashes", bridge)
+	}
+	return nil
+}
+
+func validateCIDR(what string, cidr netip.Prefix) error {
+	if !cidr.IsValid() || !cidr.Addr().Is4() || cidr.Masked() != cidr || cidr.Bits() < 12 || cidr.Bits() > 24 {
+		return fmt.Errorf("%s %q: want an IPv4 network of size /12 to /24, such as 10.207.0.0/20", what, cidr)
+	}
+	return nil
+}
+
+func validateApart(pods, services netip.Prefix) error {
+	if pods.IsValid() && services.IsValid() && pods.Overlaps(services) {
+		return fmt.Errorf("pod CIDR %s and service CIDR %s overlap: want them apart", pods, services)
+	}
+	return nil
+}
+
+func validateCount(what string, count int) error {
+	if count < 0 || count > 10000 {
+		return fmt.Errorf("%s %d: want 0 to 10000", what, count)
+	}
+	return nil
+}
+
+// Gateway is the address of the bridge: of the API server, the DNS server and
+// the node.
+func (s Settings) Gateway() netip.Addr { return s.PodCIDR.Addr().Next() }
+
+// APIService is the cluster address of the API server.
+func (s Settings) APIService() netip.Addr { return s.ServiceCIDR.Addr().Next() }
+
+// APIServer is the address of the API server for this machine and the pods.
+func (s Settings) APIServer() string { return fmt.Sprintf("https://%s:%d", s.Gateway(), APIPort) }
+
+// OnGateway is host:port on the bridge's address.
+func (s Settings) OnGateway(port uint16) string {
+	return netip.AddrPortFrom(s.Gateway(), port).String()
+}
+
+// Etcd is the address of etcd.
+func (s Settings) Etcd() string { return fmt.Sprintf("https://127.0.0.1:%d", EtcdPort) }
+
+// State is a path below the state directory.
+func (s Settings) State(elem ...string) string {
+	return filepath.Join(append([]string{s.StateDir}, elem...)...)
+}
+
+// Kubeconfig is where the kubeconfig of the administrator is.
+func (s Settings) Kubeconfig() string { return s.State("kubeconfig") }
+
+// ContainerdSocket is where containerd listens.
+func (s Settings) ContainerdSocket() string { return s.State("run", "containerd.sock") }
+
+// Identity are the choices that cannot change while a cluster exists.
+func (s Settings) Identity() map[string]string {
+	return map[string]string{
+		"bridge": s.Bridge, "podCIDR": s.PodCIDR.String(), "serviceCIDR": s.ServiceCIDR.String(),
+	}
+}

@@ -1,0 +1,145 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bundle builds container images from static binaries on an empty
+// base. The same input gives the same bytes: all times are fixed and all
+// entries are sorted.
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// NonRoot is the user and group which images run as unless told otherwise.
+const NonRoot = "65532:65532"
+
+// Spec says what an image holds.
+type Spec struct {
+	// Name is the reference of the image with its tag.
+	Name string
+	// Platform is OS/ARCH, such as linux/amd64.
+	Platform string
+	// Entrypoint is the program with its fixed arguments.
+	Entrypoint []string
+	// Env are KEY=VALUE pairs.
+	Env []string
+	// User is the user and optionally the group of the process.
+	User string
+	// Files are the contents.
+	Files []File
+}
+
+// File is one file of the image.
+type File struct {
+	// Source is a path on this machine.
+	Source string
+	// Path is the absolute path in the image.
+	Path string
+}
+
+// HostPlatform is the platform of this process, with the operating system of
+// containers: Linux.
+func HostPlatform() string { return "linux/" + runtime.GOARCH }
+
+// ParseFiles reads SOURCE=PATH pairs.
+func ParseFiles(pairs []string) ([]File, error) {
+	files := make([]File, 0, len(pairs))
+	for _, pair := range pairs {
+		source, dest, found := strings.Cut(pair, "=")
+		if !found || source == "" || !path.IsAbs(dest) {
+			return nil, fmt.Errorf("file %q: want SOURCE=PATH with an absolute PATH", pair)
+		}
+		files = append(files, File{Source: source, Path: path.Clean(dest)})
+	}
+	return files, nil
+}
+
+// WriteFile writes the image as a tarball in Docker's archive layout and
+// returns its digest. The file appears complete or not at all.
+func WriteFile(spec Spec, out string) (string, error) {
+	tag, err := name.NewTag(spec.Name)
+	if err != nil {
+		return "", fmt.Errorf("name %q: %w", spec.Name, err)
+	}
+	img, err := Build(spec)
+	if err != nil {
+		return "", err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return "", fmt.Errorf("digest of %s: %w", spec.Name, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return "", fmt.Errorf("folder of %s: %w", out, err)
+	}
+	partial := fmt.Sprintf("%s.%d.partial", out, os.Getpid())
+	if err := tarball.WriteToFile(partial, tag, img); err != nil {
+		return "", errors.Join(fmt.Errorf("write %s: %w", partial, err), os.Remove(partial))
+	}
+	if err := os.Rename(partial, out); err != nil {
+		return "", fmt.Errorf("put %s in place: %w", out, err)
+	}
+	return digest.String(), nil
+}
+
+// Build makes the image in memory.
+func Build(spec Spec) (v1.Image, error) {
+	if len(spec.Entrypoint) == 0 {
+		return nil, errors.New("entrypoint is empty: want the path of a program in the image")
+	}
+	if len(spec.Files) == 0 {
+		return nil, errors.New("files are empty: want at least the program to run")
+	}
+	platform, err := v1.ParsePlatform(spec.Platform)
+	if err != nil {
+		return nil, fmt.Errorf("platform %q: want OS/ARCH: %w", spec.Platform, err)
+	}
+	layer, err := newLayer(spec.Files)
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, fmt.Errorf("add files: %w", err)
+	}
+	return configure(img, spec, platform)
+}
+
+func configure(img v1.Image, spec Spec, platform *v1.Platform) (v1.Image, error) {
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Variant = platform.OS, platform.Architecture, platform.Variant
+	config.Created = v1.Time{Time: epoch()}
+	for i := range config.History {
+		config.History[i].Created = v1.Time{Time: epoch()}
+	}
+	config.Config.Entrypoint = spec.Entrypoint
+	config.Config.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, spec.Env...)
+	config.Config.User = spec.User
+	config.Config.WorkingDir = "/"
+	img, err = mutate.ConfigFile(img, config)
+	if err != nil {
+		return nil, fmt.Errorf("set configuration: %w", err)
+	}
+	return img, nil
+}
+
+// epoch is the time of everything in an image: a fixed one, for the same
+// input has to give the same digest.
+func epoch() time.Time { return time.Unix(0, 0).UTC() }
