@@ -37,8 +37,8 @@ type Config struct {
 	Name string
 	// RetryWait is the pause before a call is made again.
 	RetryWait time.Duration
-	// CallTimeout bounds one call.
-	CallTimeout time.Duration
+	// HTTP makes the calls; its timeout bounds each of them.
+	HTTP *http.Client
 }
 
 // Client speaks the v1 protocol.
@@ -68,7 +68,7 @@ func New(config Config) (*Client, error) {
 	return &Client{
 		config: config,
 		base:   base + "/" + strings.Trim(config.APIVersion, "/"),
-		http:   &http.Client{Timeout: config.CallTimeout},
+		http:   config.HTTP,
 	}, nil
 }
 

@@ -18,19 +18,20 @@ import (
 // Profilings posts what a job of workers reports of itself, in the background
 // and never more often than once in a while, so that training does not wait.
 type Profilings struct {
-	url    string
-	http   *http.Client
-	every  time.Duration
-	log    *slog.Logger
-	latest chan any
-	done   chan struct{}
+	url     string
+	http    *http.Client
+	every   time.Duration
+	log     *slog.Logger
+	latest  chan any
+	closing chan struct{}
+	done    chan struct{}
 }
 
 // NewProfilings returns a reporter for a job. An empty server URL reports nothing.
-func NewProfilings(serverURL, jobID string, every, timeout time.Duration, log *slog.Logger) (*Profilings, error) {
+func NewProfilings(serverURL, jobID string, every time.Duration, client *http.Client, log *slog.Logger) (*Profilings, error) {
 	p := &Profilings{
-		http: &http.Client{Timeout: timeout}, every: every, log: log,
-		latest: make(chan any, 1), done: make(chan struct{}),
+		http: client, every: every, log: log,
+		latest: make(chan any, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	if serverURL == "" {
 		return p, nil
@@ -52,29 +53,46 @@ func (p *Profilings) Report(body any) {
 	p.latest <- body
 }
 
-// Close posts what is still to be posted and ends Run. Nothing may be reported
-// after it.
+// Close has Run post what is still to be posted, and waits for its end.
 func (p *Profilings) Close() {
-	close(p.latest)
+	close(p.closing)
 	<-p.done
 }
 
 // Run posts until Close is called. A post that fails is logged and left at that.
 func (p *Profilings) Run(ctx context.Context) {
 	defer close(p.done)
-	for body := range p.latest {
-		if p.url == "" {
-			continue
-		}
-		if err := p.post(ctx, body); err != nil {
-			p.log.Warn("profilings were not posted", "error", err)
+	for {
+		select {
+		case body := <-p.latest:
+			p.tryPost(ctx, body)
+		case <-p.closing:
+			p.postLast(ctx)
+			return
 		}
 		timer := time.NewTimer(p.every)
 		select {
 		case <-timer.C:
-		case <-ctx.Done():
+		case <-p.closing:
 		}
 		timer.Stop()
+	}
+}
+
+func (p *Profilings) postLast(ctx context.Context) {
+	select {
+	case body := <-p.latest:
+		p.tryPost(ctx, body)
+	default:
+	}
+}
+
+func (p *Profilings) tryPost(ctx context.Context, body any) {
+	if p.url == "" {
+		return
+	}
+	if err := p.post(ctx, body); err != nil {
+		p.log.Warn("profilings were not posted", "error", err)
 	}
 }
 

@@ -21,7 +21,6 @@ import (
 
 // Timeouts of the clients.
 const (
-	dialTimeout = 3 * time.Second
 	callTimeout = 30 * time.Second
 	// helloTimeout bounds the calls that carry no work.
 	helloTimeout = 5 * time.Second
@@ -32,12 +31,15 @@ type Dialer struct {
 	client *http.Client
 }
 
+// DialFunc opens a connection.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
 // NewDialer returns a dialer.
-func NewDialer() *Dialer {
+func NewDialer(dial DialFunc) *Dialer {
 	return &Dialer{client: &http.Client{
 		Timeout: callTimeout,
 		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DialContext:         dial,
 			MaxIdleConnsPerHost: 4,
 			IdleConnTimeout:     idleTimeout,
 		},

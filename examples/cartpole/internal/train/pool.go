@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/policy"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/rollout"
