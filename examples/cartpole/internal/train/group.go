@@ -17,7 +17,8 @@ import (
 
 // Patience says how failing members are dealt with.
 type Patience struct {
-	// Retry is the time before a failing member is tried again.
+	// Retry is the time before a failing member is tried again. It grows with
+	// the number of failures in a row.
 	Retry time.Duration
 	// Attempts is the number of failures in a row after which a member counts
 	// as lost.
@@ -25,6 +26,13 @@ type Patience struct {
 	// Lost is told, once per loss, of a member that counts as lost. It may
 	// remove the member; one that is left is tried again for ever. May be nil.
 	Lost func(name string, err error)
+}
+
+// maxBackoff bounds the growth of the pauses.
+const maxBackoff = 30
+
+func (p Patience) backoff(failures int) time.Duration {
+	return p.Retry * time.Duration(min(max(failures, 1), maxBackoff))
 }
 
 func (p Patience) lose(name string, err error) {
@@ -96,7 +104,9 @@ func (g *Group) Step(ctx context.Context, state policy.State, request GradientRe
 			return policy.State{}, fmt.Errorf("learner step of round %d: %w", state.Round+1, context.Cause(ctx))
 		}
 		g.blame(err)
-		wait(ctx, g.patience.Retry, changed)
+		if rest, _ := g.willing(); len(rest) == 0 {
+			wait(ctx, g.patience.Retry, changed)
+		}
 	}
 }
 
@@ -161,11 +171,12 @@ func (g *Group) countFailure(failure *MemberError) (lost bool) {
 	if !ok {
 		return false
 	}
-	m.retryAt = g.now().Add(g.patience.Retry)
 	if errors.Is(failure.Err, ErrNotReady) || errors.Is(failure.Err, ErrStale) {
+		m.retryAt = g.now().Add(g.patience.Retry)
 		return false
 	}
 	m.failures++
+	m.retryAt = g.now().Add(g.patience.backoff(m.failures))
 	return m.failures == g.patience.Attempts
 }
 

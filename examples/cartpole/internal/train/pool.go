@@ -154,15 +154,15 @@ func (p *Pool) serve(ctx context.Context, m *poolMember) {
 			return
 		}
 		result, err := collect(ctx, m, b, index)
-		switch {
-		case err == nil:
+		if err == nil {
 			p.finish(m, b, index, result)
-		case p.giveBack(m, b, index):
-			p.patience.lose(m.name, err)
-			fallthrough
-		default:
-			wait(ctx, p.patience.Retry, nil)
+			continue
 		}
+		failures := p.giveBack(m, b, index)
+		if failures == p.patience.Attempts {
+			p.patience.lose(m.name, err)
+		}
+		wait(ctx, p.patience.backoff(failures), nil)
 	}
 }
 
@@ -237,17 +237,16 @@ func (p *Pool) finish(m *poolMember, b *batch, index int, result rollout.Result)
 	}
 }
 
-// giveBack returns a unit that m failed to play and counts the failure, unless
-// the batch or the membership had ended anyway. It reports whether m counts as
-// lost now.
-func (p *Pool) giveBack(m *poolMember, b *batch, index int) (lost bool) {
+// giveBack returns a unit that m failed to play and counts the failure. It
+// returns how often m has failed in a row, 0 if batch or membership had ended.
+func (p *Pool) giveBack(m *poolMember, b *batch, index int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.waiting = append(b.waiting, index)
-	if b.ctx.Err() == nil && p.members[m.name] == m {
-		m.failures++
-		lost = m.failures == p.patience.Attempts
-	}
 	p.broadcast()
-	return lost
+	if b.ctx.Err() != nil || p.members[m.name] != m {
+		return 0
+	}
+	m.failures++
+	return m.failures
 }
