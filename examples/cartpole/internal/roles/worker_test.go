@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,7 +65,7 @@ func runWorkerOf(ctx context.Context, network *standin.Network, rank int, stdout
 	return roles.Run(ctx, roles.System{
 		Getenv: func(key string) string { return env[key] }, Hostname: "job-" + strconv.Itoa(rank),
 		Stdout: stdout, Log: slog.New(slog.DiscardHandler), Now: time.Now, Listen: host.Listen, Dial: host.Dial,
-	}, append([]string{"worker", "--announce-interval=10ms", "--retry=10ms", "--profilings-interval=1ms"}, args...))
+	}, append([]string{"worker", "--announce-interval=10ms", "--retry=10ms", "--profilings-interval=1ms", "--target=80"}, args...))
 }
 
 // profilings is a di-server that keeps what is posted.
@@ -105,12 +107,24 @@ func TestWorkersFindEachOtherTrainAndAllSucceed(t *testing.T) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
-	if last := out.lastLine(); !strings.HasPrefix(last, "result=reached ") || !strings.HasSuffix(last, " hash=8fb5e5a05d280e9d") {
-		t.Errorf("got %q, want the target reached by the curve of seed 1", last)
+	alone := &output{}
+	if err := roles.Run(t.Context(), roles.System{
+		Getenv: func(string) string { return "" }, Stdout: alone, Log: slog.New(slog.DiscardHandler),
+		Now: time.Now, Listen: network.Host("alone").Listen,
+	}, []string{"serial", "--target=80"}); err != nil {
+		t.Fatal(err)
+	}
+	got, want := strings.Fields(out.lastLine()), strings.Fields(alone.lastLine())
+	if !slices.Equal(got[:6], want[:6]) || got[len(got)-1] != want[len(want)-1] {
+		t.Errorf("got %q, want the curve of one process, %q", got, want)
 	}
 	last := server.posts[len(server.posts)-1]
-	if !strings.HasPrefix(last, `/v2alpha1/job/ns.job.0/profilings {"round":34,"steps":43127,`) {
-		t.Errorf("got last profilings %q, want those of round 34", last)
+	var round, steps int
+	if _, err := fmt.Sscanf(last, `/v2alpha1/job/ns.job.0/profilings {"round":%d,"steps":%d,`, &round, &steps); err != nil {
+		t.Fatalf("profilings %q: %v", last, err)
+	}
+	if wantRound := fmt.Sprint("round=", round); wantRound != want[1] || fmt.Sprint("steps=", steps) != want[2] {
+		t.Errorf("got last profilings %q, want those of %q", last, want)
 	}
 }
 
