@@ -1,0 +1,254 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diserver is the program's client of di-server. Its strict mode copies
+// the faults of the client that is deployed in the field; else it is forgiving.
+package diserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// maxReply bounds what is read of a reply.
+	maxReply = 8 << 20
+	// retries is how often a call is made again after a connection error,
+	// whatever its method.
+	retries = 5
+)
+
+// Config says where di-server is and who calls it.
+type Config struct {
+	// URL is the address of di-server, with or without http://.
+	URL string
+	// APIVersion is the path under which the protocol is served.
+	APIVersion string
+	Namespace  string
+	// Name is the pod name of the caller.
+	Name string
+	// RetryWait is the pause before a call is made again.
+	RetryWait time.Duration
+	// HTTP makes the calls; its timeout bounds each of them.
+	HTTP *http.Client
+}
+
+// Client speaks the v1 protocol.
+type Client struct {
+	config Config
+	base   string
+	http   *http.Client
+}
+
+// StatusError is an answer of di-server that is an error.
+type StatusError struct {
+	Method, Path, Message string
+	Status                int
+}
+
+// Error implements error.
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("di-server answered %s %s with status %d: %s", e.Method, e.Path, e.Status, e.Message)
+}
+
+// New returns a client.
+func New(config Config) (*Client, error) {
+	base, err := baseURL(config.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		config: config,
+		base:   base + "/" + strings.Trim(config.APIVersion, "/"),
+		http:   config.HTTP,
+	}, nil
+}
+
+// baseURL accepts an address with and without scheme.
+func baseURL(address string) (string, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "", fmt.Errorf("di-server URL: %w", err)
+	}
+	if parsed.Host == "" {
+		return "", fmt.Errorf("di-server URL %q: has no host, want host:port with or without http://", address)
+	}
+	return strings.TrimRight(address, "/"), nil
+}
+
+// Resources are the replicas of one kind that are asked for. Empty quantities
+// keep what the job's template says.
+type Resources struct {
+	Replicas int    `json:"replicas"`
+	CPUs     string `json:"cpus,omitempty"`
+	GPUs     string `json:"gpus,omitempty"`
+	Memory   string `json:"memory,omitempty"`
+}
+
+// Replicas are the URLs (host:port) of a job's replicas, or of an aggregator's
+// learners.
+type Replicas struct {
+	Namespace   string   `json:"namespace"`
+	Coordinator string   `json:"coordinator"`
+	Collectors  []string `json:"collectors"`
+	Learners    []string `json:"learners"`
+}
+
+type request struct {
+	Namespace   string    `json:"namespace"`
+	Coordinator string    `json:"coordinator"`
+	Collectors  Resources `json:"collectors"`
+	Learners    Resources `json:"learners"`
+}
+
+// Failed names the pods of replicas that do not answer.
+type Failed struct {
+	Collectors []string
+	Learners   []string
+}
+
+type failedRequest struct {
+	Namespace   string   `json:"namespace"`
+	Coordinator string   `json:"coordinator"`
+	Collectors  []string `json:"collectors"`
+	Learners    []string `json:"learners"`
+}
+
+// envelope is the form of all replies.
+type envelope struct {
+	Success bool            `json:"success"`
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// Create asks for replicas.
+func (c *Client) Create(ctx context.Context, collectors, learners Resources) (Replicas, error) {
+	return c.replicas(ctx, http.MethodPost, "/replicas", c.request(collectors, learners))
+}
+
+// Delete gives replicas up.
+func (c *Client) Delete(ctx context.Context, collectors, learners int) (Replicas, error) {
+	return c.replicas(ctx, http.MethodDelete, "/replicas",
+		c.request(Resources{Replicas: collectors}, Resources{Replicas: learners}))
+}
+
+// OfCoordinator lists the replicas of the calling coordinator.
+func (c *Client) OfCoordinator(ctx context.Context) (Replicas, error) {
+	return c.list(ctx, "coordinator")
+}
+
+// OfAggregator lists the learners of the calling aggregator.
+func (c *Client) OfAggregator(ctx context.Context) (Replicas, error) {
+	return c.list(ctx, "aggregator")
+}
+
+// ReportFailed asks for new replicas in place of those that do not answer.
+func (c *Client) ReportFailed(ctx context.Context, f Failed) error {
+	_, err := c.call(ctx, http.MethodPost, "/replicas/failed", failedRequest{
+		Namespace:   c.config.Namespace,
+		Coordinator: c.config.Name,
+		Collectors:  append([]string{}, f.Collectors...),
+		Learners:    append([]string{}, f.Learners...),
+	})
+	return err
+}
+
+func (c *Client) request(collectors, learners Resources) request {
+	return request{
+		Namespace: c.config.Namespace, Coordinator: c.config.Name,
+		Collectors: collectors, Learners: learners,
+	}
+}
+
+// list sends an empty JSON object with GET, as deployed clients do.
+func (c *Client) list(ctx context.Context, as string) (Replicas, error) {
+	query := url.Values{"namespace": {c.config.Namespace}, as: {c.config.Name}}
+	return c.replicas(ctx, http.MethodGet, "/replicas?"+query.Encode(), struct{}{})
+}
+
+func (c *Client) replicas(ctx context.Context, method, path string, body any) (Replicas, error) {
+	data, err := c.call(ctx, method, path, body)
+	if err != nil {
+		return Replicas{}, err
+	}
+	var replicas Replicas
+	if err := json.Unmarshal(data, &replicas); err != nil {
+		return Replicas{}, fmt.Errorf("%s %s: data of the reply: %w", method, path, err)
+	}
+	return replicas, nil
+}
+
+// call makes a call, again after connection errors but never after an answer.
+func (c *Client) call(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: encode request: %w", method, path, err)
+	}
+	var data json.RawMessage
+	err = Retry(ctx, c.config.RetryWait, func() error {
+		data, err = c.once(ctx, method, path, encoded)
+		return err
+	})
+	return data, err
+}
+
+// Retry calls until a call succeeds, is answered with an error status, or has
+// failed once and then five times more, a pause apart.
+func Retry(ctx context.Context, pause time.Duration, call func() error) error {
+	for attempt := 0; ; attempt++ {
+		err := call()
+		if err == nil || attempt == retries || isAnswer(err) {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (last error: %w)", context.Cause(ctx), err)
+		case <-timer.C:
+		}
+	}
+}
+
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[*StatusError](err)
+	return ok
+}
+
+// once makes one call. It sends no Content-Type, as deployed clients do.
+func (c *Client) once(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
+	httpRequest, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	response, err := c.http.Do(httpRequest)
+	if err != nil {
+		return nil, fmt.Errorf("call di-server: %w", err)
+	}
+	defer response.Body.Close() //nolint:errcheck // nothing is lost with a body that was read
+	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxReply))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: read reply: %w", method, path, err)
+	}
+	var reply envelope
+	err = json.Unmarshal(content, &reply)
+	if response.StatusCode >= http.StatusBadRequest || (err == nil && !reply.Success) {
+		return nil, &StatusError{Method: method, Path: path, Message: reply.Message, Status: response.StatusCode}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: decode reply: %w", method, path, err)
+	}
+	return reply.Data, nil
+}

@@ -1,0 +1,95 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package roles
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"sync"
+	"time"
+
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/peer"
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/train"
+)
+
+// training is what all roles that drive training have in common.
+type training struct {
+	config train.Config
+	system System
+
+	mu   sync.Mutex // protects last
+	last train.Progress
+}
+
+func newTraining(system System, flags *flag.FlagSet) *training {
+	t := &training{system: system}
+	flags.Uint64Var(&t.config.Seed, "seed", 1, "seed of all randomness; equal seeds give equal curves")
+	flags.Float64Var(&t.config.Target, "target", 195, "mean return over 20 evaluation episodes to be reached")
+	flags.IntVar(&t.config.MaxRounds, "max-rounds", 200, "rounds after which training has failed")
+	flags.DurationVar(&t.config.MinRound, "min-round", 0, "least time that a round takes")
+	return t
+}
+
+// run trains, prints the curve and ends with ErrMissed when the target was not
+// reached. Each round is also handed to the given functions.
+func (t *training) run(ctx context.Context, pool *train.Pool, group *train.Group, tell ...func(train.Progress)) error {
+	t.config.Now = t.system.Now
+	t.config.Report = func(p train.Progress) {
+		t.print("", p)
+		t.mu.Lock()
+		t.last = p
+		t.mu.Unlock()
+		for _, f := range tell {
+			f(p)
+		}
+	}
+	last, err := train.Run(ctx, t.config, pool, group)
+	if err != nil {
+		t.print("result=stopped ", last)
+		return err
+	}
+	if !last.Reached() {
+		t.print("result=missed ", last)
+		return fmt.Errorf("%w: %.1f after %d rounds, want %g", ErrMissed, last.Eval, last.Round, last.Target)
+	}
+	t.print("result=reached ", last)
+	return nil
+}
+
+func (t *training) print(prefix string, p train.Progress) {
+	_, err := fmt.Fprintf(t.system.Stdout,
+		"%sround=%d steps=%d return=%.1f eval=%.1f target=%g elapsed=%.1fs collectors=%d learners=%d hash=%s\n",
+		prefix, p.Round, p.Steps, p.Return, p.Eval, t.config.Target, p.Elapsed.Seconds(), p.Collectors, p.Learners, p.Hash)
+	if err != nil {
+		t.system.Log.Warn("progress was not printed", "error", err)
+	}
+}
+
+// serve adds the route that tells of the last round.
+func (t *training) serve(m *peer.Mux) {
+	peer.Handle(m, "GET /progress", func(context.Context, peer.Empty) (train.Progress, error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.last, nil
+	})
+}
+
+// patience is how failing peers are dealt with.
+type patience struct {
+	retry    time.Duration
+	attempts int
+}
+
+func newPatience(flags *flag.FlagSet) *patience {
+	p := &patience{}
+	flags.DurationVar(&p.retry, "retry", time.Second, "pause before a process that failed is called again")
+	flags.IntVar(&p.attempts, "attempts", 5, "failed calls in a row after which a process counts as lost")
+	return p
+}
+
+// of makes the patience of a pool or group.
+func (p patience) of(lost func(name string, err error)) train.Patience {
+	return train.Patience{Retry: p.retry, Attempts: p.attempts, Lost: lost}
+}

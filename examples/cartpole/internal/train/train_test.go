@@ -1,0 +1,298 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package train_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/policy"
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/rollout"
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/train"
+)
+
+var errBroken = errors.New("broken")
+
+// rig is a training with everything in this process.
+type rig struct {
+	pool   *train.Pool
+	group  *train.Group
+	config train.Config
+	curve  []train.Progress
+}
+
+func newRig(ctx context.Context, seed uint64, lost func(string, error)) *rig {
+	patience := train.Patience{Retry: time.Second, Attempts: 3, Lost: lost}
+	r := &rig{pool: train.NewPool(ctx, patience), group: train.NewGroup(patience, time.Now)}
+	r.config = train.Config{
+		Seed: seed, Target: 195, MaxRounds: 80, Now: time.Now,
+		Report: func(p train.Progress) {
+			p.Elapsed, p.Collectors, p.Learners = 0, 0, 0
+			r.curve = append(r.curve, p)
+		},
+	}
+	return r
+}
+
+func (r *rig) run(t *testing.T) train.Progress {
+	t.Helper()
+	last, err := train.Run(t.Context(), r.config, r.pool, r.group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last
+}
+
+// failing is a collector that plays some units and then fails.
+type failing struct {
+	train.LocalCollector
+	left atomic.Int64
+}
+
+func (f *failing) Collect(ctx context.Context, u rollout.Unit, w policy.Weights) (rollout.Result, error) {
+	if f.left.Add(-1) < 0 {
+		return rollout.Result{}, errBroken
+	}
+	return f.LocalCollector.Collect(ctx, u, w)
+}
+
+func curveOf(t *testing.T, seed uint64, collectors, learners int) []train.Progress {
+	t.Helper()
+	r := newRig(t.Context(), seed, nil)
+	for i := range collectors {
+		r.pool.Add(fmt.Sprint("collector", i), train.Collecting, train.LocalCollector{})
+	}
+	for i := range learners {
+		r.group.Add(fmt.Sprint("learner", i), &train.Local{})
+	}
+	r.run(t)
+	return r.curve
+}
+
+func TestEverySeedReachesTheTarget(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		curve := curveOf(t, seed, 1, 1)
+		if last := curve[len(curve)-1]; !last.Reached() {
+			t.Errorf("seed %d: %.1f after %d rounds", seed, last.Eval, last.Round)
+		}
+		if curve[0].Eval > 60 {
+			t.Errorf("seed %d: %.1f after the first round, want a policy that has yet to learn", seed, curve[0].Eval)
+		}
+	}
+}
+
+func TestTheCurveDependsOnTheSeedAlone(t *testing.T) {
+	t.Parallel()
+	want := curveOf(t, 4, 1, 1)
+	tests := map[string]struct{ collectors, learners int }{
+		"the same again":      {1, 1},
+		"2 collectors":        {2, 1},
+		"5 collectors":        {5, 1},
+		"2 learners":          {2, 2},
+		"3 learners":          {1, 3},
+		"more than the units": {20, 11},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := curveOf(t, 4, tc.collectors, tc.learners); !slices.Equal(got, want) {
+				t.Errorf("got another curve of %d rounds, want %d", len(got), len(want))
+			}
+		})
+	}
+	if slices.Equal(curveOf(t, 5, 1, 1), want) {
+		t.Error("another seed gave the same curve")
+	}
+}
+
+func TestACollectorLostInTheMiddleChangesNothing(t *testing.T) {
+	t.Parallel()
+	want := curveOf(t, 4, 1, 1)
+	synctest.Test(t, func(t *testing.T) {
+		lost := make(chan string, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := newRig(ctx, 4, func(name string, _ error) { lost <- name })
+		r.config.MinRound = 2 * time.Second
+		broken := &failing{}
+		broken.left.Store(30)
+		r.pool.Add("broken", train.Collecting, broken)
+		r.pool.Add("sound", train.Collecting, train.LocalCollector{})
+		r.group.Add("learner", &train.Local{})
+		r.run(t)
+		if !slices.Equal(r.curve, want) {
+			t.Error("got another curve")
+		}
+		if got := <-lost; got != "broken" {
+			t.Errorf("lost %q, want broken", got)
+		}
+	})
+}
+
+func TestWithoutCollectorsNoStepIsMade(t *testing.T) {
+	t.Parallel()
+	want := curveOf(t, 4, 1, 1)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := newRig(ctx, 4, nil)
+		r.config.MinRound = time.Second
+		r.pool.Add("first", train.Collecting, train.LocalCollector{})
+		r.pool.Add("evaluator", train.Evaluating, train.LocalCollector{})
+		r.group.Add("learner", &train.Local{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.run(t)
+		}()
+		<-time.After(3500 * time.Millisecond) // by the bubble's clock, in the fourth round
+		r.pool.Remove("first")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		halted := len(r.curve)
+		if halted == 0 || halted == len(want) {
+			t.Fatalf("halted after %d of %d rounds, want some", halted, len(want))
+		}
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if len(r.curve) != halted {
+			t.Errorf("made %d rounds without collectors", len(r.curve)-halted)
+		}
+		r.pool.Add("second", train.Collecting, train.LocalCollector{})
+		<-done
+		if !slices.Equal(r.curve, want) {
+			t.Error("got another curve after the halt")
+		}
+	})
+}
+
+func TestEvaluatorsTakeEvaluationsFromCollectors(t *testing.T) {
+	t.Parallel()
+	r := newRig(t.Context(), 1, nil)
+	r.config.MaxRounds = 3
+	counts := map[string]*counting{"collector": {}, "evaluator": {}}
+	r.pool.Add("collector", train.Collecting, counts["collector"])
+	r.pool.Add("evaluator", train.Evaluating, counts["evaluator"])
+	r.group.Add("learner", &train.Local{})
+	r.run(t)
+	for name, want := range map[string][2]int64{"collector": {24, 0}, "evaluator": {0, 12}} {
+		if got := [2]int64{counts[name].collected.Load(), counts[name].evaluated.Load()}; got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}
+
+type counting struct {
+	train.LocalCollector
+	collected, evaluated atomic.Int64
+}
+
+func (c *counting) Collect(ctx context.Context, u rollout.Unit, w policy.Weights) (rollout.Result, error) {
+	if u.Kind == rollout.Collect {
+		c.collected.Add(1)
+	} else {
+		c.evaluated.Add(1)
+	}
+	return c.LocalCollector.Collect(ctx, u, w)
+}
+
+// forgetful is a learner that fails at some calls, having lost its state.
+type forgetful struct {
+	train.Local
+	calls atomic.Int64
+}
+
+func (f *forgetful) Gradients(ctx context.Context, r train.GradientRequest) ([]policy.Gradient, error) {
+	if f.calls.Add(1)%5 == 0 {
+		if err := f.Load(ctx, policy.NewState(99)); err != nil {
+			return nil, err
+		}
+		return nil, errBroken
+	}
+	return f.Local.Gradients(ctx, r)
+}
+
+func TestALearnerThatLostItsStateIsGivenIt(t *testing.T) {
+	t.Parallel()
+	want := curveOf(t, 4, 1, 1)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := newRig(ctx, 4, nil)
+		r.pool.Add("collector", train.Collecting, train.LocalCollector{})
+		r.group.Add("a", &forgetful{})
+		r.group.Add("b", &train.Local{})
+		r.run(t)
+		if !slices.Equal(r.curve, want) {
+			t.Error("got another curve")
+		}
+	})
+}
+
+func TestALearnerThatKeepsFailingIsLostOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var lost []string
+		r := newRig(ctx, 4, func(name string, _ error) { lost = append(lost, name) })
+		r.config.MinRound = 5 * time.Second
+		r.pool.Add("collector", train.Collecting, train.LocalCollector{})
+		r.group.Add("broken", broken{})
+		r.group.Add("sound", &train.Local{})
+		r.run(t)
+		if !slices.Equal(lost, []string{"broken"}) {
+			t.Errorf("lost %v, want [broken]", lost)
+		}
+	})
+}
+
+type broken struct{}
+
+func (broken) Load(context.Context, policy.State) error { return errBroken }
+func (broken) Gradients(context.Context, train.GradientRequest) ([]policy.Gradient, error) {
+	return nil, errBroken
+}
+
+func (broken) Apply(context.Context, train.ApplyRequest) (policy.State, error) {
+	return policy.State{}, errBroken
+}
+
+// drifting is a learner that computes another step than it was told.
+type drifting struct{ train.Local }
+
+func (d *drifting) Apply(ctx context.Context, r train.ApplyRequest) (policy.State, error) {
+	r.Gradient = slices.Clone(r.Gradient)
+	r.Gradient[0] += 1e-12
+	return d.Local.Apply(ctx, r)
+}
+
+func TestLearnersThatDivergeEndTraining(t *testing.T) {
+	t.Parallel()
+	r := newRig(t.Context(), 1, nil)
+	r.pool.Add("collector", train.Collecting, train.LocalCollector{})
+	r.group.Add("sound", &train.Local{})
+	r.group.Add("drifting", &drifting{})
+	if _, err := train.Run(t.Context(), r.config, r.pool, r.group); !errors.Is(err, train.ErrDiverged) {
+		t.Errorf("got %v, want %v", err, train.ErrDiverged)
+	}
+}
+
+func TestTrainingEndsAtTheRoundLimit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t.Context(), 1, nil)
+	r.config.MaxRounds = 2
+	r.pool.Add("collector", train.Collecting, train.LocalCollector{})
+	r.group.Add("learner", &train.Local{})
+	if last := r.run(t); last.Reached() || last.Round != 2 {
+		t.Errorf("got %+v, want two rounds that miss the target", last)
+	}
+}

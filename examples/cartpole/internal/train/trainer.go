@@ -1,0 +1,141 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/policy"
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/rollout"
+)
+
+// How the work of a round is cut. The numbers are part of what a seed means.
+const (
+	collectUnits    = 8
+	collectEpisodes = 2
+	evaluateUnits   = 4
+	// evaluateEpisodes makes 20 evaluation episodes in all.
+	evaluateEpisodes = 5
+)
+
+// Config says what to train and when to stop.
+type Config struct {
+	Seed uint64
+	// Target is the mean return over the evaluation episodes at which training
+	// has succeeded.
+	Target float64
+	// MaxRounds is the round after which training has failed.
+	MaxRounds int
+	// MinRound is the least time that a round takes; a quick round waits.
+	MinRound time.Duration
+	Now      func() time.Time
+	// Report is told of every round.
+	Report func(Progress)
+}
+
+// Progress is where training stands after a round.
+type Progress struct {
+	Round int `json:"round"`
+	// Steps counts the environment steps that were learnt from so far.
+	Steps int `json:"steps"`
+	// Return is the mean return of the round's training episodes.
+	Return float64 `json:"return"`
+	// Eval is the mean return of the evaluation episodes.
+	Eval    float64       `json:"eval"`
+	Target  float64       `json:"target"`
+	Elapsed time.Duration `json:"-"`
+	// Collectors and Learners count those that were connected.
+	Collectors int `json:"collectors"`
+	Learners   int `json:"learners"`
+	// Hash is the digest of the learners' state.
+	Hash string `json:"hash"`
+}
+
+// Reached reports whether the evaluation reached the target.
+func (p Progress) Reached() bool {
+	return p.Eval >= p.Target
+}
+
+// Run trains until the target is reached, MaxRounds have passed or ctx ends, and
+// returns the last round's progress.
+func Run(ctx context.Context, c Config, pool *Pool, group *Group) (Progress, error) {
+	started := c.Now()
+	state := policy.NewState(c.Seed)
+	var progress Progress
+	for progress.Round = 0; progress.Round < c.MaxRounds && (progress.Round == 0 || !progress.Reached()); {
+		begun := c.Now()
+		next, after, err := c.round(ctx, pool, group, state, progress)
+		if err != nil {
+			return progress, fmt.Errorf("round %d: %w", state.Round+1, err)
+		}
+		wait(ctx, c.MinRound-c.Now().Sub(begun), nil)
+		state, progress = next, after
+		progress.Elapsed = c.Now().Sub(started)
+		c.Report(progress)
+	}
+	return progress, nil
+}
+
+func (c Config) round(
+	ctx context.Context, pool *Pool, group *Group, state policy.State, last Progress,
+) (policy.State, Progress, error) {
+	number := state.Round + 1
+	played, err := pool.Run(ctx, c.units(rollout.Collect, number, collectUnits, collectEpisodes), state.Weights)
+	if err != nil {
+		return state, last, err
+	}
+	lengths := returns(played)
+	request := GradientRequest{Baseline: policy.NewBaseline(lengths)}
+	for _, result := range played {
+		request.Units = append(request.Units, result.Episodes)
+	}
+	next, err := group.Step(ctx, state, request)
+	if err != nil {
+		return state, last, err
+	}
+	evaluated, err := pool.Run(ctx, c.units(rollout.Evaluate, number, evaluateUnits, evaluateEpisodes), next.Weights)
+	if err != nil {
+		return state, last, err
+	}
+	return next, Progress{
+		Round:      number,
+		Steps:      last.Steps + sum(lengths),
+		Return:     mean(lengths),
+		Eval:       mean(returns(evaluated)),
+		Target:     c.Target,
+		Collectors: pool.Count(Collecting),
+		Learners:   group.Size(),
+		Hash:       next.Hash(),
+	}, nil
+}
+
+func (c Config) units(kind rollout.Kind, round, count, episodes int) []rollout.Unit {
+	units := make([]rollout.Unit, count)
+	for i := range units {
+		units[i] = rollout.Unit{Seed: c.Seed, Round: round, Index: i, Kind: kind, Episodes: episodes}
+	}
+	return units
+}
+
+func returns(results []rollout.Result) []int {
+	var all []int
+	for _, r := range results {
+		all = append(all, r.Returns...)
+	}
+	return all
+}
+
+func sum(values []int) int {
+	total := 0
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+func mean(values []int) float64 {
+	return float64(sum(values)) / float64(max(len(values), 1))
+}

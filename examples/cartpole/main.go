@@ -1,0 +1,73 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command cartpole is a small, real reinforcement-learning program without
+// dependencies. One binary plays all parts of a distributed training job; the
+// first argument says which.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/local"
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/roles"
+)
+
+// dialTimeout is short: names and addresses of pods come and go.
+const dialTimeout = 3 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	if len(args) > 0 && strings.Contains(args[0], "help") {
+		fmt.Printf("usage: cartpole ROLE [flags]\nroles: local, %s\n", strings.Join(roles.Names(), ", "))
+		return roles.ExitReached
+	}
+	system, err := newSystem()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return roles.ExitFailed
+	}
+	if len(args) > 0 && args[0] == "local" {
+		err = local.Run(ctx, system, args[1:])
+	} else {
+		err = roles.Run(ctx, system, args)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "cartpole:", err)
+	}
+	return roles.ExitCode(err)
+}
+
+func newSystem() (roles.System, error) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return roles.System{}, fmt.Errorf("host name: %w", err)
+	}
+	return roles.System{
+		Getenv:   os.Getenv,
+		Hostname: hostname,
+		Stdout:   os.Stdout,
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Now:      time.Now,
+		Listen: func(ctx context.Context, port int) (net.Listener, error) {
+			return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+		},
+		Dial: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+	}, nil
+}
