@@ -53,6 +53,12 @@ type MembershipSpec struct {
 	// +optional
 	Members []Member `json:"members,omitempty"`
 
+	// coordinator is the container of the coordinator that last asked for
+	// replicas, its pod's UID and its restarts: the first request of another
+	// one creates only what is missing.
+	// +optional
+	Coordinator string `json:"coordinator,omitempty"`
+
 	// requests are the last requests and their answers, so that a repeated
 	// request is answered and not done again.
 	// +listType=atomic
@@ -114,12 +120,12 @@ type RecordedRequest struct {
 	// time is when the request was done.
 	Time metav1.Time `json:"time"`
 
-	// collectors are the slots of the collectors that the request created or removed.
+	// collectors are the URLs of collectors in the answer.
 	// +listType=atomic
 	// +optional
 	Collectors []string `json:"collectors,omitempty"`
 
-	// learners are the slots of the learners that the request created or removed.
+	// learners are the URLs of learners in the answer.
 	// +listType=atomic
 	// +optional
 	Learners []string `json:"learners,omitempty"`

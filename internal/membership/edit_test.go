@@ -1,0 +1,261 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+)
+
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		before   string
+		demand   membership.Demand
+		suffixes []string
+		want     []string
+	}{
+		"collectors are named after the job and their role": {
+			demand: membership.Demand{Task: collector, Replicas: 2},
+			want:   []string{"cartpole-collector-00001", "cartpole-collector-00002"},
+		},
+		"a learner of several GPUs is named as an aggregator": {
+			demand: membership.Demand{Task: learner, Replicas: 1, DDPGPUs: []int32{2}},
+			want:   []string{"cartpole-aggregator-00001"},
+		},
+		"a name that another member has is not given again": {
+			before:   "c",
+			demand:   membership.Demand{Task: collector, Replicas: 2},
+			suffixes: []string{"00001", "00002", "00002", "00003"},
+			want:     []string{"cartpole-collector-00002", "cartpole-collector-00003"},
+		},
+		"nothing asked for adds nothing": {
+			before: "cl",
+			demand: membership.Demand{Task: collector},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := members(tc.before)
+			random := counting()
+			if tc.suffixes != nil {
+				random = func(int) string {
+					next := tc.suffixes[0]
+					tc.suffixes = tc.suffixes[1:]
+					return next
+				}
+			}
+			added, err := membership.Add(job, spec, tc.demand, random)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, podNames(added)); diff != "" {
+				t.Errorf("added (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(append(podNames(members(tc.before).Members), tc.want...), podNames(spec.Members)); diff != "" {
+				t.Errorf("list (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAddRefusesMoreMembersThanAJobMayHave(t *testing.T) {
+	t.Parallel()
+	spec := members("c")
+	_, err := membership.Add(job, spec, membership.Demand{Task: collector, Replicas: membership.MaxMembers}, counting())
+	if err == nil {
+		t.Fatal("want an error")
+	}
+	if len(spec.Members) != 1 {
+		t.Errorf("got %d members, want the 1 that was there", len(spec.Members))
+	}
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		before string
+		want   []string
+	}{
+		"an empty list is filled":                 {want: []string{"cartpole-collector-00001", "cartpole-collector-00002"}},
+		"only what is missing is added":           {before: "cl", want: []string{"cartpole-collector-00001", "cartpole-collector-00003"}},
+		"more than asked for is returned whole":   {before: "ccc", want: []string{"cartpole-collector-00001", "cartpole-collector-00002", "cartpole-collector-00003"}},
+		"exactly what is asked for is left as is": {before: "lcc", want: []string{"cartpole-collector-00002", "cartpole-collector-00003"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := members(tc.before)
+			random := counting()
+			for range tc.before {
+				random(5)
+			}
+			got, err := membership.Complete(job, spec, membership.Demand{Task: collector, Replicas: 2}, random)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, podNames(got)); diff != "" {
+				t.Errorf("members (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.want, podNames(membership.Present(spec, collector))); diff != "" {
+				t.Errorf("list (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		before   string
+		task     v2alpha1.TaskType
+		replicas int32
+		want     []string
+		left     []string
+	}{
+		"the newest collectors go": {
+			before: "clcc", task: collector, replicas: 2,
+			want: []string{"cartpole-collector-00004", "cartpole-collector-00003"},
+			left: []string{"cartpole-collector-00001", "cartpole-learner-00002"},
+		},
+		"plain learners go before newer units": {
+			before: "lulu", task: learner, replicas: 3,
+			want: []string{"cartpole-learner-00003", "cartpole-learner-00001", "cartpole-aggregator-00004"},
+			left: []string{"cartpole-aggregator-00002"},
+		},
+		"units go where there is no plain learner": {
+			before: "uc", task: learner, replicas: 1,
+			want: []string{"cartpole-aggregator-00001"},
+			left: []string{"cartpole-collector-00002"},
+		},
+		"more than there are takes all": {
+			before: "cl", task: collector, replicas: 9,
+			want: []string{"cartpole-collector-00001"},
+			left: []string{"cartpole-learner-00002"},
+		},
+		"none asked for takes none": {
+			before: "c", task: collector,
+			left: []string{"cartpole-collector-00001"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := members(tc.before)
+			if diff := cmp.Diff(tc.want, podNames(membership.Remove(spec, tc.task, tc.replicas))); diff != "" {
+				t.Errorf("removed (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.left, podNames(spec.Members)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReportFailed(t *testing.T) {
+	t.Parallel()
+	const unit = "cartpole-aggregator-00003"
+	for name, tc := range map[string]struct {
+		pods []string
+		want []int32 // reports of each member of "clu"
+	}{
+		"a name counts once however often it is repeated": {
+			pods: []string{"cartpole-collector-00001", "cartpole-collector-00001"},
+			want: []int32{1, 0, 0},
+		},
+		"an aggregator replaces its unit": {
+			pods: []string{unit},
+			want: []int32{0, 0, 1},
+		},
+		"a DDP learner replaces its unit": {
+			pods: []string{membership.DDPPodName(job, unit, 1)},
+			want: []int32{0, 0, 1},
+		},
+		"an aggregator and its DDP learners replace the unit once": {
+			pods: []string{membership.DDPPodName(job, unit, 0), unit, membership.DDPPodName(job, unit, 1)},
+			want: []int32{0, 0, 1},
+		},
+		"a name that the job's replicas may have had is left alone": {
+			pods: []string{"cartpole-collector-zzzzz", "cartpole-ddp-learner-zzzzz", "cartpole-learner-00002"},
+			want: []int32{0, 1, 0},
+		},
+		"nothing reported changes nothing": {
+			want: []int32{0, 0, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := members("clu")
+			replaced, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, tc.pods)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int32
+			changed := 0
+			for i := range spec.Members {
+				got = append(got, spec.Members[i].Reported)
+				changed += int(spec.Members[i].Reported)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("reports (-want +got):\n%s", diff)
+			}
+			if len(replaced) != changed {
+				t.Errorf("returned %d members, want the %d that changed", len(replaced), changed)
+			}
+		})
+	}
+}
+
+func TestReportFailedRefusesForeignNamesWhole(t *testing.T) {
+	t.Parallel()
+	for name, pod := range map[string]string{
+		"the coordinator":                 "cartpole-coordinator",
+		"another job's replica":           "pong-collector-00001",
+		"a suffix of another length":      "cartpole-collector-0001",
+		"a job whose name begins alike":   "cartpole-2-collector-00001",
+		"a name that is none of anything": "x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := members("c")
+			_, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, []string{"cartpole-collector-00001", pod})
+			var foreign *membership.ForeignNameError
+			if !errors.As(err, &foreign) || foreign.Name != pod {
+				t.Fatalf("got error %v, want a ForeignNameError of %q", err, pod)
+			}
+			if spec.Members[0].Reported != 0 {
+				t.Error("a refused request changed the list")
+			}
+		})
+	}
+}
+
+func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
+	t.Parallel()
+	spec := members("u")
+	status := &v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: spec.Members[0].Slot}}}
+	seen := map[string]bool{}
+	for round := range 20 {
+		pod := membership.PodName(job, &spec.Members[0], membership.Lost(status, spec.Members[0].Slot))
+		for _, name := range []string{pod, membership.DDPPodName(job, pod, 0), membership.DDPPodName(job, pod, 1)} {
+			if seen[name] {
+				t.Fatalf("round %d gives the name %s again", round, name)
+			}
+			if !membership.IsReplicaName(job, name) {
+				t.Fatalf("%s has not the form of the job's names", name)
+			}
+			seen[name] = true
+		}
+		if round%3 == 0 {
+			status.Slots[0].Lost++
+			continue
+		}
+		if _, err := membership.ReportFailed(job, spec, status, []string{pod}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const (
+	// RepeatWindow is how long an identical request of the same coordinator
+	// container is a repeat of the first: its client sends again what failed
+	// on the way, and does not say that it does.
+	RepeatWindow = 30 * time.Second
+	// KeyWindow is how long a request is known by its Idempotency-Key.
+	KeyWindow = time.Hour
+	// MaxRequests bounds the recorded requests of one job.
+	MaxRequests = 32
+	// maxRecordedURLs bounds the URLs in all recorded requests of one job.
+	maxRecordedURLs = 2000
+)
+
+// The beginnings of a record's key tell what it was made from.
+const (
+	chosenKey  = "key:"
+	derivedKey = "request:"
+)
+
+// ErrKeyReused says that an Idempotency-Key was used before for another request.
+var ErrKeyReused = errors.New("the Idempotency-Key was used for another request: choose a new key for each request")
+
+// Request identifies what was asked, and by whom.
+type Request struct {
+	// Container is the coordinator container that asks.
+	Container string
+	// IdempotencyKey is the key that the client chose; empty where it chose none.
+	IdempotencyKey string
+	// Content is what is asked, in one canonical form.
+	Content []byte
+}
+
+// key returns the key that the request is recorded under.
+func (r Request) key() string {
+	content := digest(string(r.Content))
+	if r.IdempotencyKey != "" {
+		return chosenKey + digest(r.IdempotencyKey) + ":" + content
+	}
+	return derivedKey + digest(r.Container) + ":" + content
+}
+
+// Recall returns the recorded answer where the request is a repeat of one that
+// was done.
+func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs, bool, error) {
+	key := request.key()
+	asker := key[:strings.LastIndex(key, ":")+1]
+	for i := range slices.Backward(spec.Requests) {
+		record := &spec.Requests[i]
+		switch {
+		case expired(record, now):
+		case record.Key == key:
+			return recordedURLs(record), true, nil
+		case strings.HasPrefix(asker, chosenKey) && strings.HasPrefix(record.Key, asker):
+			return URLs{}, false, ErrKeyReused
+		}
+	}
+	return URLs{}, false, nil
+}
+
+// Record records the answer of a request that was done, and forgets what no
+// request can repeat any more and what is too much to keep.
+func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
+	spec.Requests = slices.DeleteFunc(spec.Requests, func(record v2alpha1.RecordedRequest) bool {
+		return expired(&record, now)
+	})
+	spec.Requests = append(spec.Requests, v2alpha1.RecordedRequest{
+		Key:        request.key(),
+		Time:       metav1.NewTime(now),
+		Collectors: answer.Collectors,
+		Learners:   answer.Learners,
+	})
+	spec.Requests = slices.Delete(spec.Requests, 0, surplus(spec.Requests))
+}
+
+// IsRestarted tells whether the container is another one than that which last
+// asked for replicas.
+func IsRestarted(spec *v2alpha1.MembershipSpec, container string) bool {
+	return spec.Coordinator != "" && spec.Coordinator != container
+}
+
+// surplus returns how many of the oldest records are too many; the newest is
+// always kept.
+func surplus(records []v2alpha1.RecordedRequest) int {
+	urls := 0
+	for i := range slices.Backward(records) {
+		urls += len(records[i].Collectors) + len(records[i].Learners)
+		kept := len(records) - i
+		if kept > 1 && (kept > MaxRequests || urls > maxRecordedURLs) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// expired tells whether a record is too old to be repeated. The distance counts
+// in both directions, as servers' clocks differ a little.
+func expired(record *v2alpha1.RecordedRequest, now time.Time) bool {
+	window := RepeatWindow
+	if strings.HasPrefix(record.Key, chosenKey) {
+		window = KeyWindow
+	}
+	return now.Sub(record.Time.Time).Abs() > window
+}
+
+func recordedURLs(record *v2alpha1.RecordedRequest) URLs {
+	return URLs{
+		Collectors: append([]string{}, record.Collectors...),
+		Learners:   append([]string{}, record.Learners...),
+	}
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,118 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+)
+
+func TestRecall(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	plain := membership.Request{Container: "uid/0", Content: []byte("two more")}
+	keyed := membership.Request{Container: "uid/0", Content: []byte("two more"), IdempotencyKey: "k"}
+	for name, tc := range map[string]struct {
+		first, second membership.Request
+		later         time.Duration
+		repeat        bool
+		err           error
+	}{
+		"the same of the same container is a repeat":             {plain, plain, 30 * time.Second, true, nil},
+		"the same after the window is a new request":             {plain, plain, 31 * time.Second, false, nil},
+		"the same by a server whose clock is behind is a repeat": {plain, plain, -time.Second, true, nil},
+		"another container's is a new request": {
+			plain, membership.Request{Container: "uid/1", Content: plain.Content}, 0, false, nil,
+		},
+		"another content is a new request": {
+			plain, membership.Request{Container: "uid/0", Content: []byte("three more")}, 0, false, nil,
+		},
+		"the same key is a repeat for longer": {keyed, keyed, 10 * time.Minute, true, nil},
+		"the same key of a restarted container is a repeat": {
+			keyed, membership.Request{Container: "uid/1", Content: keyed.Content, IdempotencyKey: "k"}, 0, true, nil,
+		},
+		"the same content with another key is a new request": {
+			keyed, membership.Request{Container: "uid/0", Content: keyed.Content, IdempotencyKey: "other"}, 0, false, nil,
+		},
+		"the same content without a key is a new request": {keyed, plain, 0, false, nil},
+		"a key used for another content is refused": {
+			keyed, membership.Request{Container: "uid/0", Content: []byte("three more"), IdempotencyKey: "k"}, 0, false, membership.ErrKeyReused,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &v2alpha1.MembershipSpec{}
+			answer := membership.URLs{Collectors: []string{"c"}, Learners: []string{}}
+			membership.Record(spec, tc.first, answer, noon)
+			got, repeat, err := membership.Recall(spec, tc.second, noon.Add(tc.later))
+			if repeat != tc.repeat || !errors.Is(err, tc.err) {
+				t.Fatalf("got repeat %t, error %v, want %t, %v", repeat, err, tc.repeat, tc.err)
+			}
+			if diff := cmp.Diff(answer, got); repeat && diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	request := func(i int) membership.Request {
+		return membership.Request{Container: "uid/0", Content: fmt.Append(nil, i)}
+	}
+	spec := &v2alpha1.MembershipSpec{}
+	for i := range membership.MaxRequests + 3 {
+		membership.Record(spec, request(i), membership.URLs{}, noon)
+	}
+	if len(spec.Requests) != membership.MaxRequests {
+		t.Errorf("got %d records, want %d", len(spec.Requests), membership.MaxRequests)
+	}
+	if _, repeat, _ := membership.Recall(spec, request(membership.MaxRequests+2), noon); !repeat {
+		t.Error("the newest is forgotten")
+	}
+	membership.Record(spec, request(99), membership.URLs{}, noon.Add(time.Hour))
+	if len(spec.Requests) != 1 {
+		t.Errorf("got %d records an hour later, want the newest alone", len(spec.Requests))
+	}
+}
+
+func TestRecordBoundsTheURLsKept(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	spec := &v2alpha1.MembershipSpec{}
+	large := membership.URLs{Collectors: make([]string, 3000)}
+	membership.Record(spec, membership.Request{Content: []byte("a")}, large, noon)
+	membership.Record(spec, membership.Request{Content: []byte("b")}, large, noon)
+	if _, repeat, _ := membership.Recall(spec, membership.Request{Content: []byte("b")}, noon); !repeat || len(spec.Requests) != 1 {
+		t.Errorf("got %d records, want the newest alone", len(spec.Requests))
+	}
+}
+
+func TestIsRestarted(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		recorded, container string
+		want                bool
+	}{
+		"nobody asked before":     {"", "uid/0", false},
+		"the same container":      {"uid/0", "uid/0", false},
+		"the container restarted": {"uid/0", "uid/1", true},
+		"the pod was made again":  {"uid/3", "other/0", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := membership.IsRestarted(&v2alpha1.MembershipSpec{Coordinator: tc.recorded}, tc.container); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership
+
+import (
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Ports returns the port that a pod of the role serves on.
+type Ports func(pod string, role names.ReplicaType) int32
+
+// Place is where a job's replicas are and how they are reached.
+type Place struct {
+	// Namespace is the namespace of the job.
+	Namespace string
+	// Job is the name of the job.
+	Job string
+	// Ports tells the ports of its pods.
+	Ports Ports
+}
+
+// URLs are the addresses of replicas as clients compare them.
+type URLs struct {
+	// Collectors are the addresses of collectors.
+	Collectors []string
+	// Learners are the addresses of learners; of one of several GPUs that of
+	// its aggregator.
+	Learners []string
+}
+
+// URLs returns the addresses of members, in their order; neither list is nil.
+func (p Place) URLs(members []v2alpha1.Member, status *v2alpha1.MembershipStatus) URLs {
+	urls := URLs{Collectors: []string{}, Learners: []string{}}
+	lost := lostBySlot(status)
+	for i := range members {
+		member := &members[i]
+		pod := PodName(p.Job, member, lost[member.Slot])
+		url := names.ReplicaURL(pod, p.Namespace, p.Ports(pod, Role(member)))
+		if member.Task == v2alpha1.TaskTypeLearner {
+			urls.Learners = append(urls.Learners, url)
+		} else {
+			urls.Collectors = append(urls.Collectors, url)
+		}
+	}
+	return urls
+}
+
+// DDPURLs returns the addresses of the DDP learners of an aggregator, one per
+// GPU process: those of a pod are on consecutive ports, the pods in rank order.
+func (p Place) DDPURLs(aggregator string, ddpGPUs []int32) []string {
+	urls := []string{}
+	for index, gpus := range ddpGPUs {
+		pod := DDPPodName(p.Job, aggregator, index)
+		urls = append(urls, GPUURLs(pod, p.Namespace, p.Ports(pod, names.ReplicaTypeDDPLearner), gpus)...)
+	}
+	return urls
+}
+
+// GPUURLs returns the addresses of the GPU processes of one DDP learner pod,
+// which serve on consecutive ports from the first one on.
+func GPUURLs(pod, namespace string, first, gpus int32) []string {
+	urls := make([]string, 0, gpus)
+	for gpu := range gpus {
+		urls = append(urls, names.ReplicaURL(pod, namespace, first+gpu))
+	}
+	return urls
+}

@@ -1,0 +1,208 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// maxGPUs bounds the GPUs of one replica, as a learner of many is cut into as
+// many pods and URLs.
+const maxGPUs = 4096
+
+// callerFields name the job that a request of the v1 protocol is about, by the
+// pod that asks.
+type callerFields struct {
+	Namespace   string `json:"namespace"`
+	Coordinator string `json:"coordinator"`
+}
+
+// replicasBody asks for more replicas, or fewer.
+type replicasBody struct {
+	callerFields
+	Collectors askedReplicas `json:"collectors"`
+	Learners   askedReplicas `json:"learners"`
+}
+
+// askedReplicas is a number of replicas and the resources of each; what is
+// absent keeps the template's. Clients send further keys, which mean nothing.
+type askedReplicas struct {
+	Replicas int32              `json:"replicas"`
+	CPUs     *resource.Quantity `json:"cpus"`
+	GPUs     *resource.Quantity `json:"gpus"`
+	Memory   *resource.Quantity `json:"memory"`
+}
+
+// failedBody reports replicas as failed, by their pods.
+type failedBody struct {
+	callerFields
+	Collectors []string `json:"collectors"`
+	Learners   []string `json:"learners"`
+}
+
+// resizeBody asks for more or fewer replicas of a worker-led job.
+type resizeBody struct {
+	Replicas int32 `json:"replicas"`
+}
+
+func (a *askedReplicas) resources() v2alpha1.MemberResources {
+	return v2alpha1.MemberResources{CPUs: a.CPUs, GPUs: a.GPUs, Memory: a.Memory}
+}
+
+// check returns what is wrong with what is asked for, under the given name.
+func (a *askedReplicas) check(name string) error {
+	if a.Replicas < 0 {
+		return failure(KindInvalid, "%s.replicas: %d is negative", name, a.Replicas)
+	}
+	quantities := []struct {
+		key   string
+		value *resource.Quantity
+	}{{"cpus", a.CPUs}, {"gpus", a.GPUs}, {"memory", a.Memory}}
+	for _, quantity := range quantities {
+		if quantity.value != nil && quantity.value.Sign() < 0 {
+			return failure(KindInvalid, "%s.%s: %s is negative", name, quantity.key, quantity.value)
+		}
+	}
+	if a.GPUs == nil {
+		return nil
+	}
+	if a.GPUs.CmpInt64(maxGPUs) > 0 {
+		return failure(KindInvalid, "%s.gpus: %s is more than %d", name, a.GPUs, maxGPUs)
+	}
+	if a.GPUs.MilliValue()%1000 != 0 {
+		return failure(KindInvalid, "%s.gpus: %s is no whole number", name, a.GPUs)
+	}
+	return nil
+}
+
+func (f *callerFields) check() error {
+	if f.Namespace == "" || f.Coordinator == "" {
+		return failure(KindInvalid, "namespace and coordinator are required")
+	}
+	return nil
+}
+
+func readReplicas(c *gin.Context) (*replicasBody, error) {
+	var body replicasBody
+	if err := readBody(c, &body); err != nil {
+		return nil, err
+	}
+	err := errors.Join(body.check(), body.Collectors.check("collectors"), body.Learners.check("learners"))
+	return &body, err
+}
+
+// readFailed reads a report; a pod may also be named by its URL.
+func readFailed(c *gin.Context) (*failedBody, error) {
+	var body failedBody
+	if err := readBody(c, &body); err != nil {
+		return nil, err
+	}
+	for _, pods := range [][]string{body.Collectors, body.Learners} {
+		for i := range pods {
+			pods[i], _, _ = strings.Cut(pods[i], ":")
+			pods[i] = strings.TrimSuffix(pods[i], "."+body.Namespace)
+		}
+	}
+	return &body, body.check()
+}
+
+func readResize(c *gin.Context) (int32, error) {
+	var body resizeBody
+	if err := readBody(c, &body); err != nil {
+		return 0, err
+	}
+	if body.Replicas <= 0 {
+		return 0, failure(KindInvalid, "replicas: %d is not positive", body.Replicas)
+	}
+	return body.Replicas, nil
+}
+
+// readProfilings reads the object that a job reports, which the design document
+// wraps as data and deployed clients send bare.
+func readProfilings(c *gin.Context) (json.RawMessage, error) {
+	content, err := readAll(c)
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(content, &object); err != nil || object == nil {
+		return nil, failure(KindInvalid, "the body must be a JSON object").because(err)
+	}
+	if data, wrapped := object["data"]; wrapped && len(object) == 1 && bytes.HasPrefix(data, []byte("{")) {
+		return data, nil
+	}
+	return content, nil
+}
+
+// readBody reads a body into a value; keys that it does not know mean nothing.
+func readBody(c *gin.Context, value any) error {
+	content, err := readAll(c)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, value); err != nil {
+		return failure(KindInvalid, "the body does not decode: %v", err)
+	}
+	return nil
+}
+
+func readAll(c *gin.Context) ([]byte, error) {
+	content, err := io.ReadAll(c.Request.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, failure(KindInvalid, "the body is larger than %d bytes", large.Limit)
+	case err != nil:
+		return nil, failure(KindInvalid, "the body could not be read").because(err)
+	case len(bytes.TrimSpace(content)) == 0:
+		return nil, failure(KindInvalid, "the body is empty: a JSON object is required")
+	}
+	return content, nil
+}
+
+// filter says which replicas a GET of the v1 protocol asks for.
+type filter struct {
+	namespace   string
+	coordinator string
+	aggregator  string
+	name        string
+}
+
+// readFilter reads the query, whose keys are case-insensitive. Bodies of GETs,
+// which deployed clients send, mean nothing.
+func readFilter(c *gin.Context) (filter, error) {
+	var wanted filter
+	fields := map[string]*string{
+		"namespace":   &wanted.namespace,
+		"coordinator": &wanted.coordinator,
+		"aggregator":  &wanted.aggregator,
+		"name":        &wanted.name,
+	}
+	for key, values := range c.Request.URL.Query() {
+		field, known := fields[strings.ToLower(key)]
+		if !known {
+			return filter{}, failure(KindInvalid, "query parameter %q is not known: use namespace, coordinator, aggregator or name", key)
+		}
+		for _, value := range values {
+			if *field != "" && *field != value {
+				return filter{}, failure(KindInvalid, "query parameter %q is given twice: %q and %q", key, *field, value)
+			}
+			*field = value
+		}
+	}
+	if wanted.namespace == "" && (wanted.coordinator != "" || wanted.aggregator != "" || wanted.name != "") {
+		return filter{}, failure(KindInvalid, "query parameter \"namespace\" is required beside coordinator, aggregator and name")
+	}
+	return wanted, nil
+}

@@ -1,0 +1,106 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// CacheOptions returns the options of the cache that the server reads: it
+// keeps of pods and nodes only what the server reads of them, as it watches
+// all of them, and hands out what it keeps without copying.
+func CacheOptions() cache.Options {
+	shared := true
+	return cache.Options{
+		DefaultTransform:             cache.TransformStripManagedFields(),
+		DefaultUnsafeDisableDeepCopy: &shared,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:  {Transform: trimPod},
+			&corev1.Node{}: {Transform: trimNode},
+		},
+	}
+}
+
+// warm starts to watch all that the server reads and returns once it is known.
+func warm(ctx context.Context, informers cache.Cache) error {
+	for _, object := range []client.Object{
+		&v2alpha1.DIJob{}, &v2alpha1.Membership{}, &v2alpha1.AggregatorConfig{}, &corev1.Pod{}, &corev1.Node{},
+	} {
+		if _, err := informers.GetInformer(ctx, object); err != nil {
+			return fmt.Errorf("watching %T: %w", object, err)
+		}
+	}
+	if !informers.WaitForCacheSync(ctx) {
+		return fmt.Errorf("waiting for the caches: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// trimPod keeps of a pod what the server reads, and of one that is not a job's
+// only that it exists.
+func trimPod(object any) (any, error) {
+	pod, isPod := object.(*corev1.Pod)
+	if !isPod {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       pod.Namespace,
+		Name:            pod.Name,
+		UID:             pod.UID,
+		ResourceVersion: pod.ResourceVersion,
+	}}
+	if jobOwner(pod) == nil {
+		return trimmed, nil
+	}
+	trimmed.Labels = pod.Labels
+	trimmed.Annotations = kept(pod.Annotations, names.AnnotationSlot, names.AnnotationRank, names.AnnotationAttempt)
+	trimmed.OwnerReferences = pod.OwnerReferences
+	trimmed.CreationTimestamp = pod.CreationTimestamp
+	trimmed.DeletionTimestamp = pod.DeletionTimestamp
+	for i := range pod.Spec.Containers {
+		container := &pod.Spec.Containers[i]
+		trimmed.Spec.Containers = append(trimmed.Spec.Containers, corev1.Container{
+			Name:      container.Name,
+			Ports:     container.Ports,
+			Resources: container.Resources,
+		})
+	}
+	trimmed.Status.Phase = pod.Status.Phase
+	trimmed.Status.PodIP = pod.Status.PodIP
+	return trimmed, nil
+}
+
+// trimNode keeps of a node what can be allocated on it.
+func trimNode(object any) (any, error) {
+	node, isNode := object.(*corev1.Node)
+	if !isNode {
+		return object, nil
+	}
+	trimmed := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:            node.Name,
+		UID:             node.UID,
+		ResourceVersion: node.ResourceVersion,
+	}}
+	trimmed.Status.Allocatable = node.Status.Allocatable
+	return trimmed, nil
+}
+
+func kept(all map[string]string, keys ...string) map[string]string {
+	few := make(map[string]string, len(keys))
+	for _, key := range keys {
+		if value, found := all[key]; found {
+			few[key] = value
+		}
+	}
+	return few
+}

@@ -1,0 +1,138 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// caller is a pod that a request names as its own, and its job. Who really
+// sends the request is not checked here: identity belongs in front of it.
+type caller struct {
+	pod *corev1.Pod
+	job *v2alpha1.DIJob
+}
+
+// role returns the role of the pod in its job.
+func (c *caller) role() names.ReplicaType {
+	return roleOf(c.pod)
+}
+
+// container identifies the coordinator's container for its life: the pod and
+// how often its container was restarted.
+func (c *caller) container() string {
+	return fmt.Sprintf("%s/%d", c.pod.UID, restarts(c.pod))
+}
+
+// knownCaller finds the caller in the caches, and live where they do not know it yet.
+func (s *Server) knownCaller(ctx context.Context, key types.NamespacedName, roles ...names.ReplicaType) (*caller, error) {
+	return s.callerFrom(ctx, key, s.find, roles)
+}
+
+// liveCaller finds the caller live: whether its container was restarted decides
+// what its request means, and the cache may not know yet that it was.
+func (s *Server) liveCaller(ctx context.Context, key types.NamespacedName, roles ...names.ReplicaType) (*caller, error) {
+	found, err := s.callerFrom(ctx, key, s.look, roles)
+	if err != nil {
+		return nil, err
+	}
+	return found, writable(found.job)
+}
+
+type read func(context.Context, types.NamespacedName, client.Object) error
+
+func (s *Server) callerFrom(ctx context.Context, key types.NamespacedName, read read, roles []names.ReplicaType) (*caller, error) {
+	var pod corev1.Pod
+	err := read(ctx, key, &pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, failure(KindNotFound, "%s %q not found", roles[0], key).because(err)
+	case err != nil:
+		return nil, fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	for _, role := range roles {
+		if roleOf(&pod) == role {
+			job, err := s.jobOf(ctx, &pod)
+			return &caller{pod: &pod, job: job}, err
+		}
+	}
+	return nil, failure(KindNotFound, "pod %q is no %s of a job", key, roles[0])
+}
+
+// jobOf returns the coordinator-led job that controls a pod.
+func (s *Server) jobOf(ctx context.Context, pod *corev1.Pod) (*v2alpha1.DIJob, error) {
+	owner := jobOwner(pod)
+	if owner == nil {
+		return nil, failure(KindNotFound, "pod %s/%s belongs to no job", pod.Namespace, pod.Name)
+	}
+	key := types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}
+	var job v2alpha1.DIJob
+	err := s.find(ctx, key, &job)
+	if err == nil && job.UID != owner.UID {
+		// The cache may still know the job's predecessor of the same name.
+		job = v2alpha1.DIJob{}
+		err = s.look(ctx, key, &job)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, failure(KindNotFound, "job %q of pod %q is gone", key, pod.Name).because(err)
+	case err != nil:
+		return nil, fmt.Errorf("reading job %s: %w", key, err)
+	case job.UID != owner.UID:
+		return nil, failure(KindNotFound, "job %q of pod %q is gone: another bears its name", key, pod.Name)
+	case job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed:
+		return nil, failure(KindNotFound, "job %q is not coordinator-led", key)
+	}
+	return &job, nil
+}
+
+// writable tells why a job's replicas cannot be changed.
+func writable(job *v2alpha1.DIJob) error {
+	switch {
+	case job.DeletionTimestamp != nil:
+		return failure(KindNotFound, "job %s/%s is being deleted", job.Namespace, job.Name)
+	case isFinished(job):
+		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)
+	}
+	return nil
+}
+
+func isFinished(job *v2alpha1.DIJob) bool {
+	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
+}
+
+// roleOf returns the role of a pod of a coordinator-led job, empty for others.
+func roleOf(pod *corev1.Pod) names.ReplicaType {
+	if jobOwner(pod) == nil {
+		return ""
+	}
+	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
+}
+
+// restarts returns how often the container that DI-engine runs in was
+// restarted: that of the known name, else the one named after the role, else
+// the only one.
+func restarts(pod *corev1.Pod) int32 {
+	statuses := pod.Status.ContainerStatuses
+	for _, name := range []string{names.Container, string(roleOf(pod))} {
+		for i := range statuses {
+			if statuses[i].Name == name {
+				return statuses[i].RestartCount
+			}
+		}
+	}
+	if len(statuses) == 1 {
+		return statuses[0].RestartCount
+	}
+	return 0
+}

@@ -1,0 +1,317 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+var _ = Describe("the v1 protocol", func() {
+	var namespace, base string
+
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		base = newServer(api.cached) + "/v1alpha1/replicas"
+	})
+
+	// body is a request of the trainer's coordinator.
+	body := func(rest string) string {
+		return fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",%s}`, namespace, rest)
+	}
+	gold := func(status int, answer string) string { return golden(status, answer, namespace) }
+
+	It("creates, lists and deletes replicas as a running v0.2.2 does", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+
+		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":2},"learners":{"gpus":"0","replicas":1}`)))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully create replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
+				`"collectors":["cartpole-dqn-collector-*.NS:22270","cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-learner-*.NS:22270"]}}`))
+		cacheKnows(ctx, membershipOf(ctx, job))
+		Expect(gold(call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}"))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully get replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
+				`"collectors":["cartpole-dqn-collector-*.NS:22270","cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-learner-*.NS:22270"]}}`))
+		Expect(gold(call(ctx, http.MethodGet, base+"?NameSpace="+namespace, ""))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully get replicas","data":[{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
+				`"collectors":["cartpole-dqn-collector-*.NS:22270","cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-learner-*.NS:22270"]}]}`))
+		_, all := call(ctx, http.MethodGet, base, "")
+		Expect(all).To(ContainSubstring(`"namespace":"` + namespace + `"`))
+
+		Expect(gold(call(ctx, http.MethodDelete, base, body(`"collectors":{"replicas":1},"learners":{"replicas":2}`)))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully delete replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
+				`"collectors":["cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-learner-*.NS:22270"]}}`))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
+	})
+
+	It("gives a learner of several GPUs an aggregator with a URL per GPU process", func(ctx SpecContext) {
+		newAggregatorConfig(ctx)
+		job := newTrainer(ctx, namespace)
+
+		status, answer := call(ctx, http.MethodPost, base, body(`"learners":{"gpus":10,"cpus":2,"memory":"1Gi","replicas":1,"cpu":1}`))
+		Expect(gold(status, answer)).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully create replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
+				`"collectors":[],"learners":["cartpole-dqn-aggregator-*.NS:22280"]}}`))
+		list := membershipOf(ctx, job)
+		Expect(list.Spec.Members[0].DDPGPUs).To(Equal([]int32{8, 2}))
+		Expect(list.Spec.Members[0].Resources.Memory.String()).To(Equal("1Gi"))
+		cacheKnows(ctx, list)
+
+		aggregator := podOf(urlsIn(answer, names.ReplicaTypeAggregator)[0])
+		own := base + "?namespace=" + namespace + "&aggregator=" + aggregator
+		status, before := call(ctx, http.MethodGet, own, "{}")
+		Expect(status).To(Equal(http.StatusOK))
+		Expect(before).To(ContainSubstring(`"coordinator":"` + aggregator + `","collectors":null,"learners":[`))
+		Expect(urlsIn(before, names.ReplicaTypeDDPLearner)).To(Equal(ddpURLs(namespace, aggregator)))
+
+		By("replacing the unit when the aggregator reports a DDP learner, and telling the aggregator what it knew")
+		createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name:        aggregator,
+			Labels:      names.ReplicaLabels(trainer, names.ReplicaTypeAggregator, aggregator),
+			Annotations: map[string]string{names.AnnotationSlot: list.Spec.Members[0].Slot},
+		}})
+		status, answer = call(ctx, http.MethodPost, base+"/failed", fmt.Sprintf(
+			`{"namespace":%q,"coordinator":%q,"learners":[%q]}`, namespace, aggregator, membership.DDPPodName(trainer, aggregator, 1)))
+		Expect(status).To(Equal(http.StatusOK))
+		Expect(answer).To(ContainSubstring(`"coordinator":"` + aggregator + `"`))
+		Expect(urlsIn(answer, names.ReplicaTypeDDPLearner)).To(HaveLen(10))
+		list = membershipOf(ctx, job)
+		Expect(list.Spec.Members[0].Reported).To(BeEquivalentTo(1))
+		cacheKnows(ctx, list)
+		_, after := call(ctx, http.MethodGet, own, "{}")
+		Expect(urlsIn(after, names.ReplicaTypeDDPLearner)).To(Equal(ddpURLs(namespace, aggregator)))
+	})
+
+	It("replaces what a coordinator reports, once for each replica", func(ctx SpecContext) {
+		newAggregatorConfig(ctx)
+		job := newTrainer(ctx, namespace)
+		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1},"learners":{"replicas":1,"gpus":2}`))
+		collector := urlsIn(created, names.ReplicaTypeCollector)[0]
+		aggregator := urlsIn(created, names.ReplicaTypeAggregator)[0]
+
+		report := body(fmt.Sprintf(`"collectors":[%q,%q],"learners":[%q]`, podOf(collector), podOf(collector), podOf(aggregator)))
+		status, answer := call(ctx, http.MethodPost, base+"/failed", report)
+		Expect(gold(status, answer)).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully recreate replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
+				`"collectors":["cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-aggregator-*.NS:22280"]}}`))
+		Expect(answer).NotTo(ContainSubstring(collector))
+		Expect(answer).NotTo(ContainSubstring(aggregator))
+
+		By("answering the repeat with the first answer")
+		_, again := call(ctx, http.MethodPost, base+"/failed", report)
+		Expect(again).To(Equal(answer))
+
+		By("leaving alone what was replaced already")
+		status, answer = call(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q]`, podOf(collector))))
+		Expect(gold(status, answer)).To(HavePrefix("200 "))
+		Expect(answer).To(ContainSubstring(`"collectors":[],"learners":[]`))
+		for _, member := range membershipOf(ctx, job).Spec.Members {
+			Expect(member.Reported).To(BeEquivalentTo(1), member.Slot)
+		}
+
+		By("refusing a foreign name")
+		Expect(gold(call(ctx, http.MethodPost, base+"/failed", body(`"collectors":["nope"]`)))).To(Equal(
+			`404 {"success":false,"code":1,"message":"\"nope\" is no replica of job \"cartpole-dqn\"","data":null}`))
+	})
+
+	It("describes one replica by its name, with and without a pod", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
+		cacheKnows(ctx, membershipOf(ctx, job))
+		want := `200 {"success":true,"code":0,"message":"successfully get replicas","data":{"namespace":"NS",` +
+			`"coordinator":"cartpole-dqn-coordinator","replicaType":"collector","name":"cartpole-dqn-collector-*"}}`
+		query := base + "?namespace=" + namespace + "&name=" + collector
+		Expect(gold(call(ctx, http.MethodGet, query, "{}"))).To(Equal(want))
+		newPod(ctx, job, collector, names.ReplicaTypeCollector)
+		Expect(gold(call(ctx, http.MethodGet, query, "{}"))).To(Equal(want))
+	})
+
+	It("answers repeats of a request with the first answer and does them once", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		request := body(`"collectors":{"replicas":2}`)
+		_, first := call(ctx, http.MethodPost, base, request)
+		_, second := call(ctx, http.MethodPost, base, request)
+		Expect(second).To(Equal(first))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
+
+		By("doing another request")
+		call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
+
+		By("knowing a request by the key that the client chose")
+		_, keyed := call(ctx, http.MethodPost, base, request, "Idempotency-Key", "a")
+		Expect(keyed).NotTo(Equal(first))
+		_, repeated := call(ctx, http.MethodPost, base, request, "Idempotency-Key", "a")
+		Expect(repeated).To(Equal(keyed))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(5))
+		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":9}`), "Idempotency-Key", "a"))).To(HavePrefix("409 "))
+	})
+
+	It("returns to a restarted coordinator what is there and creates only what is missing", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1}`)
+		_, first := call(ctx, http.MethodPost, base, request)
+		call(ctx, http.MethodDelete, base, body(`"collectors":{"replicas":1}`))
+
+		var coordinator corev1.Pod
+		Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: names.CoordinatorPod(trainer)}, &coordinator)).To(Succeed())
+		coordinator.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, RestartCount: 1}}
+		Expect(api.live.Status().Update(ctx, &coordinator)).To(Succeed())
+
+		_, again := call(ctx, http.MethodPost, base, request)
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
+		kept := urlsIn(first, names.ReplicaTypeCollector)[0]
+		Expect(urlsIn(again, names.ReplicaTypeCollector)).To(And(HaveLen(2), ContainElement(kept)))
+		Expect(urlsIn(again, names.ReplicaTypeLearner)).To(Equal(urlsIn(first, names.ReplicaTypeLearner)))
+
+		By("adding to it what it asks for next")
+		call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(4))
+	})
+
+	It("loses and doubles nothing when two servers write at once", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		bases := []string{base, newServer(api.cached) + "/v1alpha2/replicas"}
+		const requests = 12
+		var group sync.WaitGroup
+		for i := range requests {
+			// Each request differs, so that none is a repeat; each is sent to both servers.
+			request := body(fmt.Sprintf(`"collectors":{"replicas":2,"cpus":%d}`, i+1))
+			for _, url := range bases {
+				group.Go(func() {
+					defer GinkgoRecover()
+					status, answer := call(ctx, http.MethodPost, url, request)
+					Expect(status).To(Equal(http.StatusOK), answer)
+				})
+			}
+		}
+		group.Wait()
+		list := membershipOf(ctx, job)
+		Expect(list.Spec.Members).To(HaveLen(2 * requests))
+		seen := map[string]bool{}
+		for _, member := range list.Spec.Members {
+			seen[member.Slot] = true
+		}
+		Expect(seen).To(HaveLen(2 * requests))
+	})
+
+	It("knows a coordinator that was created a moment ago", func(ctx SpecContext) {
+		for range 10 {
+			fresh := newNamespace(ctx)
+			newTrainer(ctx, fresh)
+			status, answer := call(ctx, http.MethodGet, base+"?namespace="+fresh+"&coordinator=cartpole-dqn-coordinator", "{}")
+			Expect(golden(status, answer, fresh)).To(Equal(
+				`200 {"success":true,"code":0,"message":"successfully get replicas","data":{"namespace":"NS",` +
+					`"coordinator":"cartpole-dqn-coordinator","collectors":[],"learners":[]}}`))
+		}
+	})
+
+	It("holds a write until the operator has made the Membership, and lists pods until then", func(ctx SpecContext) {
+		job := newJob(ctx, namespace, trainer, coordinatorLed())
+		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+		collector := newPod(ctx, job, "cartpole-dqn-collector-bcdfg", names.ReplicaTypeCollector)
+		cacheKnows(ctx, collector)
+		cacheKnows(ctx, job)
+		_, listed := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
+		Expect(urlsIn(listed, names.ReplicaTypeCollector)).To(HaveLen(1))
+
+		answered := make(chan int, 1)
+		go func() {
+			defer GinkgoRecover()
+			status, _ := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+			answered <- status
+		}()
+		Consistently(answered, "300ms").ShouldNot(Receive())
+		newMembership(ctx, job)
+		Eventually(answered, "5s").Should(Receive(Equal(http.StatusOK)))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
+	})
+
+	It("refuses writes for a job that has finished", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		job.Status.Phase = v2alpha1.JobSucceeded
+		Expect(api.live.Status().Update(ctx, job)).To(Succeed())
+		cacheKnows(ctx, job)
+		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`)))).To(HavePrefix("409 "))
+	})
+
+	It("needs an AggregatorConfig for a learner of several GPUs only", func(ctx SpecContext) {
+		spec := coordinatorLed()
+		spec.AggregatorConfig = &v2alpha1.AggregatorConfigReference{Name: "missing"}
+		job := newJob(ctx, namespace, trainer, spec)
+		newMembership(ctx, job)
+		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1},"learners":{"replicas":1,"gpus":1}`)))).To(HavePrefix("200 "))
+		Expect(gold(call(ctx, http.MethodPost, base, body(`"learners":{"replicas":1,"gpus":2}`)))).To(Equal(
+			`404 {"success":false,"code":1,"message":"AggregatorConfig \"NS/missing\" not found: a learner of 2 GPUs needs it","data":null}`))
+	})
+
+	DescribeTable("answers what is wrong with the status that clients expect",
+		func(ctx SpecContext, method, path, body, want string) {
+			status, answer := call(ctx, method, strings.TrimSuffix(base, "/v1alpha1/replicas")+path, body)
+			Expect(answer).To(MatchRegexp(`^\{"success":false,"code":1,"message":".+","data":null\}$`))
+			Expect(fmt.Sprint(status)).To(Equal(want), answer)
+		},
+		Entry("an unknown parameter", "GET", "/v1alpha1/replicas?foo=bar", "", "400"),
+		Entry("a coordinator without its namespace", "GET", "/v1alpha1/replicas?coordinator=c", "", "400"),
+		Entry("an unknown coordinator", "GET", "/v1alpha1/replicas?namespace=default&coordinator=nope", "{}", "404"),
+		Entry("an unknown aggregator", "GET", "/v1alpha1/replicas?namespace=default&aggregator=nope", "{}", "404"),
+		Entry("an unknown replica", "GET", "/v1alpha1/replicas?namespace=default&name=nope", "{}", "404"),
+		Entry("an unknown method", "PATCH", "/v1alpha1/replicas", "", "501"),
+		Entry("an unknown method of /failed", "GET", "/v1alpha1/replicas/failed", "", "501"),
+		Entry("an unknown path", "GET", "/v1alpha1/nope", "", "404"),
+		Entry("an empty body", "POST", "/v1alpha1/replicas", "", "400"),
+		Entry("an empty body of DELETE", "DELETE", "/v1alpha2/replicas", "", "400"),
+		Entry("an empty body of /failed", "POST", "/v1alpha2/replicas/failed", "", "400"),
+		Entry("a body that is no JSON", "POST", "/v1alpha1/replicas", "{", "400"),
+		Entry("a body without coordinator", "POST", "/v1alpha1/replicas", `{"namespace":"default"}`, "400"),
+		Entry("a negative number", "POST", "/v1alpha1/replicas", `{"namespace":"n","coordinator":"c","collectors":{"replicas":-1}}`, "400"),
+		Entry("half a GPU", "POST", "/v1alpha1/replicas", `{"namespace":"n","coordinator":"c","learners":{"replicas":1,"gpus":1.5}}`, "400"),
+		Entry("a malformed quantity", "POST", "/v1alpha1/replicas", `{"namespace":"n","coordinator":"c","learners":{"memory":"much"}}`, "400"),
+		Entry("a body too large", "POST", "/v1alpha1/replicas", strings.Repeat(" ", 1<<20+1), "400"),
+		Entry("a POST of an unknown coordinator", "POST", "/v1alpha1/replicas", `{"namespace":"default","coordinator":"nope"}`, "404"),
+	)
+
+	It("lists no jobs of a namespace that has none", func(ctx SpecContext) {
+		Expect(gold(call(ctx, http.MethodGet, base+"?namespace=nope", "{}"))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully get replicas","data":[]}`))
+	})
+
+	It("says that it is healthy", func(ctx SpecContext) {
+		status, _ := call(ctx, http.MethodGet, strings.TrimSuffix(base, "/v1alpha1/replicas")+"/healthz", "")
+		Expect(status).To(Equal(http.StatusOK))
+	})
+})
+
+// newAggregatorConfig makes the cluster's AggregatorConfig unless it exists.
+func newAggregatorConfig(ctx SpecContext) {
+	GinkgoHelper()
+	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "aggregator-config"}}
+	config.Spec.Aggregator.Template = raw(strings.Replace(template, "22270", "22280", 1))
+	Expect(client.IgnoreAlreadyExists(api.live.Create(ctx, config))).To(Succeed())
+	cacheKnows(ctx, config)
+}
+
+// ddpURLs returns what an aggregator of 8 and 2 GPUs is told.
+func ddpURLs(namespace, aggregator string) []string {
+	var urls []string
+	for pod, gpus := range []int32{8, 2} {
+		for gpu := range gpus {
+			urls = append(urls, names.ReplicaURL(membership.DDPPodName(trainer, aggregator, pod), namespace, 22270+gpu))
+		}
+	}
+	return urls
+}

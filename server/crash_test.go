@@ -1,0 +1,123 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+var errCrashed = errors.New("the server has crashed")
+
+// mortalClient is the client of a server that crashes at its k-th write: every
+// call from then on fails, and that write itself is done or not.
+type mortalClient struct {
+	client.Client
+	lock sync.Mutex
+	// writes is how many writes are left before the crash.
+	writes int
+	// done tells whether the last write reaches the API server.
+	done bool
+	dead bool
+}
+
+// dying counts a write and tells whether to do it and what to answer.
+func (m *mortalClient) dying() (bool, error) {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	if m.dead {
+		return false, errCrashed
+	}
+	m.writes--
+	if m.writes > 0 {
+		return true, nil
+	}
+	m.dead = true
+	return m.done, errCrashed
+}
+
+func (m *mortalClient) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
+	do, crash := m.dying()
+	if do {
+		if err := m.Client.Update(ctx, object, options...); err != nil {
+			return err
+		}
+	}
+	return crash
+}
+
+func (m *mortalClient) reader() client.Reader {
+	return mortalReader{m}
+}
+
+type mortalReader struct{ mortal *mortalClient }
+
+func (r mortalReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	r.mortal.lock.Lock()
+	dead := r.mortal.dead
+	r.mortal.lock.Unlock()
+	if dead {
+		return errCrashed
+	}
+	return api.live.Get(ctx, key, object, options...)
+}
+
+func (mortalReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("the server lists nothing live")
+}
+
+var _ = Describe("a server that crashes", func() {
+	// story is what a coordinator does; its requests are sent again to another
+	// server when they fail.
+	story := func(namespace, known string) []struct{ method, path, body string } {
+		caller := fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",`, namespace)
+		return []struct{ method, path, body string }{
+			{http.MethodPost, "/v1alpha1/replicas", caller + `"collectors":{"replicas":3},"learners":{"replicas":1}}`},
+			{http.MethodPost, "/v1alpha1/replicas", caller + `"collectors":{"replicas":2}}`},
+			{http.MethodPost, "/v1alpha1/replicas/failed", caller + `"collectors":["` + known + `"]}`},
+			{http.MethodDelete, "/v1alpha1/replicas", caller + `"collectors":{"replicas":1}}`},
+		}
+	}
+
+	for _, done := range []bool{false, true} {
+		for crashAt := 1; crashAt <= 5; crashAt++ {
+			It(fmt.Sprintf("at its write %d, which is done: %t, leaves nothing doubled or lost", crashAt, done), func(ctx SpecContext) {
+				namespace := newNamespace(ctx)
+				job := newTrainer(ctx, namespace)
+				mortal := newServer(&mortalClient{Client: api.cached, writes: crashAt, done: done})
+				second := newServer(api.cached)
+
+				collector := ""
+				for step := range story(namespace, "") {
+					request := story(namespace, collector)[step]
+					status, answer := call(ctx, request.method, mortal+request.path, request.body)
+					if status != http.StatusOK {
+						Expect(status).To(Equal(http.StatusInternalServerError), answer)
+						status, answer = call(ctx, request.method, second+request.path, request.body)
+					}
+					Expect(status).To(Equal(http.StatusOK), answer)
+					if step == 0 {
+						collector = podOf(urlsIn(answer, names.ReplicaTypeCollector)[0])
+					}
+				}
+				reports := int32(0)
+				members := membershipOf(ctx, job).Spec.Members
+				for _, member := range members {
+					reports += member.Reported
+				}
+				Expect(members).To(HaveLen(3 + 1 + 2 - 1))
+				Expect(reports).To(BeEquivalentTo(1))
+			})
+		}
+	}
+})

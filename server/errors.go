@@ -1,0 +1,90 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Kind is a kind of failure that clients tell apart by its status code.
+type Kind string
+
+// The kinds of failures.
+const (
+	// KindInvalid is a request that is malformed or asks for what cannot be.
+	KindInvalid Kind = "Invalid"
+	// KindNotFound is a request about what does not exist.
+	KindNotFound Kind = "NotFound"
+	// KindConflict is a request that the state of its job forbids.
+	KindConflict Kind = "Conflict"
+	// KindNotImplemented is a method that a path does not know, or a request not served yet.
+	KindNotImplemented Kind = "NotImplemented"
+	// KindUnavailable is a request that could not be done in time; the same request may succeed later.
+	KindUnavailable Kind = "Unavailable"
+	// KindInternal is every other failure.
+	KindInternal Kind = "Internal"
+)
+
+// status returns the status code of a kind; it is the only place that knows them.
+func (k Kind) status() int {
+	switch k {
+	case KindInvalid:
+		return http.StatusBadRequest
+	case KindNotFound:
+		return http.StatusNotFound
+	case KindConflict:
+		return http.StatusConflict
+	case KindNotImplemented:
+		return http.StatusNotImplemented
+	case KindUnavailable:
+		return http.StatusServiceUnavailable
+	case KindInternal:
+		return http.StatusInternalServerError
+	}
+	return http.StatusInternalServerError
+}
+
+// Error is a failure as a client sees it: a kind and a message that does not
+// change with the cluster's inner state. Its cause is for the log alone.
+type Error struct {
+	// Kind says which status code the client sees.
+	Kind Kind
+	// Message says what is wrong, and what would be right.
+	Message string
+	cause   error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.cause == nil {
+		return e.Message
+	}
+	return e.Message + ": " + e.cause.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error {
+	return e.cause
+}
+
+// because returns the failure with its cause.
+func (e *Error) because(cause error) *Error {
+	return &Error{Kind: e.Kind, Message: e.Message, cause: cause}
+}
+
+func failure(kind Kind, format string, arguments ...any) *Error {
+	return &Error{Kind: kind, Message: fmt.Sprintf(format, arguments...)}
+}
+
+// asFailure returns the failure that an error is for a client; what no handler
+// named is internal, and its text stays in the log.
+func asFailure(err error) *Error {
+	var named *Error
+	if errors.As(err, &named) {
+		return named
+	}
+	return failure(KindInternal, "the request could not be done, see the log of di-server").because(err)
+}

@@ -1,0 +1,205 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server"
+)
+
+// trainer is the coordinator-led job of the specs.
+const trainer = "cartpole-dqn"
+
+// template is a pod template that serves on 22270.
+const template = `{"spec":{"containers":[{"name":"di-container","image":"di","ports":[{"name":"di-port","containerPort":22270}]}]}}`
+
+// newServer returns the URL of a server that reaches the cluster by the client.
+func newServer(through client.Client) string {
+	GinkgoHelper()
+	served, err := server.New(server.Options{
+		Client:           through,
+		APIReader:        apiReader(through),
+		Cache:            api.cache,
+		Log:              GinkgoLogr,
+		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	listening := httptest.NewServer(served.Handler())
+	DeferCleanup(listening.Close)
+	return listening.URL
+}
+
+// apiReader returns the live reader that goes with a client: one that crashes
+// with it, if it is one of those.
+func apiReader(through client.Client) client.Reader {
+	if mortal, ok := through.(*mortalClient); ok {
+		return mortal.reader()
+	}
+	return api.live
+}
+
+// newNamespace makes a namespace for one spec.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
+	Expect(api.live.Create(ctx, namespace)).To(Succeed())
+	return namespace.Name
+}
+
+func raw(content string) v2alpha1.RawObject {
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(content)}}
+}
+
+// newJob makes a job as a user does.
+func newJob(ctx context.Context, namespace, name string, spec v2alpha1.DIJobSpec) *v2alpha1.DIJob {
+	GinkgoHelper()
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
+	Expect(api.live.Create(ctx, job)).To(Succeed())
+	return job
+}
+
+func coordinatorLed() v2alpha1.DIJobSpec {
+	return v2alpha1.DIJobSpec{
+		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
+		Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeCoordinator, Template: raw(template)},
+			{Type: v2alpha1.TaskTypeCollector, Template: raw(template)},
+			{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
+		},
+	}
+}
+
+// newTrainer makes a coordinator-led job with what the operator makes for it:
+// its empty Membership and its coordinator.
+func newTrainer(ctx context.Context, namespace string) *v2alpha1.DIJob {
+	GinkgoHelper()
+	job := newJob(ctx, namespace, trainer, coordinatorLed())
+	newMembership(ctx, job)
+	newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+	return job
+}
+
+func newMembership(ctx context.Context, job *v2alpha1.DIJob) {
+	GinkgoHelper()
+	Expect(api.live.Create(ctx, &v2alpha1.Membership{
+		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
+		Spec:       v2alpha1.MembershipSpec{JobUID: job.UID},
+	})).To(Succeed())
+}
+
+// newPod makes a pod of a coordinator-led job as the operator does.
+func newPod(ctx context.Context, job *v2alpha1.DIJob, name string, role names.ReplicaType) *corev1.Pod {
+	GinkgoHelper()
+	return createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: names.ReplicaLabels(job.Name, role, name),
+	}})
+}
+
+func createPod(ctx context.Context, job *v2alpha1.DIJob, pod *corev1.Pod) *corev1.Pod {
+	GinkgoHelper()
+	pod.Namespace = job.Namespace
+	pod.OwnerReferences = []metav1.OwnerReference{
+		*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob")),
+	}
+	if pod.Spec.Containers == nil {
+		pod.Spec.Containers = []corev1.Container{{
+			Name:  names.Container,
+			Image: "di",
+			Ports: []corev1.ContainerPort{{Name: names.Port, ContainerPort: 22270}},
+		}}
+	}
+	Expect(api.live.Create(ctx, pod)).To(Succeed())
+	return pod
+}
+
+// membershipOf reads a job's Membership live.
+func membershipOf(ctx context.Context, job *v2alpha1.DIJob) *v2alpha1.Membership {
+	GinkgoHelper()
+	var list v2alpha1.Membership
+	Expect(api.live.Get(ctx, client.ObjectKeyFromObject(job), &list)).To(Succeed())
+	return &list
+}
+
+// cacheKnows waits until the cache has what the API server has of an object.
+func cacheKnows(ctx context.Context, object client.Object) {
+	GinkgoHelper()
+	key := client.ObjectKeyFromObject(object)
+	Expect(api.live.Get(ctx, key, object)).To(Succeed())
+	version := object.GetResourceVersion()
+	Eventually(func() string {
+		if err := api.cached.Get(ctx, key, object); err != nil {
+			return err.Error()
+		}
+		return object.GetResourceVersion()
+	}).Should(Equal(version))
+}
+
+// call sends a request as deployed clients do: no Content-Type, no credentials.
+func call(ctx context.Context, method, url, body string, headers ...string) (int, string) {
+	GinkgoHelper()
+	status, answer, err := tryCall(ctx, method, url, body, headers...)
+	Expect(err).NotTo(HaveOccurred())
+	return status, answer
+}
+
+func tryCall(ctx context.Context, method, url, body string, headers ...string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, "", err
+	}
+	if kind := response.Header.Get("Content-Type"); kind != "application/json" {
+		return 0, "", fmt.Errorf("got Content-Type %q", kind)
+	}
+	return response.StatusCode, string(content), nil
+}
+
+var suffixes = regexp.MustCompile(`-(collector|aggregator|learner)-[bcdfghjklmnpqrstvwxz2456789]{5}`)
+
+// golden puts a fixed text for what is random in an answer, and the status before it.
+func golden(status int, answer, namespace string) string {
+	answer = suffixes.ReplaceAllString(answer, "-$1-*")
+	return strconv.Itoa(status) + " " + strings.ReplaceAll(answer, namespace, "NS")
+}
+
+// urlsIn returns the URLs of a role in an answer.
+func urlsIn(answer string, role names.ReplicaType) []string {
+	return regexp.MustCompile(`[a-z0-9-]+-`+string(role)+`-[a-z0-9]{5}\.[a-z0-9-]+:[0-9]+`).FindAllString(answer, -1)
+}
+
+// podOf returns the pod of a URL.
+func podOf(url string) string {
+	pod, _, _ := strings.Cut(url, ".")
+	return pod
+}

@@ -1,0 +1,122 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/gin-gonic/gin"
+)
+
+// reply is the envelope of every answer.
+type reply struct {
+	Success bool   `json:"success"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data"`
+}
+
+// The codes of the envelope.
+const (
+	codeSuccess = 0
+	codeFailure = 1
+)
+
+// handler answers a request, or returns why it does not.
+type handler func(*gin.Context) error
+
+// routes returns the handler of both protocols.
+func (s *Server) routes() http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	engine := gin.New()
+	engine.HandleMethodNotAllowed = true
+	engine.ForwardedByClientIP = false
+	engine.Use(gin.CustomRecoveryWithWriter(nil, s.recovered))
+	engine.NoRoute(s.wrap(unknownPath))
+	engine.NoMethod(s.wrap(unknownMethod))
+	engine.GET("/healthz", s.wrap(healthy))
+
+	// Deployed clients call v1alpha1, the design document says v1alpha2.
+	for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
+		group := engine.Group(version)
+		group.GET("/replicas", s.wrap(s.getReplicas))
+		group.POST("/replicas", s.wrap(s.createReplicas))
+		group.DELETE("/replicas", s.wrap(s.deleteReplicas))
+		group.POST("/replicas/failed", s.wrap(s.replaceReplicas))
+	}
+	// The design document says the first, deployed clients call the second.
+	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
+		group := engine.Group(path)
+		group.GET("/replicas", s.wrap(s.getWorkers))
+		group.POST("/replicas", s.wrap(s.addWorkers))
+		group.DELETE("/replicas", s.wrap(s.removeWorkers))
+		group.POST("/profilings", s.wrap(s.reportProfilings))
+	}
+	return engine
+}
+
+// wrap makes a handler one of gin's: it bounds body and time, and answers what
+// the handler fails with.
+func (s *Server) wrap(handle handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		ctx, cancel := context.WithTimeout(c.Request.Context(), requestTime)
+		defer cancel()
+		c.Request = c.Request.WithContext(ctx)
+		c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBody)
+		if err := handle(c); err != nil {
+			s.refuse(c, err)
+		}
+	}
+}
+
+// refuse answers with a failure; the log sees the cause.
+func (s *Server) refuse(c *gin.Context, err error) {
+	failed := asFailure(err)
+	status := failed.Kind.status()
+	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind)
+	if status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented {
+		log.Error(err, "Request failed")
+	} else {
+		log.V(1).Info("Request refused", "reason", err.Error())
+	}
+	send(c, status, reply{Code: codeFailure, Message: failed.Message})
+}
+
+// recovered answers a request whose handler panicked.
+func (s *Server) recovered(c *gin.Context, reason any) {
+	s.refuse(c, fmt.Errorf("panic: %v\n%s", reason, debug.Stack()))
+	c.Abort()
+}
+
+// succeed answers with data.
+func succeed(c *gin.Context, message string, data any) error {
+	send(c, http.StatusOK, reply{Success: true, Code: codeSuccess, Message: message, Data: data})
+	return nil
+}
+
+// send writes an envelope, whatever the client says that it accepts.
+func send(c *gin.Context, status int, envelope reply) {
+	body, err := json.Marshal(envelope)
+	if err != nil {
+		// All data are strings, lists and structs of them.
+		panic(fmt.Errorf("encoding a reply: %w", err))
+	}
+	c.Data(status, "application/json", body)
+}
+
+func healthy(c *gin.Context) error {
+	return succeed(c, "healthy", nil)
+}
+
+func unknownPath(c *gin.Context) error {
+	return failure(KindNotFound, "no such path: %s", c.Request.URL.Path)
+}
+
+func unknownMethod(c *gin.Context) error {
+	return failure(KindNotImplemented, "method %s is not implemented for %s", c.Request.Method, c.Request.URL.Path)
+}

@@ -1,0 +1,246 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const messageProfilings = "successfully report profilings"
+
+// jobID is what a worker calls its job.
+type jobID struct {
+	key types.NamespacedName
+	// generation is how often the job had been restarted or placed anew when
+	// the worker was made; -1 where the worker does not say.
+	generation int64
+}
+
+// parseJobID reads namespace.name or namespace.name.generation; no name holds a dot.
+func parseJobID(text string) (jobID, error) {
+	malformed := failure(KindInvalid, "job_id %q must be namespace.name or namespace.name.generation", text)
+	parts := strings.Split(text, ".")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
+		return jobID{}, malformed
+	}
+	id := jobID{key: types.NamespacedName{Namespace: parts[0], Name: parts[1]}, generation: -1}
+	if len(parts) == 3 {
+		generation, err := strconv.ParseUint(parts[2], 10, 31)
+		if err != nil {
+			return jobID{}, malformed.because(err)
+		}
+		id.generation = int64(generation)
+	}
+	return id, nil
+}
+
+// current tells why a call for the job is refused: a worker of an earlier
+// generation was replaced. A later one than the job's status shows is right:
+// pods of the next generation may run before the status tells of it.
+func (id jobID) current(job *v2alpha1.DIJob) error {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return failure(KindInvalid, "job %q is coordinator-led: use /v1alpha1/replicas", id.key)
+	}
+	if now := names.Generation(&job.Status); id.generation >= 0 && id.generation < now {
+		return failure(KindInvalid, "generation %d of job %q is over, it is at %d", id.generation, id.key, now)
+	}
+	return nil
+}
+
+func (id jobID) readFailure(err error) error {
+	if apierrors.IsNotFound(err) {
+		return failure(KindNotFound, "job %q not found", id.key).because(err)
+	}
+	return fmt.Errorf("reading or writing job %s: %w", id.key, err)
+}
+
+// getWorkers answers GET replicas of a worker-led job: the address of each
+// replica by rank, empty for one that has none, null where there are none.
+func (s *Server) getWorkers(c *gin.Context) error {
+	id, err := parseJobID(c.Param("job_id"))
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	var job v2alpha1.DIJob
+	if err := s.find(ctx, id.key, &job); err != nil {
+		return id.readFailure(err)
+	}
+	if err := id.current(&job); err != nil {
+		return err
+	}
+	pods, err := s.podsOf(ctx, &job)
+	if err != nil {
+		return err
+	}
+	return succeed(c, messageGet, rankedAddresses(pods))
+}
+
+// rankedAddresses returns the addresses of pods by rank. Of several pods of a
+// rank that of the latest attempt counts, and one that is not being deleted.
+func rankedAddresses(pods map[string]*corev1.Pod) []string {
+	ranked := map[int]*corev1.Pod{}
+	last := -1
+	for _, pod := range pods {
+		rank, ok := number(pod, names.AnnotationRank)
+		if !ok {
+			continue
+		}
+		if before, taken := ranked[rank]; !taken || laterThan(pod, before) {
+			ranked[rank] = pod
+		}
+		last = max(last, rank)
+	}
+	if last < 0 {
+		return nil
+	}
+	addresses := make([]string, last+1)
+	for rank, pod := range ranked {
+		addresses[rank] = address(pod)
+	}
+	return addresses
+}
+
+func laterThan(pod, other *corev1.Pod) bool {
+	if (pod.DeletionTimestamp == nil) != (other.DeletionTimestamp == nil) {
+		return pod.DeletionTimestamp == nil
+	}
+	attempt, _ := number(pod, names.AnnotationAttempt)
+	otherAttempt, _ := number(other, names.AnnotationAttempt)
+	return attempt > otherAttempt
+}
+
+// maxRank bounds the rank that a pod's annotation may say.
+const maxRank = 1 << 20
+
+// number returns the small number that an annotation of a pod says.
+func number(pod *corev1.Pod, annotation string) (int, bool) {
+	value, err := strconv.Atoi(pod.Annotations[annotation])
+	return value, err == nil && value >= 0 && value < maxRank
+}
+
+func address(pod *corev1.Pod) string {
+	if pod.Status.PodIP == "" {
+		return ""
+	}
+	port := cmp.Or(names.DIPort(&pod.Spec, ""), names.DefaultWorkerPort)
+	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(port)))
+}
+
+// addWorkers answers POST replicas of a worker-led job.
+func (s *Server) addWorkers(c *gin.Context) error {
+	return s.resize(c, messageCreate, 1)
+}
+
+// removeWorkers answers DELETE replicas of a worker-led job.
+func (s *Server) removeWorkers(c *gin.Context) error {
+	return s.resize(c, messageDelete, -1)
+}
+
+// resize changes the number of replicas that is wanted by what a request asks
+// for, in the direction of the sign.
+func (s *Server) resize(c *gin.Context, message string, sign int64) error {
+	id, err := parseJobID(c.Param("job_id"))
+	if err != nil {
+		return err
+	}
+	asked, err := readResize(c)
+	if err != nil {
+		return err
+	}
+	err = s.changeStatus(c.Request.Context(), id, func(job *v2alpha1.DIJob) error {
+		if job.Spec.Preemptible {
+			return failure(KindNotImplemented, "job %q is preemptible: moving the range of its replicas is not implemented", id.key)
+		}
+		if err := writable(job); err != nil {
+			return err
+		}
+		wanted := int64(wantedReplicas(job)) + sign*int64(asked)
+		if wanted < 1 || wanted > math.MaxInt32 {
+			return failure(KindInvalid, "replicas: %d would leave job %q with %d replicas", asked, id.key, wanted)
+		}
+		job.Status.Replicas = int32(wanted)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return succeed(c, message, nil)
+}
+
+// wantedReplicas returns the total that is wanted now: what the status says,
+// and before the operator has said it there, what the spec says.
+func wantedReplicas(job *v2alpha1.DIJob) int32 {
+	if job.Status.Replicas > 0 {
+		return job.Status.Replicas
+	}
+	var total int32
+	for i := range job.Spec.Tasks {
+		if job.Spec.Tasks[i].Replicas == nil {
+			total++
+			continue
+		}
+		total += *job.Spec.Tasks[i].Replicas
+	}
+	return total
+}
+
+// reportProfilings answers POST profilings.
+func (s *Server) reportProfilings(c *gin.Context) error {
+	id, err := parseJobID(c.Param("job_id"))
+	if err != nil {
+		return err
+	}
+	content, err := readProfilings(c)
+	if err != nil {
+		return err
+	}
+	err = s.changeStatus(c.Request.Context(), id, func(job *v2alpha1.DIJob) error {
+		job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: content}}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return succeed(c, messageProfilings, nil)
+}
+
+// changeStatus edits the status of a job in one optimistic write, made anew
+// where another write came between.
+func (s *Server) changeStatus(ctx context.Context, id jobID, edit func(*v2alpha1.DIJob) error) error {
+	err := persist(ctx, func(ctx context.Context) error {
+		var job v2alpha1.DIJob
+		if err := s.store.live(ctx, id.key, &job); err != nil {
+			return err
+		}
+		if err := id.current(&job); err != nil {
+			return err
+		}
+		original, _ := job.DeepCopyObject().(client.Object)
+		if err := edit(&job); err != nil {
+			return err
+		}
+		return s.store.patchStatus(ctx, &job, original)
+	})
+	if err != nil {
+		return id.readFailure(err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+var _ = Describe("the v2 protocol", func() {
+	const name = "pong"
+	var namespace, base string
+
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		base = newServer(api.cached) + "/v2alpha1/"
+	})
+
+	// newPong makes a worker-led job of four replicas at the given generation.
+	newPong := func(ctx SpecContext, restarts, reschedules int32) *v2alpha1.DIJob {
+		four := int32(4)
+		job := newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
+			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "work", Replicas: &four, Template: raw(template)}},
+		})
+		job.Status.Replicas, job.Status.Restarts, job.Status.Reschedules = 4, restarts, reschedules
+		Expect(api.live.Status().Update(ctx, job)).To(Succeed())
+		return job
+	}
+	gold := func(status int, answer string) string { return golden(status, answer, namespace) }
+	status := func(ctx SpecContext) v2alpha1.DIJobStatus {
+		var job v2alpha1.DIJob
+		Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &job)).To(Succeed())
+		return job.Status
+	}
+
+	It("lists the addresses of replicas by rank on both paths", func(ctx SpecContext) {
+		job := newPong(ctx, 0, 0)
+		cacheKnows(ctx, job)
+		Expect(gold(call(ctx, http.MethodGet, base+namespace+".pong/replicas", ""))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully get replicas","data":null}`))
+
+		for rank, address := range []string{"10.0.0.1", "", "10.0.0.3"} {
+			pod := names.WorkerPod(name, "work", int32(rank))
+			made := createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Name:        pod,
+				Labels:      names.WorkerLabels(name, v2alpha1.TaskTypeNone, "work", pod),
+				Annotations: map[string]string{names.AnnotationRank: fmt.Sprint(rank)},
+			}})
+			made.Status.PodIP = address
+			made.Status.PodIPs = []corev1.PodIP{{IP: address}}
+			if address != "" {
+				Expect(api.live.Status().Update(ctx, made)).To(Succeed())
+			}
+			cacheKnows(ctx, made)
+		}
+		for _, path := range []string{namespace + ".pong/replicas", namespace + ".pong.0/replicas", "job/" + namespace + ".pong.0/replicas"} {
+			Expect(gold(call(ctx, http.MethodGet, base+path, "{}"))).To(Equal(
+				`200 {"success":true,"code":0,"message":"successfully get replicas","data":["10.0.0.1:22270","","10.0.0.3:22270"]}`))
+		}
+	})
+
+	It("changes the number of replicas that is wanted", func(ctx SpecContext) {
+		newPong(ctx, 0, 0)
+		Expect(gold(call(ctx, http.MethodPost, base+namespace+".pong.0/replicas", `{"replicas":3}`))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully create replicas","data":null}`))
+		Expect(status(ctx).Replicas).To(BeEquivalentTo(7))
+		Expect(gold(call(ctx, http.MethodDelete, base+"job/"+namespace+".pong/replicas", `{"replicas":2}`))).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully delete replicas","data":null}`))
+		Expect(status(ctx).Replicas).To(BeEquivalentTo(5))
+	})
+
+	It("counts every request when many come at once", func(ctx SpecContext) {
+		newPong(ctx, 0, 0)
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() {
+				defer GinkgoRecover()
+				code, answer := call(ctx, http.MethodPost, base+namespace+".pong/replicas", `{"replicas":1}`)
+				Expect(code).To(Equal(http.StatusOK), answer)
+			})
+		}
+		group.Wait()
+		Expect(status(ctx).Replicas).To(BeEquivalentTo(14))
+	})
+
+	It("stores what a job reports of itself in place of what it reported before", func(ctx SpecContext) {
+		newPong(ctx, 0, 0)
+		code, answer := call(ctx, http.MethodPost, base+namespace+".pong/profilings", `{"data":{"a":1,"b":{"c":[2]}}}`)
+		Expect(code).To(Equal(http.StatusOK), answer)
+		Expect(status(ctx).Profilings.Raw).To(MatchJSON(`{"a":1,"b":{"c":[2]}}`))
+		code, answer = call(ctx, http.MethodPost, base+"job/"+namespace+".pong/profilings", `{"b":{"d":"bare"}}`)
+		Expect(code).To(Equal(http.StatusOK), answer)
+		Expect(status(ctx).Profilings.Raw).To(MatchJSON(`{"b":{"d":"bare"}}`))
+		Expect(status(ctx).Replicas).To(BeEquivalentTo(4))
+	})
+
+	It("refuses a worker that was replaced, and serves one that is ahead of the status", func(ctx SpecContext) {
+		newPong(ctx, 2, 1)
+		for generation, want := range map[int]int{0: 400, 2: 400, 3: 200, 4: 200} {
+			code, answer := call(ctx, http.MethodGet, fmt.Sprintf("%s%s.pong.%d/replicas", base, namespace, generation), "")
+			Expect(code).To(Equal(want), answer)
+		}
+	})
+
+	It("refuses what cannot be", func(ctx SpecContext) {
+		newPong(ctx, 0, 0)
+		newTrainer(ctx, namespace)
+		preemptible := newJob(ctx, namespace, "moved", v2alpha1.DIJobSpec{Preemptible: true})
+		Expect(preemptible.Name).To(Equal("moved"))
+		for _, refused := range []struct {
+			method, path, body string
+			want               int
+		}{
+			{"GET", namespace + ".nope/replicas", "", 404},
+			{"GET", "pong/replicas", "", 400},
+			{"GET", namespace + ".pong.x/replicas", "", 400},
+			{"GET", namespace + ".pong.1.2/replicas", "", 400},
+			{"GET", namespace + "." + trainer + "/replicas", "", 400},
+			{"PATCH", namespace + ".pong/replicas", "", 501},
+			{"GET", namespace + ".pong/profilings", "", 501},
+			{"POST", namespace + ".pong/replicas", "", 400},
+			{"POST", namespace + ".pong/replicas", `{"replicas":0}`, 400},
+			{"DELETE", namespace + ".pong/replicas", `{"replicas":4}`, 400},
+			{"POST", namespace + ".moved/replicas", `{"replicas":1}`, 501},
+			{"POST", namespace + ".pong/profilings", "[]", 400},
+			{"POST", namespace + ".pong/profilings", "", 400},
+			{"POST", "job/" + namespace + ".nope/profilings", "{}", 404},
+		} {
+			code, answer := call(ctx, refused.method, base+refused.path, refused.body)
+			Expect(code).To(Equal(refused.want), "%s %s: %s", refused.method, refused.path, answer)
+			Expect(answer).To(HavePrefix(`{"success":false,"code":1,`))
+		}
+	})
+})
