@@ -1,0 +1,70 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// processOptions are what both programs have: their log, where their probes
+// and metrics listen, and how fast they may call the API server.
+type processOptions struct {
+	log            logOptions
+	metricsAddress string
+	probeAddress   string
+	qps            float32
+	burst          int
+}
+
+func (o *processOptions) addFlags(flags *pflag.FlagSet) {
+	o.log.addFlags(flags)
+	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics; 0 for none")
+	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 for none")
+	flags.Float32Var(&o.qps, "kube-api-qps", 200, "calls per second to the API server")
+	flags.IntVar(&o.burst, "kube-api-burst", 400, "calls to the API server beyond that in a burst")
+}
+
+// restConfig finds the cluster: the one that the process runs in, else the
+// kubeconfig's.
+func (o *processOptions) restConfig() (*rest.Config, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", err)
+	}
+	config.QPS = o.qps
+	config.Burst = o.burst
+	return config, nil
+}
+
+// newScheme knows the kinds that both programs read and write.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering Kubernetes' kinds: %w", err)
+	}
+	if err := v2alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering our kinds: %w", err)
+	}
+	return scheme, nil
+}
+
+// addProbes makes the process live as soon as it answers, and ready by check.
+func addProbes(mgr ctrl.Manager, ready healthz.Checker) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the liveness probe: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ready", ready); err != nil {
+		return fmt.Errorf("adding the readiness probe: %w", err)
+	}
+	return nil
+}

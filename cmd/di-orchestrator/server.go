@@ -1,0 +1,115 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server"
+)
+
+// stopTimeout is how long a stopping process finishes what it has begun. The
+// pods' terminationGracePeriodSeconds is longer.
+const stopTimeout = 40 * time.Second
+
+type serverOptions struct {
+	processOptions
+	addresses        []string
+	gpuResource      string
+	aggregatorConfig configName
+}
+
+func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
+	o.processOptions.addFlags(flags)
+	o.aggregatorConfig = defaultAggregatorConfig()
+	flags.StringSliceVar(&o.addresses, "address",
+		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
+		"addresses to serve on; both protocols are served on each")
+	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
+	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
+}
+
+func newServerCommand() *cobra.Command {
+	var options serverOptions
+	command := &cobra.Command{
+		Use:   "server",
+		Short: "Run di-server, the HTTP API that running jobs call",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runServer(cmd.Context(), &options)
+		},
+	}
+	options.addFlags(command.Flags())
+	return command
+}
+
+func runServer(ctx context.Context, options *serverOptions) error {
+	log, err := options.log.newLogger()
+	if err != nil {
+		return err
+	}
+	config, err := options.restConfig()
+	if err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  log,
+		Cache:                   server.CacheOptions(),
+		Metrics:                 metricsserver.Options{BindAddress: options.metricsAddress},
+		HealthProbeBindAddress:  options.probeAddress,
+		GracefulShutdownTimeout: ptr.To(stopTimeout),
+	})
+	if err != nil {
+		return fmt.Errorf("making the manager: %w", err)
+	}
+	if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return fmt.Errorf("setting up indexes: %w", err)
+	}
+	api, err := server.New(server.Options{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
+		Cache:            mgr.GetCache(),
+		Log:              log.WithName("server"),
+		GPUResource:      corev1.ResourceName(options.gpuResource),
+		AggregatorConfig: options.aggregatorConfig.NamespacedName,
+		Addresses:        options.addresses,
+	})
+	if err != nil {
+		return fmt.Errorf("making di-server: %w", err)
+	}
+	if err := mgr.Add(api); err != nil {
+		return fmt.Errorf("adding di-server: %w", err)
+	}
+	ready := func(request *http.Request) error {
+		if mgr.GetCache().WaitForCacheSync(request.Context()) {
+			return nil
+		}
+		return errors.New("caches are not warm yet")
+	}
+	if err := addProbes(mgr, ready); err != nil {
+		return err
+	}
+	log.Info("Starting di-server", "version", version)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running di-server: %w", err)
+	}
+	return nil
+}
