@@ -100,12 +100,13 @@ func IsFinished(status *v2alpha1.DIJobStatus) bool {
 }
 
 // SetNameConflict says in a status which objects that the job needs exist and
-// belong to somebody else; nothing where it is empty and was never so.
-func SetNameConflict(status *v2alpha1.DIJobStatus, message string, now metav1.Time) {
-	now = metav1.NewTime(now.Truncate(time.Second))
+// belong to somebody else; an empty message says that there is none. It tells
+// whether that is news to complain of.
+func SetNameConflict(status *v2alpha1.DIJobStatus, message string, at time.Time) bool {
+	now := metav1.NewTime(at.Truncate(time.Second))
 	if message == "" {
 		clearCondition(status, v2alpha1.ConditionNameConflict, now)
-		return
+		return false
 	}
-	setCondition(status, v2alpha1.ConditionNameConflict, corev1.ConditionTrue, v2alpha1.ConditionNameConflict, message, now)
+	return setCondition(status, v2alpha1.ConditionNameConflict, corev1.ConditionTrue, v2alpha1.ConditionNameConflict, message, now)
 }

@@ -95,7 +95,7 @@ func Decide(observed Observed) Decision {
 	if IsCoordinatorLed(observed.Job) {
 		rules, summarize = coordinatorRules(), summarizeReplicas
 	}
-	if isForOthers(observed.Job) {
+	if IsLeftAlone(observed.Job) {
 		return p.decision
 	}
 	for _, rule := range rules {
@@ -114,9 +114,9 @@ func IsCoordinatorLed(job *v2alpha1.DIJob) bool {
 	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// isForOthers tells whether the job is left alone: it is another controller's,
+// IsLeftAlone tells whether nothing is to be done for a job: it is another controller's,
 // or is being deleted, which is the garbage collector's.
-func isForOthers(job *v2alpha1.DIJob) bool {
+func IsLeftAlone(job *v2alpha1.DIJob) bool {
 	if !job.DeletionTimestamp.IsZero() {
 		return true
 	}

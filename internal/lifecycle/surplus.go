@@ -25,7 +25,7 @@ type Doubts struct {
 // FindDoubts returns what Decide will leave alone until it is confirmed.
 func FindDoubts(observed Observed) Doubts {
 	var doubts Doubts
-	if !IsCoordinatorLed(observed.Job) || isForOthers(observed.Job) || IsFinished(&observed.Job.Status) {
+	if !IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) || IsFinished(&observed.Job.Status) {
 		return doubts
 	}
 	p := newPass(observed)
