@@ -1,0 +1,162 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+)
+
+// parallelism is how many objects of one job are written at a time.
+const parallelism = 16
+
+// effect is what became of one write.
+type effect struct {
+	object client.Object
+	reason string
+	err    error
+}
+
+// effects are what became of a decision.
+type effects []effect
+
+// errNameConflict is what a create ends in where an object of the name exists
+// and belongs to somebody else.
+var errNameConflict = errors.New("exists and belongs to somebody else")
+
+// errors joins what is to be tried again soon. A name that is taken is not: it
+// is a condition, and is looked at again in a while.
+func (e effects) errors() error {
+	var all []error
+	for i := range e {
+		if e[i].err != nil && !errors.Is(e[i].err, errNameConflict) {
+			all = append(all, e[i].err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// conflicts names the objects that exist and belong to somebody else.
+func (e effects) conflicts() []string {
+	var taken []string
+	for i := range e {
+		if errors.Is(e[i].err, errNameConflict) {
+			taken = append(taken, e[i].err.Error())
+		}
+	}
+	return taken
+}
+
+// act does what was decided. Nothing is created where the Membership could not
+// be brought to what the creation rests on.
+func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	done := r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)
+	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
+	if err := r.writeMembership(ctx, observed, decision); err != nil {
+		return append(done, effect{err: err})
+	}
+	create := func(ctx context.Context, object client.Object) effect { return r.create(ctx, observed.Job, object) }
+	done = append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
+	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
+}
+
+func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) error {
+	switch {
+	case decision.DeleteMembership:
+		return r.remove(ctx, observed.Membership).err
+	case decision.CreateMembership != nil:
+		return r.create(ctx, observed.Job, decision.CreateMembership).err
+	case decision.MembershipStatus != nil:
+		stored := observed.Membership.DeepCopy()
+		stored.Status = *decision.MembershipStatus
+		if err := r.client.Status().Update(ctx, stored); err != nil {
+			return fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)
+		}
+	}
+	return nil
+}
+
+// remove deletes the very object that was observed. That it is gone, or that
+// another has its name by now, is as good.
+func (r *DIJobReconciler) remove(ctx context.Context, object client.Object) effect {
+	uid := object.GetUID()
+	err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return effect{}
+	case err != nil:
+		err = fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+		return effect{object: object, reason: v2alpha1.ReasonFailedDelete, err: err}
+	}
+	return effect{object: object, reason: v2alpha1.ReasonSuccessfulDelete}
+}
+
+// create makes an object. One that exists already was made by an earlier pass
+// that the cache does not know of yet, if it is the job's.
+func (r *DIJobReconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object) effect {
+	err := r.client.Create(ctx, object)
+	switch {
+	case err == nil:
+		return effect{object: object, reason: v2alpha1.ReasonSuccessfulCreate}
+	case apierrors.IsAlreadyExists(err):
+		err = r.checkOwner(ctx, job, object)
+		if err == nil {
+			return effect{}
+		}
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		// The job goes with its namespace.
+		return effect{}
+	}
+	err = fmt.Errorf("creating %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
+}
+
+func (r *DIJobReconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object client.Object) error {
+	existing, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("a copy of %T is no object", object)
+	}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
+		return fmt.Errorf("looking up the one that exists: %w", err)
+	}
+	if !metav1.IsControlledBy(existing, job) {
+		return errNameConflict
+	}
+	return nil
+}
+
+// inParallel writes objects, so many at a time, and returns what became of
+// each, in their order.
+func (r *DIJobReconciler) inParallel(ctx context.Context, objects []client.Object, write func(context.Context, client.Object) effect) effects {
+	done := make(effects, len(objects))
+	slots := make(chan struct{}, parallelism)
+	var group sync.WaitGroup
+	for i, object := range objects {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			done[i] = write(ctx, object)
+		})
+	}
+	group.Wait()
+	return done
+}
+
+func toObjects[T client.Object](items []T) []client.Object {
+	objects := make([]client.Object, len(items))
+	for i, item := range items {
+		objects[i] = item
+	}
+	return objects
+}

@@ -1,0 +1,74 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+var _ = Describe("A coordinator-led job", func() {
+	DescribeTable("runs, grows as asked, succeeds and is cleaned up",
+		func(ctx SpecContext, policy v2alpha1.CleanPodPolicy, left int) {
+			s := newSpace(ctx)
+			s.submitLed(ctx, policy)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobCreated))
+			Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
+			s.run(ctx)
+			s.askForReplicas(ctx)
+			Expect(s.settle(ctx)).To(Succeed())
+			s.run(ctx)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRunning))
+			Expect(s.job(ctx).Status.ReadyReplicas).To(BeEquivalentTo(5))
+			Expect(s.podNames(ctx)).To(ConsistOf(append(s.replicaPods(ctx), "job-coordinator")))
+			Expect(s.services(ctx)).To(ConsistOf(s.podNames(ctx)))
+
+			s.end(ctx, "job-coordinator", 0)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
+			Expect(s.podNames(ctx)).To(HaveLen(left))
+			Expect(s.services(ctx)).To(BeEmpty())
+		},
+		Entry("by default of the running pods", v2alpha1.CleanPodPolicy(""), 1),
+		Entry("of all pods", v2alpha1.CleanPodPolicyAll, 0),
+		Entry("of no pods", v2alpha1.CleanPodPolicyNone, 5),
+	)
+
+	It("fails with its coordinator", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLed(ctx, "")
+		Expect(s.settle(ctx)).To(Succeed())
+		s.end(ctx, "job-coordinator", 7)
+		Expect(s.settle(ctx)).To(Succeed())
+		status := s.job(ctx).Status
+		Expect(status.Phase).To(Equal(v2alpha1.JobFailed))
+		Expect(*status.LastFailure.ExitCode).To(BeEquivalentTo(7))
+		Expect(status.Conditions).To(ContainElement(And(HaveField("Type", "Failed"), HaveField("Reason", "DIJobFailed"))))
+	})
+
+	It("gets a new unit for one that lost a pod", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLed(ctx, "")
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		s.askForReplicas(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		before := s.replicaPods(ctx)
+		ddp := &corev1.Pod{}
+		ddp.Namespace, ddp.Name = s.name, before[3]
+		Expect(shared.api.Delete(ctx, ddp, client.GracePeriodSeconds(0))).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		after := s.replicaPods(ctx)
+		Expect(after[:2]).To(Equal(before[:2]))
+		Expect(after[2:]).NotTo(ContainElements(before[2:]))
+		Expect(s.podNames(ctx)).To(ConsistOf(append(after, "job-coordinator")))
+		Expect(s.services(ctx)).To(ConsistOf(s.podNames(ctx)))
+	})
+})

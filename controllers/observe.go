@@ -1,0 +1,110 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+)
+
+// observe reads a job's objects from the caches, and live what is in doubt.
+func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
+	observed := lifecycle.Observed{Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain}
+	owned := []client.ListOption{
+		client.InNamespace(job.Namespace),
+		client.MatchingFields{ownerIndex: string(job.UID)},
+		// What is observed is only read.
+		client.UnsafeDisableDeepCopy,
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, owned...); err != nil {
+		return observed, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for i := range pods.Items {
+		observed.Pods = append(observed.Pods, &pods.Items[i])
+	}
+	var services corev1.ServiceList
+	if err := r.client.List(ctx, &services, owned...); err != nil {
+		return observed, fmt.Errorf("listing the services of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for i := range services.Items {
+		observed.Services = append(observed.Services, &services.Items[i])
+	}
+	if !lifecycle.IsCoordinatorLed(job) {
+		observed.Confirmed = true
+		return observed, nil
+	}
+	return observed, r.observeCoordinatorLed(ctx, &observed)
+}
+
+func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed) error {
+	var err error
+	if observed.AggregatorConfig, err = find(ctx, r.client, r.configKey(observed.Job), &v2alpha1.AggregatorConfig{}); err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(observed.Job)
+	if observed.Membership, err = find(ctx, r.client, key, &v2alpha1.Membership{}); err != nil {
+		return err
+	}
+	return r.confirm(ctx, observed)
+}
+
+// confirm reads live what would be acted on as lost or as surplus. The list
+// comes first, as the current one may leave no pod in doubt, or others.
+func (r *DIJobReconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
+	var err error
+	if lifecycle.FindDoubts(*observed).Membership {
+		key := client.ObjectKeyFromObject(observed.Job)
+		if observed.Membership, err = find(ctx, r.live, key, &v2alpha1.Membership{}); err != nil {
+			return err
+		}
+		for _, name := range lifecycle.FindDoubts(*observed).Pods {
+			key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
+			pod, err := find(ctx, r.live, key, &corev1.Pod{})
+			if err != nil {
+				return err
+			}
+			if pod != nil && metav1.IsControlledBy(pod, observed.Job) {
+				observed.Pods = append(observed.Pods, pod)
+			}
+		}
+	}
+	observed.Confirmed = true
+	return nil
+}
+
+// configKey names the AggregatorConfig that a job uses.
+func (r *DIJobReconciler) configKey(job *v2alpha1.DIJob) types.NamespacedName {
+	reference := job.Spec.AggregatorConfig
+	if reference == nil {
+		return r.options.AggregatorConfig
+	}
+	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	if key.Namespace == "" {
+		key.Namespace = job.Namespace
+	}
+	return key
+}
+
+// find gets an object; the zero pointer where there is none.
+func find[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, into T) (T, error) {
+	var none T
+	err := reader.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("getting %T %s: %w", into, key, err)
+	}
+	return into, nil
+}

@@ -1,0 +1,17 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+// What the operator may do. Jobs' finalizers are named because the owner
+// references that it sets block the deletion of jobs.
+//
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/finalizers,verbs=update
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships/status,verbs=update
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=aggregatorconfigs,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

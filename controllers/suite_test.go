@@ -1,0 +1,230 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+func TestControllers(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Controllers")
+}
+
+// suite is what the specs share: one API server.
+type suite struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+	api    client.WithWatch
+}
+
+var shared suite
+
+var _ = BeforeSuite(func() {
+	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter)))
+	environment, err := testkit.StartAPI()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
+	environment.Config.QPS = -1
+	api, err := client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	shared = suite{config: environment.Config, scheme: scheme, api: api}
+})
+
+// space is a namespace with one job in it, and the operator on that job.
+type space struct {
+	name     string
+	operator *DIJobReconciler
+	// created counts the creations of each object.
+	created map[string]int
+}
+
+// newSpace makes a namespace and an operator without a cache, so that a spec
+// drives it step by step.
+func newSpace(ctx context.Context) *space {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
+	Expect(shared.api.Create(ctx, namespace)).To(Succeed())
+	s := &space{name: namespace.Name, created: map[string]int{}}
+	s.operator = s.newOperator(interceptor.Funcs{})
+	return s
+}
+
+// newOperator makes an operator that knows nothing but what the API server has.
+func (s *space) newOperator(faults interceptor.Funcs) *DIJobReconciler {
+	counting := interceptor.NewClient(shared.api, interceptor.Funcs{
+		List: listByController,
+		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			err := next.Create(ctx, object, options...)
+			if err == nil {
+				s.created[fmt.Sprintf("%T %s", object, object.GetName())]++
+			}
+			return err
+		},
+	})
+	faulty := interceptor.NewClient(counting, faults)
+	metrics, err := newJobMetrics(prometheus.NewRegistry())
+	Expect(err).NotTo(HaveOccurred())
+	return &DIJobReconciler{
+		client: faulty, live: faulty, recorder: &events.FakeRecorder{}, now: time.Now,
+		options: Options{
+			// A short drain, as nobody waits in these specs.
+			Drain: time.Nanosecond, AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
+		}.defaults(),
+		metrics: metrics,
+	}
+}
+
+// listByController does for the API server what the cache's index does.
+func listByController(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	if asked.FieldSelector == nil {
+		return next.List(ctx, list, options...)
+	}
+	uid, _ := asked.FieldSelector.RequiresExactMatch(ownerIndex)
+	if err := next.List(ctx, list, client.InNamespace(asked.Namespace)); err != nil {
+		return err
+	}
+	owned := func(object client.Object) bool {
+		uids := controllerUID(object)
+		return len(uids) == 1 && uids[0] == uid
+	}
+	switch list := list.(type) {
+	case *corev1.PodList:
+		list.Items = keep(list.Items, func(pod *corev1.Pod) bool { return owned(pod) })
+	case *corev1.ServiceList:
+		list.Items = keep(list.Items, func(service *corev1.Service) bool { return owned(service) })
+	}
+	return nil
+}
+
+func keep[T any](items []T, wanted func(*T) bool) []T {
+	var kept []T
+	for i := range items {
+		if wanted(&items[i]) {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept
+}
+
+// reconcile is one pass of the operator.
+func (s *space) reconcile(ctx context.Context) error {
+	_, err := s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}})
+	return err
+}
+
+// settle lets the operator come to rest: until a pass changes nothing.
+func (s *space) settle(ctx context.Context) error {
+	for range 20 {
+		before := s.versions(ctx)
+		if err := s.reconcile(ctx); err != nil {
+			return err
+		}
+		if before == s.versions(ctx) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the operator comes to no rest")
+}
+
+// versions sums up the state of the namespace.
+func (s *space) versions(ctx context.Context) string {
+	state := s.job(ctx).ResourceVersion
+	for _, pod := range s.pods(ctx) {
+		state += " " + pod.Name + pod.ResourceVersion
+	}
+	for _, name := range s.services(ctx) {
+		state += " " + name
+	}
+	var list v2alpha1.MembershipList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	for i := range list.Items {
+		state += " " + list.Items[i].ResourceVersion
+	}
+	return state
+}
+
+func (s *space) job(ctx context.Context) *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{}
+	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, job)).To(Succeed())
+	return job
+}
+
+func (s *space) pods(ctx context.Context) []corev1.Pod {
+	var list corev1.PodList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	return list.Items
+}
+
+func (s *space) podNames(ctx context.Context) []string {
+	var found []string
+	for _, pod := range s.pods(ctx) {
+		found = append(found, pod.Name)
+	}
+	return found
+}
+
+func (s *space) services(ctx context.Context) []string {
+	var list corev1.ServiceList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	var found []string
+	for i := range list.Items {
+		found = append(found, list.Items[i].Name)
+	}
+	return found
+}
+
+// run makes every pod that waits run and be ready, as a kubelet would.
+func (s *space) run(ctx context.Context) {
+	for _, pod := range s.pods(ctx) {
+		if pod.Status.Phase != corev1.PodPending {
+			continue
+		}
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		Expect(shared.api.Status().Update(ctx, &pod)).To(Succeed())
+	}
+}
+
+// end makes a pod end with an exit code.
+func (s *space) end(ctx context.Context, name string, exitCode int32) {
+	pod := &corev1.Pod{}
+	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+	pod.Status.Phase = corev1.PodSucceeded
+	if exitCode != 0 {
+		pod.Status.Phase = corev1.PodFailed
+	}
+	pod.Status.Conditions = nil
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name:  "di-container",
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode}},
+	}}
+	Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
+}

@@ -1,0 +1,123 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+)
+
+// ownerIndex is the name of the index of pods and services by the UID of their
+// controller.
+const ownerIndex = "metadata.controllerUID"
+
+// controllerUID is the index function of ownerIndex.
+func controllerUID(object client.Object) []string {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != "DIJob" {
+		return nil
+	}
+	return []string{string(owner.UID)}
+}
+
+// jobChanges lets changes of a job's spec and status pass, and its deletion.
+// What the job reports of itself concerns nobody here.
+func jobChanges() predicate.Predicate {
+	relevant := func(object client.Object) v2alpha1.DIJobStatus {
+		job, ok := object.(*v2alpha1.DIJob)
+		if !ok {
+			return v2alpha1.DIJobStatus{}
+		}
+		status := job.Status
+		status.Profilings = nil
+		return status
+	}
+	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		return update.ObjectOld.GetGeneration() != update.ObjectNew.GetGeneration() ||
+			!equality.Semantic.DeepEqual(relevant(update.ObjectOld), relevant(update.ObjectNew))
+	}}
+}
+
+// podChanges lets the changes of a pod pass that a decision may rest on.
+func podChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		before, okBefore := update.ObjectOld.(*corev1.Pod)
+		after, okAfter := update.ObjectNew.(*corev1.Pod)
+		return okBefore && okAfter && !reflect.DeepEqual(outlineOf(before), outlineOf(after))
+	}}
+}
+
+// outline is what decisions rest on in a pod.
+type outline struct {
+	uid        types.UID
+	deleted    bool
+	phase      corev1.PodPhase
+	reason     string
+	conditions []corev1.PodConditionType
+	containers []containerOutline
+}
+
+type containerOutline struct {
+	waiting    string
+	terminated *corev1.ContainerStateTerminated
+}
+
+func outlineOf(pod *corev1.Pod) outline {
+	result := outline{
+		uid: pod.UID, deleted: !pod.DeletionTimestamp.IsZero(), phase: pod.Status.Phase, reason: pod.Status.Reason,
+	}
+	for _, condition := range pod.Status.Conditions {
+		relevant := []corev1.PodConditionType{corev1.PodReady, corev1.DisruptionTarget}
+		if condition.Status == corev1.ConditionTrue && slices.Contains(relevant, condition.Type) {
+			result.conditions = append(result.conditions, condition.Type)
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		state := pod.Status.ContainerStatuses[i].State
+		container := containerOutline{terminated: state.Terminated}
+		if state.Waiting != nil {
+			container.waiting = state.Waiting.Reason
+		}
+		result.containers = append(result.containers, container)
+	}
+	return result
+}
+
+// comingsAndGoings lets creations and deletions pass.
+func comingsAndGoings() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		return update.ObjectOld.GetDeletionTimestamp().IsZero() != update.ObjectNew.GetDeletionTimestamp().IsZero()
+	}}
+}
+
+// jobsOfConfig returns the jobs that an AggregatorConfig is for.
+func (r *DIJobReconciler) jobsOfConfig(ctx context.Context, object client.Object) []reconcile.Request {
+	var jobs v2alpha1.DIJobList
+	if err := r.client.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "listing the jobs of an AggregatorConfig", "aggregatorConfig", client.ObjectKeyFromObject(object))
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		if lifecycle.IsCoordinatorLed(job) && r.configKey(job) == client.ObjectKeyFromObject(object) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)})
+		}
+	}
+	return requests
+}

@@ -1,0 +1,110 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+var _ = Describe("A worker-led job", func() {
+	It("runs and succeeds", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobStarting))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0", "job-collector-1"))
+		Expect(s.services(ctx)).To(ConsistOf("di-job"))
+		Expect(s.pods(ctx)[0].Labels).To(And(
+			HaveKeyWithValue("team", "blue"), HaveKeyWithValue("diengine/operator", "di-operator"), HaveKeyWithValue("diengine/job", "job"),
+		))
+
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		status := s.job(ctx).Status
+		Expect(status.Phase).To(Equal(v2alpha1.JobRunning))
+		Expect(status.ReadyReplicas).To(BeEquivalentTo(3))
+		Expect(status.TaskStatus).To(HaveKeyWithValue("collector", v2alpha1.TaskStatus{corev1.PodRunning: 2}))
+
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		status = s.job(ctx).Status
+		Expect(status.Phase).To(Equal(v2alpha1.JobSucceeded))
+		Expect(status.CompletedRanks).To(Equal("0-2"))
+		Expect(status.CompletionTimestamp).NotTo(BeNil())
+		Expect(status.ObservedGeneration).To(Equal(s.job(ctx).Generation))
+		Expect(s.services(ctx)).To(BeEmpty())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+	})
+
+	It("is restarted, then fails at its backoff limit", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		s.end(ctx, "job-collector-0", 1)
+		s.end(ctx, "job-collector-1", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		status := s.job(ctx).Status
+		Expect(status.Restarts).To(BeEquivalentTo(1))
+		Expect(status.Phase).To(Equal(v2alpha1.JobStarting))
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+
+		s.run(ctx)
+		s.end(ctx, "job-learner-0", 2)
+		Expect(s.settle(ctx)).To(Succeed())
+		status = s.job(ctx).Status
+		Expect(status.Phase).To(Equal(v2alpha1.JobFailed))
+		Expect(status.Restarts).To(BeEquivalentTo(1))
+		Expect(*status.LastFailure.ExitCode).To(BeEquivalentTo(2))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0"))
+		Expect(s.services(ctx)).To(BeEmpty())
+	})
+
+	It("is resized by its status and by its scale", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		job := s.job(ctx)
+		job.Status.Replicas = 5
+		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(5))
+		Expect(s.job(ctx).Status.ElasticReplicas).To(BeEquivalentTo(4))
+
+		job = s.job(ctx)
+		job.Spec.Elastic = &v2alpha1.Elastic{Replicas: new(int32)}
+		*job.Spec.Elastic.Replicas = 1
+		Expect(shared.api.Update(ctx, job)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0"))
+	})
+
+	It("says that a name it needs is taken, and leaves who has it alone", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		foreign := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "job-learner-0"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "own", Image: "image"}}},
+		}
+		Expect(shared.api.Create(ctx, foreign)).To(Succeed())
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
+			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionTrue),
+			HaveField("Message", ContainSubstring("job-learner-0")),
+		)))
+		Expect(shared.api.Delete(ctx, foreign, client.GracePeriodSeconds(0))).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
+			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionFalse),
+		)))
+	})
+})

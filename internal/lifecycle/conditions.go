@@ -1,0 +1,112 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// ConditionAggregatorConfigMissing says that a learner of several GPUs waits
+// for an AggregatorConfig.
+const ConditionAggregatorConfigMissing = "AggregatorConfigMissing"
+
+// reasonOf returns the reason of a phase's condition and event.
+func reasonOf(phase v2alpha1.Phase, coordinatorLed bool) string {
+	if coordinatorLed {
+		return "DIJob" + string(phase)
+	}
+	return "Job" + string(phase)
+}
+
+// setPhase sets the phase, the condition of its name to True, and those of the
+// other phases to False. It tells whether the phase is a new one.
+func setPhase(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, reason, message string, now metav1.Time) bool {
+	if status.Phase == phase && isTrue(status, string(phase)) {
+		return false
+	}
+	status.Phase = phase
+	for i := range status.Conditions {
+		condition := &status.Conditions[i]
+		if condition.Type != string(phase) && isPhase(condition.Type) {
+			turn(condition, corev1.ConditionFalse, now)
+		}
+	}
+	setCondition(status, string(phase), corev1.ConditionTrue, reason, message, now)
+	return true
+}
+
+// isPhase tells the conditions that are named after a phase from the others.
+func isPhase(condition string) bool {
+	return slices.Contains([]v2alpha1.Phase{
+		v2alpha1.JobPending, v2alpha1.JobCreated, v2alpha1.JobStarting, v2alpha1.JobRestarting,
+		v2alpha1.JobRescheduling, v2alpha1.JobRunning, v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
+	}, v2alpha1.Phase(condition))
+}
+
+// setCondition writes one condition and tells whether it changed.
+func setCondition(status *v2alpha1.DIJobStatus, kind string, value corev1.ConditionStatus, reason, message string, now metav1.Time) bool {
+	condition := findCondition(status, kind)
+	if condition == nil {
+		status.Conditions = append(status.Conditions, v2alpha1.DIJobCondition{Type: kind})
+		condition = &status.Conditions[len(status.Conditions)-1]
+	}
+	if condition.Status == value && condition.Reason == reason && condition.Message == message {
+		return false
+	}
+	turn(condition, value, now)
+	condition.Reason, condition.Message, condition.LastUpdateTime = reason, message, &now
+	return true
+}
+
+// clearCondition turns a condition to False where it was ever set.
+func clearCondition(status *v2alpha1.DIJobStatus, kind string, now metav1.Time) {
+	if condition := findCondition(status, kind); condition != nil {
+		turn(condition, corev1.ConditionFalse, now)
+	}
+}
+
+// turn sets a condition's status. Only a change moves its times.
+func turn(condition *v2alpha1.DIJobCondition, value corev1.ConditionStatus, now metav1.Time) {
+	if condition.Status == value {
+		return
+	}
+	condition.Status, condition.LastUpdateTime, condition.LastTransitionTime = value, &now, &now
+}
+
+func findCondition(status *v2alpha1.DIJobStatus, kind string) *v2alpha1.DIJobCondition {
+	for i := range status.Conditions {
+		if status.Conditions[i].Type == kind {
+			return &status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func isTrue(status *v2alpha1.DIJobStatus, kind string) bool {
+	condition := findCondition(status, kind)
+	return condition != nil && condition.Status == corev1.ConditionTrue
+}
+
+// IsFinished tells whether a status records the end of the job.
+func IsFinished(status *v2alpha1.DIJobStatus) bool {
+	return isTrue(status, string(v2alpha1.JobSucceeded)) || isTrue(status, string(v2alpha1.JobFailed))
+}
+
+// SetNameConflict says in a status which objects that the job needs exist and
+// belong to somebody else; an empty message says that there is none. It tells
+// whether that is news to complain of.
+func SetNameConflict(status *v2alpha1.DIJobStatus, message string, at time.Time) bool {
+	now := metav1.NewTime(at.Truncate(time.Second))
+	if message == "" {
+		clearCondition(status, v2alpha1.ConditionNameConflict, now)
+		return false
+	}
+	return setCondition(status, v2alpha1.ConditionNameConflict, corev1.ConditionTrue, v2alpha1.ConditionNameConflict, message, now)
+}

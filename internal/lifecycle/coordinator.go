@@ -1,0 +1,120 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// coordinatorRules are the rules of a coordinator-led job, in order.
+func coordinatorRules() []rule {
+	return []rule{
+		{"what a finished job needs no longer is deleted", cleanUp},
+		{"the end of the coordinator is the end of the job", endWithCoordinator},
+		{"the list of replicas exists before the coordinator", ensureMembership},
+		{"the coordinator exists", ensureCoordinator},
+		{"what became of the replicas is recorded", recordMembers},
+		{"what fills no slot is deleted", removeSurplus},
+		{"every slot is filled", ensureMembers},
+	}
+}
+
+func endWithCoordinator(p *pass) outcome {
+	pod := p.coordinator()
+	if pod == nil || isTerminating(pod) {
+		return goOn
+	}
+	succeeded, ended := coordinatorResult(pod)
+	if !ended {
+		return goOn
+	}
+	if succeeded {
+		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
+		return settled
+	}
+	p.status().LastFailure = failureOf(pod, string(names.ReplicaTypeCoordinator), p.now)
+	p.finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
+	return settled
+}
+
+// coordinatorResult tells whether the coordinator has succeeded, if it has
+// ended. One that never restarts has ended with its main container, though a
+// sidecar goes on.
+func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return true, true
+	}
+	if isBlameless(pod) {
+		return false, false
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		return false, true
+	}
+	main := mainTermination(pod, string(names.ReplicaTypeCoordinator))
+	if main == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		return false, false
+	}
+	return main.ExitCode == 0, true
+}
+
+func ensureMembership(p *pass) outcome {
+	switch stored := p.Membership; {
+	case stored == nil:
+		p.decision.CreateMembership = newMembership(p)
+	case !stored.DeletionTimestamp.IsZero():
+		return settled
+	case stored.Spec.JobUID != p.Job.UID:
+		p.decision.DeleteMembership = true
+		return settled
+	}
+	return goOn
+}
+
+// newMembership is empty for a new job. Where the object was lost while
+// replicas live, they make the list.
+func newMembership(p *pass) *v2alpha1.Membership {
+	return &v2alpha1.Membership{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      p.Job.Name,
+			Namespace: p.Job.Namespace,
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(p.Job, v2alpha1.GroupVersion.WithKind("DIJob")),
+			},
+		},
+		Spec: v2alpha1.MembershipSpec{
+			JobUID:  p.Job.UID,
+			Members: membership.FromPods(p.Job.Name, p.Pods, p.Settings.Defaults().GPUResource),
+		},
+	}
+}
+
+func ensureCoordinator(p *pass) outcome {
+	pod := p.coordinator()
+	switch {
+	case pod == nil:
+		built, err := p.builder.Coordinator()
+		p.createPod(built, err)
+		if err != nil {
+			return goOn
+		}
+		pod = built
+	case isEnded(pod):
+		// Only what befell it ended it, or the job had ended with it.
+		p.deletePod(pod)
+	}
+	p.ensureService(workload.ReplicaService(p.Job, pod))
+	return goOn
+}
+
+func (p *pass) coordinator() *corev1.Pod {
+	return p.pods[names.CoordinatorPod(p.Job.Name)]
+}

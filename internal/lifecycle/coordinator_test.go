@@ -1,0 +1,487 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const coordinator = "job-coordinator"
+
+// ledJob has a coordinator, which may ask for collectors and learners.
+func ledJob() v2alpha1.DIJobSpec {
+	return v2alpha1.DIJobSpec{
+		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
+		Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeCoordinator, Template: template},
+			{Type: v2alpha1.TaskTypeCollector, Template: template},
+			{Type: v2alpha1.TaskTypeLearner, Template: template},
+		},
+	}
+}
+
+// ask adds a member as di-server would.
+func (w *world) ask(task v2alpha1.TaskType, ddpGPUs ...int32) string {
+	w.slots++
+	slot := fmt.Sprintf("slot-%d", w.slots)
+	member := v2alpha1.Member{Slot: slot, Task: task, DDPGPUs: ddpGPUs}
+	member.PodName = names.ReplicaPod("job", membership.Role(&member), names.Suffix(slot))
+	w.membership.Spec.Members = append(w.membership.Spec.Members, member)
+	return slot
+}
+
+// current returns the names of a slot's pods.
+func (w *world) current(slot string) []string {
+	w.t.Helper()
+	slots, _ := newPass(w.observe()).slots()
+	for i := range slots {
+		if slots[i].member.Slot == slot {
+			return slots[i].pods
+		}
+	}
+	w.t.Fatalf("there is no slot %s", slot)
+	return nil
+}
+
+// led starts a coordinator-led job whose coordinator runs.
+func led(t *testing.T, spec v2alpha1.DIJobSpec) *world {
+	t.Helper()
+	w := newWorld(t, spec)
+	w.settle()
+	w.run(coordinator)
+	w.settle()
+	return w
+}
+
+func (w *world) expectServicesOfPods() {
+	w.t.Helper()
+	for name := range w.pods {
+		if w.services[name] == nil {
+			w.t.Errorf("pod %s has no service", name)
+		}
+	}
+	for name := range w.services {
+		if w.pods[name] == nil {
+			w.t.Errorf("service %s has no pod", name)
+		}
+	}
+}
+
+func TestASerialJobRunsAndSucceeds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ledJob())
+	w.settle()
+	w.expectPhase(v2alpha1.JobCreated)
+	w.expectPods(coordinator)
+	w.run(coordinator)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.end(coordinator, 0)
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+	w.expectPods(coordinator)
+	want := []string{"DIJobCreated", "DIJobRunning", "DIJobSucceeded"}
+	if diff := cmp.Diff(want, w.events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheListExistsBeforeTheCoordinator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ledJob())
+	decision := Decide(w.observe())
+	if decision.CreateMembership == nil || decision.CreateMembership.Spec.JobUID != w.job.UID {
+		t.Fatalf("membership to create is %+v, want an empty one of the job", decision.CreateMembership)
+	}
+}
+
+func TestAStaleListIsRebuilt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ledJob())
+	w.membership = &v2alpha1.Membership{Spec: v2alpha1.MembershipSpec{JobUID: "another", Members: []v2alpha1.Member{{
+		Slot: "old", Task: v2alpha1.TaskTypeCollector, PodName: "job-collector-old",
+	}}}}
+	w.step()
+	w.expectPods()
+	w.settle()
+	w.expectPods(coordinator)
+	if w.membership.Spec.JobUID != w.job.UID {
+		t.Errorf("the membership is of job %s, want %s", w.membership.Spec.JobUID, w.job.UID)
+	}
+}
+
+func TestMembersAreMade(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	collector := w.ask(v2alpha1.TaskTypeCollector)
+	learner := w.ask(v2alpha1.TaskTypeLearner, 8, 2)
+	w.settle()
+	w.expectPods(slices.Concat([]string{coordinator}, w.current(collector), w.current(learner))...)
+	w.expectServicesOfPods()
+	w.run(w.podNames()...)
+	w.settle()
+	status := w.job.Status
+	if status.Replicas != 5 || status.ReadyReplicas != 5 {
+		t.Errorf("replicas are %d, ready %d, want 5 of both", status.Replicas, status.ReadyReplicas)
+	}
+	want := map[string]v2alpha1.TaskStatus{
+		"coordinator": {corev1.PodRunning: 1}, "collector": {corev1.PodRunning: 1},
+		"aggregator": {corev1.PodRunning: 1}, "learner": {corev1.PodRunning: 2},
+	}
+	if diff := cmp.Diff(want, status.TaskStatus); diff != "" {
+		t.Errorf("task status (-want +got):\n%s", diff)
+	}
+	aggregator := w.pod(w.current(learner)[0])
+	ddp := w.pod(w.current(learner)[1])
+	if owner := ddp.OwnerReferences[1]; owner.UID != aggregator.UID || owner.Controller != nil {
+		t.Errorf("the DDP learner's second owner is %+v, want its aggregator, not as controller", owner)
+	}
+}
+
+func TestAUnitWaitsForItsAggregatorConfig(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	config := w.config
+	w.config = nil
+	collector := w.ask(v2alpha1.TaskTypeCollector)
+	learner := w.ask(v2alpha1.TaskTypeLearner, 2)
+	w.settle()
+	w.expectPods(coordinator, w.current(collector)[0])
+	if !isTrue(&w.job.Status, ConditionAggregatorConfigMissing) {
+		t.Errorf("conditions are %+v, want AggregatorConfigMissing", w.job.Status.Conditions)
+	}
+	w.config = config
+	w.settle()
+	if isTrue(&w.job.Status, ConditionAggregatorConfigMissing) {
+		t.Error("AggregatorConfigMissing stays though there is one")
+	}
+	w.expectPods(slices.Concat([]string{coordinator}, w.current(collector), w.current(learner))...)
+}
+
+func TestALostReplicaIsReplacedUnderANewName(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(w *world, name string){
+		"gone":          func(w *world, name string) { delete(w.pods, name) },
+		"being deleted": func(w *world, name string) { w.pods[name].DeletionTimestamp = &metav1.Time{Time: w.now} },
+		"evicted":       func(w *world, name string) { w.evict(name) },
+		"failed":        func(w *world, name string) { w.end(name, 1) },
+	}
+	for name, lose := range tests {
+		for _, gpus := range [][]int32{nil, {2}, {8, 2}} {
+			t.Run(fmt.Sprintf("%s of %d DDP learners", name, len(gpus)), func(t *testing.T) {
+				t.Parallel()
+				w := led(t, ledJob())
+				slot := w.ask(v2alpha1.TaskTypeLearner, gpus...)
+				w.settle()
+				w.run(w.podNames()...)
+				w.settle()
+				before := w.current(slot)
+				lose(w, before[len(before)-1])
+				w.settle()
+				after := w.current(slot)
+				for i := range before {
+					if before[i] == after[i] {
+						t.Errorf("pod %s keeps its name", before[i])
+					}
+				}
+				w.expectPods(append(after, coordinator)...)
+				w.expectServicesOfPods()
+				w.expectPhase(v2alpha1.JobRunning)
+			})
+		}
+	}
+}
+
+func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	slot := w.ask(v2alpha1.TaskTypeCollector)
+	w.settle()
+	name := w.current(slot)[0]
+	delete(w.pods, name)
+	observed := w.observe()
+	observed.Confirmed = false
+	want := Doubts{Membership: true, Pods: []string{name}}
+	if diff := cmp.Diff(want, FindDoubts(observed)); diff != "" {
+		t.Errorf("doubts (-want +got):\n%s", diff)
+	}
+	decision := Decide(observed)
+	if decision.MembershipStatus != nil && decision.MembershipStatus.Slots[0].Lost > 0 || len(decision.CreatePods) > 0 {
+		t.Errorf("the loss is acted on: %+v, %d pods created", decision.MembershipStatus, len(decision.CreatePods))
+	}
+}
+
+func TestAReplicaThatFailsAgainWaits(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	slot := w.ask(v2alpha1.TaskTypeCollector)
+	w.settle()
+	w.end(w.current(slot)[0], 1)
+	w.settle()
+	second := w.current(slot)[0]
+	w.end(second, 1)
+	decision := Decide(w.observe())
+	if decision.RequeueAfter != firstReplacementDelay {
+		t.Errorf("looks again after %s, want %s", decision.RequeueAfter, firstReplacementDelay)
+	}
+	w.settle()
+	if got := w.current(slot)[0]; got != second {
+		t.Errorf("%s was replaced by %s at once", second, got)
+	}
+	w.now = w.now.Add(firstReplacementDelay)
+	w.settle()
+	if got := w.current(slot)[0]; got == second {
+		t.Errorf("%s was not replaced", second)
+	}
+}
+
+func TestAReportedReplicaIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	slot := w.ask(v2alpha1.TaskTypeLearner, 2)
+	w.settle()
+	before := w.current(slot)
+	w.membership.Spec.Members[0].Reported++
+	w.settle()
+	after := w.current(slot)
+	if before[0] == after[0] {
+		t.Errorf("aggregator %s keeps its name", before[0])
+	}
+	w.expectPods(append(after, coordinator)...)
+	w.expectServicesOfPods()
+}
+
+func TestARemovedReplicaIsDrained(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	slot := w.ask(v2alpha1.TaskTypeCollector)
+	w.settle()
+	name := w.current(slot)[0]
+	w.membership.Spec.Members = nil
+	w.membership.Spec.Requests = []v2alpha1.RecordedRequest{{Time: metav1.NewTime(w.now), Collectors: []string{slot}}}
+	w.step()
+	w.expectPods(coordinator, name)
+	if w.services[name] == nil {
+		t.Error("the service of a replica that is drained is gone")
+	}
+	w.now = w.now.Add(DefaultDrain + time.Second)
+	w.settle()
+	w.expectPods(coordinator)
+	w.expectServicesOfPods()
+}
+
+func TestAListThatIsLostIsBuiltFromThePods(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	w.ask(v2alpha1.TaskTypeCollector)
+	w.ask(v2alpha1.TaskTypeLearner, 8, 2)
+	w.settle()
+	before := w.podNames()
+	members := len(w.membership.Spec.Members)
+	w.membership = nil
+	w.settle()
+	w.expectPods(before...)
+	if got := len(w.membership.Spec.Members); got != members {
+		t.Errorf("the list has %d members, want %d", got, members)
+	}
+	for name, times := range w.created {
+		if times != 1 {
+			t.Errorf("pod %s was created %d times, want once", name, times)
+		}
+	}
+}
+
+func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(w *world){
+		"gone":    func(w *world) { delete(w.pods, coordinator) },
+		"evicted": func(w *world) { w.evict(coordinator) },
+		"deleted": func(w *world) {
+			w.end(coordinator, 143)
+			w.pods[coordinator].DeletionTimestamp = &metav1.Time{Time: w.now}
+		},
+	}
+	for name, lose := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := led(t, ledJob())
+			slot := w.ask(v2alpha1.TaskTypeCollector)
+			w.settle()
+			lose(w)
+			w.settle()
+			w.expectPhase(v2alpha1.JobCreated)
+			w.expectPods(coordinator, w.current(slot)[0])
+			if got := w.created[coordinator]; got != 2 {
+				t.Errorf("the coordinator was created %d times, want 2", got)
+			}
+		})
+	}
+}
+
+func TestHowACoordinatorEnds(t *testing.T) {
+	t.Parallel()
+	terminated := func(name string, exitCode int32) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode},
+		}}
+	}
+	running := corev1.ContainerStatus{Name: "sidecar"}
+	tests := map[string]struct {
+		policy   corev1.RestartPolicy
+		statuses []corev1.ContainerStatus
+		want     v2alpha1.Phase
+	}{
+		"its main container completes":           {corev1.RestartPolicyNever, []corev1.ContainerStatus{running, terminated("di-container", 0)}, v2alpha1.JobSucceeded},
+		"its main container fails":               {corev1.RestartPolicyNever, []corev1.ContainerStatus{running, terminated("di-container", 2)}, v2alpha1.JobFailed},
+		"the container named after it completes": {corev1.RestartPolicyNever, []corev1.ContainerStatus{running, terminated("coordinator", 0)}, v2alpha1.JobSucceeded},
+		"its sidecar ends":                       {corev1.RestartPolicyNever, []corev1.ContainerStatus{terminated("sidecar", 1), {Name: "di-container"}}, v2alpha1.JobRunning},
+		"it will be restarted":                   {corev1.RestartPolicyOnFailure, []corev1.ContainerStatus{running, terminated("di-container", 2)}, v2alpha1.JobRunning},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := led(t, ledJob())
+			pod := w.pod(coordinator)
+			pod.Spec.RestartPolicy, pod.Status.ContainerStatuses = tc.policy, tc.statuses
+			w.settle()
+			w.expectPhase(tc.want)
+			w.expectPods(coordinator)
+		})
+	}
+}
+
+func TestCleanPodPolicyOfReplicas(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		policy                                          v2alpha1.CleanPodPolicy
+		keepsCoordinator, keepsLooping, keepsRunningOne bool
+	}{
+		"Running by default": {"", true, true, false},
+		"Running":            {v2alpha1.CleanPodPolicyRunning, true, true, false},
+		"All":                {v2alpha1.CleanPodPolicyAll, false, false, false},
+		"None":               {v2alpha1.CleanPodPolicyNone, true, true, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := ledJob()
+			spec.CleanPodPolicy = tc.policy
+			w := led(t, spec)
+			running, looping := w.ask(v2alpha1.TaskTypeCollector), w.ask(v2alpha1.TaskTypeCollector)
+			w.settle()
+			w.run(w.podNames()...)
+			w.pod(w.current(looping)[0]).Status.ContainerStatuses = []corev1.ContainerStatus{{
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			}}
+			w.end(coordinator, 0)
+			w.settle()
+			w.expectPhase(v2alpha1.JobSucceeded)
+			var want []string
+			for name, kept := range map[string]bool{
+				coordinator: tc.keepsCoordinator, w.current(looping)[0]: tc.keepsLooping, w.current(running)[0]: tc.keepsRunningOne,
+			} {
+				if kept {
+					want = append(want, name)
+				}
+			}
+			w.expectPods(want...)
+			if len(w.services) != 0 {
+				t.Errorf("%d services are left", len(w.services))
+			}
+		})
+	}
+}
+
+// TestReplicasInAnyOrder lets everything happen to a job in random order. Left
+// in peace it has exactly the pods that its list says, and succeeds.
+func TestReplicasInAnyOrder(t *testing.T) {
+	t.Parallel()
+	forEachSeed(t, func(t *testing.T, random *rand.Rand) {
+		t.Parallel()
+		w := newWorld(t, ledJob())
+		for range 120 {
+			w.ledMischief(random)
+			if random.IntN(3) > 0 {
+				w.step()
+			}
+		}
+		if IsFinished(&w.job.Status) {
+			t.Fatalf("the job is finished: %+v", w.job.Status.Conditions)
+		}
+		for range 10 {
+			w.now = w.now.Add(lastReplacementDelay)
+			w.settle()
+		}
+		want := []string{coordinator}
+		for i := range w.membership.Spec.Members {
+			want = append(want, w.current(w.membership.Spec.Members[i].Slot)...)
+		}
+		w.expectPods(want...)
+		w.expectServicesOfPods()
+		w.run(coordinator)
+		w.settle()
+		w.end(coordinator, 0)
+		w.settle()
+		w.expectPhase(v2alpha1.JobSucceeded)
+	})
+}
+
+// ledMischief does one random thing to a coordinator-led job.
+func (w *world) ledMischief(random *rand.Rand) {
+	if w.membership == nil {
+		return
+	}
+	members := w.membership.Spec.Members
+	switch random.IntN(8) {
+	case 0:
+		w.ask(v2alpha1.TaskTypeCollector)
+	case 1:
+		w.ask(v2alpha1.TaskTypeLearner, [][]int32{nil, {2}, {8, 2}}[random.IntN(3)]...)
+	case 2:
+		if len(members) > 0 {
+			w.membership.Spec.Members = slices.Delete(members, 0, 1)
+		}
+	case 3:
+		if len(members) > 0 {
+			members[random.IntN(len(members))].Reported++
+		}
+	case 4:
+		w.reap()
+	default:
+		w.loseOrRun(random)
+	}
+}
+
+func (w *world) loseOrRun(random *rand.Rand) {
+	pods := w.podNames()
+	if len(pods) == 0 {
+		return
+	}
+	name := pods[random.IntN(len(pods))]
+	if isTerminating(w.pods[name]) {
+		return
+	}
+	switch choice := random.IntN(8); {
+	case choice == 0 && name != coordinator:
+		w.end(name, 1)
+	case choice == 1:
+		w.evict(name)
+	case choice == 2:
+		delete(w.pods, name)
+	default:
+		w.run(name)
+	}
+}

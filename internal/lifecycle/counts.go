@@ -1,0 +1,84 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"maps"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// counts are how many replicas of each task a worker-led job is to have.
+type counts struct {
+	// spec are the counts that the spec says, by task name.
+	spec map[string]int32
+	// byTask are the counts to act on, by the index of the task.
+	byTask []int32
+	total  int32
+}
+
+// wantedCounts returns the spec's counts, the elastic task's changed by what
+// somebody else made of status.replicas since the operator last wrote it. A
+// change of the spec's counts ends that.
+func wantedCounts(job *v2alpha1.DIJob) counts {
+	wanted := counts{spec: map[string]int32{}, byTask: make([]int32, len(job.Spec.Tasks))}
+	elastic := elasticTask(job)
+	for i := range job.Spec.Tasks {
+		wanted.byTask[i] = specCount(job, i, elastic)
+		wanted.spec[names.TaskName(&job.Spec.Tasks[i])] = wanted.byTask[i]
+		wanted.total += wanted.byTask[i]
+	}
+	if elastic >= 0 {
+		count := wanted.byTask[elastic]
+		// A total of 0 is what a writer leaves who does not know the field.
+		if scaling := job.Status.Scaling; scaling != nil && maps.Equal(scaling.SpecReplicas, wanted.spec) && job.Status.Replicas > 0 {
+			count += job.Status.Replicas - wanted.total
+		}
+		count = clamp(count, job.Spec.Elastic)
+		wanted.total += count - wanted.byTask[elastic]
+		wanted.byTask[elastic] = count
+	}
+	return wanted
+}
+
+// specCount returns what the spec says of a task; elastic.replicas wins.
+func specCount(job *v2alpha1.DIJob, index, elastic int) int32 {
+	if index == elastic && job.Spec.Elastic != nil && job.Spec.Elastic.Replicas != nil {
+		return *job.Spec.Elastic.Replicas
+	}
+	if replicas := job.Spec.Tasks[index].Replicas; replicas != nil {
+		return *replicas
+	}
+	return 1
+}
+
+// elasticTask returns the index of the task that is resized: the one named so,
+// else the collector, else the only one; -1 where there is none.
+func elasticTask(job *v2alpha1.DIJob) int {
+	name := ""
+	if job.Spec.Elastic != nil {
+		name = job.Spec.Elastic.Task
+	}
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		if name != "" && names.TaskName(task) == name || name == "" && task.Type == v2alpha1.TaskTypeCollector {
+			return i
+		}
+	}
+	if name == "" && len(job.Spec.Tasks) == 1 {
+		return 0
+	}
+	return -1
+}
+
+func clamp(count int32, elastic *v2alpha1.Elastic) int32 {
+	if elastic != nil && elastic.MaxReplicas != nil {
+		count = min(count, *elastic.MaxReplicas)
+	}
+	if elastic != nil && elastic.MinReplicas != nil {
+		count = max(count, *elastic.MinReplicas)
+	}
+	return max(count, 0)
+}

@@ -1,0 +1,125 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// ManagedByName is what spec.managedBy says when the job is for DI Orchestrator itself.
+const ManagedByName = v2alpha1.GroupName + "/di-operator"
+
+// DefaultDrain is how long a replica that was removed on request lives on, so
+// that its coordinator can take leave of it.
+const DefaultDrain = 10 * time.Second
+
+// Observed is what is known of a job and its objects at one moment.
+type Observed struct {
+	// Job is the job. Decide does not change it.
+	Job *v2alpha1.DIJob
+	// Pods are the pods whose controller is the job.
+	Pods []*corev1.Pod
+	// Services are the services whose controller is the job.
+	Services []*corev1.Service
+	// Membership is the list of a coordinator-led job's replicas, nil while there is none.
+	Membership *v2alpha1.Membership
+	// AggregatorConfig is the one that the job uses, nil where there is none.
+	AggregatorConfig *v2alpha1.AggregatorConfig
+	// Confirmed says that Membership and the pods named by Doubts were read live.
+	Confirmed bool
+	// Now is the time of the observation.
+	Now time.Time
+	// Settings are the installation's.
+	Settings workload.Settings
+	// Drain is how long a removed replica lives on.
+	Drain time.Duration
+}
+
+// Decision is what is to be done, in the order of its fields: deletions,
+// Membership, services, pods, the job's status, events.
+type Decision struct {
+	// DeletePods and DeleteServices are objects as they were observed.
+	DeletePods     []*corev1.Pod
+	DeleteServices []*corev1.Service
+	// DeleteMembership is set when the Membership is of another job of the same name.
+	DeleteMembership bool
+	// CreateMembership is set when there is none. No pod is created before it exists.
+	CreateMembership *v2alpha1.Membership
+	// MembershipStatus is what the Membership's status is to become, nil where it stays.
+	MembershipStatus *v2alpha1.MembershipStatus
+	// CreateServices and CreatePods are whole objects.
+	CreateServices []*corev1.Service
+	CreatePods     []*corev1.Pod
+	// Status is the job's whole status. Fields of other writers are as observed.
+	Status v2alpha1.DIJobStatus
+	// Events tell of changes in Status; they are sent once it is written.
+	Events []Event
+	// RequeueAfter is when to look again though nothing changes; 0 for never.
+	RequeueAfter time.Duration
+}
+
+// Event is something to tell about the job.
+type Event struct {
+	// Type is Normal or Warning.
+	Type string
+	// Reason is machine-readable, the condition's where there is one.
+	Reason string
+	// Message says it to a person.
+	Message string
+}
+
+// rule is one step of a decision. The first that settles it ends the row.
+type rule struct {
+	name  string
+	apply func(*pass) outcome
+}
+
+// outcome says whether the rules that follow are still to be asked.
+type outcome bool
+
+const (
+	goOn    outcome = false
+	settled outcome = true
+)
+
+// Decide says what is to be done for a job.
+func Decide(observed Observed) Decision {
+	p := newPass(observed)
+	rules, summarize := workerRules(), summarizeWorkers
+	if IsCoordinatorLed(observed.Job) {
+		rules, summarize = coordinatorRules(), summarizeReplicas
+	}
+	if IsLeftAlone(observed.Job) {
+		return p.decision
+	}
+	for _, rule := range rules {
+		if rule.apply(p) == settled {
+			break
+		}
+	}
+	summarize(p)
+	p.reportInvalid()
+	p.decision.Status.ObservedGeneration = observed.Job.Generation
+	return p.decision
+}
+
+// IsCoordinatorLed tells a coordinator-led job from a worker-led one.
+func IsCoordinatorLed(job *v2alpha1.DIJob) bool {
+	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
+}
+
+// IsLeftAlone tells whether nothing is to be done for a job: it is another controller's,
+// or is being deleted, which is the garbage collector's.
+func IsLeftAlone(job *v2alpha1.DIJob) bool {
+	if !job.DeletionTimestamp.IsZero() {
+		return true
+	}
+	manager := job.Spec.ManagedBy
+	return manager != nil && *manager != "" && *manager != ManagedByName
+}

@@ -1,0 +1,208 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// A replica that fails again is made again later each time, as the kubelet
+// does with containers.
+const (
+	firstReplacementDelay = 10 * time.Second
+	lastReplacementDelay  = 5 * time.Minute
+)
+
+// slot is a member with what is known of it.
+type slot struct {
+	member *v2alpha1.Member
+	// recorded is what its status says.
+	recorded v2alpha1.SlotStatus
+	// name is that of its current pod; for a unit, that of its aggregator.
+	name string
+	// pods are the names of all its pods, the one named first.
+	pods []string
+}
+
+// slots returns the job's slots; none, and false, while the list is missing.
+func (p *pass) slots() ([]slot, bool) {
+	list := p.Membership
+	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.Job.UID {
+		return nil, false
+	}
+	slots := make([]slot, len(list.Spec.Members))
+	for i := range list.Spec.Members {
+		member := &list.Spec.Members[i]
+		recorded := recordedSlot(&list.Status, member.Slot)
+		name := membership.PodName(p.Job.Name, member, recorded.Lost)
+		slots[i] = slot{member: member, recorded: recorded, name: name, pods: []string{name}}
+		for index := range member.DDPGPUs {
+			slots[i].pods = append(slots[i].pods, membership.DDPPodName(p.Job.Name, name, index))
+		}
+	}
+	return slots, true
+}
+
+func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotStatus {
+	for i := range status.Slots {
+		if status.Slots[i].Slot == name {
+			return status.Slots[i]
+		}
+	}
+	return v2alpha1.SlotStatus{Slot: name}
+}
+
+// missing tells whether one of the slot's pods is not there though it must
+// have been: the slot was seen complete, or what is left shows it.
+func (p *pass) missing(s *slot) bool {
+	present := 0
+	for _, name := range s.pods {
+		if p.pods[name] != nil {
+			present++
+		}
+	}
+	if s.recorded.Launched == s.name {
+		return present < len(s.pods)
+	}
+	return p.pods[s.name] == nil && present > 0
+}
+
+// lost tells whether the slot's pod, or any pod of its unit, is lost, so that
+// the slot is to be filled anew.
+func (p *pass) lost(s *slot) bool {
+	if p.missing(s) {
+		return p.Confirmed
+	}
+	for _, name := range s.pods {
+		pod := p.pods[name]
+		if pod == nil {
+			continue
+		}
+		if isTerminating(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplace(pod, s.recorded.Lost) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayReplace tells whether a failed pod has been left long enough.
+func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
+	if isBlameless(pod) || lost == 0 {
+		return true
+	}
+	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
+	left := endTime(pod).Add(delay).Sub(p.Now)
+	if left <= 0 {
+		return true
+	}
+	p.requeueAfter(left)
+	return false
+}
+
+// recordMembers writes what became of the replicas. A loss is only counted
+// here; the new name follows from the record in the next pass.
+func recordMembers(p *pass) outcome {
+	slots, known := p.slots()
+	if !known {
+		return goOn
+	}
+	var wanted v2alpha1.MembershipStatus
+	for i := range slots {
+		s := &slots[i]
+		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched}
+		if pod := p.pods[s.name]; pod != nil {
+			status.Phase = phaseOf(pod)
+		}
+		switch {
+		case p.lost(s):
+			status.Lost++
+		case p.complete(s):
+			status.Launched = s.name
+		}
+		wanted.Slots = append(wanted.Slots, status)
+	}
+	if !equality.Semantic.DeepEqual(wanted.Slots, p.Membership.Status.Slots) {
+		p.decision.MembershipStatus = &wanted
+	}
+	return goOn
+}
+
+func (p *pass) complete(s *slot) bool {
+	for _, name := range s.pods {
+		if p.pods[name] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// ensureMembers makes the pods and services of the slots, while there is a
+// coordinator that they are for.
+func ensureMembers(p *pass) outcome {
+	slots, known := p.slots()
+	coordinator := p.coordinator()
+	if !known || coordinator == nil || isTerminating(coordinator) || isEnded(coordinator) {
+		return goOn
+	}
+	var unconfigured []string
+	for i := range slots {
+		s := &slots[i]
+		if p.missing(s) || p.lost(s) {
+			continue
+		}
+		if !membership.IsUnit(s.member) {
+			p.ensureReplica(s.name, func() (*corev1.Pod, error) { return p.builder.Replica(s.member, s.name) })
+			continue
+		}
+		if p.pods[s.name] == nil && p.AggregatorConfig == nil {
+			unconfigured = append(unconfigured, fmt.Sprintf("learner of slot %s wants an AggregatorConfig and there is none", s.member.Slot))
+			continue
+		}
+		p.ensureUnit(s)
+	}
+	p.report(ConditionAggregatorConfigMissing, ConditionAggregatorConfigMissing, unconfigured)
+	return goOn
+}
+
+func (p *pass) ensureUnit(s *slot) {
+	p.ensureReplica(s.name, func() (*corev1.Pod, error) {
+		return p.builder.Aggregator(p.AggregatorConfig, s.member, s.name)
+	})
+	aggregator := p.pods[s.name]
+	if aggregator == nil {
+		return
+	}
+	for index, name := range s.pods[1:] {
+		p.ensureReplica(name, func() (*corev1.Pod, error) { return p.builder.DDPLearner(s.member, aggregator, index) })
+	}
+}
+
+// ensureReplica makes a pod and its service where they are not there.
+func (p *pass) ensureReplica(name string, build func() (*corev1.Pod, error)) {
+	pod := p.pods[name]
+	if pod == nil {
+		built, err := build()
+		p.createPod(built, err)
+		if err != nil {
+			return
+		}
+		pod = built
+	}
+	p.ensureService(workload.ReplicaService(p.Job, pod))
+}
+
+// slotOf returns the slot that a pod fills or filled, "" for the coordinator
+// and for pods that we have not made.
+func slotOf(pod *corev1.Pod) string {
+	return pod.Annotations[names.AnnotationSlot]
+}

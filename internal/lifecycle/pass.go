@@ -1,0 +1,146 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// pass is the work on one decision.
+type pass struct {
+	Observed
+	decision Decision
+	// now is the time as a status can hold it.
+	now     metav1.Time
+	builder *workload.Builder
+	pods    map[string]*corev1.Pod
+	// services are the names of the services that exist.
+	services map[string]*corev1.Service
+	// invalid says what in the spec cannot be acted on.
+	invalid []string
+
+	// Of a worker-led job.
+	roster workload.Roster
+	counts counts
+}
+
+func newPass(observed Observed) *pass {
+	p := &pass{
+		Observed: observed,
+		now:      metav1.NewTime(observed.Now.Truncate(time.Second)),
+		builder:  workload.NewBuilder(observed.Job, observed.Settings),
+		pods:     make(map[string]*corev1.Pod, len(observed.Pods)),
+		services: make(map[string]*corev1.Service, len(observed.Services)),
+	}
+	observed.Job.Status.DeepCopyInto(&p.decision.Status)
+	for _, pod := range observed.Pods {
+		p.pods[pod.Name] = pod
+	}
+	for _, service := range observed.Services {
+		p.services[service.Name] = service
+	}
+	return p
+}
+
+// status is the status in the making; Job.Status is the recorded one.
+func (p *pass) status() *v2alpha1.DIJobStatus {
+	return &p.decision.Status
+}
+
+// deletePod deletes a pod that is not being deleted yet.
+func (p *pass) deletePod(pod *corev1.Pod) {
+	if isTerminating(pod) {
+		return
+	}
+	p.decision.DeletePods = append(p.decision.DeletePods, pod)
+}
+
+func (p *pass) deleteService(service *corev1.Service) {
+	if service.DeletionTimestamp.IsZero() {
+		p.decision.DeleteServices = append(p.decision.DeleteServices, service)
+	}
+}
+
+// createPod creates what was built, or says why it cannot be.
+func (p *pass) createPod(pod *corev1.Pod, err error) {
+	if err != nil {
+		p.invalid = append(p.invalid, err.Error())
+		return
+	}
+	p.decision.CreatePods = append(p.decision.CreatePods, pod)
+}
+
+// ensureService creates a service unless one of its name exists.
+func (p *pass) ensureService(service *corev1.Service) {
+	if _, exists := p.services[service.Name]; !exists {
+		p.decision.CreateServices = append(p.decision.CreateServices, service)
+	}
+}
+
+func (p *pass) requeueAfter(delay time.Duration) {
+	if p.decision.RequeueAfter == 0 || delay < p.decision.RequeueAfter {
+		p.decision.RequeueAfter = delay
+	}
+}
+
+func (p *pass) event(kind, reason, message string) {
+	p.decision.Events = append(p.decision.Events, Event{Type: kind, Reason: reason, Message: message})
+}
+
+// reportInvalid sets the condition that tells what in the spec cannot be acted on.
+func (p *pass) reportInvalid() {
+	p.report(v2alpha1.ConditionInvalidSpec, v2alpha1.ConditionInvalidSpec, p.invalid)
+}
+
+// report sets a condition while there is something to complain of, and an
+// event when that begins or changes.
+func (p *pass) report(condition, reason string, complaints []string) {
+	message := strings.Join(unique(complaints), "; ")
+	if message == "" {
+		clearCondition(p.status(), condition, p.now)
+		return
+	}
+	if setCondition(p.status(), condition, corev1.ConditionTrue, reason, message, p.now) {
+		p.event(corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// finish records the end of the job.
+func (p *pass) finish(phase v2alpha1.Phase, message string) {
+	now := p.now
+	p.status().CompletionTimestamp = &now
+	p.setPhase(phase, message)
+}
+
+// setPhase makes phase the job's, and tells where that is news.
+func (p *pass) setPhase(phase v2alpha1.Phase, message string) {
+	reason := reasonOf(phase, IsCoordinatorLed(p.Job))
+	if !setPhase(p.status(), phase, reason, message, p.now) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if phase == v2alpha1.JobFailed || phase == v2alpha1.JobRestarting {
+		kind = corev1.EventTypeWarning
+	}
+	p.event(kind, reason, message)
+}
+
+func unique(texts []string) []string {
+	seen := make(map[string]bool, len(texts))
+	var kept []string
+	for _, text := range texts {
+		if !seen[text] {
+			seen[text] = true
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,137 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// summarizeWorkers writes the counts and, where no rule has set one, the phase
+// of a worker-led job.
+func summarizeWorkers(p *pass) {
+	status := p.status()
+	status.TaskStatus, status.ReadyReplicas = nil, 0
+	for _, pod := range p.Pods {
+		p.count(pod.Labels[names.LabelTaskName], pod)
+	}
+	p.summarizeElastic()
+	if IsFinished(status) || status.Restarts > p.Job.Status.Restarts {
+		return
+	}
+	p.summarizePhase()
+}
+
+// summarizePhase: a job that has been Running stays so while it has pods, as
+// resizing or replacing a replica restarts nobody.
+func (p *pass) summarizePhase() {
+	status := p.status()
+	existing, ready := 0, 0
+	for i := range p.roster.Seats {
+		seat := &p.roster.Seats[i]
+		pod := p.pods[seat.Pod]
+		switch {
+		case isRankIn(seat.Rank, status.CompletedRanks):
+			existing++
+			ready++
+		case pod != nil:
+			existing++
+			if isReady(pod) {
+				ready++
+			}
+		}
+	}
+	switch wanted := len(p.roster.Seats); {
+	case existing == 0:
+		// Between two attempts there is a moment without pods.
+		if status.Phase != v2alpha1.JobRestarting {
+			p.setPhase(v2alpha1.JobPending, "no pod is created yet")
+		}
+	case ready == wanted:
+		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
+	case status.Phase != v2alpha1.JobRunning:
+		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are wanted", wanted))
+	}
+}
+
+// summarizeElastic writes what the scale subresource shows.
+func (p *pass) summarizeElastic() {
+	status := p.status()
+	status.ElasticReplicas, status.Selector = 0, ""
+	elastic := elasticTask(p.Job)
+	if elastic < 0 {
+		return
+	}
+	task := names.TaskName(&p.Job.Spec.Tasks[elastic])
+	for _, pod := range p.Pods {
+		if pod.Labels[names.LabelTaskName] == task && !isTerminating(pod) && !isEnded(pod) {
+			status.ElasticReplicas++
+		}
+	}
+	selector := names.WorkerJobLabels(p.Job.Name)
+	selector[names.LabelTaskName] = task
+	status.Selector = labels.Set(selector).String()
+}
+
+// summarizeReplicas writes the counts and, where no rule has set one, the phase
+// of a coordinator-led job.
+func summarizeReplicas(p *pass) {
+	status := p.status()
+	status.TaskStatus, status.ReadyReplicas = nil, 0
+	for _, pod := range p.Pods {
+		p.count(taskOfRole(p.Job, roleOf(pod)), pod)
+	}
+	if IsFinished(status) {
+		return
+	}
+	if slots, known := p.slots(); known {
+		status.Replicas = int32(len(p.wantedNames(slots)))
+	}
+	coordinator := p.coordinator()
+	switch {
+	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !isTerminating(coordinator):
+		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
+	case coordinator != nil:
+		p.setPhase(v2alpha1.JobCreated, fmt.Sprintf("coordinator %s is created", coordinator.Name))
+	case status.Phase != "":
+		p.setPhase(v2alpha1.JobCreated, "the coordinator is gone and is made again")
+	}
+}
+
+func (p *pass) count(task string, pod *corev1.Pod) {
+	status := p.status()
+	if status.TaskStatus == nil {
+		status.TaskStatus = map[string]v2alpha1.TaskStatus{}
+	}
+	if status.TaskStatus[task] == nil {
+		status.TaskStatus[task] = v2alpha1.TaskStatus{}
+	}
+	status.TaskStatus[task][phaseOf(pod)]++
+	if isReady(pod) {
+		status.ReadyReplicas++
+	}
+}
+
+// taskOfRole returns the key that pods of a role are counted under: that of
+// the task whose template they have, and aggregators under a key of their own.
+func taskOfRole(job *v2alpha1.DIJob, role names.ReplicaType) string {
+	if role == names.ReplicaTypeAggregator {
+		return v2alpha1.AggregatorTaskStatus
+	}
+	kind := v2alpha1.TaskType(role)
+	if role == names.ReplicaTypeDDPLearner {
+		kind = v2alpha1.TaskTypeLearner
+	}
+	for i := range job.Spec.Tasks {
+		if job.Spec.Tasks[i].Type == kind {
+			return names.TaskName(&job.Spec.Tasks[i])
+		}
+	}
+	return string(kind)
+}

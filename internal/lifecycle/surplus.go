@@ -1,0 +1,117 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Doubts are what must be read live before it is acted on, as a cache may be
+// behind.
+type Doubts struct {
+	// Membership is set where pods seem to fill no slot, or to be lost.
+	Membership bool
+	// Pods are the names of pods that seem to be lost.
+	Pods []string
+}
+
+// FindDoubts returns what Decide will leave alone until it is confirmed.
+func FindDoubts(observed Observed) Doubts {
+	var doubts Doubts
+	if !IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) || IsFinished(&observed.Job.Status) {
+		return doubts
+	}
+	p := newPass(observed)
+	slots, known := p.slots()
+	if !known {
+		return doubts
+	}
+	for i := range slots {
+		if !p.missing(&slots[i]) {
+			continue
+		}
+		for _, name := range slots[i].pods {
+			if p.pods[name] == nil {
+				doubts.Pods = append(doubts.Pods, name)
+			}
+		}
+	}
+	doubts.Membership = len(doubts.Pods) > 0 || len(p.surplusPods(slots)) > 0
+	return doubts
+}
+
+// surplusPods returns the pods that fill no slot. A pod that names no slot is
+// not one of ours to delete.
+func (p *pass) surplusPods(slots []slot) []*corev1.Pod {
+	wanted := p.wantedNames(slots)
+	var surplus []*corev1.Pod
+	for _, pod := range p.Pods {
+		if !wanted[pod.Name] && slotOf(pod) != "" && !isTerminating(pod) {
+			surplus = append(surplus, pod)
+		}
+	}
+	return surplus
+}
+
+func (p *pass) wantedNames(slots []slot) map[string]bool {
+	wanted := map[string]bool{names.CoordinatorPod(p.Job.Name): true}
+	for i := range slots {
+		for _, name := range slots[i].pods {
+			wanted[name] = true
+		}
+	}
+	return wanted
+}
+
+// removeSurplus deletes the pods that fill no slot, and the services that have
+// no pod to come. While the list is missing nothing is deleted.
+func removeSurplus(p *pass) outcome {
+	slots, known := p.slots()
+	if !known || !p.Confirmed {
+		return goOn
+	}
+	going := map[string]bool{}
+	for _, pod := range p.surplusPods(slots) {
+		if left := p.drainLeft(slotOf(pod), slots); left > 0 {
+			p.requeueAfter(left)
+			continue
+		}
+		going[pod.Name] = true
+		p.deletePod(pod)
+	}
+	wanted := p.wantedNames(slots)
+	for _, service := range p.Services {
+		pod := p.pods[service.Name]
+		if !wanted[service.Name] && (pod == nil || isTerminating(pod) || going[pod.Name]) {
+			p.deleteService(service)
+		}
+	}
+	return goOn
+}
+
+// drainLeft returns how long the pod of a slot that was removed on request is
+// still to live; 0 for one that was replaced.
+func (p *pass) drainLeft(name string, slots []slot) time.Duration {
+	if slices.ContainsFunc(slots, func(s slot) bool { return s.member.Slot == name }) {
+		return 0
+	}
+	var removed time.Time
+	for i := range p.Membership.Spec.Requests {
+		request := &p.Membership.Spec.Requests[i]
+		if names := requestSlots(request); slices.Contains(names, name) && request.Time.After(removed) {
+			removed = request.Time.Time
+		}
+	}
+	return removed.Add(p.Drain).Sub(p.Now)
+}
+
+func requestSlots(request *v2alpha1.RecordedRequest) []string {
+	return slices.Concat(request.Collectors, request.Learners)
+}

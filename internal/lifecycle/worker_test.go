@@ -1,0 +1,443 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// trainingJob has a learner, two collectors and an evaluator, in this order.
+func trainingJob() v2alpha1.DIJobSpec {
+	return v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
+		{Type: v2alpha1.TaskTypeLearner, Template: template},
+		{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(2)), Template: template},
+		{Type: v2alpha1.TaskTypeEvaluator, Template: template},
+	}}
+}
+
+func TestWorkersRunAndSucceed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.step()
+	w.expectPhase(v2alpha1.JobPending)
+	w.settle()
+	w.expectPhase(v2alpha1.JobStarting)
+	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0")
+	w.run(w.podNames()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	if got := w.job.Status.ReadyReplicas; got != 4 {
+		t.Errorf("ready replicas are %d, want 4", got)
+	}
+	for _, name := range w.podNames() {
+		w.end(name, 0)
+	}
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+	if got := w.job.Status.CompletedRanks; got != "0-3" {
+		t.Errorf("completed ranks are %q, want 0-3", got)
+	}
+	if len(w.services) != 0 {
+		t.Errorf("%d services are left", len(w.services))
+	}
+	want := []string{"JobPending", "JobStarting", "JobRunning", "JobSucceeded"}
+	if diff := cmp.Diff(want, w.events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestWorkersKnowTheirPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	pod := w.pod("job-collector-1")
+	env := environmentOf(pod)
+	domain := ".di-job.space.svc.cluster.local"
+	want := map[string]string{
+		"DI_JOB_ID":          "space.job.0",
+		"DI_SERVER_URL":      "http://di-server.di-system.svc.cluster.local:8081",
+		"DI_RANK":            "2",
+		"DI_NODES":           "job-learner-0" + domain + ",job-collector-0" + domain + ",job-collector-1" + domain + ",job-evaluator-0" + domain,
+		"DI_COLLECTOR_NODES": "job-collector-0" + domain + ",job-collector-1" + domain,
+	}
+	if diff := cmp.Diff(want, env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestARoundOfFailuresRestartsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	w.end("job-learner-0", 1)
+	w.end("job-collector-0", 1)
+	w.step()
+	w.expectPhase(v2alpha1.JobRestarting)
+	w.settle()
+	if got := w.job.Status.Restarts; got != 1 {
+		t.Fatalf("restarts are %d, want 1", got)
+	}
+	w.expectPhase(v2alpha1.JobStarting)
+	for _, pod := range w.pods {
+		if pod.Annotations[names.AnnotationAttempt] != "1" {
+			t.Errorf("pod %s is of attempt %s, want 1", pod.Name, pod.Annotations[names.AnnotationAttempt])
+		}
+		if id := environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
+			t.Errorf("pod %s has job id %s, want space.job.1", pod.Name, id)
+		}
+	}
+	if failure := w.job.Status.LastFailure; failure == nil || failure.Pod != "job-learner-0" || *failure.ExitCode != 1 {
+		t.Errorf("last failure is %+v, want the learner's with exit code 1", failure)
+	}
+}
+
+func TestTheBackoffLimitEndsInFailed(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.BackoffLimit = ptr.To(int32(2))
+	w := newWorld(t, spec)
+	for range 3 {
+		w.settle()
+		w.run(w.podNames()...)
+		w.end("job-collector-1", 3)
+	}
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	if got := w.job.Status.Restarts; got != 2 {
+		t.Errorf("restarts are %d, want 2", got)
+	}
+	w.expectPods("job-collector-1")
+}
+
+func TestCleanPodPolicyOfWorkers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		policy v2alpha1.CleanPodPolicy
+		want   []string
+	}{
+		"by default pods that ran are deleted":  {"", []string{"job-collector-0"}},
+		"Running deletes pods that ran":         {v2alpha1.CleanPodPolicyRunning, []string{"job-collector-0"}},
+		"All deletes all":                       {v2alpha1.CleanPodPolicyAll, nil},
+		"None deletes none, but services still": {v2alpha1.CleanPodPolicyNone, []string{"job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := trainingJob()
+			spec.BackoffLimit, spec.CleanPodPolicy = ptr.To(int32(0)), tc.policy
+			w := newWorld(t, spec)
+			w.settle()
+			w.run(w.podNames()...)
+			w.end("job-collector-0", 1)
+			w.settle()
+			w.expectPhase(v2alpha1.JobFailed)
+			w.expectPods(tc.want...)
+			if len(w.services) != 0 {
+				t.Errorf("%d services are left", len(w.services))
+			}
+		})
+	}
+}
+
+func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(*corev1.Pod){
+		"refused by the kubelet":  func(pod *corev1.Pod) { pod.Status.Reason = "UnexpectedAdmissionError" },
+		"no CPU on the node":      func(pod *corev1.Pod) { pod.Status.Reason = "OutOfcpu" },
+		"no GPU on the node":      func(pod *corev1.Pod) { pod.Status.Reason = "OutOfnvidia.com/gpu" },
+		"evicted by the kubelet":  func(pod *corev1.Pod) { pod.Status.Reason = "Evicted" },
+		"disrupted by a taint":    func(pod *corev1.Pod) { pod.Status.Conditions = disrupted() },
+		"deleted while it failed": func(pod *corev1.Pod) { pod.DeletionTimestamp = &pod.CreationTimestamp },
+	}
+	for name, befall := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, trainingJob())
+			w.settle()
+			w.run(w.podNames()...)
+			w.settle()
+			w.end("job-collector-0", 137)
+			befall(w.pod("job-collector-0"))
+			w.settle()
+			if got := w.job.Status.Restarts; got != 0 {
+				t.Errorf("restarts are %d, want 0", got)
+			}
+			if got := w.created["job-collector-0"]; got != 2 {
+				t.Errorf("the pod was created %d times, want 2", got)
+			}
+			if got := w.pod("job-collector-0").Annotations[names.AnnotationRank]; got != "1" {
+				t.Errorf("the new pod has rank %s, want 1", got)
+			}
+			w.expectPhase(v2alpha1.JobRunning)
+		})
+	}
+}
+
+func disrupted() []corev1.PodCondition {
+	return []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+}
+
+func TestASucceededPodThatDisappearsIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.run(w.podNames()...)
+	w.end("job-evaluator-0", 0)
+	w.settle()
+	delete(w.pods, "job-evaluator-0")
+	w.settle()
+	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1")
+	for _, name := range w.podNames() {
+		w.end(name, 0)
+	}
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+}
+
+func TestTheEndStaysWhenAllPodsAreGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	for _, name := range w.podNames() {
+		w.end(name, 0)
+	}
+	w.settle()
+	clear(w.pods)
+	before := w.job.Status.CompletionTimestamp
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+	w.expectPods()
+	if !before.Equal(w.job.Status.CompletionTimestamp) {
+		t.Error("the completion timestamp moved")
+	}
+}
+
+func TestPodsRememberRestartsThatTheStatusLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.end("job-learner-0", 1)
+	w.settle()
+	w.job.Status = v2alpha1.DIJobStatus{}
+	w.settle()
+	if got := w.job.Status.Restarts; got != 1 {
+		t.Errorf("restarts are %d, want 1", got)
+	}
+	if got := w.created["job-learner-0"]; got != 2 {
+		t.Errorf("the learner was created %d times, want 2", got)
+	}
+}
+
+func TestResizingByTheStatus(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		elastic  *v2alpha1.Elastic
+		replicas int32
+		want     int32
+	}{
+		"more":                     {nil, 6, 6},
+		"fewer":                    {nil, 3, 3},
+		"fewer than the others":    {nil, 1, 2},
+		"no total is no wish":      {nil, 0, 4},
+		"held by the maximum":      {&v2alpha1.Elastic{MaxReplicas: ptr.To(int32(3))}, 9, 5},
+		"held by the minimum":      {&v2alpha1.Elastic{MinReplicas: ptr.To(int32(1))}, 2, 3},
+		"another task is resized":  {&v2alpha1.Elastic{Task: "evaluator"}, 7, 7},
+		"no such task, so none is": {&v2alpha1.Elastic{Task: "other"}, 7, 4},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := trainingJob()
+			spec.Elastic = tc.elastic
+			w := newWorld(t, spec)
+			w.settle()
+			w.run(w.podNames()...)
+			w.settle()
+			w.job.Status.Replicas = tc.replicas
+			w.settle()
+			if got := w.job.Status.Replicas; got != tc.want || len(w.pods) != int(tc.want) {
+				t.Errorf("replicas are %d with %d pods, want %d", got, len(w.pods), tc.want)
+			}
+			w.expectPhase(v2alpha1.JobRunning)
+			w.job.Spec.Tasks[0].Replicas = ptr.To(int32(2))
+			w.settle()
+			if got := w.job.Status.Replicas; got != 5 {
+				t.Errorf("replicas are %d after the spec changed, want 5", got)
+			}
+		})
+	}
+}
+
+func TestElasticReplicasWin(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.Elastic = &v2alpha1.Elastic{Replicas: ptr.To(int32(4))}
+	w := newWorld(t, spec)
+	w.settle()
+	status := &w.job.Status
+	if status.Replicas != 6 || status.ElasticReplicas != 4 {
+		t.Errorf("replicas are %d, elastic %d, want 6 and 4", status.Replicas, status.ElasticReplicas)
+	}
+	if want := "diengine/job=job,diengine/operator=di-operator,diengine/task-name=collector"; status.Selector != want {
+		t.Errorf("selector is %q, want %q", status.Selector, want)
+	}
+}
+
+func TestGrowthTakesTheRanksThatShrinkingLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.job.Status.Replicas = 3
+	w.settle()
+	w.expectPods("job-learner-0", "job-collector-0", "job-evaluator-0")
+	w.job.Status.Replicas = 5
+	w.settle()
+	got := map[string]string{}
+	for name, pod := range w.pods {
+		got[name] = pod.Annotations[names.AnnotationRank]
+	}
+	want := map[string]string{
+		"job-learner-0": "0", "job-collector-0": "1", "job-collector-1": "2", "job-evaluator-0": "3", "job-collector-2": "4",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ranks (-want +got):\n%s", diff)
+	}
+	for _, name := range []string{"job-learner-0", "job-collector-0", "job-evaluator-0"} {
+		if w.created[name] != 1 {
+			t.Errorf("%s was created %d times by resizing, want once", name, w.created[name])
+		}
+	}
+}
+
+func TestAHoleKeepsTheNameOfWhoLeftIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.job.Status.Replicas = 3
+	w.settle()
+	w.evict("job-evaluator-0")
+	w.settle()
+	env := environmentOf(w.pod("job-evaluator-0"))
+	domain := ".di-job.space.svc.cluster.local"
+	want := "job-learner-0" + domain + ",job-collector-0" + domain + ",job-collector-1" + domain + ",job-evaluator-0" + domain
+	if diff := cmp.Diff(want, env[names.EnvDINodes]); diff != "" {
+		t.Errorf("DI_NODES (-want +got):\n%s", diff)
+	}
+}
+
+func TestATemplateThatDoesNotDecodeIsSaid(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.Tasks[1].Template.Raw = []byte(`{"spec":{"containers":"none"}}`)
+	w := newWorld(t, spec)
+	w.settle()
+	condition := findCondition(&w.job.Status, v2alpha1.ConditionInvalidSpec)
+	if condition == nil || condition.Status != corev1.ConditionTrue {
+		t.Fatalf("conditions are %+v, want InvalidSpec", w.job.Status.Conditions)
+	}
+	w.job.Spec.Tasks[1].Template = template
+	w.settle()
+	if isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+		t.Error("InvalidSpec stays though the spec is mended")
+	}
+	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0")
+}
+
+func TestAJobOfAnotherControllerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.ManagedBy = ptr.To("kueue.x-k8s.io/multikueue")
+	w := newWorld(t, spec)
+	w.settle()
+	w.expectPods()
+	if diff := cmp.Diff(v2alpha1.DIJobStatus{}, w.job.Status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+// TestWorkersInAnyOrder lets everything happen to a job in random order. The
+// invariants are checked at every step; at the end, left in peace, it succeeds.
+func TestWorkersInAnyOrder(t *testing.T) {
+	t.Parallel()
+	forEachSeed(t, func(t *testing.T, random *rand.Rand) {
+		t.Parallel()
+		spec := trainingJob()
+		spec.BackoffLimit = ptr.To(int32(-1))
+		w := newWorld(t, spec)
+		for range 120 {
+			w.mischief(random)
+			if random.IntN(3) > 0 {
+				w.step()
+			}
+		}
+		w.settle()
+		for range 20 {
+			w.run(w.running()...)
+			w.settle()
+			for _, name := range w.running() {
+				w.end(name, 0)
+			}
+			w.settle()
+			if IsFinished(&w.job.Status) {
+				break
+			}
+		}
+		w.expectPhase(v2alpha1.JobSucceeded)
+	})
+}
+
+// mischief does one random thing to the job.
+func (w *world) mischief(random *rand.Rand) {
+	if choice := random.IntN(9); choice == 0 {
+		w.job.Status.Replicas = 1 + random.Int32N(8)
+		return
+	} else if choice == 1 {
+		w.job.Spec.Tasks[random.IntN(3)].Replicas = ptr.To(1 + random.Int32N(4))
+		return
+	} else if choice < 4 {
+		w.reap()
+		return
+	}
+	pods := w.podNames()
+	if len(pods) == 0 {
+		return
+	}
+	name := pods[random.IntN(len(pods))]
+	if pod := w.pods[name]; isEnded(pod) || isTerminating(pod) {
+		return
+	}
+	switch random.IntN(9) {
+	case 0:
+		w.end(name, 1)
+	case 1:
+		w.evict(name)
+	case 2:
+		delete(w.pods, name)
+	case 3:
+		w.pods[name].DeletionTimestamp = &w.pods[name].CreationTimestamp
+	default:
+		w.run(name)
+	}
+}
+
+// running are the pods that have not ended.
+func (w *world) running() []string {
+	var running []string
+	for _, name := range w.podNames() {
+		if pod := w.pods[name]; !isEnded(pod) && !isTerminating(pod) {
+			running = append(running, name)
+		}
+	}
+	return running
+}

@@ -1,0 +1,53 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Builder builds the objects of one job. It decodes each template once, when
+// it is first wanted. It is not safe for concurrent use.
+type Builder struct {
+	job      *v2alpha1.DIJob
+	settings Settings
+	tasks    map[int]*corev1.PodTemplateSpec
+}
+
+// NewBuilder returns the builder of a job's objects.
+func NewBuilder(job *v2alpha1.DIJob, settings Settings) *Builder {
+	return &Builder{job: job, settings: settings.Defaults(), tasks: map[int]*corev1.PodTemplateSpec{}}
+}
+
+// task returns the template of a task, the job's volumes appended.
+func (b *Builder) task(index int) (*corev1.PodTemplateSpec, error) {
+	if template, ok := b.tasks[index]; ok {
+		return template, nil
+	}
+	template, err := Template(fmt.Sprintf("spec.tasks[%d].template", index), b.job.Spec.Tasks[index].Template)
+	if err != nil {
+		return nil, err
+	}
+	volumes, err := Volumes(b.job)
+	if err != nil {
+		return nil, err
+	}
+	template.Spec.Volumes = append(template.Spec.Volumes, volumes...)
+	b.tasks[index] = template
+	return template, nil
+}
+
+// taskOfType returns the template of the only task of a type.
+func (b *Builder) taskOfType(taskType v2alpha1.TaskType) (*corev1.PodTemplateSpec, error) {
+	for i := range b.job.Spec.Tasks {
+		if b.job.Spec.Tasks[i].Type == taskType {
+			return b.task(i)
+		}
+	}
+	return nil, fmt.Errorf("spec.tasks: has no task of type %s, one is wanted", taskType)
+}

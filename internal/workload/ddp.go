@@ -1,0 +1,84 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// DDPLearner builds the DDP learner pod, counted from 0, of a learner of
+// several GPUs. Its aggregator must exist, as the pod names it as an owner.
+func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, index int) (*corev1.Pod, error) {
+	template, err := b.taskOfType(member.Task)
+	if err != nil {
+		return nil, err
+	}
+	pod := b.replica(template, names.ReplicaTypeDDPLearner, membership.DDPPodName(b.job.Name, aggregator.Name, index))
+	setAnnotation(pod, names.AnnotationSlot, member.Slot)
+	pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{
+		APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: aggregator.Name, UID: aggregator.UID,
+	})
+
+	asked := member.Resources
+	asked.GPUs = resource.NewQuantity(int64(member.DDPGPUs[index]), resource.DecimalSI)
+	setResources(mainContainer(&pod.Spec), asked, b.settings.GPUResource)
+
+	b.setDDP(pod, member.DDPGPUs, aggregator.Name, index)
+	return pod, nil
+}
+
+// setDDP gives a DDP learner pod its place among the others.
+func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, aggregator string, index int) {
+	port := names.DIPort(&pod.Spec, names.ReplicaTypeDDPLearner)
+	for gpu := int32(1); gpu < gpus[index]; gpu++ {
+		addPort(&pod.Spec, names.GPUPortPrefix+strconv.Itoa(int(gpu)), port+gpu)
+	}
+
+	master := "localhost"
+	if len(gpus) > 1 {
+		kind := names.DDPLearnerWorker
+		if index == 0 {
+			kind = names.DDPLearnerMaster
+			addPort(&pod.Spec, names.MasterPort, names.DefaultMasterPort)
+		} else {
+			master = membership.DDPPodName(b.job.Name, aggregator, 0)
+		}
+		setLabels(pod, map[string]string{names.LabelDDPLearnerType: string(kind)})
+	}
+
+	var world, start int32
+	for i, count := range gpus {
+		if i < index {
+			start += count
+		}
+		world += count
+	}
+	env := b.replicaEnv(names.ReplicaTypeDDPLearner, pod.Name, port)
+	setEnv(&pod.Spec, append(env,
+		number(names.EnvWorldSize, world),
+		number(names.EnvLocalWorldSize, gpus[index]),
+		number(names.EnvStartRank, start),
+		variable(names.EnvMasterAddr, master),
+		number(names.EnvMasterPort, masterPort(pod)),
+	))
+}
+
+// masterPort returns the port named so in the template, which all DDP learners
+// share, else the default.
+func masterPort(pod *corev1.Pod) int32 {
+	for _, port := range mainContainer(&pod.Spec).Ports {
+		if port.Name == names.MasterPort {
+			return port.ContainerPort
+		}
+	}
+	return names.DefaultMasterPort
+}

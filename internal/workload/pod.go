@@ -1,0 +1,100 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// newPod makes a pod of the template: the user's labels and annotations lie
+// beneath ours, and its name and owner are ours.
+func newPod(job *v2alpha1.DIJob, template *corev1.PodTemplateSpec, name string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       job.Namespace,
+			Labels:          maps.Clone(template.Labels),
+			Annotations:     maps.Clone(template.Annotations),
+			Finalizers:      slices.Clone(template.Finalizers),
+			OwnerReferences: []metav1.OwnerReference{*owner(job)},
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	if job.Spec.PriorityClassName != "" {
+		pod.Spec.PriorityClassName = job.Spec.PriorityClassName
+	}
+	return pod
+}
+
+func owner(job *v2alpha1.DIJob) *metav1.OwnerReference {
+	return metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))
+}
+
+// setLabels puts ours over the template's.
+func setLabels(pod *corev1.Pod, ours map[string]string) {
+	if pod.Labels == nil {
+		pod.Labels = make(map[string]string, len(ours))
+	}
+	maps.Copy(pod.Labels, ours)
+}
+
+func setAnnotation(pod *corev1.Pod, key, value string) {
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[key] = value
+}
+
+// setEnv gives every container our variables, in place of the user's of the
+// same name. Ours go first, so that the user's may refer to them as $(NAME).
+func setEnv(spec *corev1.PodSpec, ours []corev1.EnvVar) {
+	set := func(containers []corev1.Container) {
+		for i := range containers {
+			users := slices.DeleteFunc(containers[i].Env, func(variable corev1.EnvVar) bool {
+				return slices.ContainsFunc(ours, func(our corev1.EnvVar) bool { return our.Name == variable.Name })
+			})
+			containers[i].Env = slices.Concat(ours, users)
+		}
+	}
+	set(spec.InitContainers)
+	set(spec.Containers)
+}
+
+// mainContainer returns the container that DI-engine runs in: the one so
+// named, else the first.
+func mainContainer(spec *corev1.PodSpec) *corev1.Container {
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == names.Container {
+			return &spec.Containers[i]
+		}
+	}
+	return &spec.Containers[0]
+}
+
+// addPort adds a named port to the main container where it has none of that name.
+func addPort(spec *corev1.PodSpec, name string, number int32) {
+	container := mainContainer(spec)
+	if slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == name }) {
+		return
+	}
+	container.Ports = append(container.Ports, corev1.ContainerPort{
+		Name: name, ContainerPort: number, Protocol: corev1.ProtocolTCP,
+	})
+}
+
+func variable(name, value string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, Value: value}
+}
+
+func number(name string, value int32) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, Value: strconv.Itoa(int(value))}
+}

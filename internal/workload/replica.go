@@ -1,0 +1,108 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Coordinator builds the pod that leads a coordinator-led job.
+func (b *Builder) Coordinator() (*corev1.Pod, error) {
+	template, err := b.taskOfType(v2alpha1.TaskTypeCoordinator)
+	if err != nil {
+		return nil, err
+	}
+	pod := b.replica(template, names.ReplicaTypeCoordinator, names.CoordinatorPod(b.job.Name))
+	if pod.Spec.RestartPolicy == "" {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
+	return pod, nil
+}
+
+// Replica builds the pod of a plain collector or learner.
+func (b *Builder) Replica(member *v2alpha1.Member, name string) (*corev1.Pod, error) {
+	template, err := b.taskOfType(member.Task)
+	if err != nil {
+		return nil, err
+	}
+	pod := b.replica(template, membership.Role(member), name)
+	setAnnotation(pod, names.AnnotationSlot, member.Slot)
+	setResources(mainContainer(&pod.Spec), member.Resources, b.settings.GPUResource)
+	return pod, nil
+}
+
+// Aggregator builds the pod that stands before the DDP learners of a learner
+// of several GPUs. The job's volumes are not for it.
+func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1.Member, name string) (*corev1.Pod, error) {
+	path := fmt.Sprintf("AggregatorConfig %s/%s spec.aggregator.template", config.Namespace, config.Name)
+	template, err := Template(path, config.Spec.Aggregator.Template)
+	if err != nil {
+		return nil, err
+	}
+	pod := b.replica(template, names.ReplicaTypeAggregator, name)
+	setAnnotation(pod, names.AnnotationSlot, member.Slot)
+	return pod, nil
+}
+
+// replica builds what all pods of a coordinator-led job have in common.
+func (b *Builder) replica(template *corev1.PodTemplateSpec, role names.ReplicaType, name string) *corev1.Pod {
+	pod := newPod(b.job, template, name)
+	setLabels(pod, names.ReplicaLabels(b.job.Name, role, name))
+	port := names.DIPort(&pod.Spec, role)
+	addPort(&pod.Spec, names.Port, port)
+	setEnv(&pod.Spec, b.replicaEnv(role, name, port))
+	return pod
+}
+
+func (b *Builder) replicaEnv(role names.ReplicaType, name string, port int32) []corev1.EnvVar {
+	server := b.settings.ServerURLReplica
+	if role == names.ReplicaTypeCoordinator {
+		server = b.settings.ServerURLCoordinator
+	}
+	env := []corev1.EnvVar{
+		variable(names.EnvPodNamespace, b.job.Namespace),
+		variable(names.EnvPodName, name),
+		variable(names.EnvServerURL, server),
+		number(names.PortVariable(role), port),
+	}
+	if role == names.ReplicaTypeCoordinator {
+		env = append(env, variable(names.EnvCoordinatorURL, names.ReplicaURL(name, b.job.Namespace, port)))
+	}
+	return env
+}
+
+// ReplicaService builds the headless service of a coordinator-led job's pod,
+// built or observed: of the same name, with its labels as selector.
+func ReplicaService(job *v2alpha1.DIJob, pod *corev1.Pod) *corev1.Service {
+	role := names.ReplicaType(pod.Labels[names.LabelReplicaType])
+	labels := names.ReplicaLabels(job.Name, role, pod.Name)
+	if kind, ok := pod.Labels[names.LabelDDPLearnerType]; ok {
+		labels[names.LabelDDPLearnerType] = kind
+	}
+	return headless(job, pod.Name, labels, names.DIPort(&pod.Spec, role))
+}
+
+func headless(job *v2alpha1.DIJob, name string, labels map[string]string, port int32) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       job.Namespace,
+			Labels:          labels,
+			OwnerReferences: []metav1.OwnerReference{*owner(job)},
+		},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: corev1.ClusterIPNone,
+			Selector:  maps.Clone(labels),
+			Ports:     []corev1.ServicePort{{Name: names.Port, Port: port, Protocol: corev1.ProtocolTCP}},
+		},
+	}
+}

@@ -1,0 +1,52 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Template decodes a stored pod template. The path is where the user wrote it,
+// for the error.
+func Template(path string, raw v2alpha1.RawObject) (*corev1.PodTemplateSpec, error) {
+	template := &corev1.PodTemplateSpec{}
+	if err := decode(path, raw, template); err != nil {
+		return nil, err
+	}
+	if len(template.Spec.Containers) == 0 {
+		return nil, fmt.Errorf("%s.spec.containers: is empty, a pod wants at least one container", path)
+	}
+	return template, nil
+}
+
+// Volumes decodes the volumes that a job adds to its pods.
+func Volumes(job *v2alpha1.DIJob) ([]corev1.Volume, error) {
+	if len(job.Spec.Volumes) == 0 {
+		return nil, nil
+	}
+	volumes := make([]corev1.Volume, len(job.Spec.Volumes))
+	for i := range job.Spec.Volumes {
+		if err := decode(fmt.Sprintf("spec.volumes[%d]", i), job.Spec.Volumes[i], &volumes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return volumes, nil
+}
+
+// decode reads unknown fields past, as the webhook has warned of them; only
+// what cannot be read as the type is an error.
+func decode(path string, raw v2alpha1.RawObject, into any) error {
+	if len(raw.Raw) == 0 {
+		return fmt.Errorf("%s: is missing", path)
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw.Raw, into); err != nil {
+		return fmt.Errorf("%s: does not decode: %w", path, err)
+	}
+	return nil
+}
