@@ -12,12 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/cluster"
-	"opendilab.org/di-orchestrator/hack/cluster/internal/machine"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/progress"
 )
 
 // usageError is a wrong command line.
 type usageError struct{ error }
+
+// errForeign says that images are somebody else's matter.
+var errForeign = errors.New("a kubeconfig names another cluster, and images get into it in its own way: kind load image-archive FILE, or a registry")
 
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -111,8 +113,7 @@ func newLoadImage(opts *options) *cobra.Command {
 				return err
 			}
 			if s.external != nil {
-				return machine.UnsuitableError{Reason: errors.New(
-					"a kubeconfig is given, and how images get into that cluster is its own matter (kind load image-archive, or a registry)")}
+				return errForeign
 			}
 			for _, tarball := range args {
 				if err := s.local.LoadImage(cmd.Context(), tarball); err != nil {

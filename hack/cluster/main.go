@@ -33,7 +33,7 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if unsuitable := (machine.UnsuitableError{}); errors.As(err, &unsuitable) {
+	if unsuitable := (machine.UnsuitableError{}); errors.As(err, &unsuitable) || errors.Is(err, errForeign) {
 		return exitUnsuitable
 	}
 	if usage := (usageError{}); errors.As(err, &usage) {

@@ -41,7 +41,7 @@ func (o *options) addGlobal(f *pflag.FlagSet) {
 		"folder of the running cluster, removed by down ($"+settings.EnvStateDir+")")
 	f.StringVar(&o.CacheDir, "cache-dir", fromEnv(settings.EnvCacheDir, defaultCacheDir()),
 		"folder of built programs, which stays ($"+settings.EnvCacheDir+")")
-	f.StringVar(&o.SourceDir, "source-dir", ".", "folder hack/cluster of the checkout")
+	f.StringVar(&o.SourceDir, "source-dir", findSource("."), "folder hack/cluster of the checkout")
 	f.StringVar(&o.Bridge, "bridge", fromEnv(settings.EnvBridge, settings.DefaultBridge),
 		"network device of the pods ($"+settings.EnvBridge+")")
 	f.StringVar(&o.podCIDR, "pod-cidr", fromEnv(settings.EnvPodCIDR, settings.DefaultPodCIDR),
@@ -87,6 +87,16 @@ func (o *options) parse() (settings.Settings, error) {
 		return s, fmt.Errorf("service CIDR: %w", err)
 	}
 	return s, s.Validate()
+}
+
+// findSource is the folder with the pins, seen from the root of the checkout
+// or from that folder itself.
+func findSource(dir string) string {
+	inRoot := filepath.Join(dir, "hack", "cluster")
+	if _, err := os.Stat(filepath.Join(inRoot, "binaries")); err == nil {
+		return inRoot
+	}
+	return dir
 }
 
 func fromEnv(name, fallback string) string {

@@ -96,23 +96,24 @@ func TestThePinsOfThisCheckoutAreComplete(t *testing.T) {
 func TestWhatIsHalfMadeNeverShows(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
+	interrupted := path + ".partial-0"
 	broken := errors.New("broken")
 	writeThen := func(content string, err error) func(string) error {
 		return func(partial string) error {
-			if exists(partial) {
+			if exists(interrupted) || partial == interrupted {
 				t.Error("remains of an earlier run are still there")
 			}
 			return errors.Join(os.WriteFile(partial, []byte(content), 0o600), err)
 		}
 	}
-	if err := os.WriteFile(path+".partial", []byte("interrupted"), 0o600); err != nil {
+	if err := os.WriteFile(interrupted, []byte("interrupted"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := atomically(path, writeThen("half", broken)); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the error of the writer", err)
 	}
-	if exists(path) || exists(path+".partial") {
-		t.Error("a failed run left something")
+	if left, err := filepath.Glob(path + "*"); err != nil || len(left) > 0 {
+		t.Errorf("a failed run left %q (%v)", left, err)
 	}
 	if err := atomically(path, writeThen("whole", nil)); err != nil {
 		t.Fatal(err)

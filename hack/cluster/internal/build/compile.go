@@ -68,12 +68,17 @@ func (c *Cache) step(e entry) progress.Step {
 }
 
 // atomically makes a file or folder under another name and renames it when it
-// is complete, so that whatever has the final name is complete.
+// is complete, so that whatever has the final name is complete. The other name
+// is one of this run only: the compiler of a killed run may still be writing.
 func atomically(path string, write func(partial string) error) error {
-	partial := path + ".partial"
-	if err := os.RemoveAll(partial); err != nil {
-		return fmt.Errorf("remove what an interrupted run left: %w", err)
+	// The names of the cache have no special characters, so Glob cannot fail.
+	stale, _ := filepath.Glob(path + ".partial-*")
+	for _, old := range stale {
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("remove what an interrupted run left: %w", err)
+		}
 	}
+	partial := fmt.Sprintf("%s.partial-%d", path, os.Getpid())
 	if err := write(partial); err != nil {
 		return errors.Join(err, os.RemoveAll(partial))
 	}
