@@ -21,7 +21,7 @@ import (
 )
 
 // easyTarget is reached early, which keeps the tests short.
-const easyTarget = "--target=80"
+const easyTarget = "--target=60"
 
 // board collects what the coordinator prints and reacts once to a line.
 type board struct {
@@ -139,11 +139,13 @@ func TestLostReplicasAreReportedAndReplaced(t *testing.T) {
 		stopped []string
 		args    []string
 	}{
-		"all collectors":     {[]string{"collector-00001", "collector-00002"}, nil},
-		"the learner":        {[]string{"learner-00003"}, nil},
-		"the aggregator":     {[]string{"aggregator-00003"}, []string{"--learner-gpus=2"}},
-		"half of a learner":  {[]string{"ddp-learner-00005"}, []string{"--learner-gpus=2"}},
-		"everything at once": {[]string{"collector-00001", "collector-00002", "aggregator-00003", "ddp-learner-00004"}, []string{"--learner-gpus=2"}},
+		"all collectors":    {[]string{"collector-00001", "collector-00002"}, nil},
+		"the learner":       {[]string{"learner-00003"}, nil},
+		"the aggregator":    {[]string{"aggregator-00003"}, []string{"--learner-gpus=2"}},
+		"half of a learner": {[]string{"ddp-learner-00005"}, []string{"--learner-gpus=2"}},
+		"everything at once": {
+			[]string{"collector-00001", "collector-00002", "aggregator-00003", "ddp-learner-00004"}, []string{"--learner-gpus=2"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

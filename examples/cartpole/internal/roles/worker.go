@@ -36,12 +36,7 @@ func runWorker(ctx context.Context, system System, args []string) error {
 	w := &worker{system: system}
 	training := newTraining(system, flags)
 	patience := newPatience(flags)
-	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; found out by DI_<TASK>_NODES if not given")
-	flags.IntVar(&w.port, "port", workerPort, "port of all workers")
-	flags.DurationVar(&w.interval, "announce-interval", 2*time.Second, "pause between announcements to the leader, and between calls of workers that do not answer")
-	flags.DurationVar(&w.leaderTimeout, "leader-timeout", 5*time.Minute, "time without the leader after which a worker fails")
-	flags.DurationVar(&w.finishTimeout, "finish-timeout", time.Minute, "time for which the leader tries to tell workers of the end")
-	flags.DurationVar(&w.profilingsInterval, "profilings-interval", time.Second, "least time between posts of profilings")
+	w.flags(flags)
 	if err := system.Parse(flags, args); err != nil {
 		return err
 	}
@@ -55,6 +50,18 @@ func runWorker(ctx context.Context, system System, args []string) error {
 		return w.lead(ctx, training, patience)
 	}
 	return w.followLeader(ctx)
+}
+
+func (w *worker) flags(flags *flag.FlagSet) {
+	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; found out by DI_<TASK>_NODES if not given")
+	flags.IntVar(&w.port, "port", workerPort, "port of all workers")
+	flags.DurationVar(&w.interval, "announce-interval", 2*time.Second,
+		"pause between announcements to the leader, and between calls of workers that do not answer")
+	flags.DurationVar(&w.leaderTimeout, "leader-timeout", 5*time.Minute,
+		"time without the leader after which a worker fails")
+	flags.DurationVar(&w.finishTimeout, "finish-timeout", time.Minute,
+		"time for which the leader tries to tell workers of the end")
+	flags.DurationVar(&w.profilingsInterval, "profilings-interval", time.Second, "least time between posts of profilings")
 }
 
 func (w *worker) identity() peer.Identity {
