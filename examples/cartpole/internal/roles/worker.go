@@ -72,7 +72,7 @@ func (w *worker) identity() peer.Identity {
 
 // followLeader serves the leader until it says that training has ended.
 func (w *worker) followLeader(ctx context.Context) error {
-	crew := newCrew(ctx)
+	_, crew := newCrew(ctx)
 	mux := peer.NewMux(w.identity)
 	if w.place.task == taskLearner {
 		mux.ServeLearner(&train.Local{})
@@ -142,20 +142,20 @@ func (w *worker) lead(ctx context.Context, training *training, p *patience) erro
 	if err != nil {
 		return fmt.Errorf("%w: DI_SERVER_URL: %w", ErrUsage, err)
 	}
-	crew := newCrew(ctx)
-	f := newFlock(crew, w, p)
+	ctx, crew := newCrew(ctx)
+	f := newFlock(w, p)
 	mux := peer.NewMux(w.identity)
 	training.serve(mux)
 	peer.Handle(mux, "POST /announce", f.receive)
 	if err := crew.serve(w.system, w.place.port, mux); err != nil {
 		return crew.stop(err)
 	}
-	go profilings.Run(crew.ctx)
+	go profilings.Run(ctx)
 	f.group.Add(w.place.mine, &train.Local{})
-	err = training.run(crew.ctx, f.pool, f.group, func(p train.Progress) { profilings.Report(newProfile(p)) })
+	err = training.run(ctx, f.pool, f.group, func(p train.Progress) { profilings.Report(newProfile(p)) })
 	profilings.Close()
 	if err == nil {
-		f.finish(crew.ctx)
+		f.finish(ctx)
 	}
 	return crew.stop(err)
 }
