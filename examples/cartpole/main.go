@@ -28,12 +28,12 @@ import (
 const dialTimeout = 3 * time.Second
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:]))
+	os.Exit(run(os.Args[1:]))
 }
 
-func run(ctx context.Context, args []string) int {
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if len(args) > 0 && strings.Contains(args[0], "help") {
 		fmt.Printf("usage: cartpole ROLE [flags]\nroles: local, %s\n", strings.Join(roles.Names(), ", "))
 		return roles.ExitReached

@@ -21,7 +21,7 @@ import (
 )
 
 // easyTarget is reached early, which keeps the tests short.
-const easyTarget = "--target=80"
+const easyTarget = "--target=60"
 
 // board collects what the coordinator prints and reacts once to a line.
 type board struct {
@@ -106,8 +106,8 @@ func wantReached(t *testing.T, b *board, err error) {
 }
 
 // ask calls di-server as the coordinator's command line does.
-func ask(j *local.Job, method, path, body string) {
-	j.Server.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(body)))
+func ask(ctx context.Context, j *local.Job, method, path, body string) {
+	j.Server.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
 }
 
 func TestAJobReachesTheTargetByTheCurveOfItsSeed(t *testing.T) {
@@ -139,11 +139,13 @@ func TestLostReplicasAreReportedAndReplaced(t *testing.T) {
 		stopped []string
 		args    []string
 	}{
-		"all collectors":     {[]string{"collector-00001", "collector-00002"}, nil},
-		"the learner":        {[]string{"learner-00003"}, nil},
-		"the aggregator":     {[]string{"aggregator-00003"}, []string{"--learner-gpus=2"}},
-		"half of a learner":  {[]string{"ddp-learner-00005"}, []string{"--learner-gpus=2"}},
-		"everything at once": {[]string{"collector-00001", "collector-00002", "aggregator-00003", "ddp-learner-00004"}, []string{"--learner-gpus=2"}},
+		"all collectors":    {[]string{"collector-00001", "collector-00002"}, nil},
+		"the learner":       {[]string{"learner-00003"}, nil},
+		"the aggregator":    {[]string{"aggregator-00003"}, []string{"--learner-gpus=2"}},
+		"half of a learner": {[]string{"ddp-learner-00005"}, []string{"--learner-gpus=2"}},
+		"everything at once": {
+			[]string{"collector-00001", "collector-00002", "aggregator-00003", "ddp-learner-00004"}, []string{"--learner-gpus=2"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -174,8 +176,8 @@ func TestReplicasMayBeAddedAndTakenAwayMeanwhile(t *testing.T) {
 	for _, mode := range []string{"--strict=true", "--strict=false"} {
 		var j *local.Job
 		b := &board{at: "round=5 ", react: func() {
-			ask(j, http.MethodPost, "/v1alpha1/replicas", `{"collectors":{"replicas":3}}`)
-			ask(j, http.MethodDelete, "/v1alpha1/replicas", `{"collectors":{"replicas":4}}`)
+			ask(t.Context(), j, http.MethodPost, "/v1alpha1/replicas", `{"collectors":{"replicas":3}}`)
+			ask(t.Context(), j, http.MethodDelete, "/v1alpha1/replicas", `{"collectors":{"replicas":4}}`)
 		}}
 		j = job(t, b, 1, mode, "--min-round=5ms")
 		wantReached(t, b, j.Coordinate())
@@ -232,7 +234,7 @@ func TestAStrictCoordinatorDiesWhenAVanishedReplicaDoesNotLetItLeave(t *testing.
 	var j *local.Job
 	b := &board{at: "collectors=2 ", react: func() {
 		j.Keeper.Stop("cartpole-collector-00002")
-		ask(j, http.MethodDelete, "/v1alpha1/replicas", `{"collectors":{"replicas":1}}`)
+		ask(t.Context(), j, http.MethodDelete, "/v1alpha1/replicas", `{"collectors":{"replicas":1}}`)
 	}}
 	j = job(t, b, 1, "--strict", "--min-round=1s")
 	err := j.Coordinate()

@@ -29,9 +29,9 @@ import (
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/train"
 )
 
-// maxBody bounds requests and replies. The largest, a round's episodes, are
-// below 1 MiB for each of its units.
-const maxBody = 32 << 20
+// maxBody bounds requests and replies. The largest, the episodes of a round, are
+// about 1 MiB.
+const maxBody = 8 << 20
 
 // Identity is what a process says of itself.
 type Identity struct {

@@ -52,7 +52,7 @@ func TestTheBaselineIsMeanAndDeviationOfAllReturnsToGo(t *testing.T) {
 	t.Parallel()
 	got := policy.NewBaseline([]int{2, 1}) // returns to go: 1.99, 1; 1
 	mean := (1.99 + 1 + 1) / 3
-	deviation := math.Sqrt((math.Pow(1.99-mean, 2) + 2*math.Pow(1-mean, 2)) / 3)
+	deviation := math.Sqrt(((1.99-mean)*(1.99-mean) + 2*(1-mean)*(1-mean)) / 3)
 	if math.Abs(got.Mean-mean) > 1e-9 || math.Abs(got.Deviation-deviation) > 1e-6 {
 		t.Errorf("got %+v, want mean %v, deviation %v", got, mean, deviation)
 	}

@@ -50,7 +50,7 @@ func runAggregator(ctx context.Context, system System, args []string) error {
 	}
 	a.dialer = peer.NewDialer(system.Dial)
 	defer a.dialer.Close()
-	a.crew = newCrew(ctx)
+	_, a.crew = newCrew(ctx)
 	a.roster = a.following.roster(system, a.dialer, a.joined, a.left)
 	mux := peer.NewMux(a.identity)
 	mux.ServeLearner(a)

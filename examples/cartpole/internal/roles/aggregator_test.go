@@ -100,7 +100,7 @@ func (d *drifting) Apply(ctx context.Context, r train.ApplyRequest) (policy.Stat
 func TestPartsThatDivergeAreFoundOutThroughTheNetwork(t *testing.T) {
 	t.Parallel()
 	network := standin.NewNetwork()
-	crew := newCrew(t.Context())
+	_, crew := newCrew(t.Context())
 	var e train.Ensemble
 	dialer := peer.NewDialer(network.Host("aggregator").Dial)
 	for name, learner := range map[string]train.Learner{"sound": &train.Local{}, "drifting": &drifting{}} {

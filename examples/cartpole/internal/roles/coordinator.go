@@ -45,7 +45,8 @@ func runCoordinator(ctx context.Context, system System, args []string) error {
 	if c.api, err = c.client(system); err != nil {
 		return err
 	}
-	c.build(newCrew(ctx), patience)
+	ctx, c.crew = newCrew(ctx)
+	c.build(patience)
 	defer c.dialer.Close()
 	mux := peer.NewMux(identify("coordinator", system.name()))
 	training.serve(mux)
@@ -53,9 +54,9 @@ func runCoordinator(ctx context.Context, system System, args []string) error {
 		return c.crew.stop(err)
 	}
 	c.crew.start(c.follow)
-	err = training.run(c.crew.ctx, c.pool, c.group)
+	err = training.run(ctx, c.pool, c.group)
 	if err == nil {
-		c.takeLeave(c.crew.ctx)
+		c.takeLeave(ctx)
 	}
 	return c.crew.stop(err)
 }
@@ -67,10 +68,9 @@ func resourceFlags(flags *flag.FlagSet, kind string, replicas int, r *diserver.R
 	flags.StringVar(&r.Memory, kind+"-memory", "", "memory of each "+kind+"; empty keeps the template's")
 }
 
-func (c *coordinator) build(crew *crew, p *patience) {
-	c.crew = crew
+func (c *coordinator) build(p *patience) {
 	c.dialer = peer.NewDialer(c.system.Dial)
-	c.pool = train.NewPool(crew.ctx, p.of(func(url string, err error) { c.collector.lose(url, err) }))
+	c.pool = train.NewPool(p.of(func(url string, err error) { c.collector.lose(url, err) }), c.system.Now)
 	c.group = train.NewGroup(p.of(func(url string, err error) { c.learner.lose(url, err) }), c.system.Now)
 	c.collector = c.roster(c.system, c.dialer, func(url string, _ peer.Identity) {
 		c.pool.Add(url, train.Collecting, c.dialer.Client(url))

@@ -79,7 +79,7 @@ func runDDPLearner(ctx context.Context, system System, args []string) error {
 	if err != nil {
 		return err
 	}
-	crew := newCrew(ctx)
+	_, crew := newCrew(ctx)
 	if w.spans() && w.startRank == 0 {
 		if err := crew.serve(system, w.masterPort, newMaster(system.name(), w.size)); err != nil {
 			return crew.stop(err)

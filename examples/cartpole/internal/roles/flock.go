@@ -32,7 +32,7 @@ type flock struct {
 	finished bool
 }
 
-func newFlock(crew *crew, w *worker, p *patience) *flock {
+func newFlock(w *worker, p *patience) *flock {
 	f := &flock{
 		dialer: w.dialer, log: w.system.Log, retry: w.interval, patience: w.finishTimeout,
 		members: map[string]bool{}, untold: map[string]bool{},
@@ -40,7 +40,7 @@ func newFlock(crew *crew, w *worker, p *patience) *flock {
 	for _, address := range w.place.others() {
 		f.untold[address] = true
 	}
-	f.pool = train.NewPool(crew.ctx, p.of(f.lose))
+	f.pool = train.NewPool(p.of(f.lose), w.system.Now)
 	f.group = train.NewGroup(p.of(f.lose), w.system.Now)
 	return f
 }

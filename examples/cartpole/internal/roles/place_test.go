@@ -69,6 +69,13 @@ func TestPlaceIsReadFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// spanning is the environment of a pod of 2 of 10 GPUs.
+func spanning(startRank string) map[string]string {
+	return map[string]string{
+		"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "2", "START_RANK": startRank, "MASTER_ADDR": "m", "MASTER_PORT": "1",
+	}
+}
+
 func TestWorldIsChecked(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -76,9 +83,9 @@ func TestWorldIsChecked(t *testing.T) {
 		refused bool
 	}{
 		"one pod":            {map[string]string{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "START_RANK": "0"}, false},
-		"second of two pods": {map[string]string{"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "2", "START_RANK": "8", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, false},
+		"second of two pods": {spanning("8"), false},
 		"pods, no master":    {map[string]string{"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "2", "START_RANK": "8"}, true},
-		"rank too high":      {map[string]string{"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "2", "START_RANK": "9", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, true},
+		"rank too high":      {spanning("9"), true},
 		"no world":           {map[string]string{}, true},
 		"not a number":       {map[string]string{"WORLD_SIZE": "two"}, true},
 	}

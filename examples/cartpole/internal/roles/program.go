@@ -174,9 +174,10 @@ type crew struct {
 // errDone ends a crew whose work is done.
 var errDone = errors.New("done")
 
-func newCrew(ctx context.Context) *crew {
+// newCrew returns a crew and the context that it lives by.
+func newCrew(ctx context.Context) (context.Context, *crew) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	return &crew{ctx: ctx, cancel: cancel}
+	return ctx, &crew{ctx: ctx, cancel: cancel}
 }
 
 // start runs one member. The first one that fails ends the crew.

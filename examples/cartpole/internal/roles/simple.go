@@ -38,17 +38,17 @@ func runSerial(ctx context.Context, system System, args []string) error {
 	if err != nil {
 		return err
 	}
-	crew := newCrew(ctx)
+	ctx, crew := newCrew(ctx)
 	mux := peer.NewMux(identify("serial", system.name()))
 	training.serve(mux)
 	if err := crew.serve(system, port, mux); err != nil {
 		return crew.stop(err)
 	}
-	pool := train.NewPool(crew.ctx, patience.of(nil))
+	pool := train.NewPool(patience.of(nil), system.Now)
 	pool.Add("local", train.Collecting, train.LocalCollector{})
 	group := train.NewGroup(patience.of(nil), system.Now)
 	group.Add("local", &train.Local{})
-	return crew.stop(training.run(crew.ctx, pool, group))
+	return crew.stop(training.run(ctx, pool, group))
 }
 
 // runCollector plays the work units that a coordinator sends.
@@ -60,7 +60,7 @@ func runCollector(ctx context.Context, system System, args []string) error {
 	if err != nil {
 		return err
 	}
-	crew := newCrew(ctx)
+	_, crew := newCrew(ctx)
 	mux := peer.NewMux(identify("collector", system.name()))
 	mux.ServeCollector(train.LocalCollector{})
 	if err := crew.serve(system, port, mux); err != nil {
@@ -82,7 +82,7 @@ func runLearner(ctx context.Context, system System, args []string) error {
 	if err != nil {
 		return err
 	}
-	crew := newCrew(ctx)
+	_, crew := newCrew(ctx)
 	mux := peer.NewMux(identify("learner", system.name()))
 	mux.ServeLearner(&train.Local{})
 	if err := crew.serve(system, port, mux); err != nil {

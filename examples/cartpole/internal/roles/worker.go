@@ -36,12 +36,7 @@ func runWorker(ctx context.Context, system System, args []string) error {
 	w := &worker{system: system}
 	training := newTraining(system, flags)
 	patience := newPatience(flags)
-	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; found out by DI_<TASK>_NODES if not given")
-	flags.IntVar(&w.port, "port", workerPort, "port of all workers")
-	flags.DurationVar(&w.interval, "announce-interval", 2*time.Second, "pause between announcements to the leader, and between calls of workers that do not answer")
-	flags.DurationVar(&w.leaderTimeout, "leader-timeout", 5*time.Minute, "time without the leader after which a worker fails")
-	flags.DurationVar(&w.finishTimeout, "finish-timeout", time.Minute, "time for which the leader tries to tell workers of the end")
-	flags.DurationVar(&w.profilingsInterval, "profilings-interval", time.Second, "least time between posts of profilings")
+	w.flags(flags)
 	if err := system.Parse(flags, args); err != nil {
 		return err
 	}
@@ -57,6 +52,18 @@ func runWorker(ctx context.Context, system System, args []string) error {
 	return w.followLeader(ctx)
 }
 
+func (w *worker) flags(flags *flag.FlagSet) {
+	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; found out by DI_<TASK>_NODES if not given")
+	flags.IntVar(&w.port, "port", workerPort, "port of all workers")
+	flags.DurationVar(&w.interval, "announce-interval", 2*time.Second,
+		"pause between announcements to the leader, and between calls of workers that do not answer")
+	flags.DurationVar(&w.leaderTimeout, "leader-timeout", 5*time.Minute,
+		"time without the leader after which a worker fails")
+	flags.DurationVar(&w.finishTimeout, "finish-timeout", time.Minute,
+		"time for which the leader tries to tell workers of the end")
+	flags.DurationVar(&w.profilingsInterval, "profilings-interval", time.Second, "least time between posts of profilings")
+}
+
 func (w *worker) identity() peer.Identity {
 	return peer.Identity{
 		Role: w.place.task, Name: w.system.Hostname, Rank: w.place.rank, Leads: w.place.leads, Ready: true,
@@ -65,7 +72,7 @@ func (w *worker) identity() peer.Identity {
 
 // followLeader serves the leader until it says that training has ended.
 func (w *worker) followLeader(ctx context.Context) error {
-	crew := newCrew(ctx)
+	_, crew := newCrew(ctx)
 	mux := peer.NewMux(w.identity)
 	if w.place.task == taskLearner {
 		mux.ServeLearner(&train.Local{})
@@ -135,20 +142,20 @@ func (w *worker) lead(ctx context.Context, training *training, p *patience) erro
 	if err != nil {
 		return fmt.Errorf("%w: DI_SERVER_URL: %w", ErrUsage, err)
 	}
-	crew := newCrew(ctx)
-	f := newFlock(crew, w, p)
+	ctx, crew := newCrew(ctx)
+	f := newFlock(w, p)
 	mux := peer.NewMux(w.identity)
 	training.serve(mux)
 	peer.Handle(mux, "POST /announce", f.receive)
 	if err := crew.serve(w.system, w.place.port, mux); err != nil {
 		return crew.stop(err)
 	}
-	go profilings.Run(crew.ctx)
+	go profilings.Run(ctx)
 	f.group.Add(w.place.mine, &train.Local{})
-	err = training.run(crew.ctx, f.pool, f.group, func(p train.Progress) { profilings.Report(newProfile(p)) })
+	err = training.run(ctx, f.pool, f.group, func(p train.Progress) { profilings.Report(newProfile(p)) })
 	profilings.Close()
 	if err == nil {
-		f.finish(crew.ctx)
+		f.finish(ctx)
 	}
 	return crew.stop(err)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/policy"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/rollout"
@@ -40,12 +41,11 @@ const (
 // Pool hands work units to a changing set of collectors. A unit whose collector
 // fails goes to another one; while there is none, the work waits.
 type Pool struct {
-	ctx      context.Context //nolint:containedctx // the life of the members' goroutines, not of a call
 	patience Patience
+	now      func() time.Time
 
-	mu      sync.Mutex // protects all below
+	mu      sync.Mutex // protects all below, and the contents of members and batch
 	members map[string]*poolMember
-	batch   *batch
 	changed chan struct{}
 }
 
@@ -54,37 +54,36 @@ type poolMember struct {
 	task      Task
 	collector Collector
 	failures  int
-	cancel    context.CancelFunc
+	retryAt   time.Time
+	// leave ends what the member does in the present batch.
+	leave context.CancelFunc
 }
 
 // batch is the work of one call of Run.
 type batch struct {
-	ctx     context.Context //nolint:containedctx // ends with the call of Run that the batch belongs to
 	units   []rollout.Unit
 	weights policy.Weights
 	results []rollout.Result
-	waiting []int // indexes of units that nobody plays, in order
+	waiting []int // indexes of units that nobody plays
 	left    int   // units without a result
 	done    chan struct{}
+	engaged map[*poolMember]bool
 }
 
-// NewPool returns a pool without members. Its members work until ctx ends.
-func NewPool(ctx context.Context, patience Patience) *Pool {
-	return &Pool{ctx: ctx, patience: patience, members: map[string]*poolMember{}, changed: make(chan struct{})}
+// NewPool returns a pool without members.
+func NewPool(patience Patience, now func() time.Time) *Pool {
+	return &Pool{patience: patience, now: now, members: map[string]*poolMember{}, changed: make(chan struct{})}
 }
 
 // Add makes a collector a member, in place of one of the same name.
 func (p *Pool) Add(name string, task Task, collector Collector) {
-	ctx, cancel := context.WithCancel(p.ctx)
-	m := &poolMember{name: name, task: task, collector: collector, cancel: cancel}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if old, ok := p.members[name]; ok {
-		old.cancel()
+		old.leave()
 	}
-	p.members[name] = m
+	p.members[name] = &poolMember{name: name, task: task, collector: collector, leave: func() {}}
 	p.broadcast()
-	go p.serve(ctx, m)
 }
 
 // Remove ends the membership of a collector. What it was playing goes to others.
@@ -92,7 +91,7 @@ func (p *Pool) Remove(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m, ok := p.members[name]; ok {
-		m.cancel()
+		m.leave()
 		delete(p.members, name)
 		p.broadcast()
 	}
@@ -112,32 +111,48 @@ func (p *Pool) Count(task Task) int {
 }
 
 // Run has all units played and returns their results in the order of the units.
-// It waits for collectors as long as ctx lasts. Calls must not overlap.
+// It waits for collectors as long as ctx lasts.
 func (p *Pool) Run(ctx context.Context, units []rollout.Unit, weights policy.Weights) ([]rollout.Result, error) {
+	var wait sync.WaitGroup
+	defer wait.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b := &batch{
-		ctx: ctx, units: units, weights: weights,
-		results: make([]rollout.Result, len(units)), left: len(units), done: make(chan struct{}),
+		units: units, weights: weights, results: make([]rollout.Result, len(units)),
+		left: len(units), done: make(chan struct{}), engaged: map[*poolMember]bool{},
 	}
 	for i := range units {
 		b.waiting = append(b.waiting, i)
 	}
-	p.begin(b)
-	defer p.begin(nil)
-	select {
-	case <-b.done:
-		return b.results, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for collectors: %w", context.Cause(ctx))
+	for {
+		changed := p.engage(ctx, b, &wait)
+		select {
+		case <-b.done:
+			return b.results, nil
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for collectors: %w", context.Cause(ctx))
+		case <-changed:
+		}
 	}
 }
 
-func (p *Pool) begin(b *batch) {
+// engage sets all members to work that are not yet part of the batch.
+func (p *Pool) engage(ctx context.Context, b *batch, wait *sync.WaitGroup) (changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.batch = b
-	p.broadcast()
+	for _, m := range p.members {
+		if b.engaged[m] {
+			continue
+		}
+		b.engaged[m] = true
+		ctx, cancel := context.WithCancel(ctx)
+		m.leave = cancel
+		wait.Go(func() {
+			defer cancel()
+			p.serve(ctx, m, b)
+		})
+	}
+	return p.changed
 }
 
 // broadcast wakes everybody who waits for a change. The lock must be held.
@@ -147,67 +162,62 @@ func (p *Pool) broadcast() {
 }
 
 // serve has one member play units until its context ends.
-func (p *Pool) serve(ctx context.Context, m *poolMember) {
+func (p *Pool) serve(ctx context.Context, m *poolMember, b *batch) {
 	for {
-		b, index := p.next(ctx, m)
-		if b == nil {
+		wait(ctx, p.pauseOf(m), nil)
+		index, ok := p.next(ctx, m, b)
+		if !ok {
 			return
 		}
-		result, err := collect(ctx, m, b, index)
+		unit := b.units[index]
+		result, err := m.collector.Collect(ctx, unit, b.weights)
+		if err == nil {
+			err = result.Check(unit)
+		}
 		if err == nil {
 			p.finish(m, b, index, result)
-			continue
-		}
-		failures := p.giveBack(m, b, index)
-		if failures == p.patience.Attempts {
+		} else if p.giveBack(ctx, m, b, index) {
 			p.patience.lose(m.name, err)
 		}
-		wait(ctx, p.patience.backoff(failures), nil)
 	}
 }
 
-// collect has one unit played for as long as both member and batch live.
-func collect(ctx context.Context, m *poolMember, b *batch, index int) (rollout.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	unit := b.units[index]
-	result, err := m.collector.Collect(ctx, unit, b.weights)
-	if err != nil {
-		return rollout.Result{}, err
-	}
-	return result, result.Check(unit)
+// pauseOf is how long a member that failed has to wait.
+func (p *Pool) pauseOf(m *poolMember) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return m.retryAt.Sub(p.now())
 }
 
-// next waits for a unit that m may play. It returns nil when ctx ends.
-func (p *Pool) next(ctx context.Context, m *poolMember) (*batch, int) {
+// next waits for a unit that m may play, as long as ctx lasts.
+func (p *Pool) next(ctx context.Context, m *poolMember, b *batch) (index int, ok bool) {
 	for {
-		b, index, changed := p.take(m)
-		if b != nil {
-			return b, index
+		if ctx.Err() != nil {
+			return 0, false
+		}
+		index, changed := p.take(m, b)
+		if changed == nil {
+			return index, true
 		}
 		select {
 		case <-ctx.Done():
-			return nil, 0
+			return 0, false
 		case <-changed:
 		}
 	}
 }
 
-func (p *Pool) take(m *poolMember) (*batch, int, <-chan struct{}) {
+// take returns a unit that m may play, or what to wait for.
+func (p *Pool) take(m *poolMember, b *batch) (index int, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.batch == nil || p.members[m.name] != m {
-		return nil, 0, p.changed
-	}
-	b := p.batch
 	for i, index := range b.waiting {
 		if p.suits(m, b.units[index].Kind) {
 			b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
-			return b, index, nil
+			return index, nil
 		}
 	}
-	return nil, 0, p.changed
+	return 0, p.changed
 }
 
 // suits tells whether m may play units of a kind. The lock must be held.
@@ -237,16 +247,17 @@ func (p *Pool) finish(m *poolMember, b *batch, index int, result rollout.Result)
 	}
 }
 
-// giveBack returns a unit that m failed to play and counts the failure. It
-// returns how often m has failed in a row, 0 if batch or membership had ended.
-func (p *Pool) giveBack(m *poolMember, b *batch, index int) int {
+// giveBack returns a unit that m failed to play. It counts the failure, unless
+// batch or membership had ended, and reports whether m counts as lost now.
+func (p *Pool) giveBack(ctx context.Context, m *poolMember, b *batch, index int) (lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.waiting = append(b.waiting, index)
 	p.broadcast()
-	if b.ctx.Err() != nil || p.members[m.name] != m {
-		return 0
+	if ctx.Err() != nil {
+		return false
 	}
 	m.failures++
-	return m.failures
+	m.retryAt = p.now().Add(p.patience.backoff(m.failures))
+	return m.failures == p.patience.Attempts
 }

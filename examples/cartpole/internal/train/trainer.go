@@ -71,10 +71,12 @@ func Run(ctx context.Context, c Config, pool *Pool, group *Group) (Progress, err
 		if err != nil {
 			return progress, fmt.Errorf("round %d: %w", state.Round+1, err)
 		}
-		wait(ctx, c.MinRound-c.Now().Sub(begun), nil)
 		state, progress = next, after
 		progress.Elapsed = c.Now().Sub(started)
 		c.Report(progress)
+		if !progress.Reached() {
+			wait(ctx, c.MinRound-c.Now().Sub(begun), nil)
+		}
 	}
 	return progress, nil
 }
