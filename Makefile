@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TAG ?= dev
 OUT ?= $(CURDIR)/out
 TOOL := go tool -modfile=hack/tools/go.mod
-CLUSTER := go run -C hack/cluster .
+CLUSTER := $(OUT)/bin/cluster
 IMAGE := go run -C hack/image .
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
@@ -34,27 +34,31 @@ images: build ## Build the image tarballs into out/, without a container engine.
 	$(IMAGE) --name di-orchestrator:$(TAG) --out $(OUT)/di-orchestrator.tar --entrypoint /di-orchestrator --file $(OUT)/bin/di-orchestrator=/di-orchestrator
 	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
 
+# A cluster that KUBECONFIG names takes images in a way of its own.
 .PHONY: images-load
-images-load: images ## Load the images into the local cluster.
-	$(CLUSTER) load-image $(OUT)/di-orchestrator.tar
-	$(CLUSTER) load-image $(OUT)/cartpole.tar
+images-load: images cluster-tool ## Load the images into the local cluster.
+	$(if $(KUBECONFIG),@echo "KUBECONFIG is set: load out/*.tar into that cluster yourself",$(CLUSTER) load-image $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar)
 
 ##@ Local cluster
 
+.PHONY: cluster-tool
+cluster-tool:
+	@go build -C hack/cluster -o $(CLUSTER) .
+
 .PHONY: cluster-up
-cluster-up: ## Bring up a real Kubernetes on this machine, without Docker.
-	$(CLUSTER) up
+cluster-up: cluster-tool ## Bring up a real Kubernetes on this machine, without Docker.
+	@$(CLUSTER) up >/dev/null
 
 .PHONY: cluster-down
-cluster-down: ## Take it down and remove all that it made.
+cluster-down: cluster-tool ## Take it down and remove all that it made.
 	$(CLUSTER) down
 
 .PHONY: cluster-env
-cluster-env: ## Print the shell settings that point kubectl at it.
+cluster-env: cluster-tool ## Print the shell settings that point kubectl at it.
 	@$(CLUSTER) env
 
 .PHONY: cluster-status
-cluster-status: ## Say what of it runs.
+cluster-status: cluster-tool ## Say what of it runs.
 	$(CLUSTER) status
 
 ##@ Development
