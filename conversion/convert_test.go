@@ -1,0 +1,359 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const (
+	headV1 = "apiVersion: diengine.opendilab.org/v1alpha1\nkind: DIJob\nmetadata: {name: j, annotations: {a: b}}\n"
+	headV2 = "apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata: {name: j, annotations: {a: b}}\n"
+)
+
+// pairs are jobs as both versions say them; each converts into the other.
+func pairs() map[string]struct{ v1, v2 string } {
+	return map[string]struct{ v1, v2 string }{
+		"a job of v1alpha1 needs nothing extended": {
+			v1: `
+spec:
+  group: g
+  priorityClassName: high
+  cleanPodPolicy: Running
+  volumes: [{name: cache, emptyDir: {}}]
+  coordinator: {template: {spec: {containers: [{name: di-container}]}}}
+  collector: {template: {metadata: {creationTimestamp: null}}}
+  learner: {}
+status:
+  phase: Created
+  conditions: [{type: Created, status: "True"}]
+  replicaStatus: {Coordinator: {active: 1}, Collector: {active: 2, failed: 0}, Aggregator: {}}
+`,
+			v2: `
+spec:
+  lifecycle: CoordinatorLed
+  backoffLimit: 0
+  group: g
+  priorityClassName: high
+  cleanPodPolicy: Running
+  volumes: [{name: cache, emptyDir: {}}]
+  tasks:
+  - {type: coordinator, name: coordinator, replicas: 1, template: {spec: {containers: [{name: di-container}]}}}
+  - {type: collector, name: collector, replicas: 0, template: {metadata: {creationTimestamp: null}}}
+  - {type: learner, name: learner, replicas: 0}
+status:
+  phase: Created
+  conditions: [{type: Created, status: "True"}]
+  taskStatus: {coordinator: {Running: 1}, collector: {Running: 2, Failed: 0}, aggregator: {}}
+`,
+		},
+		"what only v2alpha1 can say is extended": {
+			v1: `
+spec:
+  coordinator: {template: {a: 1}}
+  extended: {suspend: true, backoffLimit: 2, aggregatorConfig: {name: a}}
+status:
+  phase: Created
+  replicaStatus: {Coordinator: {active: 3}}
+  extended:
+    phase: Starting
+    restarts: 1
+    taskStatus: {coordinator: {Pending: 1, Running: 2}}
+    completionTimestamp: "2026-01-01T00:00:00Z"
+`,
+			v2: `
+spec:
+  lifecycle: CoordinatorLed
+  backoffLimit: 2
+  suspend: true
+  aggregatorConfig: {name: a}
+  tasks: [{type: coordinator, name: coordinator, replicas: 1, template: {a: 1}}]
+status:
+  phase: Starting
+  restarts: 1
+  taskStatus: {coordinator: {Pending: 1, Running: 2}}
+  completionTimestamp: "2026-01-01T00:00:00Z"
+`,
+		},
+		"tasks that v1alpha1 does not imply are listed without its templates": {
+			v1: `
+spec:
+  coordinator: {template: {a: 1}}
+  collector: {template: {b: 2}}
+  extended:
+    lifecycle: CoordinatorLed
+    tasks: [{type: collector, name: roll}, {type: coordinator}, {type: evaluator, template: {c: 3}}]
+status:
+  replicaStatus: {Collector: {active: 1}}
+`,
+			v2: `
+spec:
+  lifecycle: CoordinatorLed
+  tasks: [{type: collector, name: roll, template: {b: 2}}, {type: coordinator, template: {a: 1}}, {type: evaluator, template: {c: 3}}]
+status:
+  taskStatus: {roll: {Running: 1}}
+`,
+		},
+		"a worker-led job is shown and wholly extended": {
+			v1: `
+spec:
+  cleanPodPolicy: None
+  coordinator: {}
+  learner: {template: {a: 1}}
+  collector: {template: {b: 2}}
+  extended:
+    lifecycle: ""
+    priority: high
+    tasks: [{type: learner, replicas: 1, template: {a: 1}}, {type: collector, name: roll, template: {b: 2}}, {type: evaluator}]
+status:
+  phase: Running
+  replicaStatus: {Collector: {active: 3}, Learner: {active: 1}}
+  extended: {replicas: 5, profilings: {x: null}}
+`,
+			v2: `
+spec:
+  cleanPodPolicy: None
+  priority: high
+  tasks: [{type: learner, replicas: 1, template: {a: 1}}, {type: collector, name: roll, template: {b: 2}}, {type: evaluator}]
+status:
+  phase: Running
+  replicas: 5
+  profilings: {x: null}
+  taskStatus: {roll: {Running: 3}, learner: {Running: 1}}
+`,
+		},
+		"a single task of type none is shown as a serial job": {
+			v1: `
+spec:
+  coordinator: {template: {a: 1}}
+  extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, template: {a: 1}}]}
+status: {replicaStatus: {Coordinator: {succeeded: 1}}}
+`,
+			v2: `
+spec: {lifecycle: WorkerLed, tasks: [{type: none, name: main, template: {a: 1}}]}
+status: {taskStatus: {main: {Succeeded: 1}}}
+`,
+		},
+		"a job without a spec gets none":      {v1: `status: {phase: Running}`, v2: `status: {phase: Running}`},
+		"a job of nothing stays one":          {v1: ``, v2: ``},
+		"an empty spec of v2alpha1":           {v1: `spec: {coordinator: {}, extended: {lifecycle: ""}}`, v2: `spec: {}`},
+		"a spec of v1alpha1 without any role": {v1: `spec: {group: g}`, v2: `spec: {group: g, lifecycle: CoordinatorLed, backoffLimit: 0}`},
+		"an unknown phase stays":              {v1: `status: {phase: Odd, replicaStatus: {}}`, v2: `status: {phase: Odd, taskStatus: {}}`},
+	}
+}
+
+func fromYAML(tb testing.TB, manifest string) []byte {
+	tb.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(manifest))
+	if err != nil {
+		tb.Fatalf("reading %s: %v", manifest, err)
+	}
+	return raw
+}
+
+func checkConverts(t *testing.T, raw, want []byte, apiVersion string) {
+	t.Helper()
+	got := mustConvert(t, raw, apiVersion)
+	if diff := cmp.Diff(decode(t, want), decode(t, got)); diff != "" {
+		t.Errorf("to %s (-want +got):\n%s", apiVersion, diff)
+	}
+}
+
+func TestTheVersionsSayTheSame(t *testing.T) {
+	t.Parallel()
+	for name, tc := range pairs() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v1, v2 := fromYAML(t, headV1+tc.v1), fromYAML(t, headV2+tc.v2)
+			checkConverts(t, v1, v2, v2alpha1.GroupVersion.String())
+			checkConverts(t, v2, v1, v1alpha1.GroupVersion.String())
+		})
+	}
+}
+
+// TestV1alpha1Wins holds what happens to objects that did not come from
+// conversion as they are: edits, and content that neither version can hold.
+func TestV1alpha1Wins(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ v1, v2 string }{
+		"the letter case of cleanPodPolicy is made v2alpha1's": {
+			v1: `spec: {cleanPodPolicy: ALL}`,
+			v2: `spec: {cleanPodPolicy: All, lifecycle: CoordinatorLed, backoffLimit: 0}`,
+		},
+		"a role that was removed and one that was added": {
+			v1: `spec: {coordinator: {template: {a: 2}}, learner: {}, extended: {tasks: [{type: collector, name: roll}, {type: coordinator, replicas: 1}]}}`,
+			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: [{type: coordinator, replicas: 1, template: {a: 2}}, {type: learner, name: learner, replicas: 0}]}`,
+		},
+		"a field of v1alpha1 is not taken from extended": {
+			v1: `spec: {group: a, extended: {group: b, volumes: [{name: c}]}}`,
+			v2: `spec: {group: a, lifecycle: CoordinatorLed, backoffLimit: 0}`,
+		},
+		"what v2alpha1 cannot hold is dropped": {
+			v1: "spec: {extended: {suspend: 'yes', tasks: 3, priority: high}}\nstatus: {phase: Running, extended: {restarts: [], replicas: 2}}",
+			v2: "spec: {priority: high, lifecycle: CoordinatorLed, backoffLimit: 0}\nstatus: {phase: Running, replicas: 2}",
+		},
+		"a phase and counts written through v1alpha1": {
+			v1: `status: {phase: Failed, replicaStatus: {Collector: {failed: 1}}, extended: {phase: Starting, taskStatus: {collector: {Pending: 1}}}}`,
+			v2: `status: {phase: Failed, taskStatus: {collector: {Failed: 1}}}`,
+		},
+		"counts whose zeros a typed client has dropped": {
+			v1: `status: {replicaStatus: {Collector: {active: 1}}, extended: {taskStatus: {collector: {Pending: 1, Failed: 0}}}}`,
+			v2: `status: {taskStatus: {collector: {Pending: 1, Failed: 0}}}`,
+		},
+		"nulls and values of the wrong kind": {
+			v1: "spec: {coordinator: null, collector: 3, extended: null, volumes: null}\nstatus: {phase: null, replicaStatus: [], extended: 1}",
+			v2: "spec: {volumes: null, lifecycle: CoordinatorLed, backoffLimit: 0}\nstatus: {phase: null, taskStatus: []}",
+		},
+		"a spec that is no object":  {v1: "spec: null\nstatus: x", v2: "spec: null\nstatus: x"},
+		"a field that is newer":     {v1: `spec: {newer: {a: 1}}`, v2: `spec: {newer: {a: 1}, lifecycle: CoordinatorLed, backoffLimit: 0}`},
+		"a field of the other's":    {v1: `spec: {suspend: true, tasks: []}`, v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0}`},
+		"a count that is no number": {v1: `status: {replicaStatus: {Learner: null}}`, v2: `status: {taskStatus: {learner: null}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Convert(fromYAML(t, headV1+tc.v1), v2alpha1.GroupVersion.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(decode(t, fromYAML(t, headV2+tc.v2)), decode(t, got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnAggregatorConfigOnlyChangesItsVersion(t *testing.T) {
+	t.Parallel()
+	const content = `","kind":"AggregatorConfig","metadata":{"name":"a"},"spec":{"aggregator":{"template":{"n":1e400,"s":"\u003c<"}}}}`
+	raw := `{"apiVersion":"diengine.opendilab.org/v1alpha1` + content
+	want := `{"apiVersion":"diengine.opendilab.org/v2alpha1` + content
+	got, err := Convert([]byte(raw), v2alpha1.GroupVersion.String())
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+	back, err := Convert(got, v1alpha1.GroupVersion.String())
+	if err != nil || string(back) != raw {
+		t.Errorf("got back %s, %v, want %s", back, err, raw)
+	}
+}
+
+func TestATemplateTravelsByteForByte(t *testing.T) {
+	t.Parallel()
+	const template = `{ "b" : 1.0, "a":[ 12345678901234567890 ,null ],"\u0041":"<&>\u2028" }`
+	raw := `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","spec":{"coordinator":{"template":` + template + `}}}`
+	got, err := Convert([]byte(raw), v2alpha1.GroupVersion.String())
+	if err != nil || !bytes.Contains(got, []byte(template)) {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestWhatIsNoObjectOfTheGroupIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ raw, to, want string }{
+		"no JSON":         {`{`, "diengine.opendilab.org/v2alpha1", "not valid JSON"},
+		"no object":       {`[]`, "diengine.opendilab.org/v2alpha1", "not a JSON object"},
+		"another group":   {`{"apiVersion":"a/v1alpha1","kind":"DIJob"}`, "diengine.opendilab.org/v2alpha1", `apiVersion: "a/v1alpha1"`},
+		"another kind":    {`{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"Membership"}`, "diengine.opendilab.org/v1alpha1", `kind: "Membership"`},
+		"another version": {`{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob"}`, "diengine.opendilab.org/v3", `desired version: "diengine.opendilab.org/v3"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Convert([]byte(tc.raw), tc.to)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzFromV1(f *testing.F) {
+	for _, tc := range pairs() {
+		f.Add(fromYAML(f, headV1+tc.v1))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		neverFails(t, raw, v1alpha1.GroupVersion.String(), v2alpha1.GroupVersion.String())
+	})
+}
+
+func FuzzFromV2(f *testing.F) {
+	for _, tc := range pairs() {
+		f.Add(fromYAML(f, headV2+tc.v2))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		neverFails(t, raw, v2alpha1.GroupVersion.String(), v1alpha1.GroupVersion.String())
+	})
+}
+
+// neverFails converts whatever content a job of the version may have.
+func neverFails(t *testing.T, raw []byte, from, to string) {
+	t.Helper()
+	var content map[string]any
+	if json.Unmarshal(raw, &content) != nil || content == nil {
+		if _, err := Convert(raw, to); err == nil {
+			t.Fatalf("%s converts, which is no object", raw)
+		}
+		return
+	}
+	content["apiVersion"], content["kind"] = from, "DIJob"
+	converted, err := Convert(encode(t, content), to)
+	if err != nil || !json.Valid(converted) {
+		t.Fatalf("%s to %s: %s, %v", raw, to, converted, err)
+	}
+	back, err := Convert(converted, from)
+	if err != nil || !json.Valid(back) {
+		t.Fatalf("%s back to %s: %s, %v", converted, from, back, err)
+	}
+}
+
+func FuzzObjects(f *testing.F) {
+	f.Add([]byte(`{"a":[1,{"b":"}"}],"\u0061":null, "c" : "\\\"" , "a":-1.5e7}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		parsed, ok := parseObject(raw)
+		var want map[string]json.RawMessage
+		if !json.Valid(raw) {
+			return
+		}
+		if json.Unmarshal(raw, &want) != nil || want == nil {
+			if ok {
+				t.Fatalf("%s is taken for an object", raw)
+			}
+			return
+		}
+		got := map[string]json.RawMessage{}
+		for _, m := range parsed {
+			got[m.key] = m.value
+		}
+		if !reflect.DeepEqual(want, got) || len(parsed) != len(want) {
+			t.Fatalf("%s: (-want +got):\n%s", raw, cmp.Diff(want, got))
+		}
+	})
+}
+
+func TestTheMappingIsPure(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dependency := range strings.Fields(string(out)) {
+		ours := strings.HasPrefix(dependency, "opendilab.org/di-orchestrator/")
+		switch {
+		case ours && !strings.Contains(dependency, "/apis/") && !strings.HasSuffix(dependency, "/conversion"),
+			strings.HasPrefix(dependency, "k8s.io/client-go"),
+			strings.HasPrefix(dependency, "sigs.k8s.io/controller-runtime"):
+			t.Errorf("conversion depends on %s; it may use the apis only", dependency)
+		}
+	}
+}

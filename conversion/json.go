@@ -1,0 +1,299 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
+
+// object is a JSON object cut into its members, in their order. The values are
+// the very bytes that were read, so that whatever is not interpreted leaves as
+// it came: numbers of any size, nulls, unknown fields.
+type object []member
+
+type member struct {
+	key   string
+	value []byte
+}
+
+// indexFrom is the number of members from which looking for duplicates by an
+// index is worth its memory.
+const indexFrom = 32
+
+// parseObject cuts an object. The input must be valid JSON; the result is
+// false where it is another kind of value. As in encoding/json, the last of
+// several members of one name counts.
+func parseObject(raw []byte) (object, bool) {
+	s := scanner{data: raw}
+	if !s.open('{') {
+		return nil, false
+	}
+	parsed := object{}
+	var index map[string]int
+	for s.more('}') {
+		key := s.key()
+		value := s.value()
+		if len(parsed) == indexFrom {
+			index = parsed.index()
+		}
+		if i := parsed.find(key, index); i >= 0 {
+			parsed[i].value = value
+			continue
+		}
+		if index != nil {
+			index[key] = len(parsed)
+		}
+		parsed = append(parsed, member{key, value})
+	}
+	return parsed, true
+}
+
+// parseArray cuts an array as parseObject cuts an object.
+func parseArray(raw []byte) ([][]byte, bool) {
+	s := scanner{data: raw}
+	if !s.open('[') {
+		return nil, false
+	}
+	items := [][]byte{}
+	for s.more(']') {
+		items = append(items, s.value())
+	}
+	return items, true
+}
+
+func (o object) index() map[string]int {
+	index := make(map[string]int, 2*len(o))
+	for i := range o {
+		index[o[i].key] = i
+	}
+	return index
+}
+
+func (o object) find(key string, index map[string]int) int {
+	if index != nil {
+		if i, ok := index[key]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range o {
+		if o[i].key == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// get returns the value of a member, and whether it is there.
+func (o object) get(key string) ([]byte, bool) {
+	if i := o.find(key, nil); i >= 0 {
+		return o[i].value, true
+	}
+	return nil, false
+}
+
+// text returns the value of a member that is a string, else "".
+func (o object) text(key string) string {
+	value, _ := o.get(key)
+	return text(value)
+}
+
+// set replaces the value of a member where it is, or adds the member.
+func (o *object) set(key string, value []byte) {
+	if i := o.find(key, nil); i >= 0 {
+		(*o)[i].value = value
+		return
+	}
+	*o = append(*o, member{key, value})
+}
+
+// without returns the object's other members.
+func (o object) without(keys ...string) object {
+	rest := make(object, 0, len(o))
+	for _, m := range o {
+		if !slices.Contains(keys, m.key) {
+			rest = append(rest, m)
+		}
+	}
+	return rest
+}
+
+// completedBy returns the object with those of the other's members that it
+// lacks.
+func (o object) completedBy(other object) object {
+	own := len(o)
+	for _, m := range other {
+		if o[:own].find(m.key, nil) < 0 {
+			o = append(o, m)
+		}
+	}
+	return o
+}
+
+// bytes returns the object as JSON.
+func (o object) bytes() []byte {
+	size := 2
+	for i := range o {
+		size += len(o[i].key) + len(o[i].value) + 4
+	}
+	out := make([]byte, 0, size)
+	out = append(out, '{')
+	for i := range o {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, quote(o[i].key)...)
+		out = append(out, ':')
+		out = append(out, o[i].value...)
+	}
+	return append(out, '}')
+}
+
+// joinArray returns the items as a JSON array.
+func joinArray(items [][]byte) []byte {
+	out := append([]byte{'['}, bytes.Join(items, []byte{','})...)
+	return append(out, ']')
+}
+
+// quote returns a string as JSON.
+func quote(s string) []byte {
+	quoted, err := json.Marshal(s)
+	if err != nil {
+		// A string always marshals.
+		return []byte(`""`)
+	}
+	return quoted
+}
+
+// text returns a JSON string's content, and "" for any other value.
+func text(raw []byte) string {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// scanner walks over JSON that is known to be valid, which is why it needs to
+// look at nothing but strings, brackets and commas. On other input its results
+// are senseless, but it ends, and stays within its bounds.
+type scanner struct {
+	data []byte
+	at   int
+}
+
+func (s *scanner) peek() byte {
+	for s.at < len(s.data) {
+		switch c := s.data[s.at]; c {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// open steps over an opening bracket, if the value has it.
+func (s *scanner) open(bracket byte) bool {
+	if s.peek() != bracket {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// more steps over a comma and says whether another element follows.
+func (s *scanner) more(closing byte) bool {
+	c := s.peek()
+	if c == ',' {
+		s.at++
+		c = s.peek()
+	}
+	return c != closing && c != 0
+}
+
+// key reads a member's name and steps over the colon.
+func (s *scanner) key() string {
+	raw := s.value()
+	if s.peek() == ':' {
+		s.at++
+	}
+	if len(raw) >= 2 && plain(raw[1:len(raw)-1]) {
+		return string(raw[1 : len(raw)-1])
+	}
+	return text(raw)
+}
+
+// plain says whether the inside of a JSON string stands for itself.
+func plain(inside []byte) bool {
+	for _, c := range inside {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// value reads one value of any kind, without the space around it.
+func (s *scanner) value() []byte {
+	s.peek()
+	start := s.at
+	raw := s.skipValue()
+	if s.at == start {
+		// Invalid input: whoever reads on must come to its end.
+		s.at++
+	}
+	return raw
+}
+
+func (s *scanner) skipValue() []byte {
+	start, depth := s.at, 0
+	for s.at < len(s.data) {
+		switch s.data[s.at] {
+		case '"':
+			s.skipString()
+			if depth == 0 {
+				return s.data[start:s.at]
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return s.data[start:s.at]
+			}
+			depth--
+			if depth == 0 {
+				s.at++
+				return s.data[start:s.at]
+			}
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return s.data[start:s.at]
+			}
+		}
+		s.at++
+	}
+	return s.data[start:s.at]
+}
+
+// skipString steps over a string, from its opening to past its closing quote.
+func (s *scanner) skipString() {
+	s.at++
+	for s.at < len(s.data) {
+		switch s.data[s.at] {
+		case '\\':
+			s.at += 2
+		case '"':
+			s.at++
+			return
+		default:
+			s.at++
+		}
+	}
+	s.at = len(s.data)
+}

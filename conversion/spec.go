@@ -1,0 +1,303 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Fields that the versions say differently, or that one of them lacks.
+const (
+	fieldExtended     = "extended"
+	fieldLifecycle    = "lifecycle"
+	fieldBackoffLimit = "backoffLimit"
+	fieldTasks        = "tasks"
+	fieldType         = "type"
+	fieldName         = "name"
+	fieldReplicas     = "replicas"
+	fieldTemplate     = "template"
+)
+
+// role returns the roles of v1alpha1 in the order in which they become tasks:
+// each is a field of v1alpha1's spec, and the type and name of a task.
+func roles() [3]string {
+	return [3]string{
+		string(v2alpha1.TaskTypeCoordinator),
+		string(v2alpha1.TaskTypeCollector),
+		string(v2alpha1.TaskTypeLearner),
+	}
+}
+
+func isRole(name string) bool {
+	for _, role := range roles() {
+		if role == name {
+			return true
+		}
+	}
+	return false
+}
+
+// isSharedSpecField says whether both versions have the field of the spec,
+// with the same meaning.
+func isSharedSpecField(name string) bool {
+	switch name {
+	case "group", "priorityClassName", "cleanPodPolicy", "volumes":
+		return true
+	}
+	return false
+}
+
+// canonicalReplicas is the count of replicas that a role of v1alpha1 gets.
+func canonicalReplicas(role string) string {
+	if role == string(v2alpha1.TaskTypeCoordinator) {
+		return "1"
+	}
+	return "0"
+}
+
+// specToHub converts a spec of v1alpha1.
+//
+// What extended says about lifecycle decides how the rest is read. Nothing: the
+// job is v1alpha1's own, so it is led by its coordinator and has a
+// backoffLimit of 0, and extended adds to that. CoordinatorLed: nothing is
+// implied. Anything else, and "" for none at all: the job is led by its
+// workers, and extended holds the whole truth about it.
+func specToHub(v1 object) object {
+	raw, _ := v1.get(fieldExtended)
+	extended := held[v2alpha1.DIJobSpec](raw)
+	lifecycle, stated := extended.get(fieldLifecycle)
+	workerLed := stated && text(lifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
+
+	var hub object
+	if !stated {
+		lifecycle = quote(string(v2alpha1.LifecycleCoordinatorLed))
+	}
+	if string(lifecycle) != `""` {
+		hub.set(fieldLifecycle, lifecycle)
+	}
+	if _, ok := extended.get(fieldBackoffLimit); !ok && !stated {
+		hub.set(fieldBackoffLimit, []byte("0"))
+	}
+	hub = append(hub, sharedSpecFields(v1)...)
+	if !workerLed {
+		if tasks, ok := tasksToHub(v1, extended); ok {
+			hub.set(fieldTasks, tasks)
+		}
+		extended = extended.without(fieldTasks)
+	}
+	return hub.completedBy(extended.without(fieldLifecycle, "group", "priorityClassName", "cleanPodPolicy", "volumes"))
+}
+
+// sharedSpecFields returns the members of a spec of v1alpha1 that the hub has
+// under the same name, among them such as neither version knows: they come
+// from a schema newer than this program, and it must not lose them.
+func sharedSpecFields(v1 object) object {
+	var shared object
+	for _, m := range v1 {
+		switch {
+		case m.key == fieldExtended || isRole(m.key):
+		case m.key == "cleanPodPolicy":
+			shared = append(shared, member{m.key, canonicalCleanPodPolicy(m.value)})
+		case isSharedSpecField(m.key) || isUnknown[v2alpha1.DIJobSpec](m):
+			shared = append(shared, m)
+		}
+	}
+	return shared
+}
+
+// tasksToHub returns the tasks of a coordinator-led job: those that extended
+// lists, completed by what v1alpha1's own fields say of their roles, and a
+// canonical task for each role that it does not list. A listed task whose role
+// has no field any more was removed by an edit through v1alpha1.
+func tasksToHub(v1, extended object) ([]byte, bool) {
+	listed, isListed := extended.get(fieldTasks)
+	entries, isArray := parseArray(listed)
+	var tasks [][]byte
+	seen := map[string]bool{}
+	for _, entry := range entries {
+		task, _ := parseObject(entry)
+		role := task.text(fieldType)
+		if !isRole(role) || seen[role] {
+			tasks = append(tasks, entry)
+			continue
+		}
+		seen[role] = true
+		if content, ok := roleOf(v1, role); ok {
+			tasks = append(tasks, append(task.without(contentKeys(content)...), content...).bytes())
+		}
+	}
+	for _, role := range roles() {
+		content, ok := roleOf(v1, role)
+		if seen[role] || !ok {
+			continue
+		}
+		task := object{
+			{fieldReplicas, []byte(canonicalReplicas(role))},
+			{fieldType, quote(role)},
+			{fieldName, quote(role)},
+		}
+		tasks = append(tasks, append(task, content...).bytes())
+	}
+	if len(tasks) == 0 && isListed && !isArray {
+		return listed, true
+	}
+	return joinArray(tasks), len(tasks) > 0 || isListed
+}
+
+// roleOf returns what a spec of v1alpha1 says of a role, and whether it has it.
+func roleOf(v1 object, role string) (object, bool) {
+	raw, _ := v1.get(role)
+	content, ok := parseObject(raw)
+	return content.without(fieldReplicas, fieldType, fieldName), ok
+}
+
+// contentKeys are the members of a task that what v1alpha1 says of its role
+// replaces: v1alpha1 wins also where it has no template.
+func contentKeys(content object) []string {
+	keys := []string{fieldTemplate}
+	for _, m := range content {
+		keys = append(keys, m.key)
+	}
+	return keys
+}
+
+// specFromHub converts a spec of v2alpha1.
+func specFromHub(hub object) object {
+	var v1, extended object
+	for _, m := range hub {
+		switch {
+		case isSharedSpecField(m.key):
+			v1 = append(v1, m)
+		case m.key != fieldLifecycle && m.key != fieldTasks:
+			extended = append(extended, m)
+		}
+	}
+	lifecycle, stated := hub.get(fieldLifecycle)
+	if text(lifecycle) == string(v2alpha1.LifecycleCoordinatorLed) {
+		return coordinatorLedFromHub(hub, v1, extended)
+	}
+	if !stated {
+		lifecycle = []byte(`""`)
+	}
+	extended = append(extended, member{fieldLifecycle, lifecycle})
+	tasks, listed := hub.get(fieldTasks)
+	if listed {
+		extended = append(extended, member{fieldTasks, tasks})
+	}
+	v1 = append(v1, workerRoles(tasks)...)
+	return append(v1, member{fieldExtended, extended.bytes()})
+}
+
+// coordinatorLedFromHub adds to v1 and extended what they say of a
+// coordinator-led job.
+func coordinatorLedFromHub(hub, v1, extended object) object {
+	limit, limited := hub.get(fieldBackoffLimit)
+	if limited && string(limit) == "0" {
+		extended = extended.without(fieldBackoffLimit)
+	}
+	if !limited {
+		extended = append(extended, member{fieldLifecycle, quote(string(v2alpha1.LifecycleCoordinatorLed))})
+	}
+	if tasks, ok := hub.get(fieldTasks); ok {
+		shown, listed, canonical := shownRoles(tasks)
+		v1 = append(v1, shown...)
+		if !canonical {
+			extended = append(extended, member{fieldTasks, listed})
+		}
+	}
+	if len(extended) > 0 {
+		v1 = append(v1, member{fieldExtended, extended.bytes()})
+	}
+	return v1
+}
+
+// shownRoles returns the roles of a coordinator-led job as fields of v1alpha1,
+// and its tasks less what those fields carry: the first task of each role. The
+// tasks are canonical if the fields alone imply them.
+func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
+	entries, isArray := parseArray(tasks)
+	if !isArray {
+		return nil, tasks, false
+	}
+	canonical = len(entries) > 0
+	position := -1
+	rest := make([][]byte, 0, len(entries))
+	for _, entry := range entries {
+		task, _ := parseObject(entry)
+		role := task.text(fieldType)
+		if _, ok := shown.get(role); ok || !isRole(role) {
+			canonical = false
+			rest = append(rest, entry)
+			continue
+		}
+		at := rolePosition(role)
+		canonical = canonical && at > position && isCanonical(task, role)
+		position = at
+		content := task.without(fieldReplicas, fieldType, fieldName)
+		shown = append(shown, member{role, content.bytes()})
+		rest = append(rest, task.without(contentKeys(content)...).bytes())
+	}
+	return shown, joinArray(rest), canonical
+}
+
+func rolePosition(name string) int {
+	for i, role := range roles() {
+		if role == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// isCanonical says whether v1alpha1's field of the role implies name and
+// replicas of the task.
+func isCanonical(task object, role string) bool {
+	replicas, _ := task.get(fieldReplicas)
+	return string(replicas) == canonicalReplicas(role) && task.text(fieldName) == role
+}
+
+// workerRoles shows the tasks of a worker-led job to readers of v1alpha1: a
+// single task without a role as the coordinator of a serial job, else learner
+// and collector by their types. The coordinator is always there, as v1alpha1
+// requires it.
+func workerRoles(tasks []byte) object {
+	shown := object{{string(v2alpha1.TaskTypeCoordinator), []byte("{}")}}
+	entries, _ := parseArray(tasks)
+	for _, entry := range entries {
+		task, _ := parseObject(entry)
+		role := shownAs(task, len(entries))
+		if role == "" {
+			continue
+		}
+		if role != string(v2alpha1.TaskTypeCoordinator) {
+			if _, ok := shown.get(role); ok {
+				continue
+			}
+		}
+		shown.set(role, task.without(fieldReplicas, fieldType, fieldName).bytes())
+	}
+	return shown
+}
+
+// shownAs returns the role that shows a task of a worker-led job of so many
+// tasks, or "".
+func shownAs(task object, tasks int) string {
+	switch taskType := task.text(fieldType); v2alpha1.TaskType(taskType) {
+	case v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner:
+		return taskType
+	case v2alpha1.TaskTypeNone:
+		if tasks == 1 {
+			return string(v2alpha1.TaskTypeCoordinator)
+		}
+	}
+	return ""
+}
+
+// canonicalCleanPodPolicy returns the policy in v2alpha1's letter case.
+func canonicalCleanPodPolicy(raw []byte) []byte {
+	if policy, ok := CanonicalCleanPodPolicy(text(raw)); ok {
+		return quote(string(policy))
+	}
+	return raw
+}
