@@ -1,0 +1,215 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// fieldManager owns what is published.
+const fieldManager = client.FieldOwner("di-orchestrator-webhook")
+
+// Endpoint is how the API server reaches the webhooks: by a Service in its
+// cluster, or by a URL of scheme, host and port.
+type Endpoint struct {
+	// URL is used if it is not empty.
+	URL string
+	// Namespace, Service and Port name the Service.
+	Namespace, Service string
+	Port               int32
+}
+
+// Hosts returns the names that a serving certificate must have.
+func (e Endpoint) Hosts(hostOfURL string) []string {
+	if e.URL != "" {
+		return []string{hostOfURL}
+	}
+	name := e.Service + "." + e.Namespace + ".svc"
+	return []string{name, e.Service + "." + e.Namespace, name + ".cluster.local"}
+}
+
+// clientConfig returns the stanza that leads the API server to a path.
+func (e Endpoint) clientConfig(path string, bundle []byte) map[string]any {
+	config := map[string]any{"caBundle": base64.StdEncoding.EncodeToString(bundle)}
+	if e.URL != "" {
+		config["url"] = strings.TrimSuffix(e.URL, "/") + path
+		return config
+	}
+	config["service"] = map[string]any{
+		"namespace": e.Namespace, "name": e.Service, "path": path, "port": int64(e.Port),
+	}
+	return config
+}
+
+// Publication says where the bundle and the endpoint are written. All the
+// objects must exist.
+type Publication struct {
+	// CRD is the CustomResourceDefinition that ConversionPath converts for.
+	CRD, ConversionPath string
+	// Mutating and Validating are the names of the webhook configurations, and
+	// MutatingPaths and ValidatingPaths the paths of their webhooks by name.
+	Mutating, Validating           string
+	MutatingPaths, ValidatingPaths map[string]string
+	// Endpoint is where the webhooks are served.
+	Endpoint Endpoint
+}
+
+// Publish writes endpoint and bundle to all places that differ. When it
+// returns nil, all of them have been read back with the bundle in them.
+func (p *Publication) Publish(ctx context.Context, api client.Client, bundle []byte) error {
+	return errors.Join(
+		p.publish(ctx, api, bundle, conversion(p.CRD, p.ConversionPath)),
+		p.publish(ctx, api, bundle, configuration("MutatingWebhookConfiguration", p.Mutating, p.MutatingPaths)),
+		p.publish(ctx, api, bundle, configuration("ValidatingWebhookConfiguration", p.Validating, p.ValidatingPaths)),
+	)
+}
+
+// place is one object with client configurations in it.
+type place struct {
+	gvk  schema.GroupVersionKind
+	name string
+	// paths are the served paths by the name of the client configuration.
+	paths map[string]string
+	// configs finds the client configurations by name.
+	configs func(*unstructured.Unstructured) map[string]map[string]any
+	// patch returns what to apply for the wanted client configurations.
+	patch func(wanted map[string]map[string]any) map[string]any
+}
+
+// publish brings one place up to date. Where it differs it is written and read
+// back, a second time if the first write had to make room.
+func (p *Publication) publish(ctx context.Context, api client.Client, bundle []byte, at place) error {
+	wanted := map[string]map[string]any{}
+	for name, path := range at.paths {
+		wanted[name] = p.Endpoint.clientConfig(path, bundle)
+	}
+	for range 3 {
+		found := &unstructured.Unstructured{}
+		found.SetGroupVersionKind(at.gvk)
+		if err := api.Get(ctx, client.ObjectKey{Name: at.name}, found); err != nil {
+			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
+		}
+		upToDate, err := at.write(ctx, api, found, wanted)
+		if err != nil {
+			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
+		}
+		if upToDate {
+			return nil
+		}
+	}
+	return fmt.Errorf("publishing to %s %s: somebody else keeps changing it", at.gvk.Kind, at.name)
+}
+
+// write writes what differs, and says whether nothing did.
+func (at place) write(ctx context.Context, api client.Client, found *unstructured.Unstructured, wanted map[string]map[string]any) (bool, error) {
+	configs := at.configs(found)
+	upToDate, inTheWay := true, false
+	for name, config := range wanted {
+		current, ok := configs[name]
+		if !ok {
+			return false, fmt.Errorf("it has no webhook %s: apply the manifest of this version", name)
+		}
+		upToDate = upToDate && equality.Semantic.DeepEqual(current, config)
+		if excluded(config, current) {
+			inTheWay = true
+		}
+	}
+	if upToDate {
+		return true, nil
+	}
+	if inTheWay {
+		return false, switchEndpoint(ctx, api, found, configs, wanted)
+	}
+	patch := &unstructured.Unstructured{Object: at.patch(wanted)}
+	patch.SetGroupVersionKind(at.gvk)
+	patch.SetName(at.name)
+	return false, api.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch), fieldManager, client.ForceOwnership)
+}
+
+// excluded says whether the current stanza has a service where a URL is
+// wanted, or the reverse. Applying cannot take away what others own.
+func excluded(wanted, current map[string]any) bool {
+	for _, key := range []string{"url", "service"} {
+		_, isWanted := wanted[key]
+		_, isThere := current[key]
+		if isThere && !isWanted {
+			return true
+		}
+	}
+	return false
+}
+
+// switchEndpoint replaces the whole stanzas, as the object was read.
+func switchEndpoint(ctx context.Context, api client.Client, found *unstructured.Unstructured, configs, wanted map[string]map[string]any) error {
+	for name, config := range wanted {
+		clear(configs[name])
+		for key, value := range config {
+			configs[name][key] = value
+		}
+	}
+	return api.Update(ctx, found, fieldManager)
+}
+
+// conversion is the stanza of a CRD.
+func conversion(name, path string) place {
+	const stanza = "conversion"
+	return place{
+		gvk:   schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		name:  name,
+		paths: map[string]string{stanza: path},
+		configs: func(crd *unstructured.Unstructured) map[string]map[string]any {
+			// Absent while no webhook converts: then there is nothing in the way.
+			config, _, _ := unstructured.NestedFieldNoCopy(crd.Object, "spec", "conversion", "webhook", "clientConfig")
+			current, _ := config.(map[string]any)
+			return map[string]map[string]any{stanza: current}
+		},
+		patch: func(wanted map[string]map[string]any) map[string]any {
+			return map[string]any{"spec": map[string]any{"conversion": map[string]any{
+				"strategy": "Webhook",
+				"webhook": map[string]any{
+					"clientConfig":             wanted[stanza],
+					"conversionReviewVersions": []any{"v1"},
+				},
+			}}}
+		},
+	}
+}
+
+// configuration is a webhook configuration.
+func configuration(kind, name string, paths map[string]string) place {
+	return place{
+		gvk:   schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind},
+		name:  name,
+		paths: paths,
+		configs: func(object *unstructured.Unstructured) map[string]map[string]any {
+			configs := map[string]map[string]any{}
+			listed, _, _ := unstructured.NestedFieldNoCopy(object.Object, "webhooks")
+			webhooks, _ := listed.([]any)
+			for _, item := range webhooks {
+				webhook, _ := item.(map[string]any)
+				hookName, _ := webhook["name"].(string)
+				if config, ok := webhook["clientConfig"].(map[string]any); ok {
+					configs[hookName] = config
+				}
+			}
+			return configs
+		},
+		patch: func(wanted map[string]map[string]any) map[string]any {
+			webhooks := make([]any, 0, len(wanted))
+			for hookName, config := range wanted {
+				webhooks = append(webhooks, map[string]any{"name": hookName, "clientConfig": config})
+			}
+			return map[string]any{"webhooks": webhooks}
+		},
+	}
+}

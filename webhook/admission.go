@@ -1,0 +1,165 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook serves what the API server asks about DIJobs: their
+// conversion between the versions, their defaults, and whether they are valid.
+// An error names the path in the version that the user wrote.
+//
+// It reads and writes nothing but its own certificate authority and the places
+// where that is published, needs no cache and is not leader-elected, so that
+// it serves before anything that depends on it starts.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	kjson "sigs.k8s.io/json"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/conversion"
+)
+
+// The paths that are served, one for each version and question.
+const (
+	PathConvert    = "/convert"
+	PathMutateV1   = "/mutate-v1alpha1-dijob"
+	PathMutateV2   = "/mutate-v2alpha1-dijob"
+	PathValidateV1 = "/validate-v1alpha1-dijob"
+	PathValidateV2 = "/validate-v2alpha1-dijob"
+)
+
+const (
+	kindDIJob         = "DIJob"
+	subresourceStatus = "status"
+)
+
+// newHandler returns the handler of all paths.
+func newHandler(log logr.Logger) (http.Handler, error) {
+	mux := http.NewServeMux()
+	mux.Handle(PathConvert, conversion.NewHandler())
+	recovering := true
+	for path, handle := range map[string]admission.HandlerFunc{
+		PathMutateV1:   mutating(defaultV1),
+		PathMutateV2:   mutating(defaultV2),
+		PathValidateV1: validating(validateV1),
+		PathValidateV2: validating(validateV2),
+	} {
+		handler, err := admission.StandaloneWebhook(
+			&admission.Webhook{Handler: handle, RecoverPanic: &recovering},
+			admission.StandaloneOptions{Logger: log, MetricsPath: path},
+		)
+		if err != nil {
+			return nil, fmt.Errorf("admission webhook %s: %w", path, err)
+		}
+		mux.Handle(path, handler)
+	}
+	return mux, nil
+}
+
+// question is what an admission request asks: an object, and for an update
+// what it replaces, each as it was sent and in the hub's form.
+type question struct {
+	create      bool
+	subresource string
+	raw, oldRaw []byte
+	job, old    *v2alpha1.DIJob
+}
+
+func readQuestion(request *admission.Request) (*question, error) {
+	asked := &question{
+		create:      request.Operation == admissionv1.Create,
+		subresource: request.SubResource,
+		raw:         request.Object.Raw,
+		oldRaw:      request.OldObject.Raw,
+	}
+	var err error
+	if asked.job, err = decodeHub(asked.raw); err != nil {
+		return nil, fmt.Errorf("object: %w", err)
+	}
+	if asked.create {
+		return asked, nil
+	}
+	if asked.old, err = decodeHub(asked.oldRaw); err != nil {
+		return nil, fmt.Errorf("oldObject: %w", err)
+	}
+	return asked, nil
+}
+
+// decodeHub reads a job of either version in the hub's form.
+func decodeHub(raw []byte) (*v2alpha1.DIJob, error) {
+	converted, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
+	if err != nil {
+		return nil, err
+	}
+	job := &v2alpha1.DIJob{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(converted, job); err != nil {
+		return nil, fmt.Errorf("decoding the job: %w", err)
+	}
+	return job, nil
+}
+
+// mutating answers with the patch that the function wants.
+func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
+	return func(_ context.Context, request admission.Request) admission.Response {
+		asked, err := readQuestion(&request)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		operations, err := defaults(asked)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		return admission.Patched("", operations...)
+	}
+}
+
+// validating answers with the errors that the function finds.
+func validating(validate func(*question) field.ErrorList) admission.HandlerFunc {
+	return func(_ context.Context, request admission.Request) admission.Response {
+		asked, err := readQuestion(&request)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		errs := validate(asked)
+		if len(errs) == 0 {
+			return admission.Allowed("")
+		}
+		kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: kindDIJob}
+		invalid := apierrors.NewInvalid(kind, request.Name, errs).Status()
+		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
+	}
+}
+
+// patch is a JSON patch of what defaults change, and nothing else: encoding
+// the decoded job would lose what its type does not know.
+type patch []jsonpatch.Operation
+
+// set adds or replaces the member at the path, whose parent must exist.
+func (p *patch) set(path string, value any) {
+	*p = append(*p, jsonpatch.NewOperation("add", path, value))
+}
+
+// members are the members of a JSON object, and nil for anything else.
+func members(raw []byte) map[string]json.RawMessage {
+	var parsed map[string]json.RawMessage
+	if json.Unmarshal(raw, &parsed) != nil {
+		return nil
+	}
+	return parsed
+}
+
+// isSet says whether a member is there and not null.
+func isSet(raw json.RawMessage) bool {
+	return len(raw) > 0 && string(raw) != "null"
+}

@@ -1,0 +1,193 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Defaults of worker-led jobs.
+const (
+	defaultBackoffLimit int32 = 3
+	defaultReplicas     int32 = 1
+)
+
+// defaultV1 returns the defaults of a job that was written through v1alpha1.
+func defaultV1(asked *question) (patch, error) {
+	var changes patch
+	part := "spec"
+	if asked.subresource == subresourceStatus {
+		part = "status"
+	}
+	raw := restoreExtended(&changes, asked, part)
+	if part != "spec" || !isSet(members(raw)["spec"]) {
+		return changes, nil
+	}
+	job, err := decodeHub(raw)
+	if err != nil {
+		return nil, err
+	}
+	if !coordinatorLed(&job.Spec) {
+		// What a worker-led job lacks is for v2alpha1 to default: its spec is
+		// not to be changed through v1alpha1, by nobody.
+		return changes, nil
+	}
+	var written struct {
+		Spec struct {
+			CleanPodPolicy string `json:"cleanPodPolicy"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(raw, &written); err != nil {
+		return nil, fmt.Errorf("decoding the job: %w", err)
+	}
+	policy := written.Spec.CleanPodPolicy
+	if policy == "" {
+		policy = string(v2alpha1.CleanPodPolicyRunning)
+	}
+	if canonical, ok := conversion.CanonicalCleanPodPolicy(policy); ok && written.Spec.CleanPodPolicy != string(canonical) {
+		changes.set("/spec/cleanPodPolicy", canonical)
+	}
+	return changes, nil
+}
+
+// restoreExtended keeps the stored extended where an update lacks it, as old
+// manifests and old typed clients do, and returns the object as it is then.
+func restoreExtended(changes *patch, asked *question, part string) []byte {
+	if asked.create {
+		return asked.raw
+	}
+	stored := members(members(asked.oldRaw)[part])["extended"]
+	job := members(asked.raw)
+	written := members(job[part])
+	if !isSet(stored) || isSet(written["extended"]) || written == nil {
+		return asked.raw
+	}
+	changes.set("/"+part+"/extended", stored)
+	written["extended"] = stored
+	// Members that were decoded encode again.
+	job[part], _ = json.Marshal(written)
+	raw, _ := json.Marshal(job)
+	return raw
+}
+
+// defaultV2 returns the defaults of a job that was written through v2alpha1.
+func defaultV2(asked *question) (patch, error) {
+	if !isSet(members(asked.raw)["spec"]) {
+		return nil, nil
+	}
+	var changes patch
+	spec := &asked.job.Spec
+	if asked.old != nil && spec.Lifecycle == "" && asked.old.Spec.Lifecycle != "" {
+		spec.Lifecycle = asked.old.Spec.Lifecycle
+		changes.set("/spec/lifecycle", spec.Lifecycle)
+	}
+	if spec.CleanPodPolicy == "" {
+		changes.set("/spec/cleanPodPolicy", v2alpha1.CleanPodPolicyRunning)
+	}
+	limit := defaultBackoffLimit
+	if coordinatorLed(spec) {
+		limit = 0
+	} else if spec.Priority == "" {
+		changes.set("/spec/priority", v2alpha1.PriorityNormal)
+	}
+	if spec.BackoffLimit == nil {
+		changes.set("/spec/backoffLimit", limit)
+	}
+	for i := range spec.Tasks {
+		defaultTask(&changes, spec, i)
+	}
+	if !coordinatorLed(spec) {
+		defaultElastic(&changes, asked)
+	}
+	return changes, nil
+}
+
+// defaultTask fills the name and the replicas of a task.
+func defaultTask(changes *patch, spec *v2alpha1.DIJobSpec, i int) {
+	task := &spec.Tasks[i]
+	at := fmt.Sprintf("/spec/tasks/%d/", i)
+	if task.Name == "" && task.Type != v2alpha1.TaskTypeNone {
+		changes.set(at+"name", task.Type)
+	}
+	if task.Replicas == nil {
+		replicas := defaultReplicas
+		if coordinatorLed(spec) && task.Type != v2alpha1.TaskTypeCoordinator {
+			replicas = 0
+		}
+		changes.set(at+"replicas", replicas)
+	}
+}
+
+// defaultElastic fills which task is resized, and levels its two counts to the
+// one that was changed.
+func defaultElastic(changes *patch, asked *question) {
+	spec := &asked.job.Spec
+	i := elasticTask(spec)
+	if i < 0 {
+		return
+	}
+	name, count := names.TaskName(&spec.Tasks[i]), replicasOf(&spec.Tasks[i])
+	switch {
+	case spec.Elastic == nil:
+		changes.set("/spec/elastic", map[string]any{"task": name, "replicas": count})
+		return
+	case spec.Elastic.Task == "":
+		changes.set("/spec/elastic/task", name)
+	}
+	wanted := spec.Elastic.Replicas
+	before, countBefore := oldCounts(asked.old, name)
+	switch {
+	case wanted == nil, before != nil && *wanted == *before && countBefore != count:
+		changes.set("/spec/elastic/replicas", count)
+	case *wanted != count && (before == nil || *wanted != *before):
+		changes.set(fmt.Sprintf("/spec/tasks/%d/replicas", i), *wanted)
+	}
+}
+
+// oldCounts returns what the replaced job wanted of the task, if it was the one
+// to be resized, and how many the task itself said.
+func oldCounts(old *v2alpha1.DIJob, task string) (wanted *int32, count int32) {
+	if old == nil {
+		return nil, 0
+	}
+	i := elasticTask(&old.Spec)
+	if i < 0 || names.TaskName(&old.Spec.Tasks[i]) != task || old.Spec.Elastic == nil {
+		return nil, 0
+	}
+	return old.Spec.Elastic.Replicas, replicasOf(&old.Spec.Tasks[i])
+}
+
+// elasticTask returns the index of the task that is resized: the one named,
+// else the collector, else the only one; -1 if there is none.
+func elasticTask(spec *v2alpha1.DIJobSpec) int {
+	named := spec.Elastic != nil && spec.Elastic.Task != ""
+	for i := range spec.Tasks {
+		if named && names.TaskName(&spec.Tasks[i]) == spec.Elastic.Task {
+			return i
+		}
+		if !named && spec.Tasks[i].Type == v2alpha1.TaskTypeCollector {
+			return i
+		}
+	}
+	if !named && len(spec.Tasks) == 1 {
+		return 0
+	}
+	return -1
+}
+
+func replicasOf(task *v2alpha1.Task) int32 {
+	if task.Replicas == nil {
+		return defaultReplicas
+	}
+	return *task.Replicas
+}
+
+func coordinatorLed(spec *v2alpha1.DIJobSpec) bool {
+	return spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
+}

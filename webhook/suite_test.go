@@ -1,0 +1,108 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+var (
+	api *testkit.API
+	c   client.Client
+)
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Conversion, defaulting and validation through a real API server")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	var err error
+	api, err = testkit.StartAPIWithWebhooks(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	c, err = client.New(api.Config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	// The API server learns of what was published by its own watches.
+	Eventually(func(g Gomega) {
+		probe := read("apiVersion: diengine.opendilab.org/v1alpha1\nkind: DIJob\nmetadata: {name: probe.dotted, namespace: default}\nspec: {coordinator: {}}")
+		g.Expect(c.Create(ctx, probe, client.DryRunAll)).To(MatchError(ContainSubstring("must not contain a dot")))
+		probe = read("apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata: {name: probe.dotted, namespace: default}\nspec: {}")
+		g.Expect(c.Create(ctx, probe, client.DryRunAll)).To(MatchError(ContainSubstring("must not contain a dot")))
+	}).WithTimeout(30 * time.Second).Should(Succeed())
+})
+
+var _ = AfterSuite(func() {
+	if api != nil {
+		Expect(api.Stop()).To(Succeed())
+	}
+})
+
+func read(manifest string) *unstructured.Unstructured {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
+	return object
+}
+
+// job returns a job of the version in the namespace.
+func job(version, namespace, name, content string) *unstructured.Unstructured {
+	GinkgoHelper()
+	object := read(content)
+	object.SetAPIVersion("diengine.opendilab.org/" + version)
+	object.SetKind("DIJob")
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	return object
+}
+
+// newNamespace keeps the specs apart.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{}
+	namespace.GenerateName = "jobs-"
+	Expect(c.Create(ctx, namespace)).To(Succeed())
+	return namespace.Name
+}
+
+// get reads a job in a version.
+func get(ctx context.Context, version, namespace, name string) *unstructured.Unstructured {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "diengine.opendilab.org", Version: version, Kind: "DIJob"})
+	Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)).To(Succeed())
+	return object
+}
+
+// content returns a part of an object as YAML says it.
+func content(manifest string) any {
+	GinkgoHelper()
+	return read("part: " + manifest).Object["part"]
+}
+
+// kubectl runs kubectl of the test's assets against an API server.
+func kubectl(ctx context.Context, kubeconfig []byte, args ...string) (string, error) {
+	GinkgoHelper()
+	file := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(os.WriteFile(file, kubeconfig, 0o600)).To(Succeed())
+	command := exec.CommandContext(ctx, filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl"), args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+file)
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
