@@ -4,7 +4,11 @@
 package webhook_test
 
 import (
+	"context"
+	"net/http"
 	"path/filepath"
+	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
 )
 
 const (
@@ -108,7 +113,6 @@ var _ = Describe("A job in both versions", func() {
 
 		By("writing the spec through v1alpha1")
 		Expect(unstructured.SetNestedField(seen.Object, "None", "spec", "cleanPodPolicy")).To(Succeed())
-		seen.SetResourceVersion("")
 		Expect(c.Update(ctx, seen)).To(MatchError(And(ContainSubstring("spec: Forbidden"), ContainSubstring("kubectl edit dijobs.v2alpha1"))))
 	})
 
@@ -225,18 +229,56 @@ var _ = DescribeTable("What is refused names its path, value and remedy",
 )
 
 var _ = Describe("An update", func() {
-	It("is not refused for what was already so", func(ctx SpecContext) {
+	It("does not change who leads the job", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		// A second API server without webhooks would be needed to store an
-		// invalid job; one that became invalid does as well: status writes
-		// are not validated, so the ratchet is shown on a dry run's old object
-		// by changing something else of a job whose other part is refused.
 		Expect(c.Create(ctx, job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
 		stored := get(ctx, "v2alpha1", namespace, "w")
 		Expect(unstructured.SetNestedField(stored.Object, "CoordinatorLed", "spec", "lifecycle")).To(Succeed())
 		Expect(c.Update(ctx, stored)).To(MatchError(ContainSubstring(`spec.lifecycle: Invalid value: "CoordinatorLed": is immutable`)))
 	})
 })
+
+var _ = Describe("The server", func() {
+	It("is ready by what it has published", func(ctx SpecContext) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(api.Webhooks.Ready(request)).To(Succeed())
+	})
+
+	It("writes nothing where everything is published already", func(ctx SpecContext) {
+		versions := func() []string {
+			var versions []string
+			for _, gvk := range []schema.GroupVersionKind{
+				{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+				{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
+				{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"},
+			} {
+				object := &unstructured.UnstructuredList{}
+				object.SetGroupVersionKind(gvk)
+				Expect(c.List(ctx, object)).To(Succeed())
+				for _, item := range object.Items {
+					versions = append(versions, item.GetName()+" "+item.GetResourceVersion())
+				}
+			}
+			return versions
+		}
+		before := versions()
+		stop := serve(ctx, webhook.Options{Config: api.Config, URL: published(ctx), BindAddress: "127.0.0.1:0"})
+		Expect(versions()).To(Equal(before))
+		stop()
+	}, SpecTimeout(time.Minute))
+})
+
+// published returns the URL that the API server knows.
+func published(ctx context.Context) string {
+	GinkgoHelper()
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	Expect(c.Get(ctx, client.ObjectKey{Name: webhook.CRD}, crd)).To(Succeed())
+	url, _, err := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "url")
+	Expect(err).NotTo(HaveOccurred())
+	return strings.TrimSuffix(url, webhook.PathConvert)
+}
 
 var _ = Describe("The CRDs", func() {
 	It("document our own fields in both versions", func(ctx SpecContext) {
@@ -253,15 +295,79 @@ var _ = Describe("The CRDs", func() {
 		}
 	})
 
-	It("are installed by a plain kubectl apply", func(ctx SpecContext) {
+	It("are installed by a plain kubectl apply, before and after webhooks are published by Service and by URL", func(ctx SpecContext) {
 		bare := &envtest.Environment{}
 		_, err := bare.Start()
 		Expect(err).NotTo(HaveOccurred())
 		defer func() { Expect(bare.Stop()).To(Succeed()) }()
-		for range 2 {
-			out, err := kubectl(ctx, bare.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "crd"))
-			Expect(err).NotTo(HaveOccurred(), out)
-			Expect(out).To(ContainSubstring("dijobs.diengine.opendilab.org"))
+		apply := func() {
+			GinkgoHelper()
+			for _, folder := range []string{"crd", "webhook"} {
+				out, err := kubectl(ctx, bare.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", folder))
+				Expect(err).NotTo(HaveOccurred(), out)
+			}
 		}
-	})
+		out, err := kubectl(ctx, bare.KubeConfig, "create", "namespace", "di-system")
+		Expect(err).NotTo(HaveOccurred(), out)
+		apply()
+		for _, url := range []string{"", "https://127.0.0.1:1", ""} {
+			stop := serve(ctx, webhook.Options{Config: bare.Config, URL: url, BindAddress: "127.0.0.1:0"})
+			for _, config := range clientConfigs(ctx, bare.KubeConfig) {
+				Expect(config).To(HaveKeyWithValue("caBundle", Not(BeEmpty())))
+				if url == "" {
+					Expect(config).NotTo(HaveKey("url"))
+					Expect(config).To(HaveKeyWithValue("service", HaveKeyWithValue("name", "di-orchestrator-webhook")))
+				} else {
+					Expect(config).NotTo(HaveKey("service"))
+					Expect(config).To(HaveKeyWithValue("url", HavePrefix(url)))
+				}
+			}
+			stop()
+		}
+		apply()
+		for _, config := range clientConfigs(ctx, bare.KubeConfig) {
+			Expect(config).To(HaveKeyWithValue("caBundle", Not(BeEmpty())), "applying the manifests again keeps the bundle")
+		}
+	}, SpecTimeout(2*time.Minute))
 })
+
+// serve runs a server until it is published and ready, and returns how to stop it.
+func serve(ctx context.Context, options webhook.Options) (stop func()) {
+	GinkgoHelper()
+	server, err := webhook.New(options)
+	Expect(err).NotTo(HaveOccurred())
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(running) }()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(server.WaitPublished(ctx)).To(Succeed())
+	Expect(server.Ready(request)).To(Succeed())
+	return func() {
+		GinkgoHelper()
+		cancel()
+		Eventually(ended).Should(Receive(BeNil()))
+		Expect(server.Ready(request)).NotTo(Succeed())
+	}
+}
+
+// clientConfigs returns how the API server finds the webhooks, in all places.
+func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
+	GinkgoHelper()
+	out, err := kubectl(ctx, kubeconfig, "get", "-o", "json", "crd/"+webhook.CRD,
+		"mutatingwebhookconfiguration/"+webhook.MutatingConfiguration, "validatingwebhookconfiguration/"+webhook.ValidatingConfiguration)
+	Expect(err).NotTo(HaveOccurred(), out)
+	var configs []map[string]any
+	for _, item := range read(out).Object["items"].([]any) {
+		object := item.(map[string]any)
+		if config, ok, _ := unstructured.NestedMap(object, "spec", "conversion", "webhook", "clientConfig"); ok {
+			configs = append(configs, config)
+		}
+		webhooks, _ := object["webhooks"].([]any)
+		for _, hook := range webhooks {
+			configs = append(configs, hook.(map[string]any)["clientConfig"].(map[string]any))
+		}
+	}
+	Expect(configs).To(HaveLen(5))
+	return configs
+}

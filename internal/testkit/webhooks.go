@@ -12,10 +12,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -32,8 +37,11 @@ type API struct {
 
 // StartAPIWithWebhooks starts what StartAPI starts, and conversion, defaulting
 // and validation with it, which the API server reaches by URL. It returns when
-// the webhooks are published. The caller stops it; the context is only for the
+// the API server calls them. The caller stops it; the context is only for the
 // start.
+//
+// It is one call for the suites of other packages. Those of package webhook
+// and of what it imports must be external test packages to use it.
 func StartAPIWithWebhooks(ctx context.Context) (*API, error) {
 	environment, err := StartAPI()
 	if err != nil {
@@ -79,7 +87,61 @@ func (a *API) startWebhooks(ctx context.Context) error {
 	}
 	waiting, cancelWait := context.WithTimeout(ctx, time.Minute)
 	defer cancelWait()
-	return server.WaitPublished(waiting)
+	if err := server.WaitPublished(waiting); err != nil {
+		return err
+	}
+	return a.waitCalled(waiting)
+}
+
+// waitCalled waits until the API server, which learns by watches of its own
+// what was published, calls the webhooks of both versions and converts.
+func (a *API) waitCalled(ctx context.Context) error {
+	api, err := client.New(a.Config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	var last error
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		last = errors.Join(
+			probeAdmission(ctx, api, "v1alpha1", map[string]any{"coordinator": map[string]any{}}),
+			probeAdmission(ctx, api, "v2alpha1", map[string]any{}),
+			probeConversion(ctx, api),
+		)
+		return last == nil, nil
+	})
+	return errors.Join(err, last)
+}
+
+// probeAdmission is nil when a job that only the webhooks refuse is refused.
+func probeAdmission(ctx context.Context, api client.Client, version string, spec map[string]any) error {
+	err := api.Create(ctx, probe(version, "webhooks.probe", spec), client.DryRunAll)
+	switch {
+	case apierrors.IsInvalid(err):
+		return nil
+	case err == nil:
+		return fmt.Errorf("admission of %s is not called yet", version)
+	}
+	return fmt.Errorf("admission of %s does not work yet: %w", version, err)
+}
+
+// probeConversion is nil when a job is stored through the version that is not
+// the stored one.
+func probeConversion(ctx context.Context, api client.Client) error {
+	job := probe("v1alpha1", "webhooks-probe", map[string]any{"coordinator": map[string]any{
+		"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "probe"}}}},
+	}})
+	if err := api.Create(ctx, job); err != nil {
+		return fmt.Errorf("conversion does not work yet: %w", err)
+	}
+	return api.Delete(ctx, job)
+}
+
+func probe(version, name string, spec map[string]any) *unstructured.Unstructured {
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	job.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: version, Kind: "DIJob"})
+	job.SetNamespace(metav1.NamespaceDefault)
+	job.SetName(name)
+	return job
 }
 
 // installWebhooks creates the system namespace and the webhook configurations
