@@ -71,6 +71,7 @@ generate: ## Generate deep copies and the API reference.
 .PHONY: manifests
 manifests: ## Generate CRDs and RBAC.
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
+	go run ./hack/crd config/crd/bases/diengine.opendilab.org_dijobs.yaml
 
 .PHONY: fmt
 fmt: ## Format the code.
