@@ -4,10 +4,13 @@
 package controllers
 
 import (
+	"context"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -70,5 +73,50 @@ var _ = Describe("A coordinator-led job", func() {
 		Expect(after[2:]).NotTo(ContainElements(before[2:]))
 		Expect(s.podNames(ctx)).To(ConsistOf(append(after, "job-coordinator")))
 		Expect(s.services(ctx)).To(ConsistOf(s.podNames(ctx)))
+	})
+
+	It("loses no replica that only its cache has not seen", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLed(ctx, "")
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		s.askForReplicas(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		before := s.membership(ctx)
+		s.operator = s.newOperator(interceptor.Funcs{
+			List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				err := next.List(ctx, list, options...)
+				if pods, ok := list.(*corev1.PodList); ok {
+					pods.Items = keep(pods.Items, func(pod *corev1.Pod) bool { return pod.Name == "job-coordinator" })
+				}
+				return err
+			},
+		})
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.membership(ctx).Status).To(Equal(before.Status))
+		Expect(s.podNames(ctx)).To(HaveLen(5))
+	})
+
+	It("loses no replica of which only its cached list does not know", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLed(ctx, "")
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		stale := s.membership(ctx)
+		s.askForReplicas(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		current := s.operator.live
+		s.operator = s.newOperator(interceptor.Funcs{
+			Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if list, ok := object.(*v2alpha1.Membership); ok {
+					stale.DeepCopyInto(list)
+					return nil
+				}
+				return next.Get(ctx, key, object, options...)
+			},
+		})
+		s.operator.live = current
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(5))
 	})
 })

@@ -4,11 +4,16 @@
 package controllers
 
 import (
+	"context"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -106,5 +111,44 @@ var _ = Describe("A worker-led job", func() {
 		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionFalse),
 		)))
+	})
+
+	It("overwrites nothing that others wrote into its status", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		job := s.job(ctx)
+		job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"loss":1}`)}}
+		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+
+		resized := false
+		s.operator = s.newOperator(interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+				if !resized {
+					resized = true
+					job := s.job(ctx)
+					job.Status.Replicas = 4
+					Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+				}
+				return next.SubResource(name).Patch(ctx, object, patch, options...)
+			},
+		})
+		s.run(ctx)
+		Expect(apierrors.IsConflict(s.settle(ctx))).To(BeTrue())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(4))
+		Expect(s.job(ctx).Status.Profilings.Raw).To(MatchJSON(`{"loss":1}`))
+	})
+
+	It("is left to the garbage collector once it is deleted", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(shared.api.Delete(ctx, s.job(ctx), client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+		for _, pod := range s.pods(ctx) {
+			Expect(shared.api.Delete(ctx, &pod, client.GracePeriodSeconds(0))).To(Succeed())
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(BeEmpty())
 	})
 })

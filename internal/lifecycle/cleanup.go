@@ -33,5 +33,8 @@ func cleanUp(p *pass) outcome {
 // a coordinator-led job a pod that failed for some time is kept for its logs,
 // and so is a coordinator whose sidecar goes on.
 func isActive(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	return !isEnded(pod) && !(IsCoordinatorLed(job) && isLooping(pod))
+	if IsCoordinatorLed(job) && isLooping(pod) {
+		return false
+	}
+	return !isEnded(pod)
 }

@@ -34,7 +34,10 @@ func seatReplicas(job *v2alpha1.DIJob, byTask []int32, attempt int32, pods map[s
 			})
 		}
 	}
-	known := rememberedNodes(pods, attempt)
+	var known []string
+	if isAnyUnseated(roster.Seats, pods) {
+		known = rememberedNodes(pods, attempt)
+	}
 	assignRanks(roster.Seats, known, pods)
 	roster.Nodes = nodesByRank(roster.Seats, known)
 	return roster
@@ -68,6 +71,14 @@ func assignRanks(seats []workload.Seat, known []string, pods map[string]*corev1.
 	}
 }
 
+// isAnyUnseated tells whether a seat has no pod that says its rank.
+func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
+	return slices.ContainsFunc(seats, func(seat workload.Seat) bool {
+		pod := pods[seat.Pod]
+		return pod == nil || annotatedNumber(pod, names.AnnotationRank, unranked) == unranked
+	})
+}
+
 // rememberedNodes returns who had which rank, as the pods of the attempt were
 // told when they were created. Of different tellings the youngest is true.
 func rememberedNodes(pods map[string]*corev1.Pod, attempt int32) []string {
@@ -79,21 +90,22 @@ func rememberedNodes(pods map[string]*corev1.Pod, attempt int32) []string {
 	}
 	slices.SortFunc(tellers, func(a, b *corev1.Pod) int {
 		return cmp.Or(
-			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(annotatedNumber(a, names.AnnotationReplicas, 0), annotatedNumber(b, names.AnnotationReplicas, 0)),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(annotatedNumber(b, names.AnnotationReplicas, 0), annotatedNumber(a, names.AnnotationReplicas, 0)),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
 	var known []string
+	heard := map[string]bool{}
 	for _, pod := range tellers {
-		told := workload.RecordedNodes(pod)
-		for rank, node := range told {
-			if rank >= len(known) {
-				known = append(known, node)
-				continue
-			}
-			known[rank] = node
+		// Nearly all pods were told the same, which is long: read it once.
+		told := workload.ToldNodes(pod)
+		if heard[told] {
+			continue
 		}
+		heard[told] = true
+		nodes := workload.ReadNodes(told)
+		known = append(known, nodes[min(len(known), len(nodes)):]...)
 	}
 	return known
 }

@@ -5,7 +5,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,9 +175,12 @@ func succeed(p *pass) outcome {
 // removeUnseated deletes pods that shrinking left without a seat, and failed
 // ones that do not count, which are made again under the same name.
 func removeUnseated(p *pass) outcome {
+	seated := make(map[string]bool, len(p.roster.Seats))
+	for i := range p.roster.Seats {
+		seated[p.roster.Seats[i].Pod] = true
+	}
 	for _, pod := range p.Pods {
-		seated := slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool { return seat.Pod == pod.Name })
-		if !seated || pod.Status.Phase == corev1.PodFailed {
+		if !seated[pod.Name] || pod.Status.Phase == corev1.PodFailed {
 			p.deletePod(pod)
 		}
 	}

@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -370,31 +371,34 @@ func TestAJobOfAnotherControllerIsLeftAlone(t *testing.T) {
 // invariants are checked at every step; at the end, left in peace, it succeeds.
 func TestWorkersInAnyOrder(t *testing.T) {
 	t.Parallel()
-	forEachSeed(t, func(t *testing.T, random *rand.Rand) {
-		t.Parallel()
-		spec := trainingJob()
-		spec.BackoffLimit = ptr.To(int32(-1))
-		w := newWorld(t, spec)
-		for range 120 {
-			w.mischief(random)
-			if random.IntN(3) > 0 {
-				w.step()
-			}
-		}
-		w.settle()
-		for range 20 {
-			w.run(w.running()...)
-			w.settle()
-			for _, name := range w.running() {
-				w.end(name, 0)
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			random := newRandom(seed)
+			spec := trainingJob()
+			spec.BackoffLimit = ptr.To(int32(-1))
+			w := newWorld(t, spec)
+			for range 120 {
+				w.mischief(random)
+				if random.IntN(3) > 0 {
+					w.step()
+				}
 			}
 			w.settle()
-			if IsFinished(&w.job.Status) {
-				break
+			for range 20 {
+				w.run(w.running()...)
+				w.settle()
+				for _, name := range w.running() {
+					w.end(name, 0)
+				}
+				w.settle()
+				if IsFinished(&w.job.Status) {
+					break
+				}
 			}
-		}
-		w.expectPhase(v2alpha1.JobSucceeded)
-	})
+			w.expectPhase(v2alpha1.JobSucceeded)
+		})
+	}
 }
 
 // mischief does one random thing to the job.

@@ -300,12 +300,10 @@ func environmentOf(pod *corev1.Pod) map[string]string {
 	return env
 }
 
-// forEachSeed runs a random sequence under some seeds, each told in the test's name.
-func forEachSeed(t *testing.T, test func(*testing.T, *rand.Rand)) {
-	t.Helper()
-	for seed := range uint64(30) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			test(t, rand.New(rand.NewPCG(seed, 1)))
-		})
-	}
+// seeds is how many random sequences are tried.
+const seeds = 30
+
+// newRandom returns a source of which a failed test can be repeated.
+func newRandom(seed int) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(seed), 1))
 }

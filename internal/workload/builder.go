@@ -17,6 +17,8 @@ type Builder struct {
 	job      *v2alpha1.DIJob
 	settings Settings
 	tasks    map[int]*corev1.PodTemplateSpec
+	// addresses are those of the roster that was built for last.
+	addresses addresses
 }
 
 // NewBuilder returns the builder of a job's objects.

@@ -36,6 +36,14 @@ type Roster struct {
 	Attempt int32
 }
 
+// addresses are what the pods of one roster are told, which is the same for
+// all of them, and long.
+type addresses struct {
+	roster *Roster
+	nodes  string
+	byTask map[int]string
+}
+
 // Worker builds the pod of a seat.
 func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	template, err := b.task(seat.Task)
@@ -67,51 +75,67 @@ func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
 }
 
 func (b *Builder) workerEnv(roster *Roster, seat *Seat) []corev1.EnvVar {
-	var task []string
-	for i := range roster.Seats {
-		if roster.Seats[i].Task == seat.Task {
-			task = append(task, roster.Seats[i].Pod)
-		}
+	if b.addresses.roster != roster {
+		b.addresses = b.addressesOf(roster)
 	}
 	generation := int64(roster.Attempt) + int64(b.job.Status.Reschedules)
 	return []corev1.EnvVar{
 		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, generation)),
 		variable(names.EnvDIServerURL, b.settings.ServerURLWorker),
 		number(names.EnvDIRank, seat.Rank),
-		variable(names.EnvDINodes, b.addresses(roster.Nodes)),
-		variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task])), b.addresses(task)),
+		variable(names.EnvDINodes, b.addresses.nodes),
+		variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task])), b.addresses.byTask[seat.Task]),
 	}
 }
 
-func (b *Builder) addresses(pods []string) string {
-	addresses := make([]string, len(pods))
+func (b *Builder) addressesOf(roster *Roster) addresses {
+	byTask := map[int][]string{}
+	for i := range roster.Seats {
+		seat := &roster.Seats[i]
+		byTask[seat.Task] = append(byTask[seat.Task], seat.Pod)
+	}
+	result := addresses{roster: roster, nodes: b.join(roster.Nodes), byTask: map[int]string{}}
+	for task, pods := range byTask {
+		result.byTask[task] = b.join(pods)
+	}
+	return result
+}
+
+func (b *Builder) join(pods []string) string {
+	joined := make([]string, len(pods))
 	for i, pod := range pods {
 		// A rank that nobody is known to have had has no address.
-		if pod == "" {
-			continue
+		if pod != "" {
+			joined[i] = names.WorkerFQDN(pod, b.job.Name, b.job.Namespace, b.settings.ServiceDomain)
 		}
-		addresses[i] = names.WorkerFQDN(pod, b.job.Name, b.job.Namespace, b.settings.ServiceDomain)
 	}
-	return strings.Join(addresses, ",")
+	return strings.Join(joined, ",")
 }
 
-// RecordedNodes returns the pod names by rank that a worker-led pod was told
-// when it was created; none where they cannot be read.
-func RecordedNodes(pod *corev1.Pod) []string {
+// ToldNodes returns what a worker-led pod was told of its job's nodes when it
+// was created, "" where it was told nothing.
+func ToldNodes(pod *corev1.Pod) string {
 	if len(pod.Spec.Containers) == 0 {
-		return nil
+		return ""
 	}
 	for _, variable := range mainContainer(&pod.Spec).Env {
-		if variable.Name != names.EnvDINodes || variable.Value == "" {
-			continue
+		if variable.Name == names.EnvDINodes {
+			return variable.Value
 		}
-		nodes := strings.Split(variable.Value, ",")
-		for i := range nodes {
-			nodes[i], _, _ = strings.Cut(nodes[i], ".")
-		}
-		return nodes
 	}
-	return nil
+	return ""
+}
+
+// ReadNodes returns the pod names by rank that were told.
+func ReadNodes(told string) []string {
+	if told == "" {
+		return nil
+	}
+	nodes := strings.Split(told, ",")
+	for i := range nodes {
+		nodes[i], _, _ = strings.Cut(nodes[i], ".")
+	}
+	return nodes
 }
 
 // WorkerService builds the headless service that names a worker-led job's

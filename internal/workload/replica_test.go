@@ -1,0 +1,277 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const plain = `{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`
+
+func raw(text string) v2alpha1.RawObject {
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(text)}}
+}
+
+// ledBy returns a coordinator-led job whose tasks have the template.
+func ledBy(template string) *v2alpha1.DIJob {
+	return &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space", UID: "uid"},
+		Spec: v2alpha1.DIJobSpec{
+			Lifecycle:         v2alpha1.LifecycleCoordinatorLed,
+			PriorityClassName: "high",
+			Volumes:           []v2alpha1.RawObject{raw(`{"name":"data","emptyDir":{}}`)},
+			Tasks: []v2alpha1.Task{
+				{Type: v2alpha1.TaskTypeCoordinator, Template: raw(template)},
+				{Type: v2alpha1.TaskTypeCollector, Template: raw(template)},
+				{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
+			},
+		},
+	}
+}
+
+func environment(container *corev1.Container) map[string]string {
+	env := map[string]string{}
+	for _, variable := range container.Env {
+		env[variable.Name] = variable.Value
+	}
+	return env
+}
+
+func ports(container *corev1.Container) map[string]int32 {
+	found := map[string]int32{}
+	for _, port := range container.Ports {
+		found[port.Name] = port.ContainerPort
+	}
+	return found
+}
+
+func TestACoordinatorIsToldWhereItIs(t *testing.T) {
+	t.Parallel()
+	pod, err := NewBuilder(ledBy(plain), Settings{}).Coordinator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv := map[string]string{
+		"KUBERNETES_POD_NAMESPACE":   "space",
+		"KUBERNETES_POD_NAME":        "job-coordinator",
+		"KUBERNETES_SERVER_URL":      "http://di-server.di-system:8080",
+		"COORDINATOR_PORT":           "22273",
+		"KUBERNETES_COORDINATOR_URL": "job-coordinator.space:22273",
+	}
+	if diff := cmp.Diff(wantEnv, environment(&pod.Spec.Containers[0])); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	wantLabels := map[string]string{
+		"group-name": "diengine.opendilab.org", "dijob-name": "job", "controller-name": "di-operator",
+		"replica-type": "coordinator", "pod-name": "job-coordinator",
+	}
+	if diff := cmp.Diff(wantLabels, pod.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Spec.PriorityClassName != "high" {
+		t.Errorf("restart policy is %s, priority class %s, want Never and high", pod.Spec.RestartPolicy, pod.Spec.PriorityClassName)
+	}
+	if len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].Name != "data" {
+		t.Errorf("volumes are %v, want the job's", pod.Spec.Volumes)
+	}
+	want := metav1.OwnerReference{
+		APIVersion: "diengine.opendilab.org/v2alpha1", Kind: "DIJob", Name: "job", UID: "uid",
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}
+	if diff := cmp.Diff([]metav1.OwnerReference{want}, pod.OwnerReferences); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheServiceOfAReplicaSelectsItsPod(t *testing.T) {
+	t.Parallel()
+	job := ledBy(`{"metadata":{"labels":{"team":"blue","replica-type":"mine"}},"spec":{"containers":[
+		{"name":"other"},{"name":"di-container","ports":[{"name":"di-port","containerPort":4000}]}]}}`)
+	pod, err := NewBuilder(job, Settings{}).Replica(&v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeCollector}, "job-collector-abcde")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Labels["team"] != "blue" || pod.Labels["replica-type"] != "collector" {
+		t.Errorf("labels are %v, want the user's beneath ours", pod.Labels)
+	}
+	service := ReplicaService(job, pod)
+	if service.Name != pod.Name || service.Spec.ClusterIP != corev1.ClusterIPNone || service.Spec.Ports[0].Port != 4000 {
+		t.Errorf("service is %+v, want a headless one of the pod's name at port 4000", service)
+	}
+	for key, value := range service.Spec.Selector {
+		if pod.Labels[key] != value {
+			t.Errorf("the selector wants %s=%s, the pod has %q", key, value, pod.Labels[key])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if env := environment(&pod.Spec.Containers[i]); env["COLLECTOR_PORT"] != "4000" || env["KUBERNETES_SERVER_URL"] != "di-server.di-system:8080" {
+			t.Errorf("container %s has environment %v, want port 4000 and the server", pod.Spec.Containers[i].Name, env)
+		}
+	}
+}
+
+func TestOurVariablesTakeThePlaceOfTheUsers(t *testing.T) {
+	t.Parallel()
+	job := ledBy(`{"spec":{"containers":[{"name":"di-container","env":[
+		{"name":"MINE","value":"$(COORDINATOR_PORT)"},{"name":"KUBERNETES_POD_NAME","value":"wrong"}]}]}}`)
+	pod, err := NewBuilder(job, Settings{}).Coordinator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, variable := range pod.Spec.Containers[0].Env {
+		order = append(order, variable.Name)
+	}
+	want := []string{
+		"KUBERNETES_POD_NAMESPACE", "KUBERNETES_POD_NAME", "KUBERNETES_SERVER_URL", "COORDINATOR_PORT", "KUBERNETES_COORDINATOR_URL", "MINE",
+	}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("variables (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatAMemberAsksForIsSet(t *testing.T) {
+	t.Parallel()
+	template := `{"spec":{"containers":[{"name":"di-container","resources":{"limits":{"nvidia.com/gpu":"1","memory":"1Gi"}}}]}}`
+	tests := map[string]struct {
+		asked v2alpha1.MemberResources
+		want  corev1.ResourceList
+	}{
+		"nothing keeps the template's": {
+			want: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+		},
+		"no GPUs keeps the template's": {
+			asked: v2alpha1.MemberResources{GPUs: ptr.To(resource.MustParse("0"))},
+			want:  corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+		},
+		"all": {
+			asked: v2alpha1.MemberResources{
+				CPUs: ptr.To(resource.MustParse("2")), GPUs: ptr.To(resource.MustParse("4")), Memory: ptr.To(resource.MustParse("3Gi")),
+			},
+			want: corev1.ResourceList{
+				"cpu": resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("4"), "memory": resource.MustParse("3Gi"),
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, Resources: tc.asked}
+			pod, err := NewBuilder(ledBy(template), Settings{}).Replica(member, "job-learner-abcde")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, pod.Spec.Containers[0].Resources.Limits); diff != "" {
+				t.Errorf("limits (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDDPLearnersKnowTheirPlace(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		gpus      []int32
+		index     int
+		wantEnv   map[string]string
+		wantPorts map[string]int32
+		wantKind  string
+	}{
+		"the only one": {
+			gpus: []int32{2}, index: 0,
+			wantEnv:   map[string]string{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "START_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "10314"},
+			wantPorts: map[string]int32{"di-port": 22271, "gpu-port-1": 22272},
+		},
+		"the master": {
+			gpus: []int32{3, 2}, index: 0,
+			wantEnv:   map[string]string{"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "3", "START_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "10314"},
+			wantPorts: map[string]int32{"di-port": 22271, "gpu-port-1": 22272, "gpu-port-2": 22273, "master-port": 10314},
+			wantKind:  "ddp-learner-master",
+		},
+		"a worker": {
+			gpus: []int32{3, 2}, index: 1,
+			wantEnv:   map[string]string{"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2", "START_RANK": "3", "MASTER_ADDR": "job-ddp-learner-", "MASTER_PORT": "10314"},
+			wantPorts: map[string]int32{"di-port": 22271, "gpu-port-1": 22272},
+			wantKind:  "ddp-learner-worker",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			aggregator := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job-aggregator-abcde", UID: "aggregator-uid"}}
+			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, DDPGPUs: tc.gpus}
+			pod, err := NewBuilder(ledBy(plain), Settings{}).DDPLearner(member, aggregator, tc.index)
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := environment(&pod.Spec.Containers[0])
+			for key, want := range tc.wantEnv {
+				if got := env[key]; got != want && (key != "MASTER_ADDR" || !strings.HasPrefix(got, want)) {
+					t.Errorf("%s is %q, want %q", key, got, want)
+				}
+			}
+			if diff := cmp.Diff(tc.wantPorts, ports(&pod.Spec.Containers[0])); diff != "" {
+				t.Errorf("ports (-want +got):\n%s", diff)
+			}
+			if got := pod.Labels["ddp-learner-type"]; got != tc.wantKind {
+				t.Errorf("ddp-learner-type is %q, want %q", got, tc.wantKind)
+			}
+			if gpus := pod.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"]; gpus.Value() != int64(tc.gpus[tc.index]) {
+				t.Errorf("GPUs are %s, want %d", gpus.String(), tc.gpus[tc.index])
+			}
+			want := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "job-aggregator-abcde", UID: "aggregator-uid"}
+			if diff := cmp.Diff(want, pod.OwnerReferences[1]); diff != "" {
+				t.Errorf("second owner (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnAggregatorHasNoVolumesOfTheJob(t *testing.T) {
+	t.Parallel()
+	config := &v2alpha1.AggregatorConfig{
+		Spec: v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: raw(plain)}},
+	}
+	pod, err := NewBuilder(ledBy(plain), Settings{}).Aggregator(config, &v2alpha1.Member{Slot: "a"}, "job-aggregator-abcde")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pod.Spec.Volumes) != 0 {
+		t.Errorf("volumes are %v, want none", pod.Spec.Volumes)
+	}
+	if env := environment(&pod.Spec.Containers[0]); env["AGGREGATOR_PORT"] != "22272" {
+		t.Errorf("environment is %v, want AGGREGATOR_PORT 22272", env)
+	}
+	if pod.Annotations["diengine/slot"] != "a" {
+		t.Errorf("annotations are %v, want the slot", pod.Annotations)
+	}
+}
+
+func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ template, want string }{
+		"missing":       {"", "spec.tasks[0].template: is missing"},
+		"of wrong type": {`{"spec":{"containers":"none"}}`, "spec.tasks[0].template: does not decode"},
+		"without pods":  {`{"spec":{}}`, "spec.tasks[0].template.spec.containers: is empty"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := NewBuilder(ledBy(tc.template), Settings{}).Coordinator()
+			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+				t.Errorf("error is %v, want one that starts with %q", err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+func TestAWorkerKnowsItsPlace(t *testing.T) {
+	t.Parallel()
+	job := &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space", UID: "uid"},
+		Spec: v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeNone, Name: "my-task", Template: raw(plain)},
+		}},
+		Status: v2alpha1.DIJobStatus{Reschedules: 2},
+	}
+	roster := &Roster{
+		Seats:   []Seat{{Rank: 2, Pod: "job-my-task-0"}, {Index: 1, Rank: 0, Pod: "job-my-task-1"}},
+		Nodes:   []string{"job-my-task-1", "", "job-my-task-0"},
+		Attempt: 3,
+	}
+	pod, err := NewBuilder(job, Settings{ServiceDomain: "svc.other"}).Worker(roster, &roster.Seats[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEnv := map[string]string{
+		"DI_JOB_ID":        "space.job.5",
+		"DI_SERVER_URL":    "http://di-server.di-system.svc.cluster.local:8081",
+		"DI_RANK":          "2",
+		"DI_NODES":         "job-my-task-1.di-job.space.svc.other,,job-my-task-0.di-job.space.svc.other",
+		"DI_MY_TASK_NODES": "job-my-task-0.di-job.space.svc.other,job-my-task-1.di-job.space.svc.other",
+	}
+	if diff := cmp.Diff(wantEnv, environment(&pod.Spec.Containers[0])); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	wantAnnotations := map[string]string{
+		"diengine/replicas": "2", "diengine/rank": "2", "diengine/task-rank": "0", "diengine/node": "", "diengine/attempt": "3",
+	}
+	if diff := cmp.Diff(wantAnnotations, pod.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	wantLabels := map[string]string{
+		"diengine/operator": "di-operator", "diengine/job": "job", "diengine/task-type": "none",
+		"diengine/task-name": "my-task", "diengine/pod": "job-my-task-0",
+	}
+	if diff := cmp.Diff(wantLabels, pod.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if pod.Spec.Hostname != "job-my-task-0" || pod.Spec.Subdomain != "di-job" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("host %s.%s restarts %s, want job-my-task-0.di-job and Never", pod.Spec.Hostname, pod.Spec.Subdomain, pod.Spec.RestartPolicy)
+	}
+	if diff := cmp.Diff(map[string]int32{"di-port": 22270}, ports(&pod.Spec.Containers[0])); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(roster.Nodes, ReadNodes(ToldNodes(pod))); diff != "" {
+		t.Errorf("nodes read back (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheServiceOfWorkersPublishesThoseThatAreNotReady(t *testing.T) {
+	t.Parallel()
+	service := WorkerService(&v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space"}})
+	want := corev1.ServiceSpec{
+		ClusterIP:                corev1.ClusterIPNone,
+		Selector:                 map[string]string{"diengine/operator": "di-operator", "diengine/job": "job"},
+		Ports:                    []corev1.ServicePort{{Name: "di-port", Port: 22270, Protocol: corev1.ProtocolTCP}},
+		PublishNotReadyAddresses: true,
+	}
+	if diff := cmp.Diff(want, service.Spec); diff != "" {
+		t.Errorf("service (-want +got):\n%s", diff)
+	}
+	if service.Name != "di-job" {
+		t.Errorf("service is named %s, want di-job", service.Name)
+	}
+}
