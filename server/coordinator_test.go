@@ -6,6 +6,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -40,7 +41,6 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":2},"learners":{"gpus":"0","replicas":1}`)))).To(Equal(
 			`200 {"success":true,"code":0,"message":"successfully create replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
 				`"collectors":["cartpole-dqn-collector-*.NS:22270","cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-learner-*.NS:22270"]}}`))
-		cacheKnows(ctx, membershipOf(ctx, job))
 		Expect(gold(call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}"))).To(Equal(
 			`200 {"success":true,"code":0,"message":"successfully get replicas","data":{"namespace":"NS","coordinator":"cartpole-dqn-coordinator",` +
 				`"collectors":["cartpole-dqn-collector-*.NS:22270","cartpole-dqn-collector-*.NS:22270"],"learners":["cartpole-dqn-learner-*.NS:22270"]}}`))
@@ -126,11 +126,20 @@ var _ = Describe("the v1 protocol", func() {
 			`404 {"success":false,"code":1,"message":"\"nope\" is no replica of job \"cartpole-dqn\"","data":null}`))
 	})
 
+	It("lists what it has answered, at once", func(ctx SpecContext) {
+		newTrainer(ctx, namespace)
+		for round := range 20 {
+			_, created := call(ctx, http.MethodPost, base, body(fmt.Sprintf(`"collectors":{"replicas":1,"cpus":%d}`, round+1)))
+			_, listed := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
+			Expect(urlsIn(listed, names.ReplicaTypeCollector)).To(ContainElements(urlsIn(created, names.ReplicaTypeCollector)))
+			Expect(urlsIn(listed, names.ReplicaTypeCollector)).To(HaveLen(round + 1))
+		}
+	})
+
 	It("describes one replica by its name, with and without a pod", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
 		collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
-		cacheKnows(ctx, membershipOf(ctx, job))
 		want := `200 {"success":true,"code":0,"message":"successfully get replicas","data":{"namespace":"NS",` +
 			`"coordinator":"cartpole-dqn-coordinator","replicaType":"collector","name":"cartpole-dqn-collector-*"}}`
 		query := base + "?namespace=" + namespace + "&name=" + collector
@@ -263,7 +272,7 @@ var _ = Describe("the v1 protocol", func() {
 		func(ctx SpecContext, method, path, body, want string) {
 			status, answer := call(ctx, method, strings.TrimSuffix(base, "/v1alpha1/replicas")+path, body)
 			Expect(answer).To(MatchRegexp(`^\{"success":false,"code":1,"message":".+","data":null\}$`))
-			Expect(fmt.Sprint(status)).To(Equal(want), answer)
+			Expect(strconv.Itoa(status)).To(Equal(want), answer)
 		},
 		Entry("an unknown parameter", "GET", "/v1alpha1/replicas?foo=bar", "", "400"),
 		Entry("a coordinator without its namespace", "GET", "/v1alpha1/replicas?coordinator=c", "", "400"),

@@ -7,13 +7,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
+)
+
+const (
+	// settleInterval is how often the cache is asked for what was written.
+	settleInterval = 2 * time.Millisecond
+	// settleTime bounds how long an answer waits for the cache.
+	settleTime = 5 * time.Second
 )
 
 // edit changes the list of a job's members in memory and returns the URLs to
@@ -27,39 +37,65 @@ type edit func(*v2alpha1.Membership) (membership.URLs, error)
 // the edit is made anew on what that left.
 func (s *Server) change(ctx context.Context, by *caller, request membership.Request, edit edit) (membership.URLs, error) {
 	var answer membership.URLs
+	var list *v2alpha1.Membership
 	err := persist(ctx, func(ctx context.Context) error {
-		list, err := s.liveMembership(ctx, by.job)
-		if err != nil {
+		var err error
+		if list, err = s.liveMembership(ctx, by.job); err != nil {
 			return err
 		}
-		now := s.options.Clock.Now()
-		recorded, repeat, err := membership.Recall(&list.Spec, request, now)
-		if err != nil {
-			return failure(KindConflict, "%v", err)
-		}
-		if repeat {
-			answer = recorded
-			return nil
-		}
-		before := list.Spec.DeepCopy()
-		if answer, err = edit(list); err != nil {
-			return err
-		}
-		if equality.Semantic.DeepEqual(before, &list.Spec) {
-			return nil
-		}
-		membership.Record(&list.Spec, request, answer, now)
-		err = s.store.update(ctx, list)
-		if apierrors.IsNotFound(err) {
-			// Deleted since it was read; the operator makes it again.
-			return errNotYet
-		}
+		answer, err = s.attempt(ctx, list, request, edit)
 		return err
 	})
 	if err != nil {
 		return membership.URLs{}, changeFailure(by.job, err)
 	}
+	s.settle(ctx, list)
 	return answer, nil
+}
+
+// attempt answers a repeat, or makes an edit and writes it.
+func (s *Server) attempt(ctx context.Context, list *v2alpha1.Membership, request membership.Request, edit edit) (membership.URLs, error) {
+	now := s.options.Clock.Now()
+	answer, repeat, err := membership.Recall(&list.Spec, request, now)
+	if err != nil {
+		return membership.URLs{}, failure(KindConflict, "%v", err)
+	}
+	if repeat {
+		return answer, nil
+	}
+	before := list.Spec.DeepCopy()
+	if answer, err = edit(list); err != nil {
+		return membership.URLs{}, err
+	}
+	if equality.Semantic.DeepEqual(before, &list.Spec) {
+		return answer, nil
+	}
+	membership.Record(&list.Spec, request, answer, now)
+	err = s.store.update(ctx, list)
+	if apierrors.IsNotFound(err) {
+		// Deleted since it was read; the operator makes it again.
+		return membership.URLs{}, errNotYet
+	}
+	return answer, err
+}
+
+// settle waits until the cache knows a list, so that a client never reads a
+// list from before the answer that it has: a URL that disappears makes it end
+// its job. A cache that stays behind is waited for only so long, as the write
+// is done in any case.
+func (s *Server) settle(ctx context.Context, written *v2alpha1.Membership) {
+	key := client.ObjectKeyFromObject(written)
+	err := wait.PollUntilContextTimeout(ctx, settleInterval, settleTime, true, func(ctx context.Context) (bool, error) {
+		var known v2alpha1.Membership
+		if err := s.store.get(ctx, key, &known); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		order, err := resourceversion.CompareResourceVersion(known.ResourceVersion, written.ResourceVersion)
+		return order >= 0, err
+	})
+	if err != nil {
+		s.options.Log.Error(err, "The cache is behind what was written", "membership", key)
+	}
 }
 
 // changeFailure returns what a client is told of a failed write.

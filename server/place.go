@@ -148,7 +148,7 @@ func (s *Server) template(ctx context.Context, job *v2alpha1.DIJob, role names.R
 	if task == nil {
 		return &corev1.PodSpec{}, nil
 	}
-	return podSpec(fmt.Sprintf("template of task %s", names.TaskName(task)), task.Template)
+	return podSpec("template of task "+names.TaskName(task), task.Template)
 }
 
 // aggregatorConfig returns the AggregatorConfig of a job; nil where there is none.

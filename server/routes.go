@@ -84,7 +84,10 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	} else {
 		log.V(1).Info("Request refused", "reason", err.Error())
 	}
-	send(c, status, reply{Code: codeFailure, Message: failed.Message})
+	if err := send(c, status, reply{Code: codeFailure, Message: failed.Message}); err != nil {
+		s.options.Log.Error(err, "Reply failed")
+		c.Status(http.StatusInternalServerError)
+	}
 }
 
 // recovered answers a request whose handler panicked.
@@ -95,18 +98,17 @@ func (s *Server) recovered(c *gin.Context, reason any) {
 
 // succeed answers with data.
 func succeed(c *gin.Context, message string, data any) error {
-	send(c, http.StatusOK, reply{Success: true, Code: codeSuccess, Message: message, Data: data})
-	return nil
+	return send(c, http.StatusOK, reply{Success: true, Code: codeSuccess, Message: message, Data: data})
 }
 
 // send writes an envelope, whatever the client says that it accepts.
-func send(c *gin.Context, status int, envelope reply) {
+func send(c *gin.Context, status int, envelope reply) error {
 	body, err := json.Marshal(envelope)
 	if err != nil {
-		// All data are strings, lists and structs of them.
-		panic(fmt.Errorf("encoding a reply: %w", err))
+		return fmt.Errorf("encoding a reply: %w", err)
 	}
 	c.Data(status, "application/json", body)
+	return nil
 }
 
 func healthy(c *gin.Context) error {

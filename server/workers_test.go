@@ -6,6 +6,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -55,7 +56,7 @@ var _ = Describe("the v2 protocol", func() {
 			made := createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Name:        pod,
 				Labels:      names.WorkerLabels(name, v2alpha1.TaskTypeNone, "work", pod),
-				Annotations: map[string]string{names.AnnotationRank: fmt.Sprint(rank)},
+				Annotations: map[string]string{names.AnnotationRank: strconv.Itoa(rank)},
 			}})
 			made.Status.PodIP = address
 			made.Status.PodIPs = []corev1.PodIP{{IP: address}}

@@ -5,6 +5,7 @@ package membership_test
 
 import (
 	"fmt"
+	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -30,7 +31,8 @@ func counting() membership.Random {
 
 // members returns a list with a member per letter: c a collector, l a plain
 // learner, u a learner of 10 GPUs. Their suffixes count up from 00001.
-func members(kinds string) *v2alpha1.MembershipSpec {
+func members(t *testing.T, kinds string) *v2alpha1.MembershipSpec {
+	t.Helper()
 	random := counting()
 	spec := &v2alpha1.MembershipSpec{}
 	for _, kind := range kinds {
@@ -42,7 +44,7 @@ func members(kinds string) *v2alpha1.MembershipSpec {
 			demand.DDPGPUs = []int32{8, 2}
 		}
 		if _, err := membership.Add(job, spec, demand, random); err != nil {
-			panic(err)
+			t.Fatal(err)
 		}
 	}
 	return spec

@@ -42,7 +42,7 @@ func TestAdd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := members(tc.before)
+			spec := members(t, tc.before)
 			random := counting()
 			if tc.suffixes != nil {
 				random = func(int) string {
@@ -58,7 +58,7 @@ func TestAdd(t *testing.T) {
 			if diff := cmp.Diff(tc.want, podNames(added)); diff != "" {
 				t.Errorf("added (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(append(podNames(members(tc.before).Members), tc.want...), podNames(spec.Members)); diff != "" {
+			if diff := cmp.Diff(append(podNames(members(t, tc.before).Members), tc.want...), podNames(spec.Members)); diff != "" {
 				t.Errorf("list (-want +got):\n%s", diff)
 			}
 		})
@@ -67,7 +67,7 @@ func TestAdd(t *testing.T) {
 
 func TestAddRefusesMoreMembersThanAJobMayHave(t *testing.T) {
 	t.Parallel()
-	spec := members("c")
+	spec := members(t, "c")
 	_, err := membership.Add(job, spec, membership.Demand{Task: collector, Replicas: membership.MaxMembers}, counting())
 	if err == nil {
 		t.Fatal("want an error")
@@ -90,7 +90,7 @@ func TestComplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := members(tc.before)
+			spec := members(t, tc.before)
 			random := counting()
 			for range tc.before {
 				random(5)
@@ -145,7 +145,7 @@ func TestRemove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := members(tc.before)
+			spec := members(t, tc.before)
 			if diff := cmp.Diff(tc.want, podNames(membership.Remove(spec, tc.task, tc.replicas))); diff != "" {
 				t.Errorf("removed (-want +got):\n%s", diff)
 			}
@@ -189,7 +189,7 @@ func TestReportFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := members("clu")
+			spec := members(t, "clu")
 			replaced, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, tc.pods)
 			if err != nil {
 				t.Fatal(err)
@@ -221,7 +221,7 @@ func TestReportFailedRefusesForeignNamesWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := members("c")
+			spec := members(t, "c")
 			_, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, []string{"cartpole-collector-00001", pod})
 			var foreign *membership.ForeignNameError
 			if !errors.As(err, &foreign) || foreign.Name != pod {
@@ -236,7 +236,7 @@ func TestReportFailedRefusesForeignNamesWhole(t *testing.T) {
 
 func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
 	t.Parallel()
-	spec := members("u")
+	spec := members(t, "u")
 	status := &v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: spec.Members[0].Slot}}}
 	seen := map[string]bool{}
 	for round := range 20 {

@@ -17,7 +17,7 @@ import (
 
 func TestURLsListAggregatorsUnderLearners(t *testing.T) {
 	t.Parallel()
-	got := place().URLs(members("clu").Members, &v2alpha1.MembershipStatus{})
+	got := place().URLs(members(t, "clu").Members, &v2alpha1.MembershipStatus{})
 	want := membership.URLs{
 		Collectors: []string{"cartpole-collector-00001.default:22270"},
 		Learners:   []string{"cartpole-learner-00002.default:22271", "cartpole-aggregator-00003.default:22272"},
@@ -37,7 +37,7 @@ func TestURLsOfNoMembersAreEmptyAndNotNil(t *testing.T) {
 
 func TestURLsOfAReportedMemberAreNew(t *testing.T) {
 	t.Parallel()
-	spec := members("c")
+	spec := members(t, "c")
 	before := place().URLs(spec.Members, &v2alpha1.MembershipStatus{})
 	if _, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, []string{"cartpole-collector-00001"}); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			member, role := membership.Find(job, members("clu"), &v2alpha1.MembershipStatus{}, tc.pod)
+			member, role := membership.Find(job, members(t, "clu"), &v2alpha1.MembershipStatus{}, tc.pod)
 			slot := ""
 			if member != nil {
 				slot = member.Slot
