@@ -72,6 +72,8 @@ generate: ## Generate deep copies and the API reference.
 manifests: ## Generate CRDs and RBAC.
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	go run ./hack/crd config/crd/bases/diengine.opendilab.org_dijobs.yaml
+	$(TOOL) controller-gen rbac:roleName=di-orchestrator-operator paths=./cmd/... paths=./controllers/... paths=./webhook/... paths=./internal/certs/... output:rbac:dir=config/rbac/operator
+	$(TOOL) controller-gen rbac:roleName=di-orchestrator-server paths=./server/... output:rbac:dir=config/rbac/server
 
 .PHONY: fmt
 fmt: ## Format the code.

@@ -36,6 +36,6 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServerCommand())
+	root.AddCommand(newOperatorCommand(), newServerCommand())
 	return root
 }

@@ -1,0 +1,158 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// leaderElectionID names the lease of the operator whose controllers act.
+const leaderElectionID = "di-orchestrator-operator"
+
+// drainDelay is how long a stopping operator still takes webhook calls, so
+// that the API server learns first that it is leaving.
+const drainDelay = 6 * time.Second
+
+type operatorOptions struct {
+	processOptions
+	leaderElect      bool
+	namespace        string
+	webhookAddress   string
+	webhookService   string
+	webhookURL       string
+	aggregatorConfig configName
+	gpuResource      string
+	workers          int
+	settings         workload.Settings
+}
+
+func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
+	o.processOptions.addFlags(flags)
+	o.aggregatorConfig = defaultAggregatorConfig()
+	defaults := workload.Settings{}.Defaults()
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
+	flags.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), names.SystemNamespace),
+		"namespace of the operator's own Secret, Service and Lease")
+	flags.StringVar(&o.webhookAddress, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
+	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service by which the API server reaches the webhooks")
+	flags.StringVar(&o.webhookURL, "webhook-url", "",
+		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
+	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
+	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
+	flags.IntVar(&o.workers, "workers", 8, "jobs that are worked on at a time")
+	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
+	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")
+	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "what a coordinator's replicas are told of di-server")
+	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "what worker-led pods are told of di-server")
+}
+
+func newOperatorCommand() *cobra.Command {
+	var options operatorOptions
+	command := &cobra.Command{
+		Use:   "operator",
+		Short: "Run the operator: controllers and webhooks",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runOperator(cmd.Context(), &options)
+		},
+	}
+	options.addFlags(command.Flags())
+	return command
+}
+
+func runOperator(ctx context.Context, options *operatorOptions) error {
+	log, err := options.log.newLogger()
+	if err != nil {
+		return err
+	}
+	config, err := options.restConfig()
+	if err != nil {
+		return err
+	}
+	hooks, err := webhook.New(webhook.Options{
+		Config:      config,
+		Namespace:   options.namespace,
+		Service:     options.webhookService,
+		URL:         options.webhookURL,
+		BindAddress: options.webhookAddress,
+		DrainDelay:  drainDelay,
+		Log:         log.WithName("webhook"),
+	})
+	if err != nil {
+		return err
+	}
+	mgr, err := newOperatorManager(ctx, config, log, options)
+	if err != nil {
+		return err
+	}
+	if err := addProbes(mgr, hooks.Ready); err != nil {
+		return err
+	}
+	log.Info("Starting the operator", "version", version)
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return hooks.Run(running) })
+	group.Go(func() error {
+		// Informers read through the conversion webhook, which is this process:
+		// none may start before the API server knows it.
+		if err := hooks.WaitPublished(running); err != nil {
+			return err
+		}
+		if err := mgr.Start(running); err != nil {
+			return fmt.Errorf("running the controllers: %w", err)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions) (ctrl.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        log,
+		Cache:                         controllers.CacheOptions(),
+		Metrics:                       metricsserver.Options{BindAddress: options.metricsAddress},
+		HealthProbeBindAddress:        options.probeAddress,
+		LeaderElection:                options.leaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       options.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       ptr.To(stopTimeout),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	options.settings.GPUResource = corev1.ResourceName(options.gpuResource)
+	err = controllers.Setup(ctx, mgr, controllers.Options{
+		Settings:         options.settings,
+		AggregatorConfig: options.aggregatorConfig.NamespacedName,
+		Workers:          options.workers,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the controllers: %w", err)
+	}
+	return mgr, nil
+}
