@@ -107,7 +107,7 @@ var _ = Describe("the v2 protocol", func() {
 	})
 
 	It("refuses a worker that was replaced, and serves one that is ahead of the status", func(ctx SpecContext) {
-		newPong(ctx, 2, 1)
+		cacheKnows(ctx, newPong(ctx, 2, 1))
 		for generation, want := range map[int]int{0: 400, 2: 400, 3: 200, 4: 200} {
 			code, answer := call(ctx, http.MethodGet, fmt.Sprintf("%s%s.pong.%d/replicas", base, namespace, generation), "")
 			Expect(code).To(Equal(want), answer)
