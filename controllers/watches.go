@@ -7,6 +7,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,10 +27,11 @@ import (
 // controller.
 const ownerIndex = "metadata.controllerUID"
 
-// controllerUID is the index function of ownerIndex.
+// controllerUID is the index function of ownerIndex. Pods of a legacy install
+// name another version of the kind.
 func controllerUID(object client.Object) []string {
 	owner := metav1.GetControllerOf(object)
-	if owner == nil || owner.Kind != "DIJob" {
+	if owner == nil || owner.Kind != "DIJob" || !strings.HasPrefix(owner.APIVersion, v2alpha1.GroupName+"/") {
 		return nil
 	}
 	return []string{string(owner.UID)}
