@@ -4,6 +4,7 @@
 package conversion
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,15 +29,15 @@ func jobNamed(apiVersion, name string) string {
 		v1alpha1.GroupName, apiVersion, name)
 }
 
-func serve(handler http.Handler, method, body string) *httptest.ResponseRecorder {
+func serve(ctx context.Context, handler http.Handler, method, body string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequest(method, "/convert", strings.NewReader(body)))
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, method, "/convert", strings.NewReader(body)))
 	return recorder
 }
 
 func TestAReviewIsAnsweredInOrder(t *testing.T) {
 	t.Parallel()
-	recorder := serve(NewHandler(), http.MethodPost,
+	recorder := serve(t.Context(), NewHandler(), http.MethodPost,
 		reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v2alpha1", "b"), jobNamed("v1alpha1", "c")))
 	if recorder.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", recorder.Code, recorder.Body)
@@ -64,7 +65,7 @@ func TestAReviewIsAnsweredInOrder(t *testing.T) {
 
 func TestAFailureNamesTheObject(t *testing.T) {
 	t.Parallel()
-	recorder := serve(NewHandler(), http.MethodPost, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1", "bad")))
+	recorder := serve(t.Context(), NewHandler(), http.MethodPost, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1", "bad")))
 	var answer apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func TestWhatIsNoReviewIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			handler := &Handler{maxBytes: 1000}
-			if got := serve(handler, tc.method, tc.body).Code; got != tc.want {
+			if got := serve(t.Context(), handler, tc.method, tc.body).Code; got != tc.want {
 				t.Errorf("status %d, want %d", got, tc.want)
 			}
 		})
@@ -105,7 +106,7 @@ func TestWhatIsNoReviewIsRefused(t *testing.T) {
 
 func TestAnEmptyReviewSucceeds(t *testing.T) {
 	t.Parallel()
-	recorder := serve(NewHandler(), http.MethodPost, reviewOf())
+	recorder := serve(t.Context(), NewHandler(), http.MethodPost, reviewOf())
 	var answer apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
 		t.Fatal(err)

@@ -290,6 +290,8 @@ func shownAs(task object, tasks int) string {
 		if tasks == 1 {
 			return string(v2alpha1.TaskTypeCoordinator)
 		}
+	default:
+		// v1alpha1 has no place for it.
 	}
 	return ""
 }

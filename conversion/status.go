@@ -82,8 +82,9 @@ func phaseFromHub(phase []byte) []byte {
 	switch v2alpha1.Phase(text(phase)) {
 	case v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling:
 		return quote(string(v1alpha1.JobCreated))
+	default:
+		return phase
 	}
-	return phase
 }
 
 // phaseToHub returns the phase that extended keeps, where v1alpha1 still says

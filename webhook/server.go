@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -275,7 +276,7 @@ func (s *Server) publish(ctx context.Context, leaf *certs.Leaf, address net.Addr
 func dialable(address net.Addr) string {
 	tcp, ok := address.(*net.TCPAddr)
 	if ok && tcp.IP.IsUnspecified() {
-		return net.JoinHostPort("localhost", fmt.Sprint(tcp.Port))
+		return net.JoinHostPort("localhost", strconv.Itoa(tcp.Port))
 	}
 	return address.String()
 }

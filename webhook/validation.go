@@ -56,6 +56,8 @@ func (p v1Paths) task(i int, name string) *field.Path {
 		if name == "template" && coordinatorLed(&p.job.Spec) {
 			return spec.Child(string(role), name)
 		}
+	default:
+		// v1alpha1 has no field for it.
 	}
 	return spec.Child("extended", "tasks").Index(i).Child(name)
 }

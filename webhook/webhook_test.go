@@ -13,10 +13,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -119,24 +121,24 @@ var _ = Describe("A job in both versions", func() {
 	It("levels the two counts of the elastic task to the one that changed", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		Expect(c.Create(ctx, job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
-		counts := func() []int64 {
-			spec := get(ctx, "v2alpha1", namespace, "w").Object["spec"].(map[string]any)
-			task := spec["tasks"].([]any)[1].(map[string]any)
-			return []int64{spec["elastic"].(map[string]any)["replicas"].(int64), task["replicas"].(int64)}
+		counts := func() []int32 {
+			stored := &v2alpha1.DIJob{}
+			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(get(ctx, "v2alpha1", namespace, "w").Object, stored)).To(Succeed())
+			return []int32{*stored.Spec.Elastic.Replicas, *stored.Spec.Tasks[1].Replicas}
 		}
 		patch := func(body string) {
 			GinkgoHelper()
 			Expect(c.Patch(ctx, get(ctx, "v2alpha1", namespace, "w"), client.RawPatch("application/json-patch+json", []byte(body)))).To(Succeed())
 		}
 		patch(`[{"op":"replace","path":"/spec/tasks/1/replicas","value":5}]`)
-		Expect(counts()).To(Equal([]int64{5, 5}))
+		Expect(counts()).To(Equal([]int32{5, 5}))
 		patch(`[{"op":"replace","path":"/spec/elastic/replicas","value":2}]`)
-		Expect(counts()).To(Equal([]int64{2, 2}))
+		Expect(counts()).To(Equal([]int32{2, 2}))
 		_, err := kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=4")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(counts()).To(Equal([]int64{4, 2}), "no webhook sees the scale subresource")
+		Expect(counts()).To(Equal([]int32{4, 2}), "no webhook sees the scale subresource")
 		patch(`[{"op":"replace","path":"/spec/cleanPodPolicy","value":"None"}]`)
-		Expect(counts()).To(Equal([]int64{4, 2}), "what did not change stays")
+		Expect(counts()).To(Equal([]int32{4, 2}), "what did not change stays")
 	})
 
 	It("has its status written and read in both", func(ctx SpecContext) {
