@@ -169,6 +169,19 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":9}`), "Idempotency-Key", "a"))).To(HavePrefix("409 "))
 	})
 
+	It("removes again when asked again, and then does what was asked before", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		request := body(`"collectors":{"replicas":2}`)
+		_, first := call(ctx, http.MethodPost, base, request)
+		for left := 1; left >= 0; left-- {
+			call(ctx, http.MethodDelete, base, body(`"collectors":{"replicas":1}`))
+			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(left))
+		}
+		_, again := call(ctx, http.MethodPost, base, request)
+		Expect(again).NotTo(Equal(first))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
+	})
+
 	It("returns to a restarted coordinator what is there and creates only what is missing", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1}`)

@@ -78,7 +78,8 @@ func (mortalReader) List(context.Context, client.ObjectList, ...client.ListOptio
 
 var _ = Describe("a server that crashes", func() {
 	// story is what a coordinator does; its requests are sent again to another
-	// server when they fail.
+	// server when they fail. Only a key tells a removal that is sent again from
+	// another removal.
 	story := func(namespace, known string) []struct{ method, path, body string } {
 		caller := fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",`, namespace)
 		return []struct{ method, path, body string }{
@@ -87,6 +88,13 @@ var _ = Describe("a server that crashes", func() {
 			{http.MethodPost, "/v1alpha1/replicas/failed", caller + `"collectors":["` + known + `"]}`},
 			{http.MethodDelete, "/v1alpha1/replicas", caller + `"collectors":{"replicas":1}}`},
 		}
+	}
+
+	key := func(method string) string {
+		if method == http.MethodDelete {
+			return "removal"
+		}
+		return ""
 	}
 
 	for _, done := range []bool{false, true} {
@@ -100,10 +108,10 @@ var _ = Describe("a server that crashes", func() {
 				collector := ""
 				for step := range story(namespace, "") {
 					request := story(namespace, collector)[step]
-					status, answer := call(ctx, request.method, mortal+request.path, request.body)
+					status, answer := call(ctx, request.method, mortal+request.path, request.body, "Idempotency-Key", key(request.method))
 					if status != http.StatusOK {
 						Expect(status).To(Equal(http.StatusInternalServerError), answer)
-						status, answer = call(ctx, request.method, second+request.path, request.body)
+						status, answer = call(ctx, request.method, second+request.path, request.body, "Idempotency-Key", key(request.method))
 					}
 					Expect(status).To(Equal(http.StatusOK), answer)
 					if step == 0 {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
@@ -118,6 +119,7 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
+	request.Removal = c.Request.Method == http.MethodDelete
 	place, err := s.placeOf(ctx, by.job)
 	if err != nil {
 		return err

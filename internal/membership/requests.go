@@ -46,6 +46,15 @@ type Request struct {
 	IdempotencyKey string
 	// Content is what is asked, in one canonical form.
 	Content []byte
+	// Removal says that replicas are to go. The next removal of as many is
+	// another one, where no key says that it is a repeat; and what is asked for
+	// after a removal is meant, though the same was asked for before.
+	Removal bool
+}
+
+// isRecognizable tells whether a repeat of the request can be told from a new one.
+func (r Request) isRecognizable() bool {
+	return !r.Removal || r.IdempotencyKey != ""
 }
 
 // key returns the key that the request is recorded under.
@@ -60,6 +69,9 @@ func (r Request) key() string {
 // Recall returns the recorded answer where the request is a repeat of one that
 // was done.
 func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs, bool, error) {
+	if !request.isRecognizable() {
+		return URLs{}, false, nil
+	}
 	key := request.key()
 	asker := key[:strings.LastIndex(key, ":")+1]
 	for i := range slices.Backward(spec.Requests) {
@@ -79,8 +91,11 @@ func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs
 // request can repeat any more and what is too much to keep.
 func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
 	spec.Requests = slices.DeleteFunc(spec.Requests, func(record v2alpha1.RecordedRequest) bool {
-		return expired(&record, now)
+		return expired(&record, now) || request.Removal && strings.HasPrefix(record.Key, derivedKey+digest(request.Container))
 	})
+	if !request.isRecognizable() {
+		return
+	}
 	spec.Requests = append(spec.Requests, v2alpha1.RecordedRequest{
 		Key:        request.key(),
 		Time:       metav1.NewTime(now),

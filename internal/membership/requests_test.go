@@ -63,6 +63,32 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	addition := membership.Request{Container: "uid/0", Content: []byte("two more")}
+	others := membership.Request{Container: "uid/1", Content: []byte("two more")}
+	removal := membership.Request{Container: "uid/0", Content: []byte("two fewer"), Removal: true}
+	keyed := membership.Request{Container: "uid/0", Content: []byte("two fewer"), Removal: true, IdempotencyKey: "k"}
+	spec := &v2alpha1.MembershipSpec{}
+	for _, request := range []membership.Request{addition, others, removal, keyed} {
+		membership.Record(spec, request, membership.URLs{}, noon)
+	}
+	for name, tc := range map[string]struct {
+		request membership.Request
+		repeat  bool
+	}{
+		"the same removal is another one":                      {removal, false},
+		"the same removal by its key is a repeat":              {keyed, true},
+		"an addition after a removal is meant":                 {addition, false},
+		"an addition of another coordinator is still a repeat": {others, true},
+	} {
+		if _, repeat, err := membership.Recall(spec, tc.request, noon); err != nil || repeat != tc.repeat {
+			t.Errorf("%s: got repeat %t, error %v, want %t", name, repeat, err, tc.repeat)
+		}
+	}
+}
+
 func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
