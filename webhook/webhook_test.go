@@ -5,6 +5,7 @@ package webhook_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -359,15 +360,27 @@ func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
 	out, err := kubectl(ctx, kubeconfig, "get", "-o", "json", "crd/"+webhook.CRD,
 		"mutatingwebhookconfiguration/"+webhook.MutatingConfiguration, "validatingwebhookconfiguration/"+webhook.ValidatingConfiguration)
 	Expect(err).NotTo(HaveOccurred(), out)
+	type webhookConfig struct {
+		ClientConfig map[string]any `json:"clientConfig"`
+	}
+	var list struct {
+		Items []struct {
+			Spec struct {
+				Conversion struct {
+					Webhook webhookConfig `json:"webhook"`
+				} `json:"conversion"`
+			} `json:"spec"`
+			Webhooks []webhookConfig `json:"webhooks"`
+		} `json:"items"`
+	}
+	Expect(json.Unmarshal([]byte(out), &list)).To(Succeed())
 	var configs []map[string]any
-	for _, item := range read(out).Object["items"].([]any) {
-		object := item.(map[string]any)
-		if config, ok, _ := unstructured.NestedMap(object, "spec", "conversion", "webhook", "clientConfig"); ok {
+	for _, item := range list.Items {
+		if config := item.Spec.Conversion.Webhook.ClientConfig; config != nil {
 			configs = append(configs, config)
 		}
-		webhooks, _ := object["webhooks"].([]any)
-		for _, hook := range webhooks {
-			configs = append(configs, hook.(map[string]any)["clientConfig"].(map[string]any))
+		for _, hook := range item.Webhooks {
+			configs = append(configs, hook.ClientConfig)
 		}
 	}
 	Expect(configs).To(HaveLen(5))
