@@ -21,7 +21,7 @@ var _ = Describe("A coordinator-led job", func() {
 			s := newSpace(ctx)
 			s.submitLed(ctx, policy)
 			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobCreated))
+			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobStarting))
 			Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
 			s.run(ctx)
 			s.askForReplicas(ctx)

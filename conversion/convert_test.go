@@ -54,7 +54,7 @@ spec:
   - {type: collector, name: collector, replicas: 0, template: {metadata: {creationTimestamp: null}}}
   - {type: learner, name: learner, replicas: 0}
 status:
-  phase: Created
+  phase: Pending
   conditions: [{type: Created, status: "True"}]
   taskStatus: {coordinator: {Running: 1}, collector: {Running: 2, Failed: 0}, aggregator: {}}
 `,

@@ -136,7 +136,7 @@ func filler(seed int64) *randfill.Filler {
 		},
 		func(s *v2alpha1.DIJobSpec, c randfill.Continue) { fillHubSpec(s, c) },
 		func(p *v2alpha1.Phase, c randfill.Continue) {
-			*p = pick(c.Rand, "", v2alpha1.JobPending, v2alpha1.JobCreated, v2alpha1.JobStarting, v2alpha1.JobRestarting,
+			*p = pick(c.Rand, "", v2alpha1.JobPending, "Created", v2alpha1.JobStarting, v2alpha1.JobRestarting,
 				v2alpha1.JobRescheduling, v2alpha1.JobRunning, v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown, "New")
 		},
 		func(p *v1alpha1.Phase, c randfill.Continue) {

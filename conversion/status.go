@@ -58,7 +58,7 @@ func statusFromHub(hub object, keys statusKeys) object {
 		case fieldPhase:
 			shown := phaseFromHub(m.value)
 			v1 = append(v1, member{fieldPhase, shown})
-			if text(shown) != text(m.value) {
+			if text(phaseToHub(shown, nil)) != text(m.value) {
 				extended = append(extended, m)
 			}
 		case fieldTaskStatus:
@@ -88,11 +88,15 @@ func phaseFromHub(phase []byte) []byte {
 }
 
 // phaseToHub returns the phase that extended keeps, where v1alpha1 still says
-// the word for it, else v1alpha1's.
+// the word for it; else Pending for Created, which the hub has no word for; else
+// v1alpha1's.
 func phaseToHub(phase []byte, extended object) []byte {
 	kept, ok := extended.get(fieldPhase)
 	if ok && text(phase) != "" && text(phaseFromHub(kept)) == text(phase) {
 		return kept
+	}
+	if text(phase) == string(v1alpha1.JobCreated) {
+		return quote(string(v2alpha1.JobPending))
 	}
 	return phase
 }

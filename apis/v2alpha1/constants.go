@@ -9,9 +9,7 @@ type Phase string
 const (
 	// JobPending is a job of which nothing is created yet.
 	JobPending Phase = "Pending"
-	// JobCreated is a coordinator-led job whose coordinator exists and does not run yet, in v1alpha1's words.
-	JobCreated Phase = "Created"
-	// JobStarting is a job whose pods exist and are not all ready.
+	// JobStarting is a job whose pods exist and are not all ready, or whose coordinator exists and does not run.
 	JobStarting Phase = "Starting"
 	// JobRestarting is a job that is being restarted after a failure.
 	JobRestarting Phase = "Restarting"
@@ -29,6 +27,11 @@ const (
 
 // Condition types beside the phases.
 const (
+	// ConditionCreated says of a coordinator-led job that its coordinator exists and does not run yet: v1alpha1's
+	// word, which its conditions keep in both versions.
+	ConditionCreated = "Created"
+	// ConditionAggregatorConfigMissing says that a learner of several GPUs waits for an AggregatorConfig.
+	ConditionAggregatorConfigMissing = "AggregatorConfigMissing"
 	// ConditionSuspended says that the job is suspended.
 	ConditionSuspended = "Suspended"
 	// ConditionAllocated says whether the allocator has placed the job.

@@ -13,39 +13,44 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// ConditionAggregatorConfigMissing says that a learner of several GPUs waits
-// for an AggregatorConfig.
-const ConditionAggregatorConfigMissing = "AggregatorConfigMissing"
+// conditionOf returns the type of a phase's condition. Coordinator-led jobs keep
+// v1alpha1's words, which call Created what has not come to run yet.
+func conditionOf(phase v2alpha1.Phase, coordinatorLed bool) string {
+	if coordinatorLed && (phase == v2alpha1.JobPending || phase == v2alpha1.JobStarting) {
+		return v2alpha1.ConditionCreated
+	}
+	return string(phase)
+}
 
 // reasonOf returns the reason of a phase's condition and event.
 func reasonOf(phase v2alpha1.Phase, coordinatorLed bool) string {
 	if coordinatorLed {
-		return "DIJob" + string(phase)
+		return "DIJob" + conditionOf(phase, coordinatorLed)
 	}
 	return "Job" + string(phase)
 }
 
-// setPhase sets the phase, the condition of its name to True, and those of the
-// other phases to False. It tells whether the phase is a new one.
-func setPhase(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, reason, message string, now metav1.Time) bool {
-	if status.Phase == phase && isTrue(status, string(phase)) {
+// setPhase sets the phase, its condition to True, and those of the other phases
+// to False. It tells whether the phase is a new one.
+func setPhase(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, kind, reason, message string, now metav1.Time) bool {
+	if status.Phase == phase && isTrue(status, kind) {
 		return false
 	}
 	status.Phase = phase
 	for i := range status.Conditions {
 		condition := &status.Conditions[i]
-		if condition.Type != string(phase) && isPhase(condition.Type) {
+		if condition.Type != kind && isPhase(condition.Type) {
 			turn(condition, corev1.ConditionFalse, now)
 		}
 	}
-	setCondition(status, string(phase), corev1.ConditionTrue, reason, message, now)
+	setCondition(status, kind, corev1.ConditionTrue, reason, message, now)
 	return true
 }
 
 // isPhase tells the conditions that are named after a phase from the others.
 func isPhase(condition string) bool {
 	return slices.Contains([]v2alpha1.Phase{
-		v2alpha1.JobPending, v2alpha1.JobCreated, v2alpha1.JobStarting, v2alpha1.JobRestarting,
+		v2alpha1.JobPending, v2alpha1.ConditionCreated, v2alpha1.JobStarting, v2alpha1.JobRestarting,
 		v2alpha1.JobRescheduling, v2alpha1.JobRunning, v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
 	}, v2alpha1.Phase(condition))
 }

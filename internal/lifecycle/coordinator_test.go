@@ -84,7 +84,7 @@ func TestASerialJobRunsAndSucceeds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ledJob())
 	w.settle()
-	w.expectPhase(v2alpha1.JobCreated)
+	w.expectPhase(v2alpha1.JobStarting)
 	w.expectPods(coordinator)
 	w.run(coordinator)
 	w.settle()
@@ -160,12 +160,12 @@ func TestAUnitWaitsForItsAggregatorConfig(t *testing.T) {
 	learner := w.ask(v2alpha1.TaskTypeLearner, 2)
 	w.settle()
 	w.expectPods(coordinator, w.current(collector)[0])
-	if !isTrue(&w.job.Status, ConditionAggregatorConfigMissing) {
+	if !isTrue(&w.job.Status, v2alpha1.ConditionAggregatorConfigMissing) {
 		t.Errorf("conditions are %+v, want AggregatorConfigMissing", w.job.Status.Conditions)
 	}
 	w.config = config
 	w.settle()
-	if isTrue(&w.job.Status, ConditionAggregatorConfigMissing) {
+	if isTrue(&w.job.Status, v2alpha1.ConditionAggregatorConfigMissing) {
 		t.Error("AggregatorConfigMissing stays though there is one")
 	}
 	w.expectPods(slices.Concat([]string{coordinator}, w.current(collector), w.current(learner))...)
@@ -271,7 +271,8 @@ func TestARemovedReplicaIsDrained(t *testing.T) {
 	w.settle()
 	name := w.current(slot)[0]
 	w.membership.Spec.Members = nil
-	w.membership.Spec.Requests = []v2alpha1.RecordedRequest{{Time: metav1.NewTime(w.now), Collectors: []string{slot}}}
+	gone := membership.URLs{Collectors: []string{names.ReplicaURL(name, w.job.Namespace, 22270)}}
+	membership.Record(&w.membership.Spec, membership.Request{Removal: true}, gone, w.now)
 	w.step()
 	w.expectPods(coordinator, name)
 	if w.services[name] == nil {
@@ -322,7 +323,7 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 			w.settle()
 			lose(w)
 			w.settle()
-			w.expectPhase(v2alpha1.JobCreated)
+			w.expectPhase(v2alpha1.JobStarting)
 			w.expectPods(coordinator, w.current(slot)[0])
 			if got := w.created[coordinator]; got != 2 {
 				t.Errorf("the coordinator was created %d times, want 2", got)

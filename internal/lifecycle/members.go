@@ -170,7 +170,7 @@ func ensureMembers(p *pass) outcome {
 		}
 		p.ensureUnit(s)
 	}
-	p.report(ConditionAggregatorConfigMissing, ConditionAggregatorConfigMissing, unconfigured)
+	p.report(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
 	return goOn
 }
 

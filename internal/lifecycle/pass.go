@@ -122,8 +122,9 @@ func (p *pass) finish(phase v2alpha1.Phase, message string) {
 
 // setPhase makes phase the job's, and tells where that is news.
 func (p *pass) setPhase(phase v2alpha1.Phase, message string) {
-	reason := reasonOf(phase, IsCoordinatorLed(p.Job))
-	if !setPhase(p.status(), phase, reason, message, p.now) {
+	coordinatorLed := IsCoordinatorLed(p.Job)
+	reason := reasonOf(phase, coordinatorLed)
+	if !setPhase(p.status(), phase, conditionOf(phase, coordinatorLed), reason, message, p.now) {
 		return
 	}
 	kind := corev1.EventTypeNormal

@@ -98,9 +98,9 @@ func summarizeReplicas(p *pass) {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !isTerminating(coordinator):
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
 	case coordinator != nil:
-		p.setPhase(v2alpha1.JobCreated, fmt.Sprintf("coordinator %s is created", coordinator.Name))
+		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("coordinator %s is created", coordinator.Name))
 	case status.Phase != "":
-		p.setPhase(v2alpha1.JobCreated, "the coordinator is gone and is made again")
+		p.setPhase(v2alpha1.JobStarting, "the coordinator is gone and is made again")
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -97,21 +96,23 @@ func removeSurplus(p *pass) outcome {
 }
 
 // drainLeft returns how long the pod of a slot that was removed on request is
-// still to live; 0 for one that was replaced.
+// still to live; 0 for one that was replaced. The record of the removal has the
+// URL of the slot's replica; for a unit, that of its aggregator.
 func (p *pass) drainLeft(name string, slots []slot) time.Duration {
 	if slices.ContainsFunc(slots, func(s slot) bool { return s.member.Slot == name }) {
 		return 0
 	}
+	fills := func(url string) bool {
+		pod := p.pods[names.PodOfURL(url)]
+		return pod != nil && slotOf(pod) == name
+	}
 	var removed time.Time
 	for i := range p.Membership.Spec.Requests {
 		request := &p.Membership.Spec.Requests[i]
-		if names := requestSlots(request); slices.Contains(names, name) && request.Time.After(removed) {
+		told := slices.Concat(request.Collectors, request.Learners)
+		if slices.ContainsFunc(told, fills) && request.Time.After(removed) {
 			removed = request.Time.Time
 		}
 	}
 	return removed.Add(p.Drain).Sub(p.Now)
-}
-
-func requestSlots(request *v2alpha1.RecordedRequest) []string {
-	return slices.Concat(request.Collectors, request.Learners)
 }

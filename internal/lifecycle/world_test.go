@@ -254,7 +254,7 @@ func (w *world) checkInvariants() {
 	for _, condition := range status.Conditions {
 		if isPhase(condition.Type) && condition.Status == corev1.ConditionTrue {
 			current++
-			if condition.Type != string(status.Phase) {
+			if condition.Type != conditionOf(status.Phase, IsCoordinatorLed(w.job)) {
 				w.t.Fatalf("condition %s is true in phase %s", condition.Type, status.Phase)
 			}
 		}

@@ -93,9 +93,6 @@ func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now tim
 	spec.Requests = slices.DeleteFunc(spec.Requests, func(record v2alpha1.RecordedRequest) bool {
 		return expired(&record, now) || request.Removal && strings.HasPrefix(record.Key, derivedKey+digest(request.Container))
 	})
-	if !request.isRecognizable() {
-		return
-	}
 	spec.Requests = append(spec.Requests, v2alpha1.RecordedRequest{
 		Key:        request.key(),
 		Time:       metav1.NewTime(now),

@@ -67,6 +67,13 @@ func ReplicaURL(pod, namespace string, port int32) string {
 	return fmt.Sprintf("%s.%s:%d", pod, namespace, port)
 }
 
+// PodOfURL returns the pod that an address of ReplicaURL leads to. Names of pods
+// of jobs hold no dot, as they are host names.
+func PodOfURL(url string) string {
+	pod, _, _ := strings.Cut(url, ".")
+	return pod
+}
+
 // JobID returns what a worker-led job's pods call their job when they call
 // di-server: the generation counts restarts and reschedules.
 func JobID(namespace, job string, generation int64) string {
