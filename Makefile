@@ -4,6 +4,7 @@ SHELL := /bin/sh
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TAG ?= dev
+IMG ?= di-orchestrator:$(TAG)
 OUT ?= $(CURDIR)/out
 TOOL := go tool -modfile=hack/tools/go.mod
 CLUSTER := $(OUT)/bin/cluster
@@ -38,6 +39,14 @@ images: build ## Build the image tarballs into out/, without a container engine.
 .PHONY: images-load
 images-load: images cluster-tool ## Load the images into the local cluster.
 	$(if $(KUBECONFIG),@echo "KUBECONFIG is set: load out/*.tar into that cluster yourself",$(CLUSTER) load-image $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar)
+
+.PHONY: docker-build
+docker-build: ## Build the operator's image IMG with a container engine.
+	docker build --target di-orchestrator --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+.PHONY: install
+install: ## Install the operator from image IMG into the cluster that kubectl reaches.
+	kubectl kustomize config/default | sed 's|image: di-orchestrator:dev|image: $(IMG)|' | kubectl apply -f -
 
 ##@ Local cluster
 

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -63,24 +63,26 @@ var _ = Describe("The demo", Ordered, func() {
 
 	It("has cleaned up what ran when the jobs finished", func(ctx SpecContext) {
 		for _, result := range results {
-			selector := fmt.Sprintf("%s=%s", names.LabelDIJobName, result.Name)
-			Eventually(func(g Gomega) {
-				services, err := core.CoreV1().Services(result.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(services.Items).To(BeEmpty(), result.Name)
-				pods, err := core.CoreV1().Pods(result.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-				g.Expect(err).NotTo(HaveOccurred())
-				for i := range pods.Items {
-					g.Expect(pods.Items[i].Name).To(Equal(names.CoordinatorPod(result.Name)))
-				}
-			}).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
+			for _, label := range []string{names.LabelDIJobName, names.LabelJob} {
+				selector := metav1.ListOptions{LabelSelector: label + "=" + result.Name}
+				Eventually(func(g Gomega) {
+					services, err := core.CoreV1().Services(result.Namespace).List(ctx, selector)
+					g.Expect(err).NotTo(HaveOccurred())
+					g.Expect(services.Items).To(BeEmpty(), result.Name)
+					pods, err := core.CoreV1().Pods(result.Namespace).List(ctx, selector)
+					g.Expect(err).NotTo(HaveOccurred())
+					for i := range pods.Items {
+						g.Expect(pods.Items[i].Status.Phase).To(Equal(corev1.PodSucceeded), pods.Items[i].Name)
+					}
+				}).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
+			}
 		}
 	})
 
 	It("idles below 100 MiB in operator and server", func(ctx SpecContext) {
 		Eventually(func(g Gomega) {
 			memory := workingSets(ctx, g)
-			AddReportEntry("working sets in MiB", memory)
+			AddReportEntry("working sets in bytes", memory)
 			g.Expect(memory).To(HaveLen(2 * len(demo.Deployments())))
 			for pod, bytes := range memory {
 				g.Expect(bytes).To(BeNumerically("<", idleMemory), pod)

@@ -1,0 +1,75 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// trainingPods is what the three jobs of the demo run: a coordinator, two
+// collectors, an aggregator and its DDP learner; a coordinator; five workers.
+const trainingPods = 5 + 1 + 5
+
+var _ = Describe("Operator and di-server that are killed while jobs train", func() {
+	It("come back, and the jobs reach their target with the pods that they had", func(ctx SpecContext) {
+		jobs, err := run.Submit(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		var before map[types.UID]string
+		Eventually(func(g Gomega) {
+			before = podsIn(ctx, g, metav1.NamespaceDefault, labels.Everything())
+			g.Expect(before).To(HaveLen(trainingPods))
+		}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+
+		By("killing both operators and one of the two servers")
+		kill(ctx, labels.Set{"app.kubernetes.io/component": "operator"}, 2)
+		kill(ctx, labels.Set{"app.kubernetes.io/component": "server"}, 1)
+
+		results, err := run.Follow(ctx, jobs)
+		Expect(err).NotTo(HaveOccurred())
+		for _, result := range results {
+			Expect(result.Phase).To(Equal(v2alpha1.JobSucceeded), result.Name)
+		}
+		for uid, name := range podsIn(ctx, Default, metav1.NamespaceDefault, labels.Everything()) {
+			Expect(before).To(HaveKey(uid), "pod %s was made by no need", name)
+		}
+	})
+})
+
+// podsIn returns the names of the pods of a namespace by their UIDs.
+func podsIn(ctx SpecContext, g Gomega, namespace string, selector labels.Selector) map[types.UID]string {
+	GinkgoHelper()
+	pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	g.Expect(err).NotTo(HaveOccurred())
+	found := make(map[types.UID]string, len(pods.Items))
+	for i := range pods.Items {
+		found[pods.Items[i].UID] = pods.Items[i].Name
+	}
+	return found
+}
+
+// kill ends so many of our pods at once, without giving them time to stop.
+func kill(ctx SpecContext, component labels.Set, count int) {
+	GinkgoHelper()
+	now := int64(0)
+	killed := 0
+	for _, name := range podsIn(ctx, Default, names.SystemNamespace, component.AsSelector()) {
+		if killed == count {
+			return
+		}
+		killed++
+		Expect(core.CoreV1().Pods(names.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})).To(Succeed())
+	}
+	Expect(killed).To(Equal(count))
+}
