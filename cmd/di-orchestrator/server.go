@@ -83,7 +83,7 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("setting up indexes: %w", err)
 	}
-	api, err := server.New(server.Options{
+	api, err := server.New(server.Options{ //nolint:contextcheck // Handlers have the context of their request.
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		Cache:            mgr.GetCache(),

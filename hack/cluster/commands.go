@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"opendilab.org/di-orchestrator/hack/cluster/internal/cluster"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/progress"
 )

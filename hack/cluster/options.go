@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/cluster"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
 	"opendilab.org/di-orchestrator/hack/image/bundle"
 )
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,8 +97,11 @@ func unpack(ctx context.Context, pkg, dir string) error {
 		}
 	}
 	debs, err := filepath.Glob(filepath.Join(archives, "*.deb"))
-	if err != nil || len(debs) == 0 {
-		return fmt.Errorf("apt-get downloaded nothing for %s (%v)", pkg, err)
+	if err != nil {
+		return fmt.Errorf("look for what apt-get downloaded for %s: %w", pkg, err)
+	}
+	if len(debs) == 0 {
+		return fmt.Errorf("apt-get downloaded nothing for %s", pkg)
 	}
 	for _, deb := range debs {
 		if err := runTool(ctx, "dpkg-deb", "-x", deb, dir); err != nil {
@@ -108,8 +112,8 @@ func unpack(ctx context.Context, pkg, dir string) error {
 }
 
 func download(ctx context.Context, pkg, archives string, options ...string) error {
-	args := append(options, "-o", "Dir::Cache::archives="+archives, "-o", "Debug::NoLocking=1",
-		"--no-install-recommends", "--download-only", "--yes", "install", pkg)
+	args := slices.Concat(options, []string{"-o", "Dir::Cache::archives=" + archives, "-o", "Debug::NoLocking=1",
+		"--no-install-recommends", "--download-only", "--yes", "install", pkg})
 	return apt(ctx, args...)
 }
 

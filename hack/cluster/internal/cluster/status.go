@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -65,7 +66,7 @@ func (c *Cluster) describe(name string, mine []process.Process) string {
 	case len(mine) > 0:
 		pids := make([]string, 0, len(mine))
 		for _, p := range mine {
-			pids = append(pids, fmt.Sprint(p.PID))
+			pids = append(pids, strconv.Itoa(p.PID))
 		}
 		return "running as " + strings.Join(pids, ", ")
 	case name == build.Kwok:

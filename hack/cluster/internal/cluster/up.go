@@ -25,7 +25,7 @@ const reportEvery = 20 * time.Second
 // Up brings the cluster up: it builds what is missing, starts what does not
 // run and leaves alone what does.
 func (c *Cluster) Up(ctx context.Context) error {
-	if err := c.checkMachine(); err != nil {
+	if err := c.checkMachine(ctx); err != nil {
 		return err
 	}
 	packages := c.cache.MissingPackages()
@@ -43,11 +43,11 @@ func (c *Cluster) Up(ctx context.Context) error {
 	return errors.Join(err, unlock())
 }
 
-func (c *Cluster) checkMachine() error {
+func (c *Cluster) checkMachine(ctx context.Context) error {
 	if err := machine.Check(); err != nil {
 		return err
 	}
-	if err := errors.Join(network.CheckFree(c.settings), c.checkNoOtherKubelet()); err != nil {
+	if err := errors.Join(network.CheckFree(c.settings), c.checkNoOtherKubelet(ctx)); err != nil {
 		return machine.UnsuitableError{Reason: err}
 	}
 	return nil
@@ -55,14 +55,14 @@ func (c *Cluster) checkMachine() error {
 
 // checkNoOtherKubelet refuses a machine that is a node of another cluster:
 // two kubelets would take this socket, whose place is fixed, from each other.
-func (c *Cluster) checkNoOtherKubelet() error {
+func (c *Cluster) checkNoOtherKubelet(ctx context.Context) error {
 	if _, err := os.Stat(c.identityFile()); err == nil {
 		return nil
 	}
 	const socket = "/var/lib/kubelet/device-plugins/kubelet.sock"
-	conn, err := net.Dial("unix", socket)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // Nobody listens, which is what is wanted.
 	}
 	return errors.Join(fmt.Errorf("this machine is a node of another Kubernetes, whose kubelet listens on %s", socket), conn.Close())
 }

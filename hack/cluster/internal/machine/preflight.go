@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
 	"opendilab.org/di-orchestrator/hack/cluster/internal/network"
 )
 

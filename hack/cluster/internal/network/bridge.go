@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 

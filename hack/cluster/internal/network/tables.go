@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 

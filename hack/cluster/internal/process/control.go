@@ -64,7 +64,7 @@ func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
 	if err != nil || !dying(pid) {
-		return nil
+		return nil //nolint:nilerr // A pid file that was cut off names no process to wait for.
 	}
 	if err := awaitEnd(ctx, []Process{{PID: pid, Program: spec.Name}}, 10*time.Second); err != nil {
 		return fmt.Errorf("the killed %s does not end: %w", spec.Name, err)
@@ -87,8 +87,8 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // The daemon has its own descriptor by then.
-	cmd := exec.Command(spec.Program, spec.Args...)
+	defer log.Close()                               //nolint:errcheck // The daemon has its own descriptor by then.
+	cmd := exec.Command(spec.Program, spec.Args...) //nolint:noctx // The daemon outlives this program.
 	cmd.Dir = c.stateDir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 )
 
@@ -43,7 +44,7 @@ func (r *Runner) Run(ctx context.Context, steps []Step) error {
 		r.printf("%d steps, about %s to go on a machine with 2 cores\n", len(steps), Human(left))
 	}
 	for i, step := range steps {
-		prefix := fmt.Sprintf("[%*d/%d] %s", len(fmt.Sprint(len(steps))), i+1, len(steps), step.Name)
+		prefix := fmt.Sprintf("[%*d/%d] %s", len(strconv.Itoa(len(steps))), i+1, len(steps), step.Name)
 		if works[i].Skipped {
 			r.printf("%s: is there\n", prefix)
 			continue

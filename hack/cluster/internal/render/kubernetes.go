@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
-	"sigs.k8s.io/yaml"
 )
 
 // object is a YAML mapping.
@@ -111,12 +113,13 @@ func AuditPolicy() string {
 // Corefile renders the configuration of CoreDNS. Answers are not cached, for
 // pods have to see the names of their peers as soon as they are there.
 func Corefile(s settings.Settings, kubeconfig string, upstream []netip.Addr) string {
-	forward := ""
-	for _, server := range upstream {
-		forward += " " + server.String()
+	servers := make([]string, len(upstream))
+	for i, server := range upstream {
+		servers[i] = server.String()
 	}
-	if forward != "" {
-		forward = "    forward ." + forward + "\n"
+	forward := ""
+	if len(servers) > 0 {
+		forward = "    forward . " + strings.Join(servers, " ") + "\n"
 	}
 	return fmt.Sprintf(`.:53 {
     bind %s

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
 func testSettings() settings.Settings {
