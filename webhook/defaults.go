@@ -133,6 +133,10 @@ func defaultElastic(changes *patch, asked *question) {
 		return
 	}
 	name, count := names.TaskName(&spec.Tasks[i]), replicasOf(&spec.Tasks[i])
+	if count < 0 {
+		// It is refused, and only where the user wrote it.
+		return
+	}
 	switch {
 	case spec.Elastic == nil:
 		changes.set("/spec/elastic", map[string]any{"task": name, "replicas": count})

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -40,6 +41,9 @@ func validateValues(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	if lifecycles := []v2alpha1.Lifecycle{v2alpha1.LifecycleCoordinatorLed, v2alpha1.LifecycleWorkerLed}; spec.Lifecycle != "" && !slices.Contains(lifecycles, spec.Lifecycle) {
 		errs = append(errs, field.NotSupported(at.spec("lifecycle"), spec.Lifecycle, lifecycles))
 	}
+	if limit := spec.BackoffLimit; limit != nil && *limit < -1 {
+		errs = append(errs, field.Invalid(at.spec("backoffLimit"), *limit, "must be 0 or more, or -1 for no limit"))
+	}
 	return errs
 }
 
@@ -56,6 +60,12 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.task(i, "type"), task.Type))
 		}
 		types[task.Type] = true
+		if known := taskTypes(); !slices.Contains(known, task.Type) {
+			errs = append(errs, field.NotSupported(at.task(i, "type"), task.Type, known))
+		}
+		if task.Replicas != nil && *task.Replicas < 0 {
+			errs = append(errs, field.Invalid(at.task(i, "replicas"), *task.Replicas, "must be 0 or more"))
+		}
 		name := names.TaskName(task)
 		switch {
 		case task.Name == "" && task.Type == v2alpha1.TaskTypeNone:
@@ -70,6 +80,15 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		errs = append(errs, validateTemplate(task, at.task(i, "template"))...)
 	}
 	return errs
+}
+
+// taskTypes are the types that a task may have. The schema of v2alpha1 says
+// so too, but does not see what v1alpha1's extended holds.
+func taskTypes() []v2alpha1.TaskType {
+	return []v2alpha1.TaskType{
+		v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeEvaluator,
+		v2alpha1.TaskTypeLearner, v2alpha1.TaskTypeNone,
+	}
 }
 
 // validateTemplate holds what must be right about a template for pods to be
@@ -104,7 +123,7 @@ func validateCoordinatorLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList 
 				errs = append(errs, field.Invalid(at.task(i, "replicas"), replicas, "must be 1: one coordinator leads the job"))
 			}
 		case v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner:
-			if task.Replicas != nil && *task.Replicas != 0 {
+			if task.Replicas != nil && *task.Replicas > 0 {
 				errs = append(errs, field.Invalid(at.task(i, "replicas"), *task.Replicas,
 					"must be 0: the coordinator asks for its "+string(task.Type)+"s"))
 			}
@@ -165,14 +184,41 @@ func validateWorkerLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 func validateElastic(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	elastic := spec.Elastic
-	if elastic.Task != "" {
+	switch {
+	case elastic.Task != "":
 		errs = append(errs, knownTasks(spec, []string{elastic.Task}, at.Child("task"))...)
+	case len(spec.Tasks) > 0 && elasticTask(spec) < 0:
+		errs = append(errs, field.Required(at.Child("task"), "the job has several tasks and no collector: name the task that may be resized"))
 	}
 	if elastic.MinReplicas != nil && elastic.MaxReplicas != nil && *elastic.MinReplicas > *elastic.MaxReplicas {
 		errs = append(errs, field.Invalid(at.Child("minReplicas"), *elastic.MinReplicas,
 			fmt.Sprintf("must be at most maxReplicas, which is %d", *elastic.MaxReplicas)))
 	}
 	return errs
+}
+
+// validateElasticCount says whether the count that a request wants of the
+// elastic task is within its bounds. A write to the scale subresource is not
+// seen here, so a count that did not change is not refused; nor is that of a
+// preemptible job, whose size the allocator chooses.
+func validateElasticCount(asked *question, at paths) field.ErrorList {
+	elastic := asked.job.Spec.Elastic
+	if elastic == nil || elastic.Replicas == nil || asked.job.Spec.Preemptible || coordinatorLed(&asked.job.Spec) {
+		return nil
+	}
+	if old := asked.old; old != nil && old.Spec.Elastic != nil && ptr.Equal(old.Spec.Elastic.Replicas, elastic.Replicas) {
+		return nil
+	}
+	path, count := at.spec("elastic").Child("replicas"), *elastic.Replicas
+	switch {
+	case elastic.MinReplicas != nil && count < *elastic.MinReplicas:
+		return field.ErrorList{field.Invalid(path, count, fmt.Sprintf(
+			"must be at least minReplicas, which is %d, as must the replicas of the task that it counts", *elastic.MinReplicas))}
+	case elastic.MaxReplicas != nil && count > *elastic.MaxReplicas:
+		return field.ErrorList{field.Invalid(path, count, fmt.Sprintf(
+			"must be at most maxReplicas, which is %d, as must the replicas of the task that it counts", *elastic.MaxReplicas))}
+	}
+	return nil
 }
 
 // knownTasks says which of the named tasks the job does not have.

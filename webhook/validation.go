@@ -72,12 +72,16 @@ func validateV1(asked *question) field.ErrorList {
 	if asked.subresource == subresourceStatus {
 		return fits(members(members(asked.raw)["status"])["extended"], field.NewPath("status", "extended"), &v2alpha1.DIJobStatus{})
 	}
-	extended := members(members(asked.raw)["spec"])["extended"]
+	spec := members(asked.raw)["spec"]
+	if asked.create && !isSet(spec) {
+		return field.ErrorList{field.Required(field.NewPath("spec", string(v2alpha1.TaskTypeCoordinator)), "a job needs something to run")}
+	}
+	extended := members(spec)["extended"]
 	errs := fits(extended, field.NewPath("spec", "extended"), &v2alpha1.DIJobSpec{})
 	if asked.create {
 		return append(errs, validateChange(asked, v1Paths{asked.job}, nil)...)
 	}
-	if !coordinatorLed(&asked.old.Spec) && !sameValue(members(asked.raw)["spec"], members(asked.oldRaw)["spec"]) {
+	if !coordinatorLed(&asked.old.Spec) && !saysTheSame(spec, members(asked.oldRaw)["spec"]) {
 		return append(errs, field.Forbidden(field.NewPath("spec"),
 			"this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in "+
 				"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+asked.job.Name))
@@ -88,7 +92,11 @@ func validateV1(asked *question) field.ErrorList {
 // validateChange returns what is wrong with a new job, or with what an update
 // changes: an update is not refused for what was already so.
 func validateChange(asked *question, at, oldAt paths) field.ErrorList {
-	errs := validateJob(asked.job, at)
+	if immutable := validateImmutable(asked, at); len(immutable) > 0 {
+		// What else would be wrong with another job is of no use to anybody.
+		return immutable
+	}
+	errs := append(validateJob(asked.job, at), validateElasticCount(asked, at)...)
 	if asked.create {
 		return append(errs, validateName(asked.job)...)
 	}
@@ -102,10 +110,13 @@ func validateChange(asked *question, at, oldAt paths) field.ErrorList {
 			added = append(added, err)
 		}
 	}
-	return append(added, validateImmutable(asked, at)...)
+	return added
 }
 
 func validateImmutable(asked *question, at paths) field.ErrorList {
+	if asked.create {
+		return nil
+	}
 	var errs field.ErrorList
 	job, old := &asked.job.Spec, &asked.old.Spec
 	if coordinatorLed(job) != coordinatorLed(old) {
@@ -134,11 +145,46 @@ func fits(extended json.RawMessage, at *field.Path, into any) field.ErrorList {
 	return errs
 }
 
-// sameValue says whether two JSON values mean the same.
-func sameValue(a, b json.RawMessage) bool {
+// saysTheSame says whether two JSON values differ in nothing but members that
+// are absent in one and null or empty in the other: typed clients write such
+// members for all that they know and did not find.
+func saysTheSame(a, b json.RawMessage) bool {
 	var decodedA, decodedB any
 	// Absent values stay nil; others were decoded as parts of their objects.
 	_ = json.Unmarshal(a, &decodedA)
 	_ = json.Unmarshal(b, &decodedB)
-	return reflect.DeepEqual(decodedA, decodedB)
+	return reflect.DeepEqual(withoutEmpty(decodedA), withoutEmpty(decodedB))
+}
+
+// withoutEmpty returns a decoded JSON value without members that are null or
+// empty, and nil for a value that is so itself.
+func withoutEmpty(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		kept := map[string]any{}
+		for key, member := range value {
+			if member = withoutEmpty(member); member != nil {
+				kept[key] = member
+			}
+		}
+		if len(kept) > 0 {
+			return kept
+		}
+		return nil
+	case []any:
+		if len(value) == 0 {
+			return nil
+		}
+		kept := make([]any, len(value))
+		for i, item := range value {
+			// Items keep their places.
+			kept[i] = withoutEmpty(item)
+		}
+		return kept
+	case string:
+		if value == "" {
+			return nil
+		}
+	}
+	return value
 }

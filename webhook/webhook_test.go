@@ -114,7 +114,16 @@ var _ = Describe("A job in both versions", func() {
 		Expect(labelled.GetLabels()).To(HaveKeyWithValue("a", "b"))
 		Expect(labelled.Object["spec"]).To(Equal(stored.Object["spec"]))
 
+		By("writing labels through v1alpha1 as a typed client does, with empty members of its own")
+		typed := get(ctx, "v1alpha1", namespace, "w")
+		typed.SetLabels(map[string]string{"a": "c"})
+		Expect(unstructured.SetNestedField(typed.Object, content(`{metadata: {creationTimestamp: null}, spec: {containers: null}}`),
+			"spec", "coordinator", "template")).To(Succeed())
+		Expect(unstructured.SetNestedField(typed.Object, "", "spec", "group")).To(Succeed())
+		Expect(c.Update(ctx, typed)).To(Succeed())
+
 		By("writing the spec through v1alpha1")
+		seen = get(ctx, "v1alpha1", namespace, "w")
 		Expect(unstructured.SetNestedField(seen.Object, "None", "spec", "cleanPodPolicy")).To(Succeed())
 		Expect(c.Update(ctx, seen)).To(MatchError(And(ContainSubstring("spec: Forbidden"), ContainSubstring("kubectl edit dijobs.v2alpha1"))))
 	})
@@ -140,6 +149,8 @@ var _ = Describe("A job in both versions", func() {
 		Expect(counts()).To(Equal([]int32{4, 2}), "no webhook sees the scale subresource")
 		patch(`[{"op":"replace","path":"/spec/cleanPodPolicy","value":"None"}]`)
 		Expect(counts()).To(Equal([]int32{4, 2}), "what did not change stays")
+		patch(`[{"op":"add","path":"/spec/elastic/maxReplicas","value":3}]`)
+		Expect(counts()).To(Equal([]int32{4, 2}), "a count that is out of bounds already is no reason to refuse a change")
 	})
 
 	It("has its status written and read in both", func(ctx SpecContext) {
@@ -202,6 +213,24 @@ var _ = DescribeTable("What is refused names its path, value and remedy",
 	Entry("no container in v2alpha1", "v2alpha1", "j", `spec: {tasks: [{type: learner}]}`,
 		`spec.tasks[0].template.spec.containers: Required value: a pod needs a container`),
 	Entry("no spec", "v2alpha1", "j", `{}`, `spec.tasks: Required value: a job needs something to run`),
+	Entry("no spec in v1alpha1", "v1alpha1", "j", `{}`, `spec.coordinator: Required value: a job needs something to run`),
+	Entry("fewer than no replicas", "v2alpha1", "j", `spec: {tasks: [{type: learner, replicas: -1, template: {spec: {containers: [{name: a}]}}}]}`,
+		`"j" is invalid: spec.tasks[0].replicas: Invalid value: -1`),
+	Entry("a task type that only extended can hold", "v1alpha1", "j",
+		`spec: {coordinator: {}, extended: {lifecycle: WorkerLed, tasks: [{type: learnr, template: {spec: {containers: [{name: a}]}}}]}}`,
+		`spec.extended.tasks[0].type: Unsupported value: "learnr"`),
+	Entry("a backoffLimit that only extended can hold", "v1alpha1", "j",
+		`spec: {coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {backoffLimit: -2}}`,
+		`spec.extended.backoffLimit: Invalid value: -2: must be 0 or more, or -1 for no limit`),
+	Entry("fewer replicas than the least", "v2alpha1", "j",
+		`spec: {elastic: {minReplicas: 2}, tasks: [{type: learner, template: {spec: {containers: [{name: a}]}}}]}`,
+		`spec.elastic.replicas: Invalid value: 1: must be at least minReplicas, which is 2`),
+	Entry("more replicas than the most", "v2alpha1", "j",
+		`spec: {elastic: {maxReplicas: 2}, tasks: [{type: learner, replicas: 3, template: {spec: {containers: [{name: a}]}}}]}`,
+		`spec.elastic.replicas: Invalid value: 3: must be at most maxReplicas, which is 2`),
+	Entry("nothing to resize", "v2alpha1", "j",
+		`spec: {elastic: {}, tasks: [{type: learner, template: {spec: {containers: [{name: a}]}}}, {type: evaluator, template: {spec: {containers: [{name: a}]}}}]}`,
+		`spec.elastic.task: Required value: the job has several tasks and no collector`),
 	Entry("cleanPodPolicy in v1alpha1", "v1alpha1", "j",
 		`spec: {cleanPodPolicy: some, coordinator: {template: {spec: {containers: [{name: a}]}}}}`,
 		`spec.cleanPodPolicy: Unsupported value: "some": supported values: "All", "None", "Running"`),
@@ -237,7 +266,8 @@ var _ = Describe("An update", func() {
 		Expect(c.Create(ctx, job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
 		stored := get(ctx, "v2alpha1", namespace, "w")
 		Expect(unstructured.SetNestedField(stored.Object, "CoordinatorLed", "spec", "lifecycle")).To(Succeed())
-		Expect(c.Update(ctx, stored)).To(MatchError(ContainSubstring(`spec.lifecycle: Invalid value: "CoordinatorLed": is immutable`)))
+		Expect(c.Update(ctx, stored)).To(MatchError(HaveSuffix(
+			`"w" is invalid: spec.lifecycle: Invalid value: "CoordinatorLed": is immutable: make another job instead`)))
 	})
 })
 
