@@ -34,8 +34,8 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.burst, "kube-api-burst", 400, "calls to the API server beyond that in a burst")
 }
 
-// restConfig finds the cluster: the one that the process runs in, else the
-// kubeconfig's.
+// restConfig finds the cluster: the one that KUBECONFIG names, else the one
+// that the process runs in, else that of the user's kubeconfig.
 func (o *processOptions) restConfig() (*rest.Config, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
