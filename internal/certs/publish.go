@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -100,6 +101,10 @@ func (p *Publication) publish(ctx context.Context, api client.Client, bundle []b
 			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
 		}
 		upToDate, err := at.write(ctx, api, found, wanted)
+		if apierrors.IsConflict(err) {
+			// Another replica publishes at the same time.
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
 		}
