@@ -183,7 +183,7 @@ func (p *pass) ensureUnit(s *slot) {
 		return
 	}
 	for index, name := range s.pods[1:] {
-		p.ensureReplica(name, func() (*corev1.Pod, error) { return p.builder.DDPLearner(s.member, aggregator, index) })
+		p.ensureReplica(name, func() (*corev1.Pod, error) { return p.builder.DDPLearner(s.member, aggregator, s.pods[1:], index) })
 	}
 }
 

@@ -11,18 +11,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// DDPLearner builds the DDP learner pod, counted from 0, of a learner of
-// several GPUs. Its aggregator must exist, as the pod names it as an owner.
-func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, index int) (*corev1.Pod, error) {
+// DDPLearner builds one of the DDP learner pods, whose names are given in rank
+// order, of a learner of several GPUs. Their aggregator must exist, as the pod
+// names it as an owner.
+func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, learners []string, index int) (*corev1.Pod, error) {
 	template, err := b.taskOfType(member.Task)
 	if err != nil {
 		return nil, err
 	}
-	pod := b.replica(template, names.ReplicaTypeDDPLearner, membership.DDPPodName(b.job.Name, aggregator.Name, index))
+	pod := b.replica(template, names.ReplicaTypeDDPLearner, learners[index])
 	setAnnotation(pod, names.AnnotationSlot, member.Slot)
 	pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{
 		APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: aggregator.Name, UID: aggregator.UID,
@@ -32,12 +32,13 @@ func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, in
 	asked.GPUs = resource.NewQuantity(int64(member.DDPGPUs[index]), resource.DecimalSI)
 	setResources(mainContainer(&pod.Spec), asked, b.settings.GPUResource)
 
-	b.setDDP(pod, member.DDPGPUs, aggregator.Name, index)
+	b.setDDP(pod, member.DDPGPUs, learners[0], index)
 	return pod, nil
 }
 
-// setDDP gives a DDP learner pod its place among the others.
-func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, aggregator string, index int) {
+// setDDP gives a DDP learner pod its place among the others, of which the first
+// is the master.
+func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, first string, index int) {
 	port := names.DIPort(&pod.Spec, names.ReplicaTypeDDPLearner)
 	for gpu := int32(1); gpu < gpus[index]; gpu++ {
 		addPort(&pod.Spec, names.GPUPortPrefix+strconv.Itoa(int(gpu)), port+gpu)
@@ -50,7 +51,7 @@ func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, aggregator string, index
 			kind = names.DDPLearnerMaster
 			addPort(&pod.Spec, names.MasterPort, names.DefaultMasterPort)
 		} else {
-			master = membership.DDPPodName(b.job.Name, aggregator, 0)
+			master = first
 		}
 		setLabels(pod, map[string]string{names.LabelDDPLearnerType: string(kind)})
 	}

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -34,7 +33,8 @@ func (b *Builder) Replica(member *v2alpha1.Member, name string) (*corev1.Pod, er
 	if err != nil {
 		return nil, err
 	}
-	pod := b.replica(template, membership.Role(member), name)
+	// The roles of plain replicas are named like their tasks.
+	pod := b.replica(template, names.ReplicaType(member.Task), name)
 	setAnnotation(pod, names.AnnotationSlot, member.Slot)
 	setResources(mainContainer(&pod.Spec), member.Resources, b.settings.GPUResource)
 	return pod, nil
@@ -81,14 +81,10 @@ func (b *Builder) replicaEnv(role names.ReplicaType, name string, port int32) []
 }
 
 // ReplicaService builds the headless service of a coordinator-led job's pod,
-// built or observed: of the same name, with its labels as selector.
+// built or observed: of the same name, with its labels as labels and selector.
 func ReplicaService(job *v2alpha1.DIJob, pod *corev1.Pod) *corev1.Service {
 	role := names.ReplicaType(pod.Labels[names.LabelReplicaType])
-	labels := names.ReplicaLabels(job.Name, role, pod.Name)
-	if kind, ok := pod.Labels[names.LabelDDPLearnerType]; ok {
-		labels[names.LabelDDPLearnerType] = kind
-	}
-	return headless(job, pod.Name, labels, names.DIPort(&pod.Spec, role))
+	return headless(job, pod.Name, maps.Clone(pod.Labels), names.DIPort(&pod.Spec, role))
 }
 
 func headless(job *v2alpha1.DIJob, name string, labels map[string]string, port int32) *corev1.Service {

@@ -106,13 +106,14 @@ func TestTheServiceOfAReplicaSelectsItsPod(t *testing.T) {
 		t.Errorf("labels are %v, want the user's beneath ours", pod.Labels)
 	}
 	service := ReplicaService(job, pod)
+	if diff := cmp.Diff(pod.Labels, service.Labels); diff != "" {
+		t.Errorf("labels of the service against the pod's (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(pod.Labels, service.Spec.Selector); diff != "" {
+		t.Errorf("selector against the pod's labels (-want +got):\n%s", diff)
+	}
 	if service.Name != pod.Name || service.Spec.ClusterIP != corev1.ClusterIPNone || service.Spec.Ports[0].Port != 4000 {
 		t.Errorf("service is %+v, want a headless one of the pod's name at port 4000", service)
-	}
-	for key, value := range service.Spec.Selector {
-		if pod.Labels[key] != value {
-			t.Errorf("the selector wants %s=%s, the pod has %q", key, value, pod.Labels[key])
-		}
 	}
 	for i := range pod.Spec.Containers {
 		if env := environment(&pod.Spec.Containers[i]); env["COLLECTOR_PORT"] != "4000" || env["KUBERNETES_SERVER_URL"] != "di-server.di-system:8080" {
@@ -201,7 +202,7 @@ func TestDDPLearnersKnowTheirPlace(t *testing.T) {
 		},
 		"a worker": {
 			gpus: []int32{3, 2}, index: 1,
-			wantEnv:   map[string]string{"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2", "START_RANK": "3", "MASTER_ADDR": "job-ddp-learner-", "MASTER_PORT": "10314"},
+			wantEnv:   map[string]string{"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2", "START_RANK": "3", "MASTER_ADDR": "job-ddp-learner-aaaaa", "MASTER_PORT": "10314"},
 			wantPorts: map[string]int32{"di-port": 22271, "gpu-port-1": 22272},
 			wantKind:  "ddp-learner-worker",
 		},
@@ -211,13 +212,13 @@ func TestDDPLearnersKnowTheirPlace(t *testing.T) {
 			t.Parallel()
 			aggregator := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job-aggregator-abcde", UID: "aggregator-uid"}}
 			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, DDPGPUs: tc.gpus}
-			pod, err := NewBuilder(ledBy(plain), Settings{}).DDPLearner(member, aggregator, tc.index)
+			pod, err := NewBuilder(ledBy(plain), Settings{}).DDPLearner(member, aggregator, []string{"job-ddp-learner-aaaaa", "job-ddp-learner-bbbbb"}, tc.index)
 			if err != nil {
 				t.Fatal(err)
 			}
 			env := environment(&pod.Spec.Containers[0])
 			for key, want := range tc.wantEnv {
-				if got := env[key]; got != want && (key != "MASTER_ADDR" || !strings.HasPrefix(got, want)) {
+				if got := env[key]; got != want {
 					t.Errorf("%s is %q, want %q", key, got, want)
 				}
 			}
