@@ -64,7 +64,7 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 
 func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
 	node := ""
-	if allocation := b.job.Status.Allocation; int(seat.Rank) < len(allocation) {
+	if allocation := b.job.Status.Allocation; b.job.Spec.Preemptible && int(seat.Rank) < len(allocation) {
 		node = allocation[seat.Rank]
 	}
 	setAnnotation(pod, names.AnnotationReplicas, strconv.Itoa(len(roster.Seats)))

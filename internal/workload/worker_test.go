@@ -65,6 +65,27 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 	}
 }
 
+func TestOnlyAPreemptibleJobsPodsNameTheirNode(t *testing.T) {
+	t.Parallel()
+	for preemptible, want := range map[bool]string{true: "node-b", false: ""} {
+		job := &v2alpha1.DIJob{
+			ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space"},
+			Spec: v2alpha1.DIJobSpec{
+				Preemptible: preemptible, Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "task", Template: raw(plain)}},
+			},
+			Status: v2alpha1.DIJobStatus{Allocation: []string{"node-a", "node-b"}},
+		}
+		roster := &Roster{Seats: []Seat{{Rank: 1, Pod: "job-task-0"}}}
+		pod, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pod.Annotations["diengine/node"]; got != want {
+			t.Errorf("preemptible %v: the node is %q, want %q", preemptible, got, want)
+		}
+	}
+}
+
 func TestTheServiceOfWorkersPublishesThoseThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	service := WorkerService(&v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space"}})
