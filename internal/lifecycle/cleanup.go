@@ -22,19 +22,16 @@ func cleanUp(p *pass) outcome {
 	}
 	policy := cmp.Or(p.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 	for _, pod := range p.Pods {
-		if policy == v2alpha1.CleanPodPolicyAll || policy == v2alpha1.CleanPodPolicyRunning && isActive(p.Job, pod) {
+		if policy == v2alpha1.CleanPodPolicyAll || policy == v2alpha1.CleanPodPolicyRunning && isActive(pod) {
 			p.deletePod(pod)
 		}
 	}
 	return settled
 }
 
-// isActive tells whether a pod of a finished job still runs or is pending. In
-// a coordinator-led job a pod that failed for some time is kept for its logs,
+// isActive tells whether a pod of a finished job still runs or is pending, and
+// nothing of it has ended: one that failed for some time is kept for its logs,
 // and so is a coordinator whose sidecar goes on.
-func isActive(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	if IsCoordinatorLed(job) && isLooping(pod) {
-		return false
-	}
-	return !isEnded(pod)
+func isActive(pod *corev1.Pod) bool {
+	return !isEnded(pod) && !isLooping(pod)
 }

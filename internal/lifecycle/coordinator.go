@@ -12,7 +12,6 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // coordinatorRules are the rules of a coordinator-led job, in order.
@@ -47,8 +46,8 @@ func endWithCoordinator(p *pass) outcome {
 }
 
 // coordinatorResult tells whether the coordinator has succeeded, if it has
-// ended. One that never restarts has ended with its main container, though a
-// sidecar goes on.
+// ended. One that never restarts has ended with its main container and as that
+// did, though a sidecar goes on or fails after it.
 func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return true, true
@@ -56,14 +55,11 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	if isBlameless(pod) {
 		return false, false
 	}
-	if pod.Status.Phase == corev1.PodFailed {
-		return false, true
-	}
 	main := mainTermination(pod, string(names.ReplicaTypeCoordinator))
-	if main == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
-		return false, false
+	if main != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
+		return main.ExitCode == 0, true
 	}
-	return main.ExitCode == 0, true
+	return false, pod.Status.Phase == corev1.PodFailed
 }
 
 func ensureMembership(p *pass) outcome {
@@ -111,7 +107,7 @@ func ensureCoordinator(p *pass) outcome {
 		// Only what befell it ended it, or the job had ended with it.
 		p.deletePod(pod)
 	}
-	p.ensureService(workload.ReplicaService(p.Job, pod))
+	p.ensureReplicaService(pod)
 	return goOn
 }
 

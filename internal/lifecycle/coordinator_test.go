@@ -332,6 +332,16 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 	}
 }
 
+func TestAServiceThatDoesNotSelectItsPodIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	w.services[coordinator].Spec.Selector["team"] = "of another template"
+	w.settle()
+	if diff := cmp.Diff(w.pod(coordinator).Labels, w.services[coordinator].Spec.Selector); diff != "" {
+		t.Errorf("selector against the pod's labels (-want +got):\n%s", diff)
+	}
+}
+
 func TestHowACoordinatorEnds(t *testing.T) {
 	t.Parallel()
 	terminated := func(name string, exitCode int32) corev1.ContainerStatus {
@@ -342,21 +352,25 @@ func TestHowACoordinatorEnds(t *testing.T) {
 	running := corev1.ContainerStatus{Name: "sidecar"}
 	tests := map[string]struct {
 		policy   corev1.RestartPolicy
+		phase    corev1.PodPhase
 		statuses []corev1.ContainerStatus
 		want     v2alpha1.Phase
 	}{
-		"its main container completes":           {corev1.RestartPolicyNever, []corev1.ContainerStatus{running, terminated("di-container", 0)}, v2alpha1.JobSucceeded},
-		"its main container fails":               {corev1.RestartPolicyNever, []corev1.ContainerStatus{running, terminated("di-container", 2)}, v2alpha1.JobFailed},
-		"the container named after it completes": {corev1.RestartPolicyNever, []corev1.ContainerStatus{running, terminated("coordinator", 0)}, v2alpha1.JobSucceeded},
-		"its sidecar ends":                       {corev1.RestartPolicyNever, []corev1.ContainerStatus{terminated("sidecar", 1), {Name: "di-container"}}, v2alpha1.JobRunning},
-		"it will be restarted":                   {corev1.RestartPolicyOnFailure, []corev1.ContainerStatus{running, terminated("di-container", 2)}, v2alpha1.JobRunning},
+		"its main container completes":           {corev1.RestartPolicyNever, corev1.PodRunning, []corev1.ContainerStatus{running, terminated("di-container", 0)}, v2alpha1.JobSucceeded},
+		"its main container fails":               {corev1.RestartPolicyNever, corev1.PodRunning, []corev1.ContainerStatus{running, terminated("di-container", 2)}, v2alpha1.JobFailed},
+		"the container named after it completes": {corev1.RestartPolicyNever, corev1.PodRunning, []corev1.ContainerStatus{running, terminated("coordinator", 0)}, v2alpha1.JobSucceeded},
+		"its sidecar ends":                       {corev1.RestartPolicyNever, corev1.PodRunning, []corev1.ContainerStatus{terminated("sidecar", 1), {Name: "di-container"}}, v2alpha1.JobRunning},
+		"it will be restarted":                   {corev1.RestartPolicyOnFailure, corev1.PodRunning, []corev1.ContainerStatus{running, terminated("di-container", 2)}, v2alpha1.JobRunning},
+		"its sidecar fails after it":             {corev1.RestartPolicyNever, corev1.PodFailed, []corev1.ContainerStatus{terminated("sidecar", 1), terminated("di-container", 0)}, v2alpha1.JobSucceeded},
+		"it fails and its sidecar does not":      {corev1.RestartPolicyNever, corev1.PodFailed, []corev1.ContainerStatus{terminated("sidecar", 0), terminated("di-container", 1)}, v2alpha1.JobFailed},
+		"none of its containers is the main one": {corev1.RestartPolicyNever, corev1.PodFailed, []corev1.ContainerStatus{terminated("a", 0), terminated("b", 1)}, v2alpha1.JobFailed},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := led(t, ledJob())
 			pod := w.pod(coordinator)
-			pod.Spec.RestartPolicy, pod.Status.ContainerStatuses = tc.policy, tc.statuses
+			pod.Spec.RestartPolicy, pod.Status.Phase, pod.Status.ContainerStatuses = tc.policy, tc.phase, tc.statuses
 			w.settle()
 			w.expectPhase(tc.want)
 			w.expectPods(coordinator)

@@ -13,7 +13,6 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // A replica that fails again is made again later each time, as the kubelet
@@ -198,7 +197,7 @@ func (p *pass) ensureReplica(name string, build func() (*corev1.Pod, error)) {
 		}
 		pod = built
 	}
-	p.ensureService(workload.ReplicaService(p.Job, pod))
+	p.ensureReplicaService(pod)
 }
 
 // slotOf returns the slot that a pod fills or filled, "" for the coordinator

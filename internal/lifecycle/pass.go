@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -76,6 +77,18 @@ func (p *pass) createPod(pod *corev1.Pod, err error) {
 		return
 	}
 	p.decision.CreatePods = append(p.decision.CreatePods, pod)
+}
+
+// ensureReplicaService creates the service of a coordinator-led job's pod. One
+// that does not select the pod was made for another of its name, under another
+// template, and makes way.
+func (p *pass) ensureReplicaService(pod *corev1.Pod) {
+	existing := p.services[pod.Name]
+	if existing != nil && !labels.SelectorFromSet(existing.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+		p.deleteService(existing)
+		return
+	}
+	p.ensureService(workload.ReplicaService(p.Job, pod))
 }
 
 // ensureService creates a service unless one of its name exists.

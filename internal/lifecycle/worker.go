@@ -16,6 +16,9 @@ import (
 // defaultBackoffLimit is how often a job is restarted where it does not say.
 const defaultBackoffLimit int32 = 3
 
+// exitTerminated is the exit code of a process that SIGTERM ended.
+const exitTerminated = 143
+
 // workerRules are the rules of a worker-led job, in order.
 func workerRules() []rule {
 	return []rule{
@@ -103,7 +106,7 @@ func (p *pass) firstFailed() *corev1.Pod {
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
 		pod := p.pods[seat.Pod]
-		if pod != nil && hasFailed(pod) && (failed == nil || seat.Rank < lowest) {
+		if pod != nil && hasFailed(p.Job, pod) && (failed == nil || seat.Rank < lowest) {
 			failed, lowest = pod, seat.Rank
 		}
 	}
@@ -111,8 +114,14 @@ func (p *pass) firstFailed() *corev1.Pod {
 }
 
 // hasFailed tells whether a pod failed by what it ran. One that its node lost
-// sight of counts as failed.
-func hasFailed(pod *corev1.Pod) bool {
+// sight of counts as failed; one of a preemptible job that was asked to leave,
+// saved its work and left does not.
+func hasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	if job.Spec.Preemptible {
+		if main := mainTermination(pod, ""); main != nil && main.ExitCode == exitTerminated {
+			return false
+		}
+	}
 	return (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodUnknown) && !isBlameless(pod)
 }
 

@@ -151,6 +151,22 @@ func TestCleanPodPolicyOfWorkers(t *testing.T) {
 	}
 }
 
+func TestAPodOfWorkersWhoseSidecarGoesOnIsKept(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.BackoffLimit = ptr.To(int32(0))
+	w := newWorld(t, spec)
+	w.settle()
+	w.run(w.podNames()...)
+	w.pod("job-learner-0").Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		{Name: names.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}},
+	}
+	w.end("job-collector-0", 1)
+	w.settle()
+	w.expectPods("job-collector-0", "job-learner-0")
+}
+
 func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*corev1.Pod){
@@ -181,6 +197,37 @@ func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 				t.Errorf("the new pod has rank %s, want 1", got)
 			}
 			w.expectPhase(v2alpha1.JobRunning)
+		})
+	}
+}
+
+func TestAPreemptedPodIsMadeAgainUncounted(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		preemptible  bool
+		exitCode     int32
+		wantRestarts int32
+	}{
+		"it saved its work and left":                {true, 143, 0},
+		"it failed":                                 {true, 1, 1},
+		"it left a job that may not be interrupted": {false, 143, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := trainingJob()
+			spec.Preemptible = tc.preemptible
+			w := newWorld(t, spec)
+			w.settle()
+			w.run(w.podNames()...)
+			w.end("job-collector-0", tc.exitCode)
+			w.settle()
+			if got := w.job.Status.Restarts; got != tc.wantRestarts {
+				t.Errorf("restarts are %d, want %d", got, tc.wantRestarts)
+			}
+			if got := w.created["job-collector-0"]; got != 2 {
+				t.Errorf("the pod was created %d times, want 2", got)
+			}
 		})
 	}
 }

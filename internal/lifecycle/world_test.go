@@ -240,7 +240,7 @@ func (w *world) checkRecordedBeforeDeleting(decision Decision) {
 		wanted[seat.Pod] = true
 	}
 	for _, pod := range decision.DeletePods {
-		if wanted[pod.Name] && hasFailed(pod) && attemptOf(pod) >= w.job.Status.Restarts {
+		if wanted[pod.Name] && hasFailed(w.job, pod) && attemptOf(pod) >= w.job.Status.Restarts {
 			w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 		}
 	}
