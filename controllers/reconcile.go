@@ -53,8 +53,10 @@ func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycl
 	if done.errors() != nil {
 		decision.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
 	}
+	// Each refusal has an event of its own.
+	lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, v2alpha1.ReasonFailedCreate, done.refusals(), observed.Now)
 	message := strings.Join(done.conflicts(), "; ")
-	if lifecycle.SetNameConflict(&decision.Status, message, observed.Now) {
+	if lifecycle.Complain(&decision.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
 		decision.Events = append(decision.Events, lifecycle.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionNameConflict, Message: message,
 		})

@@ -5,10 +5,12 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +112,33 @@ var _ = Describe("A worker-led job", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionFalse),
+		)))
+	})
+
+	It("says that its pods are refused, and goes on when they no longer are", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		job := s.job(ctx)
+		// The name of a namespace is free among names of priority classes too.
+		job.Spec.PriorityClassName = s.name
+		Expect(shared.api.Update(ctx, job)).To(Succeed())
+		Expect(apierrors.IsForbidden(s.settle(ctx))).To(BeTrue())
+		Expect(s.podNames(ctx)).To(BeEmpty())
+		refused := s.job(ctx)
+		Expect(refused.Status.Conditions).To(ContainElement(And(
+			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionTrue),
+			HaveField("Reason", v2alpha1.ReasonFailedCreate), HaveField("Message", And(ContainSubstring("no PriorityClass with name "+s.name), HaveSuffix("2 others are refused too"))),
+		)))
+		Expect(s.settle(ctx)).NotTo(Succeed())
+		Expect(s.job(ctx).ResourceVersion).To(Equal(refused.ResourceVersion), "a job that is refused again is written again")
+
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1}
+		Expect(shared.api.Create(ctx, class)).To(Succeed())
+		// The API server learns of the class by a watch.
+		Eventually(func() error { return s.settle(ctx) }).WithContext(ctx).WithTimeout(10 * time.Second).Should(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
+			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionFalse),
 		)))
 	})
 

@@ -40,6 +40,9 @@ const (
 	ConditionGangScheduled = "GangScheduled"
 	// ConditionNameConflict says that an object that the job needs exists and belongs to somebody else.
 	ConditionNameConflict = "NameConflict"
+	// ConditionReplicaFailure says that the API server refuses a pod or service that the job needs, such as one over
+	// a quota, against a policy or of a missing priority class.
+	ConditionReplicaFailure = "ReplicaFailure"
 	// ConditionInvalidSpec says that the stored spec cannot be acted on, such as a template that does not decode.
 	ConditionInvalidSpec = "InvalidSpec"
 )

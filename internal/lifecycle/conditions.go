@@ -104,14 +104,14 @@ func IsFinished(status *v2alpha1.DIJobStatus) bool {
 	return isTrue(status, string(v2alpha1.JobSucceeded)) || isTrue(status, string(v2alpha1.JobFailed))
 }
 
-// SetNameConflict says in a status which objects that the job needs exist and
-// belong to somebody else; an empty message says that there is none. It tells
-// whether that is news to complain of.
-func SetNameConflict(status *v2alpha1.DIJobStatus, message string, at time.Time) bool {
+// Complain says in a status, by a condition, what only acting could tell; an
+// empty message says that there is nothing to complain of. It tells whether
+// that is news to complain of.
+func Complain(status *v2alpha1.DIJobStatus, condition, reason, message string, at time.Time) bool {
 	now := metav1.NewTime(at.Truncate(time.Second))
 	if message == "" {
-		clearCondition(status, v2alpha1.ConditionNameConflict, now)
+		clearCondition(status, condition, now)
 		return false
 	}
-	return setCondition(status, v2alpha1.ConditionNameConflict, corev1.ConditionTrue, v2alpha1.ConditionNameConflict, message, now)
+	return setCondition(status, condition, corev1.ConditionTrue, reason, message, now)
 }

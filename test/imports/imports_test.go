@@ -1,0 +1,228 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package imports tests what the packages that decide may import: deciding is
+// pure, so that a test needs no cluster, no clock and no luck.
+package imports
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "opendilab.org/di-orchestrator/"
+
+// pure are the packages that decide, with the packages of this module that each
+// may import. One that does not exist yet is held to it from its first day.
+func pure() map[string][]string {
+	return map[string][]string{
+		"conversion":          {"apis/v1alpha1", "apis/v2alpha1"},
+		"internal/names":      {"apis/v2alpha1"},
+		"internal/membership": {"apis/v2alpha1", "internal/names"},
+		"internal/workload":   {"apis/v2alpha1", "internal/names"},
+		"internal/lifecycle":  {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},
+		"internal/allocator":  {"internal/names"},
+	}
+}
+
+// planned are the pure packages that need not exist.
+func planned() []string { return []string{"internal/allocator"} }
+
+// excepted are imports that one package needs in spite of the rule, with why.
+func excepted() map[string]map[string]string {
+	return map[string]map[string]string{
+		"conversion": {"net/http": "the conversion endpoint is served by the same package"},
+	}
+}
+
+// bannedEverywhere must not be reached through any number of packages.
+func bannedEverywhere() map[string]string {
+	return map[string]string{
+		"k8s.io/client-go":               "it talks to a cluster, and a decision rests on what was observed",
+		"sigs.k8s.io/controller-runtime": "it talks to a cluster, and a decision rests on what was observed",
+		"github.com/gin-gonic/gin":       "HTTP stays in the server package",
+		"github.com/prometheus":          "metrics are told after acting, by the controllers",
+		"go.uber.org/zap":                "a decision is returned and not logged",
+	}
+}
+
+// bannedDirectly may be reached through libraries, which use them for what we
+// do not ask of them.
+func bannedDirectly() map[string]string {
+	return map[string]string{
+		"context":                           "a decision neither waits nor is cancelled",
+		"crypto/rand":                       "the same input is to give the same decision",
+		"math/rand":                         "the same input is to give the same decision",
+		"k8s.io/apimachinery/pkg/util/rand": "the same input is to give the same decision",
+		"k8s.io/utils/clock":                "the time of a decision is part of what was observed",
+		"log":                               "a decision is returned and not logged",
+		"github.com/go-logr":                "a decision is returned and not logged",
+		"k8s.io/klog":                       "a decision is returned and not logged",
+		"net":                               "a decision rests on what was observed",
+		"os":                                "settings are given, not looked up",
+		"sync":                              "a decision is made by one goroutine",
+		"syscall":                           "a decision rests on what was observed",
+		"unsafe":                            "a decision needs no such thing",
+	}
+}
+
+// listed is what `go list` says of a package.
+type listed struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+}
+
+// list returns all packages that this module's need, by path.
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...")
+	command.Dir = filepath.Join("..", "..")
+	rely(t, command.Dir) // for go.mod
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, complaints.String())
+	}
+	packages := map[string]listed{}
+	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
+		var one listed
+		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[one.ImportPath] = one
+		if strings.HasPrefix(one.ImportPath, module) {
+			rely(t, one.Dir)
+		}
+	}
+}
+
+// rely lets go test know that the result depends on what is in a directory,
+// which it does not see where another program reads it; else a result that it
+// remembers would stand for code that has changed.
+func rely(t *testing.T, dir string) {
+	t.Helper()
+	if _, err := os.ReadDir(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forPure calls check for each pure package.
+func forPure(t *testing.T, check func(t *testing.T, name string, of listed, packages map[string]listed)) {
+	t.Helper()
+	packages := list(t)
+	for name := range pure() {
+		t.Run(name, func(t *testing.T) {
+			of, exists := packages[module+name]
+			if !exists {
+				if !slices.Contains(planned(), name) {
+					t.Fatalf("there is no package %s%s; if it has moved, this test is to follow", module, name)
+				}
+				return
+			}
+			check(t, name, of, packages)
+		})
+	}
+}
+
+// reason returns why a package is banned, "" if it is not. A ban holds for all
+// packages below.
+func reason(path string, banned map[string]string) string {
+	for prefix, why := range banned {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+			return why
+		}
+	}
+	return ""
+}
+
+func TestPurePackagesReachNothingThatActs(t *testing.T) {
+	t.Parallel()
+	forPure(t, func(t *testing.T, _ string, of listed, packages map[string]listed) {
+		// Each path is remembered with who imports it, to tell the whole way.
+		importer := map[string]string{of.ImportPath: ""}
+		for queue := []string{of.ImportPath}; len(queue) > 0; queue = queue[1:] {
+			for _, path := range packages[queue[0]].Imports {
+				if _, seen := importer[path]; seen {
+					continue
+				}
+				importer[path] = queue[0]
+				if why := reason(path, bannedEverywhere()); why != "" {
+					t.Errorf("%s: %s", way(path, importer), why)
+					continue
+				}
+				queue = append(queue, path)
+			}
+		}
+	})
+}
+
+// way returns who imports whom, down to a package.
+func way(path string, importer map[string]string) string {
+	steps := []string{path}
+	for by := importer[path]; by != ""; by = importer[by] {
+		steps = append(steps, by)
+	}
+	slices.Reverse(steps)
+	return strings.Join(steps, " -> ")
+}
+
+func TestPurePackagesImportOnlyWhatDecidingNeeds(t *testing.T) {
+	t.Parallel()
+	forPure(t, func(t *testing.T, name string, of listed, _ map[string]listed) {
+		for _, path := range of.Imports {
+			if excepted()[name][path] != "" {
+				continue
+			}
+			if why := reason(path, bannedDirectly()); why != "" {
+				t.Errorf("it imports %s: %s", path, why)
+			}
+			if ours, isOurs := strings.CutPrefix(path, module); isOurs && !slices.Contains(pure()[name], ours) {
+				t.Errorf("it imports %s, and of this module may import only %s", ours, strings.Join(pure()[name], ", "))
+			}
+		}
+	})
+}
+
+// TestPurePackagesReadNoClock looks for calls, as the package time is needed
+// for its types.
+func TestPurePackagesReadNoClock(t *testing.T) {
+	t.Parallel()
+	clocks := map[string][]string{
+		"time":   {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
+		"metav1": {"Now", "NowMicro"},
+	}
+	forPure(t, func(t *testing.T, _ string, of listed, _ map[string]listed) {
+		files := token.NewFileSet()
+		for _, name := range of.GoFiles {
+			file, err := parser.ParseFile(files, filepath.Join(of.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(node ast.Node) bool {
+				selector, ok := node.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if of, ok := selector.X.(*ast.Ident); ok && slices.Contains(clocks[of.Name], selector.Sel.Name) {
+					t.Errorf("%s: %s.%s: the time of a decision is part of what was observed", files.Position(selector.Pos()), of.Name, selector.Sel.Name)
+				}
+				return true
+			})
+		}
+	})
+}
