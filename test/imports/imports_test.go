@@ -121,22 +121,18 @@ func rely(t *testing.T, dir string) {
 	}
 }
 
-// forPure calls check for each pure package.
-func forPure(t *testing.T, check func(t *testing.T, name string, of listed, packages map[string]listed)) {
+// find returns the pure packages that exist, by their folders.
+func find(t *testing.T, packages map[string]listed) map[string]listed {
 	t.Helper()
-	packages := list(t)
+	found := map[string]listed{}
 	for name := range pure() {
-		t.Run(name, func(t *testing.T) {
-			of, exists := packages[module+name]
-			if !exists {
-				if !slices.Contains(planned(), name) {
-					t.Fatalf("there is no package %s%s; if it has moved, this test is to follow", module, name)
-				}
-				return
-			}
-			check(t, name, of, packages)
-		})
+		if of, exists := packages[module+name]; exists {
+			found[name] = of
+		} else if !slices.Contains(planned(), name) {
+			t.Fatalf("there is no package %s%s; if it has moved, this test is to follow", module, name)
+		}
 	}
+	return found
 }
 
 // reason returns why a package is banned, "" if it is not. A ban holds for all
@@ -152,7 +148,8 @@ func reason(path string, banned map[string]string) string {
 
 func TestPurePackagesReachNothingThatActs(t *testing.T) {
 	t.Parallel()
-	forPure(t, func(t *testing.T, _ string, of listed, packages map[string]listed) {
+	packages := list(t)
+	for _, of := range find(t, packages) {
 		// Each path is remembered with who imports it, to tell the whole way.
 		importer := map[string]string{of.ImportPath: ""}
 		for queue := []string{of.ImportPath}; len(queue) > 0; queue = queue[1:] {
@@ -168,7 +165,7 @@ func TestPurePackagesReachNothingThatActs(t *testing.T) {
 				queue = append(queue, path)
 			}
 		}
-	})
+	}
 }
 
 // way returns who imports whom, down to a package.
@@ -183,46 +180,55 @@ func way(path string, importer map[string]string) string {
 
 func TestPurePackagesImportOnlyWhatDecidingNeeds(t *testing.T) {
 	t.Parallel()
-	forPure(t, func(t *testing.T, name string, of listed, _ map[string]listed) {
+	for name, of := range find(t, list(t)) {
 		for _, path := range of.Imports {
 			if excepted()[name][path] != "" {
 				continue
 			}
 			if why := reason(path, bannedDirectly()); why != "" {
-				t.Errorf("it imports %s: %s", path, why)
+				t.Errorf("%s imports %s: %s", name, path, why)
 			}
 			if ours, isOurs := strings.CutPrefix(path, module); isOurs && !slices.Contains(pure()[name], ours) {
-				t.Errorf("it imports %s, and of this module may import only %s", ours, strings.Join(pure()[name], ", "))
+				t.Errorf("%s imports %s, and of this module may import only %s", name, ours, strings.Join(pure()[name], ", "))
 			}
 		}
-	})
+	}
 }
 
 // TestPurePackagesReadNoClock looks for calls, as the package time is needed
 // for its types.
 func TestPurePackagesReadNoClock(t *testing.T) {
 	t.Parallel()
-	clocks := map[string][]string{
-		"time":   {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
-		"metav1": {"Now", "NowMicro"},
-	}
-	forPure(t, func(t *testing.T, _ string, of listed, _ map[string]listed) {
-		files := token.NewFileSet()
+	files := token.NewFileSet()
+	for _, of := range find(t, list(t)) {
 		for _, name := range of.GoFiles {
 			file, err := parser.ParseFile(files, filepath.Join(of.Dir, name), nil, parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
 			ast.Inspect(file, func(node ast.Node) bool {
-				selector, ok := node.(*ast.SelectorExpr)
-				if !ok {
-					return true
-				}
-				if of, ok := selector.X.(*ast.Ident); ok && slices.Contains(clocks[of.Name], selector.Sel.Name) {
-					t.Errorf("%s: %s.%s: the time of a decision is part of what was observed", files.Position(selector.Pos()), of.Name, selector.Sel.Name)
+				if call := clockCall(node); call != "" {
+					t.Errorf("%s: %s: the time of a decision is part of what was observed", files.Position(node.Pos()), call)
 				}
 				return true
 			})
 		}
-	})
+	}
+}
+
+// clockCall returns the function of a clock that a node names, "" for none.
+func clockCall(node ast.Node) string {
+	clocks := map[string][]string{
+		"time":   {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
+		"metav1": {"Now", "NowMicro"},
+	}
+	selector, ok := node.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	of, ok := selector.X.(*ast.Ident)
+	if !ok || !slices.Contains(clocks[of.Name], selector.Sel.Name) {
+		return ""
+	}
+	return of.Name + "." + selector.Sel.Name
 }
