@@ -1,0 +1,100 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package names
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+func TestEveryRoleHasItsPortAndVariable(t *testing.T) {
+	t.Parallel()
+	type served struct {
+		port     int32
+		variable string
+	}
+	want := map[ReplicaType]served{
+		"collector":   {22270, "COLLECTOR_PORT"},
+		"learner":     {22271, "LEARNER_PORT"},
+		"ddp-learner": {22271, "LEARNER_PORT"},
+		"aggregator":  {22272, "AGGREGATOR_PORT"},
+		"coordinator": {22273, "COORDINATOR_PORT"},
+	}
+	got := map[ReplicaType]served{}
+	for role := range want {
+		got[role] = served{DefaultPort(role), PortVariable(role)}
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(served{})); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlyTheNamedPortOfTheMainContainerCounts(t *testing.T) {
+	t.Parallel()
+	container := func(name, port string) corev1.Container {
+		return corev1.Container{Name: name, Ports: []corev1.ContainerPort{{Name: port, ContainerPort: 4000}}}
+	}
+	tests := map[string]struct {
+		containers []corev1.Container
+		want       int32
+	}{
+		"its port":                      {[]corev1.Container{container("other", "di-port"), container("di-container", "di-port")}, 4000},
+		"another port of it":            {[]corev1.Container{container("di-container", "metrics")}, 22270},
+		"the port of another container": {[]corev1.Container{container("other", "di-port"), {Name: "di-container"}}, 22270},
+		"no main container":             {[]corev1.Container{container("other", "di-port")}, 22270},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := DIPort(&corev1.PodSpec{Containers: tc.containers}, ReplicaTypeCollector); got != tc.want {
+				t.Errorf("port is %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestNamesAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	status := &v2alpha1.DIJobStatus{Restarts: 2, Reschedules: 3}
+	tests := map[string]struct{ got, want string }{
+		"coordinator":        {CoordinatorPod("job"), "job-coordinator"},
+		"replica":            {ReplicaPod("job", ReplicaTypeDDPLearner, "x2z4b"), "job-ddp-learner-x2z4b"},
+		"URL":                {ReplicaURL("job-collector-x2z4b", "space", 22270), "job-collector-x2z4b.space:22270"},
+		"pod of a URL":       {PodOfURL("job-collector-x2z4b.space:22270"), "job-collector-x2z4b"},
+		"worker":             {WorkerPod("job", "my-task", 3), "job-my-task-3"},
+		"worker service":     {WorkerService("job"), "di-job"},
+		"worker address":     {WorkerFQDN("job-learner-0", "job", "space", DefaultDomain), "job-learner-0.di-job.space.svc.cluster.local"},
+		"job id":             {JobID("space", "job", Generation(status)), "space.job.5"},
+		"addresses of tasks": {TaskNodesVariable("my-task"), "DI_MY_TASK_NODES"},
+		"named task":         {TaskName(&v2alpha1.Task{Name: "mine", Type: "learner"}), "mine"},
+		"task without name":  {TaskName(&v2alpha1.Task{Type: "learner"}), "learner"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tc.got != tc.want {
+				t.Errorf("got %q, want %q", tc.got, tc.want)
+			}
+		})
+	}
+}
+
+func TestASuffixFollowsFromItsParts(t *testing.T) {
+	t.Parallel()
+	first, again := Suffix("a", "b"), Suffix("a", "b")
+	if !regexp.MustCompile(`^[a-z0-9]{5}$`).MatchString(first) {
+		t.Errorf("suffix is %q, want five characters of a host name", first)
+	}
+	if again != first {
+		t.Errorf("the same parts give %q, then %q", first, again)
+	}
+	if Suffix("ab") == first {
+		t.Error("parts that only join to the same text give the same suffix")
+	}
+}
