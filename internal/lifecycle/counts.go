@@ -32,8 +32,10 @@ func wantedCounts(job *v2alpha1.DIJob) counts {
 	}
 	if elastic >= 0 {
 		count := wanted.byTask[elastic]
-		// A total of 0 is what a writer leaves who does not know the field.
-		if scaling := job.Status.Scaling; scaling != nil && maps.Equal(scaling.SpecReplicas, wanted.spec) && job.Status.Replicas > 0 {
+		// A total of 0 is what a writer leaves who does not know the field. One
+		// that is there before the operator has recorded any was asked for, too.
+		scaling := job.Status.Scaling
+		if job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)) {
 			count += job.Status.Replicas - wanted.total
 		}
 		count = clamp(count, job.Spec.Elastic)
