@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -151,7 +152,14 @@ func readBody(c *gin.Context, value any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(content, value); err != nil {
+	err = json.Unmarshal(content, value)
+	var mistyped *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mistyped) && mistyped.Field == "":
+		return failure(KindInvalid, "the body must be a JSON object, not: %s", mistyped.Value)
+	case errors.As(err, &mistyped):
+		return failure(KindInvalid, "%s: must be of type %s, not: %s", mistyped.Field, mistyped.Type, mistyped.Value)
+	case err != nil:
 		return failure(KindInvalid, "the body does not decode: %v", err)
 	}
 	return nil
@@ -189,7 +197,11 @@ func readFilter(c *gin.Context) (filter, error) {
 		"aggregator":  &wanted.aggregator,
 		"name":        &wanted.name,
 	}
-	for key, values := range c.Request.URL.Query() {
+	query, err := url.ParseQuery(c.Request.URL.RawQuery)
+	if err != nil {
+		return filter{}, failure(KindInvalid, "the query %q is malformed", c.Request.URL.RawQuery).because(err)
+	}
+	for key, values := range query {
 		field, known := fields[strings.ToLower(key)]
 		if !known {
 			return filter{}, failure(KindInvalid, "query parameter %q is not known: use namespace, coordinator, aggregator or name", key)

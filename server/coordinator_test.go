@@ -289,6 +289,14 @@ var _ = Describe("the v1 protocol", func() {
 		},
 		Entry("an unknown parameter", "GET", "/v1alpha1/replicas?foo=bar", "", "400"),
 		Entry("a coordinator without its namespace", "GET", "/v1alpha1/replicas?coordinator=c", "", "400"),
+		Entry("a malformed query", "GET", "/v1alpha1/replicas?%zz=1", "", "400"),
+		Entry("a query with a semicolon", "GET", "/v1alpha1/replicas?namespace=a;coordinator=b", "", "400"),
+		Entry("a coordinator that is no name", "GET", "/v1alpha1/replicas?namespace=default&coordinator=a/b", "{}", "404"),
+		Entry("a namespace that is no name", "GET", "/v1alpha1/replicas?namespace=..&coordinator=a", "{}", "404"),
+		Entry("an aggregator that is no name", "GET", "/v1alpha1/replicas?namespace=default&aggregator=a%25b", "{}", "404"),
+		Entry("a POST of a coordinator that is no name", "POST", "/v1alpha1/replicas", `{"namespace":"default","coordinator":"a/b"}`, "404"),
+		Entry("a number that is a string", "POST", "/v1alpha1/replicas", `{"namespace":"n","coordinator":"c","collectors":{"replicas":"1"}}`, "400"),
+		Entry("a body that is no object", "POST", "/v1alpha1/replicas", "[]", "400"),
 		Entry("an unknown coordinator", "GET", "/v1alpha1/replicas?namespace=default&coordinator=nope", "{}", "404"),
 		Entry("an unknown aggregator", "GET", "/v1alpha1/replicas?namespace=default&aggregator=nope", "{}", "404"),
 		Entry("an unknown replica", "GET", "/v1alpha1/replicas?namespace=default&name=nope", "{}", "404"),
@@ -313,8 +321,10 @@ var _ = Describe("the v1 protocol", func() {
 	})
 
 	It("says that it is healthy", func(ctx SpecContext) {
-		status, _ := call(ctx, http.MethodGet, strings.TrimSuffix(base, "/v1alpha1/replicas")+"/healthz", "")
-		Expect(status).To(Equal(http.StatusOK))
+		for _, path := range []string{"", "/v1alpha1", "/v1alpha2"} {
+			status, _ := call(ctx, http.MethodGet, strings.TrimSuffix(base, "/v1alpha1/replicas")+path+"/healthz", "")
+			Expect(status).To(Equal(http.StatusOK), path)
+		}
 	})
 })
 

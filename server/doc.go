@@ -3,15 +3,16 @@
 
 // Package server is di-server: the HTTP interface through which coordinators
 // ask for replicas and report failed ones, and workers resize and profile
-// their job. It reads caches and writes what is wanted, a Membership or a
-// job's status; it must not create or delete pods, which is the operator's.
+// their job. It reads caches and writes what is wanted, a Membership, a job's
+// status or a preemptible job's range; it must not create or delete pods, which
+// is the operator's.
 //
 // Any number of servers serve at once and none leads: each write is one
 // optimistic update, so that two servers lose and double nothing.
 //
 // What the server may do in the cluster:
 //
-// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;patch;watch
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships,verbs=get;list;watch;update
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=aggregatorconfigs,verbs=get;list;watch

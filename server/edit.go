@@ -107,13 +107,13 @@ func changeFailure(job *v2alpha1.DIJob, err error) error {
 }
 
 // liveMembership reads a job's Membership live. While there is none, or only
-// that of a predecessor of the same name, it returns errNotYet: the operator
-// makes it, for as long as the job exists.
+// one that is going or that of a predecessor of the same name, it returns
+// errNotYet: the operator makes it, for as long as the job exists.
 func (s *Server) liveMembership(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
 	key := client.ObjectKeyFromObject(job)
 	var list v2alpha1.Membership
 	err := s.store.live(ctx, key, &list)
-	if err == nil && list.Spec.JobUID == job.UID {
+	if err == nil && list.Spec.JobUID == job.UID && list.DeletionTimestamp == nil {
 		return &list, nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {

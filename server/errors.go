@@ -20,7 +20,7 @@ const (
 	KindNotFound Kind = "NotFound"
 	// KindConflict is a request that the state of its job forbids.
 	KindConflict Kind = "Conflict"
-	// KindNotImplemented is a method that a path does not know, or a request not served yet.
+	// KindNotImplemented is a method that a path does not know.
 	KindNotImplemented Kind = "NotImplemented"
 	// KindUnavailable is a request that could not be done in time; the same request may succeed later.
 	KindUnavailable Kind = "Unavailable"
@@ -39,9 +39,8 @@ func (k Kind) status() int {
 		return http.StatusConflict
 	case KindNotImplemented:
 		return http.StatusNotImplemented
-	case KindUnavailable:
-		return http.StatusServiceUnavailable
-	case KindInternal:
+	case KindUnavailable, KindInternal:
+		// The protocols know one status for all that is not the client's fault.
 		return http.StatusInternalServerError
 	}
 	return http.StatusInternalServerError

@@ -44,6 +44,7 @@ func (s *Server) routes() http.Handler {
 	// Deployed clients call v1alpha1, the design document says v1alpha2.
 	for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
 		group := engine.Group(version)
+		group.GET("/healthz", s.wrap(healthy))
 		group.GET("/replicas", s.wrap(s.getReplicas))
 		group.POST("/replicas", s.wrap(s.createReplicas))
 		group.DELETE("/replicas", s.wrap(s.deleteReplicas))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -70,6 +71,8 @@ type Server struct {
 	options Options
 	store   store
 	handler http.Handler
+	// serving is whether the server listens and does not stop.
+	serving atomic.Bool
 }
 
 // New returns a server, which serves once it is started.
@@ -103,6 +106,15 @@ func New(options Options) (*Server, error) {
 // Handler returns the handler of all routes.
 func (s *Server) Handler() http.Handler {
 	return s.handler
+}
+
+// Ready tells why the server takes no requests: it does not listen yet, or it
+// stops.
+func (s *Server) Ready(*http.Request) error {
+	if !s.serving.Load() {
+		return errors.New("di-server does not listen: its caches are not warm yet, or it is stopping")
+	}
+	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: every server serves.
@@ -141,12 +153,14 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []net
 		s.options.Log.Info("Serving", "address", listener.Addr().String())
 		go func() { failed <- server.Serve(listener) }()
 	}
+	s.serving.Store(true)
 	var cause error
 	select {
 	case <-ctx.Done():
 	case cause = <-failed:
 		cause = fmt.Errorf("serving: %w", cause)
 	}
+	s.serving.Store(false)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil {

@@ -31,6 +31,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(served.NeedLeaderElection()).To(BeFalse())
+		Expect(served.Ready(nil)).NotTo(Succeed())
 		running, stop := context.WithCancel(ctx)
 		defer stop()
 		stopped := make(chan error, 1)
@@ -38,6 +39,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		var first, second string
 		Eventually(addresses, "10s").Should(Receive(&first))
 		Eventually(addresses, "10s").Should(Receive(&second))
+		Eventually(func() error { return served.Ready(nil) }).Should(Succeed())
 		for _, address := range []string{first, second} {
 			status, _ := call(ctx, http.MethodGet, "http://"+address+"/v1alpha1/replicas", "{}")
 			Expect(status).To(Equal(http.StatusOK))
@@ -62,6 +64,7 @@ var _ = Describe("a server that is started and stopped", func() {
 			_, _, err := tryCall(ctx, http.MethodGet, "http://"+first+"/healthz", "")
 			return err
 		}).Should(HaveOccurred())
+		Expect(served.Ready(nil)).NotTo(Succeed())
 		Expect(stopped).NotTo(Receive())
 		newMembership(ctx, job)
 		Eventually(answered, "5s").Should(Receive(Equal(http.StatusOK)))

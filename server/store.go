@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,9 +32,8 @@ type store interface {
 	list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 	// update writes an object if it is unchanged since it was read.
 	update(ctx context.Context, object client.Object) error
-	// patchStatus writes what differs from the original in an object's status
-	// if it is unchanged since it was read.
-	patchStatus(ctx context.Context, object, original client.Object) error
+	// patch writes a patch of an object, or of its subresource of that name.
+	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error
 }
 
 // clusterStore is the store over a cached client and a live reader.
@@ -46,7 +46,12 @@ func (s clusterStore) get(ctx context.Context, key types.NamespacedName, object 
 	return s.cached.Get(ctx, key, object)
 }
 
+// live knows that no object has a name that cannot stand in a path: the client
+// would fail, and what a request names need not be a name.
 func (s clusterStore) live(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	if content.IsPathSegmentName(key.Namespace) != nil || content.IsPathSegmentName(key.Name) != nil {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
 	return s.reader.Get(ctx, key, object)
 }
 
@@ -58,9 +63,11 @@ func (s clusterStore) update(ctx context.Context, object client.Object) error {
 	return s.cached.Update(ctx, object)
 }
 
-func (s clusterStore) patchStatus(ctx context.Context, object, original client.Object) error {
-	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
-	return s.cached.Status().Patch(ctx, object, patch)
+func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error {
+	if subresource == "" {
+		return s.cached.Patch(ctx, object, patch)
+	}
+	return s.cached.SubResource(subresource).Patch(ctx, object, patch)
 }
 
 // SetupIndexes adds the indexes that the server reads by; it is called before

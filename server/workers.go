@@ -7,17 +7,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net"
 	"strconv"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -165,41 +162,13 @@ func (s *Server) resize(c *gin.Context, message string, sign int64) error {
 	if err != nil {
 		return err
 	}
-	err = s.changeStatus(c.Request.Context(), id, func(job *v2alpha1.DIJob) error {
-		if job.Spec.Preemptible {
-			return failure(KindNotImplemented, "job %q is preemptible: moving the range of its replicas is not implemented", id.key)
-		}
-		if err := writable(job); err != nil {
-			return err
-		}
-		wanted := int64(wantedReplicas(job)) + sign*int64(asked)
-		if wanted < 1 || wanted > math.MaxInt32 {
-			return failure(KindInvalid, "replicas: %d would leave job %q with %d replicas", asked, id.key, wanted)
-		}
-		job.Status.Replicas = int32(wanted)
-		return nil
+	err = s.editJob(c.Request.Context(), id, func(job *v2alpha1.DIJob) (jobPatch, error) {
+		return resized(job, sign*int64(asked))
 	})
 	if err != nil {
 		return err
 	}
 	return succeed(c, message, nil)
-}
-
-// wantedReplicas returns the total that is wanted now: what the status says,
-// and before the operator has said it there, what the spec says.
-func wantedReplicas(job *v2alpha1.DIJob) int32 {
-	if job.Status.Replicas > 0 {
-		return job.Status.Replicas
-	}
-	var total int32
-	for i := range job.Spec.Tasks {
-		if job.Spec.Tasks[i].Replicas == nil {
-			total++
-			continue
-		}
-		total += *job.Spec.Tasks[i].Replicas
-	}
-	return total
 }
 
 // reportProfilings answers POST profilings.
@@ -212,9 +181,8 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.changeStatus(c.Request.Context(), id, func(job *v2alpha1.DIJob) error {
-		job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: content}}
-		return nil
+	err = s.editJob(c.Request.Context(), id, func(job *v2alpha1.DIJob) (jobPatch, error) {
+		return profiled(job, content)
 	})
 	if err != nil {
 		return err
@@ -222,9 +190,9 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	return succeed(c, messageProfilings, nil)
 }
 
-// changeStatus edits the status of a job in one optimistic write, made anew
-// where another write came between.
-func (s *Server) changeStatus(ctx context.Context, id jobID, edit func(*v2alpha1.DIJob) error) error {
+// editJob writes an edit of a job in one optimistic write, made anew where
+// another write came between.
+func (s *Server) editJob(ctx context.Context, id jobID, edit func(*v2alpha1.DIJob) (jobPatch, error)) error {
 	err := persist(ctx, func(ctx context.Context) error {
 		var job v2alpha1.DIJob
 		if err := s.store.live(ctx, id.key, &job); err != nil {
@@ -233,14 +201,18 @@ func (s *Server) changeStatus(ctx context.Context, id jobID, edit func(*v2alpha1
 		if err := id.current(&job); err != nil {
 			return err
 		}
-		original, _ := job.DeepCopyObject().(client.Object)
-		if err := edit(&job); err != nil {
+		made, err := edit(&job)
+		if err != nil {
 			return err
 		}
-		return s.store.patchStatus(ctx, &job, original)
+		return s.store.patch(ctx, &job, made.subresource, made.patch)
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return failure(KindInvalid, "job %q cannot take this: %v", id.key, err)
+	default:
 		return id.readFailure(err)
 	}
-	return nil
 }

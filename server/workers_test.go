@@ -4,6 +4,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -106,6 +107,65 @@ var _ = Describe("the v2 protocol", func() {
 		Expect(status(ctx).Replicas).To(BeEquivalentTo(4))
 	})
 
+	It("stores what a job reports exactly as it is given, in an empty status too", func(ctx SpecContext) {
+		newJob(ctx, namespace, name, v2alpha1.DIJobSpec{})
+		for _, content := range []string{`{"a":null,"b":{"c":null,"d":[null,"<"]}}`, `{"b":{"c":{"e":null}}}`, `{"data":null}`, `{}`} {
+			code, answer := call(ctx, http.MethodPost, base+namespace+".pong.0/profilings", content)
+			Expect(code).To(Equal(http.StatusOK), answer)
+			Expect(status(ctx).Profilings.Raw).To(MatchJSON(content))
+		}
+	})
+
+	It("moves the range of a preemptible job and leaves its total to the allocator", func(ctx SpecContext) {
+		two, five := int32(2), int32(5)
+		tasks := []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "work", Replicas: &two, Template: raw(template)}}
+		for job, spec := range map[string]v2alpha1.DIJobSpec{
+			"pong":    {Preemptible: true, Tasks: tasks, Elastic: &v2alpha1.Elastic{Task: "work", MinReplicas: &two, MaxReplicas: &five}},
+			"bounded": {Preemptible: true, Tasks: tasks, Elastic: &v2alpha1.Elastic{Task: "work", Replicas: &two, MaxReplicas: &five}},
+			"fixed":   {Preemptible: true, Tasks: tasks},
+		} {
+			newJob(ctx, namespace, job, spec)
+		}
+		elastic := func(job string) string {
+			var read v2alpha1.DIJob
+			Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: job}, &read)).To(Succeed())
+			Expect(read.Status.Replicas).To(BeZero())
+			content, err := json.Marshal(read.Spec.Elastic)
+			Expect(err).NotTo(HaveOccurred())
+			return string(content)
+		}
+		for _, step := range []struct {
+			method, job, body string
+			code              int
+			want              string
+		}{
+			{"POST", "pong", `{"replicas":3}`, 200, `{"task":"work","minReplicas":5,"maxReplicas":8}`},
+			{"DELETE", "pong", `{"replicas":7}`, 200, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
+			{"DELETE", "pong", `{"replicas":1}`, 400, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
+			{"POST", "bounded", `{"replicas":1}`, 200, `{"task":"work","replicas":2,"maxReplicas":6}`},
+			{"POST", "fixed", `{"replicas":1}`, 200, `{"task":"work","minReplicas":3,"maxReplicas":3}`},
+			{"DELETE", "fixed", `{"replicas":2}`, 200, `{"task":"work","minReplicas":1,"maxReplicas":1}`},
+		} {
+			code, answer := call(ctx, step.method, base+namespace+"."+step.job+"/replicas", step.body)
+			Expect(code).To(Equal(step.code), answer)
+			Expect(elastic(step.job)).To(MatchJSON(step.want))
+		}
+	})
+
+	It("counts from elastic.replicas before the operator has said a total", func(ctx SpecContext) {
+		one, six := int32(1), int32(6)
+		newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
+			Tasks: []v2alpha1.Task{
+				{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
+				{Type: v2alpha1.TaskTypeCollector, Replicas: &one, Template: raw(template)},
+			},
+			Elastic: &v2alpha1.Elastic{Replicas: &six},
+		})
+		code, answer := call(ctx, http.MethodDelete, base+namespace+".pong/replicas", `{"replicas":2}`)
+		Expect(code).To(Equal(http.StatusOK), answer)
+		Expect(status(ctx).Replicas).To(BeEquivalentTo(5))
+	})
+
 	It("refuses a worker that was replaced, and serves one that is ahead of the status", func(ctx SpecContext) {
 		cacheKnows(ctx, newPong(ctx, 2, 1))
 		for generation, want := range map[int]int{0: 400, 2: 400, 3: 200, 4: 200} {
@@ -117,8 +177,10 @@ var _ = Describe("the v2 protocol", func() {
 	It("refuses what cannot be", func(ctx SpecContext) {
 		newPong(ctx, 0, 0)
 		newTrainer(ctx, namespace)
-		preemptible := newJob(ctx, namespace, "moved", v2alpha1.DIJobSpec{Preemptible: true})
-		Expect(preemptible.Name).To(Equal("moved"))
+		newJob(ctx, namespace, "rigid", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
+			{Type: v2alpha1.TaskTypeEvaluator, Template: raw(template)},
+		}})
 		for _, refused := range []struct {
 			method, path, body string
 			want               int
@@ -133,7 +195,10 @@ var _ = Describe("the v2 protocol", func() {
 			{"POST", namespace + ".pong/replicas", "", 400},
 			{"POST", namespace + ".pong/replicas", `{"replicas":0}`, 400},
 			{"DELETE", namespace + ".pong/replicas", `{"replicas":4}`, 400},
-			{"POST", namespace + ".moved/replicas", `{"replicas":1}`, 501},
+			{"POST", namespace + ".rigid/replicas", `{"replicas":1}`, 400},
+			{"POST", namespace + ".pong/replicas", `{}`, 400},
+			{"POST", namespace + ".pong/profilings", `{"a":1e999}`, 400},
+			{"GET", namespace + ".po%25ng/replicas", "", 404},
 			{"POST", namespace + ".pong/profilings", "[]", 400},
 			{"POST", namespace + ".pong/profilings", "", 400},
 			{"POST", "job/" + namespace + ".nope/profilings", "{}", 404},

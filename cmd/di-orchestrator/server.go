@@ -5,9 +5,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,13 +96,7 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err := mgr.Add(api); err != nil {
 		return fmt.Errorf("adding di-server: %w", err)
 	}
-	ready := func(request *http.Request) error {
-		if mgr.GetCache().WaitForCacheSync(request.Context()) {
-			return nil
-		}
-		return errors.New("caches are not warm yet")
-	}
-	if err := addProbes(mgr, ready); err != nil {
+	if err := addProbes(mgr, api.Ready); err != nil {
 		return err
 	}
 	log.Info("Starting di-server", "version", version)

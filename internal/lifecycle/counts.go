@@ -24,7 +24,7 @@ type counts struct {
 // change of the spec's counts ends that.
 func wantedCounts(job *v2alpha1.DIJob) counts {
 	wanted := counts{spec: map[string]int32{}, byTask: make([]int32, len(job.Spec.Tasks))}
-	elastic := elasticTask(job)
+	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
 		wanted.byTask[i] = specCount(job, i, elastic)
 		wanted.spec[names.TaskName(&job.Spec.Tasks[i])] = wanted.byTask[i]
@@ -32,8 +32,10 @@ func wantedCounts(job *v2alpha1.DIJob) counts {
 	}
 	if elastic >= 0 {
 		count := wanted.byTask[elastic]
-		// A total of 0 is what a writer leaves who does not know the field.
-		if scaling := job.Status.Scaling; scaling != nil && maps.Equal(scaling.SpecReplicas, wanted.spec) && job.Status.Replicas > 0 {
+		// A total of 0 is what a writer leaves who does not know the field. One
+		// that is there before the operator has recorded any was asked for, too.
+		scaling := job.Status.Scaling
+		if job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)) {
 			count += job.Status.Replicas - wanted.total
 		}
 		count = clamp(count, job.Spec.Elastic)
@@ -52,25 +54,6 @@ func specCount(job *v2alpha1.DIJob, index, elastic int) int32 {
 		return *replicas
 	}
 	return 1
-}
-
-// elasticTask returns the index of the task that is resized: the one named so,
-// else the collector, else the only one; -1 where there is none.
-func elasticTask(job *v2alpha1.DIJob) int {
-	name := ""
-	if job.Spec.Elastic != nil {
-		name = job.Spec.Elastic.Task
-	}
-	for i := range job.Spec.Tasks {
-		task := &job.Spec.Tasks[i]
-		if name != "" && names.TaskName(task) == name || name == "" && task.Type == v2alpha1.TaskTypeCollector {
-			return i
-		}
-	}
-	if name == "" && len(job.Spec.Tasks) == 1 {
-		return 0
-	}
-	return -1
 }
 
 func clamp(count int32, elastic *v2alpha1.Elastic) int32 {

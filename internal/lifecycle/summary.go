@@ -64,7 +64,7 @@ func (p *pass) summarizePhase() {
 func (p *pass) summarizeElastic() {
 	status := p.status()
 	status.ElasticReplicas, status.Selector = 0, ""
-	elastic := elasticTask(p.Job)
+	elastic := names.ElasticTask(&p.Job.Spec)
 	if elastic < 0 {
 		return
 	}

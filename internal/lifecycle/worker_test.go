@@ -327,6 +327,16 @@ func TestResizingByTheStatus(t *testing.T) {
 	}
 }
 
+func TestATotalThatIsAskedForBeforeTheFirstPassIsHonoured(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.job.Status.Replicas = 6
+	w.settle()
+	if got := w.job.Status.Replicas; got != 6 || len(w.pods) != 6 {
+		t.Errorf("replicas are %d with %d pods, want 6", got, len(w.pods))
+	}
+}
+
 func TestElasticReplicasWin(t *testing.T) {
 	t.Parallel()
 	spec := trainingJob()

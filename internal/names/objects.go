@@ -85,6 +85,22 @@ func Generation(status *v2alpha1.DIJobStatus) int64 {
 	return int64(status.Restarts) + int64(status.Reschedules)
 }
 
+// ElasticTask returns the index of the task that is resized: the one that the
+// spec names, else the collector, else the only one; -1 where there is none.
+func ElasticTask(spec *v2alpha1.DIJobSpec) int {
+	named := spec.Elastic != nil && spec.Elastic.Task != ""
+	for i := range spec.Tasks {
+		task := &spec.Tasks[i]
+		if named && TaskName(task) == spec.Elastic.Task || !named && task.Type == v2alpha1.TaskTypeCollector {
+			return i
+		}
+	}
+	if !named && len(spec.Tasks) == 1 {
+		return 0
+	}
+	return -1
+}
+
 // TaskName returns a task's name, which is its type where it has none.
 func TaskName(task *v2alpha1.Task) string {
 	if task.Name != "" {
