@@ -128,7 +128,7 @@ func defaultTask(changes *patch, spec *v2alpha1.DIJobSpec, i int) {
 // one that was changed.
 func defaultElastic(changes *patch, asked *question) {
 	spec := &asked.job.Spec
-	i := elasticTask(spec)
+	i := names.ElasticTask(spec)
 	if i < 0 {
 		return
 	}
@@ -160,29 +160,11 @@ func oldCounts(old *v2alpha1.DIJob, task string) (wanted *int32, count int32) {
 	if old == nil {
 		return nil, 0
 	}
-	i := elasticTask(&old.Spec)
+	i := names.ElasticTask(&old.Spec)
 	if i < 0 || names.TaskName(&old.Spec.Tasks[i]) != task || old.Spec.Elastic == nil {
 		return nil, 0
 	}
 	return old.Spec.Elastic.Replicas, replicasOf(&old.Spec.Tasks[i])
-}
-
-// elasticTask returns the index of the task that is resized: the one named,
-// else the collector, else the only one; -1 if there is none.
-func elasticTask(spec *v2alpha1.DIJobSpec) int {
-	named := spec.Elastic != nil && spec.Elastic.Task != ""
-	for i := range spec.Tasks {
-		if named && names.TaskName(&spec.Tasks[i]) == spec.Elastic.Task {
-			return i
-		}
-		if !named && spec.Tasks[i].Type == v2alpha1.TaskTypeCollector {
-			return i
-		}
-	}
-	if !named && len(spec.Tasks) == 1 {
-		return 0
-	}
-	return -1
 }
 
 func replicasOf(task *v2alpha1.Task) int32 {

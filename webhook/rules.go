@@ -187,7 +187,7 @@ func validateElastic(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorList {
 	switch {
 	case elastic.Task != "":
 		errs = append(errs, knownTasks(spec, []string{elastic.Task}, at.Child("task"))...)
-	case len(spec.Tasks) > 0 && elasticTask(spec) < 0:
+	case len(spec.Tasks) > 0 && names.ElasticTask(spec) < 0:
 		errs = append(errs, field.Required(at.Child("task"), "the job has several tasks and no collector: name the task that may be resized"))
 	}
 	if elastic.MinReplicas != nil && elastic.MaxReplicas != nil && *elastic.MinReplicas > *elastic.MaxReplicas {
@@ -283,7 +283,7 @@ func validateLengths(job *v2alpha1.DIJob) field.ErrorList {
 // mostReplicas returns to how many replicas a task may grow.
 func mostReplicas(spec *v2alpha1.DIJobSpec, i int) int32 {
 	most := max(replicasOf(&spec.Tasks[i]), 1)
-	if spec.Elastic == nil || elasticTask(spec) != i {
+	if spec.Elastic == nil || names.ElasticTask(spec) != i {
 		return most
 	}
 	for _, count := range []*int32{spec.Elastic.Replicas, spec.Elastic.MaxReplicas} {
