@@ -35,20 +35,17 @@ const drainDelay = 6 * time.Second
 
 type operatorOptions struct {
 	processOptions
-	leaderElect      bool
-	namespace        string
-	webhookAddress   string
-	webhookService   string
-	webhookURL       string
-	aggregatorConfig configName
-	gpuResource      string
-	workers          int
-	settings         workload.Settings
+	leaderElect    bool
+	namespace      string
+	webhookAddress string
+	webhookService string
+	webhookURL     string
+	workers        int
+	settings       workload.Settings
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
-	o.aggregatorConfig = defaultAggregatorConfig()
 	defaults := workload.Settings{}.Defaults()
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
 	flags.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), names.SystemNamespace),
@@ -57,8 +54,6 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service by which the API server reaches the webhooks")
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
 		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
-	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
-	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
 	flags.IntVar(&o.workers, "workers", 8, "jobs that are worked on at a time")
 	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")

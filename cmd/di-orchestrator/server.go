@@ -25,19 +25,14 @@ const stopTimeout = 40 * time.Second
 
 type serverOptions struct {
 	processOptions
-	addresses        []string
-	gpuResource      string
-	aggregatorConfig configName
+	addresses []string
 }
 
 func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
-	o.aggregatorConfig = defaultAggregatorConfig()
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
 		"addresses to serve on; both protocols are served on each")
-	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
-	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
 }
 
 func newServerCommand() *cobra.Command {

@@ -14,16 +14,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // processOptions are what both programs have: their log, where their probes
-// and metrics listen, and how fast they may call the API server.
+// and metrics listen, how fast they may call the API server, and what of the
+// cluster both have to agree on.
 type processOptions struct {
 	log            logOptions
 	metricsAddress string
 	probeAddress   string
 	qps            float32
 	burst          int
+
+	aggregatorConfig configName
+	gpuResource      string
 }
 
 func (o *processOptions) addFlags(flags *pflag.FlagSet) {
@@ -32,6 +37,9 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 for none")
 	flags.Float32Var(&o.qps, "kube-api-qps", 200, "calls per second to the API server")
 	flags.IntVar(&o.burst, "kube-api-burst", 400, "calls to the API server beyond that in a burst")
+	o.aggregatorConfig = defaultAggregatorConfig()
+	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
+	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
 }
 
 // restConfig finds the cluster: the one that KUBECONFIG names, else the one

@@ -1,0 +1,147 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v2alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DIJobStatus is what was last observed of a DIJob.
+type DIJobStatus struct {
+	// phase is a summary of the conditions for people; written by the operator.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// replicas is the total number of wanted replicas. The operator sets it
+	// from the spec; di-server and people may change it to resize the job.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+
+	// readyReplicas is the number of ready replicas; written by the operator.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+
+	// restarts is how often the job was restarted after failures; written by
+	// the operator.
+	// +optional
+	Restarts int32 `json:"restarts,omitempty"`
+
+	// reschedules is how often the job was placed anew; written by the operator.
+	// +optional
+	Reschedules int32 `json:"reschedules,omitempty"`
+
+	// taskStatus counts the pods of each task by pod phase; written by the
+	// operator. A learner of several GPUs counts under the key aggregator.
+	// +optional
+	TaskStatus map[string]TaskStatus `json:"taskStatus,omitempty"`
+
+	// allocation is the node of each rank; written by the allocator.
+	// +listType=atomic
+	// +optional
+	Allocation []string `json:"allocation,omitempty"`
+
+	// profilings is what the job reported of itself; written by di-server.
+	// +optional
+	Profilings *RawObject `json:"profilings,omitempty"`
+
+	// conditions are the observations that phase sums up; written by the operator.
+	// +listType=atomic
+	// +optional
+	Conditions []DIJobCondition `json:"conditions,omitempty"`
+
+	// completionTimestamp is when the job finished; written by the operator.
+	// +optional
+	CompletionTimestamp *metav1.Time `json:"completionTimestamp,omitempty"`
+
+	// observedGeneration is the generation of the spec that this status is of;
+	// written by the operator.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// completedRanks are the ranks that have succeeded, as ranges ("0-3,7");
+	// written by the operator.
+	// +optional
+	CompletedRanks string `json:"completedRanks,omitempty"`
+
+	// lastFailure is the failure that was counted last; written by the operator.
+	// +optional
+	LastFailure *LastFailure `json:"lastFailure,omitempty"`
+
+	// scaling is what the operator last acted on; written by the operator.
+	// +optional
+	Scaling *ScalingStatus `json:"scaling,omitempty"`
+
+	// elasticReplicas is the observed number of replicas of the elastic task;
+	// written by the operator.
+	// +optional
+	ElasticReplicas int32 `json:"elasticReplicas,omitempty"`
+
+	// selector selects the pods of the elastic task; written by the operator.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+}
+
+// TaskStatus counts pods by pod phase.
+type TaskStatus map[corev1.PodPhase]int32
+
+// DIJobCondition is one observation of a job.
+type DIJobCondition struct {
+	// type is a phase of the job, or another observation.
+	Type string `json:"type"`
+
+	// status is True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+
+	// reason is a machine-readable reason of the last transition.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says the same to a person.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// lastUpdateTime is when the condition was last written.
+	// +optional
+	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
+
+	// lastTransitionTime is when status last changed.
+	// +optional
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+}
+
+// LastFailure says which failure was counted last.
+type LastFailure struct {
+	// pod is the name of the failed pod.
+	// +optional
+	Pod string `json:"pod,omitempty"`
+
+	// exitCode is the exit code of its main container.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+
+	// reason is the machine-readable reason, such as OOMKilled.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says the same to a person.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// time is when the failure was seen.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// ScalingStatus is what the operator last acted on when it set replicas.
+type ScalingStatus struct {
+	// specReplicas are the counts of the spec that were last acted on, by task name.
+	// +optional
+	SpecReplicas map[string]int32 `json:"specReplicas,omitempty"`
+
+	// lastReplicas is the total that the operator last wrote to status.replicas;
+	// another value there was written by somebody else.
+	// +optional
+	LastReplicas int32 `json:"lastReplicas,omitempty"`
+}
