@@ -26,6 +26,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
+// DefaultWorkers is how many jobs are reconciled at a time where nothing else is said.
+const DefaultWorkers = 8
+
 // Options are the settings of the controllers. The zero value is the default.
 type Options struct {
 	// Settings are what all jobs' pods are given.
@@ -35,7 +38,7 @@ type Options struct {
 	AggregatorConfig types.NamespacedName
 	// Drain is how long a replica that was removed on request lives on: 10 s by default.
 	Drain time.Duration
-	// Workers is how many jobs are reconciled at a time: 8 by default.
+	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
 	Workers int
 	// Registerer takes the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
@@ -46,7 +49,7 @@ func (o Options) defaults() Options {
 	o.AggregatorConfig.Namespace = cmp.Or(o.AggregatorConfig.Namespace, names.SystemNamespace)
 	o.AggregatorConfig.Name = cmp.Or(o.AggregatorConfig.Name, names.AggregatorConfig)
 	o.Drain = cmp.Or(o.Drain, lifecycle.DefaultDrain)
-	o.Workers = cmp.Or(o.Workers, 8)
+	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {
 		o.Registerer = metrics.Registry
 	}

@@ -200,11 +200,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection says that every replica serves.
-func (s *Server) NeedLeaderElection() bool {
-	return false
-}
-
 // WaitPublished returns when the API server has been told where the webhooks
 // are and whom to trust. Informers must not start before.
 func (s *Server) WaitPublished(ctx context.Context) error {

@@ -74,6 +74,7 @@ func (d *Demo) Run(ctx context.Context) ([]Result, error) {
 	}
 	results, err := d.Follow(ctx, jobs)
 	if err != nil {
+		d.printTable(results)
 		return results, err
 	}
 	d.step("Each job, read in the version that it was not written in")

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -49,7 +51,7 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // Install applies the manifests and waits until the operator and di-server
-// are ready, all replicas of them.
+// are ready, all replicas of them, and jobs are admitted.
 func (d *Demo) Install(ctx context.Context) error {
 	d.step("Installing the operator and di-server, two replicas each, into namespace %s", names.SystemNamespace)
 	installed, err := d.installed(ctx)
@@ -69,6 +71,26 @@ func (d *Demo) Install(ctx context.Context) error {
 		if err := d.waitRolledOut(ctx, name); err != nil {
 			return err
 		}
+	}
+	return d.waitAdmitted(ctx)
+}
+
+// waitAdmitted waits until the API server reaches the webhooks: it learns of
+// ready pods behind a Service a moment after they are. A job that is created
+// without being stored, in the version that is not stored, goes all the way.
+func (d *Demo) waitAdmitted(ctx context.Context) error {
+	template := v1alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"none"}]}}`)}}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, installTimeout, true, func(ctx context.Context) (bool, error) {
+		job := &v1alpha1.DIJob{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
+			Spec:       v1alpha1.DIJobSpec{Coordinator: v1alpha1.RoleSpec{Template: template}},
+		}
+		last = d.client.Create(ctx, job, client.DryRunAll)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the API server to reach the webhooks: %w", errors.Join(err, last))
 	}
 	return nil
 }
