@@ -108,6 +108,13 @@ test: ## Run unit, property and integration tests with the race detector.
 e2e: cluster-up images-load ## Run the end-to-end tests on the local cluster.
 	eval "$$($(CLUSTER) env)" && go test -tags e2e -count=1 -timeout 40m -v ./test/e2e/...
 
+OBJECTS ?= 1000000
+
+.PHONY: bench-conversion
+bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS random objects each way.
+	go test ./conversion -run ComesBackFrom -count=1 -timeout 4h -conversion.objects=$(OBJECTS)
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/conversion
+
 .PHONY: clean
 clean: ## Remove what was built in the checkout.
 	rm -rf $(OUT)
