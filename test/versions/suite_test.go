@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/ginkgo/v2"
@@ -30,6 +31,9 @@ const (
 	group = "diengine.opendilab.org"
 	v1    = "v1alpha1"
 	v2    = "v2alpha1"
+
+	// timeout is how long a spec waits for what the API server is to say.
+	timeout = 30 * time.Second
 )
 
 var (
