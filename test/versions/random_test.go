@@ -248,8 +248,12 @@ func expectDefaulted(written, stored map[string]any) {
 				expectSame(value, stored[key])
 				continue
 			}
+			tasks, _ := stored[key].([]any)
+			Expect(tasks).To(HaveLen(len(value)))
 			for i := range value {
-				expectDefaulted(value[i].(map[string]any), stored[key].([]any)[i].(map[string]any))
+				task, _ := value[i].(map[string]any)
+				storedTask, _ := tasks[i].(map[string]any)
+				expectDefaulted(task, storedTask)
 			}
 		default:
 			expectSame(value, stored[key])

@@ -63,9 +63,9 @@ var _ = Describe("Watches", func() {
 			Expect(versions[v1]).To(Equal(versions[v2]))
 		}
 		for _, version := range []string{v1, v2} {
-			written := create(ctx, version, namespace, "j-"+version, ledIn(version))
+			create(ctx, version, namespace, "j-"+version, ledIn(version))
 			expect(watch.Added)
-			written = get(ctx, other(version), namespace, "j-"+version)
+			written := get(ctx, other(version), namespace, "j-"+version)
 			Expect(unstructured.SetNestedField(written.Object, "g", "spec", "group")).To(Succeed())
 			Expect(c.Update(ctx, written)).To(Succeed())
 			expect(watch.Modified)
@@ -137,7 +137,8 @@ var _ = DescribeTable("A patch changes in either version what it names, and noth
 		wanted := fields(want)
 		for key, value := range wanted {
 			of := map[string]any{"spec": before.Object["spec"], "status": part(ledStatus, "status")}
-			for field, content := range value.(map[string]any) {
+			named, _ := value.(map[string]any)
+			for field, content := range named {
 				of[key] = changed(of[key], content, field)
 			}
 			expectSame(of[key], after.Object[key])
