@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,9 +21,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -63,18 +63,14 @@ func runCold(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	started := time.Now()
 	if err := p.convertBy(ctx, nil); err != nil {
 		return err
 	}
-	if err := p.store(ctx, coldJobs); err != nil {
-		return err
-	}
-	prepared, err := p.prepare(ctx)
+	prepared, err := p.store(ctx, coldJobs)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d jobs of %d kB, stored as v2alpha1, written in %s.\n", len(prepared), coldBytes/1000, time.Since(started).Round(time.Second))
+	fmt.Fprintf(out, "%d jobs of %d kB, stored as v2alpha1.\n", len(prepared), coldBytes/1000)
 	contenders := []*contender{
 		{name: "our webhook", converter: startConverter(conversion.NewHandler())},
 		{name: "webhook with prepared answers", converter: startConverter(prepared)},
@@ -97,21 +93,93 @@ func runCold(ctx context.Context, out io.Writer) (err error) {
 	return printCold(out, contenders)
 }
 
-// store creates jobs through the stored version.
-func (p *plane) store(ctx context.Context, count int) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-	for i := range count {
-		group.Go(func() error {
-			job, err := storedJob(fmt.Sprintf("%s%05d", jobPrefix, i), coldBytes)
-			if err != nil {
-				return err
-			}
-			return p.api.Create(ctx, job)
-		})
+// store writes jobs into etcd, one through the API server, which is then the
+// pattern of the others, and prepares their conversion.
+func (p *plane) store(ctx context.Context, count int) (answers, error) {
+	job, err := storedJob(jobName(0), coldBytes)
+	if err != nil {
+		return nil, err
 	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("storing jobs: %w", err)
+	if err := p.api.Create(ctx, job); err != nil {
+		return nil, fmt.Errorf("storing a job: %w", err)
+	}
+	pattern, err := p.stored(ctx, job.GetName())
+	if err != nil {
+		return nil, err
+	}
+	prepared := answers{}
+	if err := prepared.add(job.GetName(), pattern); err != nil {
+		return nil, err
+	}
+	for first := 1; first < count; first += storeBatch {
+		var puts []any
+		for i := first; i < min(first+storeBatch, count); i++ {
+			value := bytes.ReplaceAll(pattern, []byte(job.GetName()), []byte(jobName(i)))
+			value = bytes.ReplaceAll(value, []byte(job.GetUID()), []byte(uuid.NewUUID()))
+			if err := prepared.add(jobName(i), value); err != nil {
+				return nil, err
+			}
+			puts = append(puts, map[string]any{"requestPut": map[string]any{"key": []byte(etcdKey(jobName(i))), "value": value}})
+		}
+		if err := p.etcd(ctx, "txn", map[string]any{"success": puts}, nil); err != nil {
+			return nil, err
+		}
+	}
+	return prepared, nil
+}
+
+func jobName(i int) string {
+	return fmt.Sprintf("%s%05d", jobPrefix, i)
+}
+
+// storeBatch is how many jobs are written at once; etcd takes 1.5 MB.
+const storeBatch = 100
+
+// etcdKey is where the API server stores a job.
+func etcdKey(name string) string {
+	return "/registry/" + v2alpha1.GroupName + "/dijobs/" + namespace + "/" + name
+}
+
+// stored reads the bytes that are stored of a job.
+func (p *plane) stored(ctx context.Context, name string) ([]byte, error) {
+	var found struct {
+		KVs []struct {
+			Value []byte `json:"value"`
+		} `json:"kvs"`
+	}
+	if err := p.etcd(ctx, "range", map[string]any{"key": []byte(etcdKey(name))}, &found); err != nil {
+		return nil, err
+	}
+	if len(found.KVs) != 1 {
+		return nil, fmt.Errorf("etcd has %d values at %s, expected 1", len(found.KVs), etcdKey(name))
+	}
+	return found.KVs[0].Value, nil
+}
+
+// etcd calls etcd by its JSON gateway.
+func (p *plane) etcd(ctx context.Context, method string, message, into any) (err error) {
+	raw, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	url := p.environment.ControlPlane.Etcd.URL.JoinPath("v3", "kv", method).String()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(raw))
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd: %s: %s", method, response.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		return fmt.Errorf("etcd: %s: %w", method, err)
 	}
 	return nil
 }
@@ -132,33 +200,19 @@ func storedJob(name string, bytes int) (*unstructured.Unstructured, error) {
 	return job, nil
 }
 
-// prepare reads the stored jobs and prepares their conversion.
-func (p *plane) prepare(ctx context.Context) (answers, error) {
-	prepared := answers{}
-	listed := &unstructured.UnstructuredList{}
-	listed.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: v2alpha1.Version, Kind: "DIJobList"})
-	for {
-		if err := p.api.List(ctx, listed, client.Limit(500), client.Continue(listed.GetContinue())); err != nil {
-			return nil, fmt.Errorf("listing the stored jobs: %w", err)
-		}
-		for i := range listed.Items {
-			raw, err := listed.Items[i].MarshalJSON()
-			if err != nil {
-				return nil, fmt.Errorf("encoding a job: %w", err)
-			}
-			if prepared[listed.Items[i].GetName()], err = conversion.Convert(raw, v1alpha1.GroupVersion.String()); err != nil {
-				return nil, fmt.Errorf("converting a job: %w", err)
-			}
-		}
-		if listed.GetContinue() == "" {
-			return prepared, nil
-		}
-	}
-}
-
 // answers are jobs of v1alpha1 by name. As a webhook they are the floor under
 // what any webhook takes: nothing is decoded and nothing encoded.
 type answers map[string][]byte
+
+// add prepares the conversion of a stored job.
+func (a answers) add(name string, stored []byte) error {
+	converted, err := conversion.Convert(stored, v1alpha1.GroupVersion.String())
+	if err != nil {
+		return fmt.Errorf("converting a job: %w", err)
+	}
+	a[name] = converted
+	return nil
+}
 
 // ServeHTTP implements http.Handler.
 func (a answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -252,7 +306,7 @@ func (p *plane) checkCold(ctx context.Context, before float64, result *coldResul
 // resource version 0 is served from there or not at all: the API server
 // answers that there are too many requests until the cache is filled.
 func (p *plane) waitCached(ctx context.Context, version string) error {
-	selector := url.QueryEscape(fmt.Sprintf("metadata.name=%s%05d", jobPrefix, coldJobs-1))
+	selector := url.QueryEscape("metadata.name=" + jobName(coldJobs-1))
 	path := fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/dijobs?watch=true&resourceVersion=0&fieldSelector=%s",
 		p.url, v2alpha1.GroupName, version, namespace, selector)
 	var last error
