@@ -15,6 +15,9 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // section is one table of the report.
@@ -25,7 +28,10 @@ type section struct {
 
 // sections are the tables in the order in which they are printed.
 func sections() []section {
-	return nil
+	return []section{
+		{"cold", runCold},
+		{"writes", runWrites},
+	}
 }
 
 func main() {
@@ -33,6 +39,7 @@ func main() {
 	defer stop()
 	only := flag.String("only", "", "comma-separated names of the sections to run; all when empty")
 	flag.Parse()
+	log.SetLogger(logr.Discard())
 	if err := run(ctx, os.Stdout, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "conversion:", err)
 		os.Exit(1)
