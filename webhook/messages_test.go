@@ -354,3 +354,25 @@ func tableErrors(t *testing.T, by string) []string {
 	}
 	return errs
 }
+
+func TestEveryRuleIsDocumentedWithItsMessage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := readTable[messages]("messages.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range table.Rules {
+		example := rule.V2
+		if example == nil {
+			example = rule.V1
+		}
+		row := fmt.Sprintf(" | %s | `%s` |", rule.By, example.Error)
+		if !strings.Contains(string(page), "| "+rule.Rule+" |") || !strings.Contains(string(page), row) {
+			t.Errorf("docs/validation.md has no row of %q that ends in%s", rule.Rule, row)
+		}
+	}
+}
