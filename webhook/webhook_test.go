@@ -151,6 +151,14 @@ var _ = Describe("A job in both versions", func() {
 		Expect(counts()).To(Equal([]int32{4, 2}), "what did not change stays")
 		patch(`[{"op":"add","path":"/spec/elastic/maxReplicas","value":3}]`)
 		Expect(counts()).To(Equal([]int32{4, 2}), "a count that is out of bounds already is no reason to refuse a change")
+
+		By("scaling beyond the bounds, which no webhook sees and the schema does")
+		out, err := kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
+		Expect(err).To(HaveOccurred())
+		Expect(out).To(ContainSubstring("spec.elastic.replicas: Invalid value: must be at most maxReplicas, which is 3, "))
+		patch(`[{"op":"add","path":"/spec/preemptible","value":true}]`)
+		_, err = kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
+		Expect(err).NotTo(HaveOccurred(), "the size of a preemptible job is the allocator's")
 	})
 
 	It("has its status written and read in both", func(ctx SpecContext) {
