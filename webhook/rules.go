@@ -284,13 +284,13 @@ func nameOf(job *v2alpha1.DIJob) jobName {
 	const mostWritten = validation.DNS1123LabelMaxLength - names.SuffixLength
 	prefix := job.GenerateName[:min(len(job.GenerateName), mostWritten)]
 	random, generated := strings.CutPrefix(job.Name, prefix)
-	if prefix == "" || job.Name != "" && !(generated && len(random) == names.SuffixLength) {
-		return jobName{full: job.Name, written: job.Name, at: field.NewPath("metadata", "name")}
+	if prefix != "" && (job.Name == "" || generated && len(random) == names.SuffixLength) {
+		return jobName{
+			full:    prefix + strings.Repeat("x", names.SuffixLength),
+			written: job.GenerateName, at: field.NewPath("metadata", "generateName"), random: names.SuffixLength,
+		}
 	}
-	return jobName{
-		full:    prefix + strings.Repeat("x", names.SuffixLength),
-		written: job.GenerateName, at: field.NewPath("metadata", "generateName"), random: names.SuffixLength,
-	}
+	return jobName{full: job.Name, written: job.Name, at: field.NewPath("metadata", "name")}
 }
 
 // without returns how many characters the author may write to save some.

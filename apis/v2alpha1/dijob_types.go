@@ -14,7 +14,7 @@ import (
 // DIJob is a distributed reinforcement-learning training job.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.spec) && has(self.spec.lifecycle) ? self.spec.lifecycle : 'WorkerLed') == (has(oldSelf.spec) && has(oldSelf.spec.lifecycle) ? oldSelf.spec.lifecycle : 'WorkerLed')",fieldPath=".spec.lifecycle",messageExpression="'is immutable: must stay ' + (has(oldSelf.spec) && has(oldSelf.spec.lifecycle) ? oldSelf.spec.lifecycle : 'WorkerLed') + ', not become ' + (has(self.spec) && has(self.spec.lifecycle) ? self.spec.lifecycle : 'WorkerLed') + '; make another job instead'"
-// +kubebuilder:validation:XValidation:rule="(has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : '') == (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : '')",fieldPath=".spec.managedBy",messageExpression="'is immutable: must stay \"' + (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : '') + '\", not become \"' + (has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : '') + '\"; make another job instead'"
+// +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : "") == (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : "")`,fieldPath=".spec.managedBy",messageExpression=`'is immutable: must stay "' + (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : "") + '", not become "' + (has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : "") + '"; make another job instead'`
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:shortName=dijob
