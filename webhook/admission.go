@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/go-logr/logr"
 	"gomodules.xyz/jsonpatch/v2"
@@ -90,13 +91,15 @@ func readQuestion(request *admission.Request) (*question, error) {
 	if asked.create {
 		return asked, nil
 	}
-	if asked.old, err = decodeHub(asked.oldRaw); err != nil {
+	if asked.old, err = decodeHub(asked.oldRaw); asked.old == nil {
 		return nil, fmt.Errorf("oldObject: %w", err)
 	}
+	// What does not decode of a stored job must not keep anybody from mending it.
 	return asked, nil
 }
 
-// decodeHub reads a job of either version in the hub's form.
+// decodeHub reads a job of either version in the hub's form. Where a value does
+// not fit, it returns the rest of the job with the error.
 func decodeHub(raw []byte) (*v2alpha1.DIJob, error) {
 	converted, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
 	if err != nil {
@@ -104,41 +107,60 @@ func decodeHub(raw []byte) (*v2alpha1.DIJob, error) {
 	}
 	job := &v2alpha1.DIJob{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(converted, job); err != nil {
-		return nil, fmt.Errorf("decoding the job: %w", err)
+		return job, fmt.Errorf("decoding the job: %w", err)
 	}
 	return job, nil
 }
 
-// mutating answers with the patch that the function wants.
+// mistyped returns what of an object its version's type cannot hold. The schema
+// leaves little of that: an integer that is too large.
+func mistyped(raw []byte) field.ErrorList {
+	if writtenInV2(raw) {
+		return compare(raw, reflect.TypeFor[v2alpha1.DIJob](), nil).mistyped
+	}
+	return compare(raw, reflect.TypeFor[v1alpha1.DIJob](), nil).mistyped
+}
+
+// mutating answers with the patch that the function wants. What cannot be read
+// is left as it is: the schema or the validation, which come after it, refuse
+// it by its path.
 func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
 	return func(_ context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return admission.Allowed("")
 		}
 		operations, err := defaults(asked)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return admission.Allowed("")
 		}
 		return admission.Patched("", operations...)
 	}
 }
 
-// validating answers with the errors that the function finds.
+// validating answers with the errors that the function finds, and with what the
+// writer should know besides.
 func validating(validate func(*question) field.ErrorList) admission.HandlerFunc {
 	return func(_ context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
+			if errs := mistyped(request.Object.Raw); len(errs) > 0 {
+				return notValid(request.Name, errs)
+			}
 			return admission.Errored(http.StatusBadRequest, err)
 		}
-		errs := validate(asked)
-		if len(errs) == 0 {
-			return admission.Allowed("")
+		if errs := validate(asked); len(errs) > 0 {
+			return notValid(request.Name, errs).WithWarnings(warnings(asked)...)
 		}
-		kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: kindDIJob}
-		invalid := apierrors.NewInvalid(kind, request.Name, errs).Status()
-		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
+		return admission.Allowed("").WithWarnings(warnings(asked)...)
 	}
+}
+
+// notValid is the answer that a job is not valid.
+func notValid(job string, errs field.ErrorList) admission.Response {
+	kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: kindDIJob}
+	invalid := apierrors.NewInvalid(kind, job, errs).Status()
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
 }
 
 // patch is a JSON patch of what defaults change, and nothing else: encoding

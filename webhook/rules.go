@@ -4,7 +4,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,25 +88,6 @@ func taskTypes() []v2alpha1.TaskType {
 		v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeEvaluator,
 		v2alpha1.TaskTypeLearner, v2alpha1.TaskTypeNone,
 	}
-}
-
-// validateTemplate holds what must be right about a template for pods to be
-// made at all.
-func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
-	var template struct {
-		Spec struct {
-			Containers []json.RawMessage `json:"containers"`
-		} `json:"spec"`
-	}
-	if len(task.Template.Raw) > 0 {
-		if err := json.Unmarshal(task.Template.Raw, &template); err != nil {
-			return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must be a PodTemplateSpec: "+err.Error())}
-		}
-	}
-	if len(template.Spec.Containers) == 0 {
-		return field.ErrorList{field.Required(at.Child("spec", "containers"), "a pod needs a container")}
-	}
-	return nil
 }
 
 // validateCoordinatorLed holds the rules for jobs that are led by a coordinator.

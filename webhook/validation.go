@@ -96,12 +96,12 @@ func validateChange(asked *question, at, oldAt paths) field.ErrorList {
 		// What else would be wrong with another job is of no use to anybody.
 		return immutable
 	}
-	errs := append(validateJob(asked.job, at), validateElasticCount(asked, at)...)
+	errs := append(validateContent(asked.job, at), validateElasticCount(asked, at)...)
 	if asked.create {
 		return append(errs, validateName(asked.job)...)
 	}
 	before := map[string]bool{}
-	for _, err := range validateJob(asked.old, oldAt) {
+	for _, err := range validateContent(asked.old, oldAt) {
 		before[err.Error()] = true
 	}
 	var added field.ErrorList
@@ -111,6 +111,12 @@ func validateChange(asked *question, at, oldAt paths) field.ErrorList {
 		}
 	}
 	return added
+}
+
+// validateContent returns all that is wrong with a job and what it holds of
+// other APIs, whatever it was before.
+func validateContent(job *v2alpha1.DIJob, at paths) field.ErrorList {
+	return append(validateJob(job, at), validateVolumes(&job.Spec, at)...)
 }
 
 func validateImmutable(asked *question, at paths) field.ErrorList {
