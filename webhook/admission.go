@@ -47,13 +47,17 @@ const (
 
 // newHandler returns the handler of all paths.
 func newHandler(log logr.Logger) (http.Handler, error) {
+	schema, err := newHubSchema()
+	if err != nil {
+		return nil, fmt.Errorf("admission webhooks: %w", err)
+	}
 	mux := http.NewServeMux()
 	mux.Handle(PathConvert, conversion.NewHandler())
 	recovering := true
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
-		PathValidateV1: validating(validateV1),
+		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateV1)),
 		PathValidateV2: validating(validateV2),
 	} {
 		handler, err := admission.StandaloneWebhook(

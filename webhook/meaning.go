@@ -25,7 +25,7 @@ import (
 
 // meaningOfTemplate returns a task's template for comparison.
 func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
-	template, _ := readRaw[corev1.PodTemplateSpec](task.Template, nil)
+	template, _ := readRaw[corev1.PodTemplateSpec](task.Template.Raw, nil)
 	kept := corev1.PodTemplateSpec{Spec: template.Spec}
 	kept.Labels, kept.Annotations, kept.Finalizers = template.Labels, template.Annotations, template.Finalizers
 	pod := &kept.Spec
@@ -44,7 +44,7 @@ func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
 }
 
 // meaningOf returns an object of another API for comparison.
-func meaningOf[T any](raw v2alpha1.RawObject) any {
+func meaningOf[T any](raw []byte) any {
 	decoded, _ := readRaw[T](raw, nil)
 	return plainForm(decoded)
 }

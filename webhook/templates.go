@@ -27,7 +27,7 @@ import (
 // validateTemplate holds what must be right about a template for pods to be
 // made at all.
 func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
-	template, found := readRaw[corev1.PodTemplateSpec](task.Template, at)
+	template, found := readRaw[corev1.PodTemplateSpec](task.Template.Raw, at)
 	if len(found.mistyped) > 0 {
 		return found.mistyped
 	}
@@ -36,20 +36,26 @@ func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
 	}
 	taken := map[string]bool{}
 	errs := validateContainers(template.Spec.InitContainers, at.Child("spec", "initContainers"), taken)
-	return append(errs, validateContainers(template.Spec.Containers, at.Child("spec", "containers"), taken)...)
+	errs = append(errs, validateContainers(template.Spec.Containers, at.Child("spec", "containers"), taken)...)
+	volumes := map[string]bool{}
+	for i := range template.Spec.Volumes {
+		path := at.Child("spec", "volumes").Index(i).Child("name")
+		errs = append(errs, validateObjectName(template.Spec.Volumes[i].Name, path, volumes)...)
+	}
+	return errs
 }
 
 // readRaw decodes an object of another API and finds what it cannot hold.
-func readRaw[T any](raw v2alpha1.RawObject, at *field.Path) (*T, findings) {
+func readRaw[T any](raw []byte, at *field.Path) (*T, findings) {
 	decoded := new(T)
-	if len(raw.Raw) == 0 {
+	if len(raw) == 0 {
 		return decoded, findings{}
 	}
-	found := compare(raw.Raw, reflect.TypeFor[T](), at)
+	found := compare(raw, reflect.TypeFor[T](), at)
 	if len(found.mistyped) > 0 {
 		return decoded, found
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw.Raw, decoded); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded); err != nil {
 		// The comparison is meant to have found it, by its path.
 		found.mistyped = field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must decode: "+err.Error())}
 	}
@@ -88,29 +94,52 @@ func validateObjectName(name string, at *field.Path, taken map[string]bool) fiel
 }
 
 // validateVolumes holds the rules for the volumes of a job, which are added to
-// those of each template.
+// those of each template, so that no two of them may share a name.
 func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
 	for i := range spec.Volumes {
 		at := at.spec("volumes").Index(i)
-		volume, found := readRaw[corev1.Volume](spec.Volumes[i], at)
+		volume, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at)
 		if len(found.mistyped) > 0 {
 			errs = append(errs, found.mistyped...)
 			continue
 		}
 		errs = append(errs, validateObjectName(volume.Name, at.Child("name"), taken)...)
 	}
+	if len(taken) == 0 {
+		return errs
+	}
 	for i := range spec.Tasks {
-		at := at.task(i, "template")
-		template, _ := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template, at)
-		own := maps.Clone(taken)
-		for j := range template.Spec.Volumes {
-			path := at.Child("spec", "volumes").Index(j).Child("name")
-			errs = append(errs, validateObjectName(template.Spec.Volumes[j].Name, path, own)...)
+		at := at.task(i, "template").Child("spec", "volumes")
+		for j, name := range volumeNames(&spec.Tasks[i]) {
+			if taken[name] {
+				errs = append(errs, field.Duplicate(at.Index(j).Child("name"), name))
+			}
 		}
 	}
 	return errs
+}
+
+// volumeNames returns the names of the volumes of a task's own template, if it
+// can be read.
+func volumeNames(task *v2alpha1.Task) []string {
+	var template struct {
+		Spec struct {
+			Volumes []struct {
+				Name string `json:"name"`
+			} `json:"volumes"`
+		} `json:"spec"`
+	}
+	if kjson.UnmarshalCaseSensitivePreserveInts(task.Template.Raw, &template) != nil {
+		// It was refused for that.
+		return nil
+	}
+	volumes := make([]string, len(template.Spec.Volumes))
+	for i := range volumes {
+		volumes[i] = template.Spec.Volumes[i].Name
+	}
+	return volumes
 }
 
 // overrides is what the operator sets on the pods of a task, in place of what
@@ -151,12 +180,12 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
 func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 	var warnings []string
 	for i := range spec.Volumes {
-		_, found := readRaw[corev1.Volume](spec.Volumes[i], at.spec("volumes").Index(i))
+		_, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at.spec("volumes").Index(i))
 		warnings = append(warnings, unknownFields(found)...)
 	}
 	for i := range spec.Tasks {
 		at := at.task(i, "template")
-		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template, at)
+		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
 		warnings = append(warnings, unknownFields(found)...)
 		if len(found.mistyped) == 0 {
 			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], template, at)...)

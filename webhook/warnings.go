@@ -36,8 +36,10 @@ func warnings(asked *question) []string {
 	if asked.create {
 		return bounded(found)
 	}
-	before := warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old))
-	found = slices.DeleteFunc(found, func(warning string) bool { return slices.Contains(before, warning) })
+	if len(found) > 0 {
+		before := warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old))
+		found = slices.DeleteFunc(found, func(warning string) bool { return slices.Contains(before, warning) })
+	}
 	found = append(found, warnChangedTemplates(asked.job, asked.old, at)...)
 	if writtenInV2(asked.raw) {
 		found = append(found, warnLost(asked)...)
@@ -109,7 +111,7 @@ func sameVolumes(a, b []v2alpha1.RawObject) bool {
 		return false
 	}
 	for i := range a {
-		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i]), meaningOf[corev1.Volume](b[i])) {
+		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i].Raw), meaningOf[corev1.Volume](b[i].Raw)) {
 			return false
 		}
 	}
