@@ -53,23 +53,33 @@ func newHandler(log logr.Logger) (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(PathConvert, conversion.NewHandler())
-	recovering := true
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
 		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateV1)),
 		PathValidateV2: validating(validateV2),
 	} {
-		handler, err := admission.StandaloneWebhook(
-			&admission.Webhook{Handler: handle, RecoverPanic: &recovering},
-			admission.StandaloneOptions{Logger: log, MetricsPath: path},
-		)
+		handler, err := admissionHandler(log, path, handle)
 		if err != nil {
-			return nil, fmt.Errorf("admission webhook %s: %w", path, err)
+			return nil, err
 		}
 		mux.Handle(path, handler)
 	}
 	return mux, nil
+}
+
+// admissionHandler returns the handler of one path. A panic is the answer to
+// its own request only.
+func admissionHandler(log logr.Logger, path string, handle admission.HandlerFunc) (http.Handler, error) {
+	recovering := true
+	handler, err := admission.StandaloneWebhook(
+		&admission.Webhook{Handler: handle, RecoverPanic: &recovering},
+		admission.StandaloneOptions{Logger: log, MetricsPath: path},
+	)
+	if err != nil {
+		return nil, fmt.Errorf("admission webhook %s: %w", path, err)
+	}
+	return handler, nil
 }
 
 // question is what an admission request asks: an object, and for an update
@@ -116,8 +126,7 @@ func decodeHub(raw []byte) (*v2alpha1.DIJob, error) {
 	return job, nil
 }
 
-// mistyped returns what of an object its version's type cannot hold. The schema
-// leaves little of that: an integer that is too large.
+// mistyped returns what of an object its version's type cannot hold.
 func mistyped(raw []byte) field.ErrorList {
 	if writtenInV2(raw) {
 		return compare(raw, reflect.TypeFor[v2alpha1.DIJob](), nil).mistyped
@@ -125,18 +134,18 @@ func mistyped(raw []byte) field.ErrorList {
 	return compare(raw, reflect.TypeFor[v1alpha1.DIJob](), nil).mistyped
 }
 
-// mutating answers with the patch that the function wants. What cannot be read
-// is left as it is: the schema or the validation, which come after it, refuse
-// it by its path.
+// mutating answers with the patch that the function wants. It is asked before
+// the schema is, whose answer about a value of the wrong type names neither the
+// value nor, for an integer that is too large, the path.
 func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
 	return func(_ context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
-			return admission.Allowed("")
+			return unreadable(&request, err)
 		}
 		operations, err := defaults(asked)
 		if err != nil {
-			return admission.Allowed("")
+			return unreadable(&request, err)
 		}
 		return admission.Patched("", operations...)
 	}
@@ -148,16 +157,21 @@ func validating(validate func(*question) field.ErrorList) admission.HandlerFunc 
 	return func(_ context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
-			if errs := mistyped(request.Object.Raw); len(errs) > 0 {
-				return notValid(request.Name, errs)
-			}
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(&request, err)
 		}
 		if errs := validate(asked); len(errs) > 0 {
 			return notValid(request.Name, errs).WithWarnings(warnings(asked)...)
 		}
 		return admission.Allowed("").WithWarnings(warnings(asked)...)
 	}
+}
+
+// unreadable is the answer about a job that does not decode.
+func unreadable(request *admission.Request, err error) admission.Response {
+	if errs := mistyped(request.Object.Raw); len(errs) > 0 && members(request.Object.Raw) != nil {
+		return notValid(request.Name, errs)
+	}
+	return admission.Errored(http.StatusBadRequest, err)
 }
 
 // notValid is the answer that a job is not valid.

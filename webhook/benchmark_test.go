@@ -70,19 +70,19 @@ func bigJob(version, image string) string {
 
 // reviewOf returns the question about a new job or, where there is an old one,
 // about an update.
-func reviewOf(t testing.TB, job, old string) []byte {
-	t.Helper()
-	return review(t, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: []byte(job)}}, old)
+func reviewOf(tb testing.TB, job, old string) []byte {
+	tb.Helper()
+	return review(tb, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: []byte(job)}}, old)
 }
 
 // reviewOfStatus returns the question about an update of the status.
-func reviewOfStatus(t testing.TB, job, old string) []byte {
-	t.Helper()
-	return review(t, &admissionv1.AdmissionRequest{SubResource: "status", Object: runtime.RawExtension{Raw: []byte(job)}}, old)
+func reviewOfStatus(tb testing.TB, job, old string) []byte {
+	tb.Helper()
+	return review(tb, &admissionv1.AdmissionRequest{SubResource: "status", Object: runtime.RawExtension{Raw: []byte(job)}}, old)
 }
 
-func review(t testing.TB, request *admissionv1.AdmissionRequest, old string) []byte {
-	t.Helper()
+func review(tb testing.TB, request *admissionv1.AdmissionRequest, old string) []byte {
+	tb.Helper()
 	request.UID, request.Name, request.Operation = "u", "j", admissionv1.Create
 	if old != "" {
 		request.Operation, request.OldObject.Raw = admissionv1.Update, []byte(old)
@@ -92,21 +92,21 @@ func review(t testing.TB, request *admissionv1.AdmissionRequest, old string) []b
 		Request:  request,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return review
 }
 
 // ask sends a review as the API server does.
-func ask(t testing.TB, handler http.Handler, path string, review []byte) *admissionv1.AdmissionResponse {
-	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(review))
+func ask(tb testing.TB, handler http.Handler, path string, review []byte) *admissionv1.AdmissionResponse {
+	tb.Helper()
+	request := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, path, bytes.NewReader(review))
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, request)
 	var answer admissionv1.AdmissionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || answer.Response == nil {
-		t.Fatalf("answer %q: %v", recorder.Body.String(), err)
+		tb.Fatalf("answer %q: %v", recorder.Body.String(), err)
 	}
 	return answer.Response
 }

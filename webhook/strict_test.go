@@ -61,7 +61,7 @@ func fullTemplate() *corev1.PodTemplateSpec {
 	template := &corev1.PodTemplateSpec{}
 	filler := randfill.NewWithSeed(1).NilChance(0).NumElements(1, 1).MaxDepth(40).Funcs(
 		func(q *resource.Quantity, _ randfill.Continue) { *q = resource.MustParse("1") },
-		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte(`{}`) },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte(`{}`)) },
 	)
 	filler.Fill(template)
 	return template
