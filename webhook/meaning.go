@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -25,7 +26,7 @@ import (
 
 // meaningOfTemplate returns a task's template for comparison.
 func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
-	template, _ := readRaw[corev1.PodTemplateSpec](task.Template.Raw, nil)
+	template := decodeRest[corev1.PodTemplateSpec](task.Template.Raw)
 	kept := corev1.PodTemplateSpec{Spec: template.Spec}
 	kept.Labels, kept.Annotations, kept.Finalizers = template.Labels, template.Annotations, template.Finalizers
 	pod := &kept.Spec
@@ -45,8 +46,15 @@ func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
 
 // meaningOf returns an object of another API for comparison.
 func meaningOf[T any](raw []byte) any {
-	decoded, _ := readRaw[T](raw, nil)
-	return plainForm(decoded)
+	return plainForm(decodeRest[T](raw))
+}
+
+// decodeRest decodes what fits the type. The rest reaches no pod.
+func decodeRest[T any](raw []byte) *T {
+	decoded := new(T)
+	// What does not fit was refused, or is that of a stored job.
+	_ = kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded)
+	return decoded
 }
 
 // restartPolicy is the one that a task's pods get where the template has none.
