@@ -4,7 +4,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,8 +22,7 @@ import (
 // what needs the names that are made from a job.
 func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	spec := &job.Spec
-	errs := validateHeld(spec, at)
-	errs = append(errs, validateValues(spec, at)...)
+	errs := validateValues(spec, at)
 	errs = append(errs, validateTasks(spec, at)...)
 	if coordinatorLed(spec) {
 		errs = append(errs, validateCoordinatorLed(spec, at)...)
@@ -74,25 +72,6 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		errs = append(errs, validateTemplate(task, at.task(i, "template"))...)
 	}
 	return errs
-}
-
-// validateTemplate holds what must be right about a template for pods to be
-// made at all.
-func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
-	var template struct {
-		Spec struct {
-			Containers []json.RawMessage `json:"containers"`
-		} `json:"spec"`
-	}
-	if len(task.Template.Raw) > 0 {
-		if err := json.Unmarshal(task.Template.Raw, &template); err != nil {
-			return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must be a PodTemplateSpec: "+err.Error())}
-		}
-	}
-	if len(template.Spec.Containers) == 0 {
-		return field.ErrorList{field.Required(at.Child("spec", "containers"), "a pod needs a container")}
-	}
-	return nil
 }
 
 // validateCoordinatorLed holds the rules for jobs that are led by a coordinator.

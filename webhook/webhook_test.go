@@ -184,7 +184,7 @@ var _ = Describe("A job in both versions", func() {
 		By("writing what v2alpha1 cannot hold")
 		seen = get(ctx, "v1alpha1", namespace, "j")
 		Expect(unstructured.SetNestedField(seen.Object, "two", "status", "extended", "restarts")).To(Succeed())
-		Expect(c.Status().Update(ctx, seen)).To(MatchError(ContainSubstring("status.extended: Invalid value")))
+		Expect(c.Status().Update(ctx, seen)).To(MatchError(ContainSubstring(`status.extended.restarts: Invalid value: "two": must be an integer`)))
 	})
 
 	It("is in the list of either version", func(ctx SpecContext) {
