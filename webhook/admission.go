@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/go-logr/logr"
 	"gomodules.xyz/jsonpatch/v2"
@@ -46,25 +47,39 @@ const (
 
 // newHandler returns the handler of all paths.
 func newHandler(log logr.Logger) (http.Handler, error) {
+	schema, err := newHubSchema()
+	if err != nil {
+		return nil, fmt.Errorf("admission webhooks: %w", err)
+	}
 	mux := http.NewServeMux()
 	mux.Handle(PathConvert, conversion.NewHandler())
-	recovering := true
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
-		PathValidateV1: validating(validateV1),
+		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateV1)),
 		PathValidateV2: validating(validateV2),
 	} {
-		handler, err := admission.StandaloneWebhook(
-			&admission.Webhook{Handler: handle, RecoverPanic: &recovering},
-			admission.StandaloneOptions{Logger: log, MetricsPath: path},
-		)
+		handler, err := admissionHandler(log, path, handle)
 		if err != nil {
-			return nil, fmt.Errorf("admission webhook %s: %w", path, err)
+			return nil, err
 		}
 		mux.Handle(path, handler)
 	}
 	return mux, nil
+}
+
+// admissionHandler returns the handler of one path. A panic is the answer to
+// its own request only.
+func admissionHandler(log logr.Logger, path string, handle admission.HandlerFunc) (http.Handler, error) {
+	recovering := true
+	handler, err := admission.StandaloneWebhook(
+		&admission.Webhook{Handler: handle, RecoverPanic: &recovering},
+		admission.StandaloneOptions{Logger: log, MetricsPath: path},
+	)
+	if err != nil {
+		return nil, fmt.Errorf("admission webhook %s: %w", path, err)
+	}
+	return handler, nil
 }
 
 // question is what an admission request asks: an object, and for an update
@@ -90,13 +105,15 @@ func readQuestion(request *admission.Request) (*question, error) {
 	if asked.create {
 		return asked, nil
 	}
-	if asked.old, err = decodeHub(asked.oldRaw); err != nil {
+	if asked.old, err = decodeHub(asked.oldRaw); asked.old == nil {
 		return nil, fmt.Errorf("oldObject: %w", err)
 	}
+	// What does not decode of a stored job must not keep anybody from mending it.
 	return asked, nil
 }
 
-// decodeHub reads a job of either version in the hub's form.
+// decodeHub reads a job of either version in the hub's form. Where a value does
+// not fit, it returns the rest of the job with the error.
 func decodeHub(raw []byte) (*v2alpha1.DIJob, error) {
 	converted, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
 	if err != nil {
@@ -104,41 +121,64 @@ func decodeHub(raw []byte) (*v2alpha1.DIJob, error) {
 	}
 	job := &v2alpha1.DIJob{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(converted, job); err != nil {
-		return nil, fmt.Errorf("decoding the job: %w", err)
+		return job, fmt.Errorf("decoding the job: %w", err)
 	}
 	return job, nil
 }
 
-// mutating answers with the patch that the function wants.
+// mistyped returns what of an object its version's type cannot hold.
+func mistyped(raw []byte) field.ErrorList {
+	if writtenInV2(raw) {
+		return compare(raw, reflect.TypeFor[v2alpha1.DIJob](), nil).mistyped
+	}
+	return compare(raw, reflect.TypeFor[v1alpha1.DIJob](), nil).mistyped
+}
+
+// mutating answers with the patch that the function wants. It is asked before
+// the schema is, whose answer about a value of the wrong type names neither the
+// value nor, for an integer that is too large, the path.
 func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
 	return func(_ context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(&request, err)
 		}
 		operations, err := defaults(asked)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(&request, err)
 		}
 		return admission.Patched("", operations...)
 	}
 }
 
-// validating answers with the errors that the function finds.
+// validating answers with the errors that the function finds, and with what the
+// writer should know besides.
 func validating(validate func(*question) field.ErrorList) admission.HandlerFunc {
 	return func(_ context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
-			return admission.Errored(http.StatusBadRequest, err)
+			return unreadable(&request, err)
 		}
-		errs := validate(asked)
-		if len(errs) == 0 {
-			return admission.Allowed("")
+		if errs := validate(asked); len(errs) > 0 {
+			return notValid(request.Name, errs).WithWarnings(warnings(asked)...)
 		}
-		kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: kindDIJob}
-		invalid := apierrors.NewInvalid(kind, request.Name, errs).Status()
-		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
+		return admission.Allowed("").WithWarnings(warnings(asked)...)
 	}
+}
+
+// unreadable is the answer about a job that does not decode.
+func unreadable(request *admission.Request, err error) admission.Response {
+	if errs := mistyped(request.Object.Raw); len(errs) > 0 && members(request.Object.Raw) != nil {
+		return notValid(request.Name, errs)
+	}
+	return admission.Errored(http.StatusBadRequest, err)
+}
+
+// notValid is the answer that a job is not valid.
+func notValid(job string, errs field.ErrorList) admission.Response {
+	kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: kindDIJob}
+	invalid := apierrors.NewInvalid(kind, job, errs).Status()
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
 }
 
 // patch is a JSON patch of what defaults change, and nothing else: encoding

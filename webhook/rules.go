@@ -4,20 +4,22 @@
 package webhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// validateJob returns all that is wrong with a job whatever it was before.
+// validateJob returns all that is wrong with a job whatever it was before, and
+// that the schema of v2alpha1 leaves to the webhook: what jobs of earlier
+// releases may break, as an update is not refused for what was already so, and
+// what needs the names that are made from a job.
 func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	spec := &job.Spec
 	errs := validateValues(spec, at)
@@ -25,21 +27,16 @@ func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	if coordinatorLed(spec) {
 		errs = append(errs, validateCoordinatorLed(spec, at)...)
 	} else {
-		errs = append(errs, validateWorkerLed(spec, at)...)
+		errs = append(errs, validateWorkerLed(job, at)...)
 	}
-	return append(errs, validateLengths(job)...)
+	return append(errs, validateLengths(job, at)...)
 }
 
 func validateValues(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
-	if policies := []v2alpha1.CleanPodPolicy{v2alpha1.CleanPodPolicyAll, v2alpha1.CleanPodPolicyNone, v2alpha1.CleanPodPolicyRunning}; spec.CleanPodPolicy != "" && !slices.Contains(policies, spec.CleanPodPolicy) {
+	policies := []v2alpha1.CleanPodPolicy{v2alpha1.CleanPodPolicyAll, v2alpha1.CleanPodPolicyNone, v2alpha1.CleanPodPolicyRunning}
+	if spec.CleanPodPolicy != "" && !slices.Contains(policies, spec.CleanPodPolicy) {
 		errs = append(errs, field.NotSupported(at.spec("cleanPodPolicy"), spec.CleanPodPolicy, policies))
-	}
-	if priorities := []v2alpha1.Priority{v2alpha1.PriorityHigh, v2alpha1.PriorityNormal}; spec.Priority != "" && !slices.Contains(priorities, spec.Priority) {
-		errs = append(errs, field.NotSupported(at.spec("priority"), spec.Priority, priorities))
-	}
-	if lifecycles := []v2alpha1.Lifecycle{v2alpha1.LifecycleCoordinatorLed, v2alpha1.LifecycleWorkerLed}; spec.Lifecycle != "" && !slices.Contains(lifecycles, spec.Lifecycle) {
-		errs = append(errs, field.NotSupported(at.spec("lifecycle"), spec.Lifecycle, lifecycles))
 	}
 	if limit := spec.BackoffLimit; limit != nil && *limit < -1 {
 		errs = append(errs, field.Invalid(at.spec("backoffLimit"), *limit, "must be 0 or more, or -1 for no limit"))
@@ -60,12 +57,6 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.task(i, "type"), task.Type))
 		}
 		types[task.Type] = true
-		if known := taskTypes(); !slices.Contains(known, task.Type) {
-			errs = append(errs, field.NotSupported(at.task(i, "type"), task.Type, known))
-		}
-		if task.Replicas != nil && *task.Replicas < 0 {
-			errs = append(errs, field.Invalid(at.task(i, "replicas"), *task.Replicas, "must be 0 or more"))
-		}
 		name := names.TaskName(task)
 		switch {
 		case task.Name == "" && task.Type == v2alpha1.TaskTypeNone:
@@ -74,40 +65,13 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.task(i, "name"), name))
 		}
 		taken[name] = true
-		for _, message := range validation.IsDNS1123Label(name) {
-			errs = append(errs, field.Invalid(at.task(i, "name"), name, message))
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			errs = append(errs, field.Invalid(at.task(i, "name"), name,
+				"must be at most 63 lower-case letters, digits and -, the first and last of them no -, as it is part of host names"))
 		}
 		errs = append(errs, validateTemplate(task, at.task(i, "template"))...)
 	}
 	return errs
-}
-
-// taskTypes are the types that a task may have. The schema of v2alpha1 says
-// so too, but does not see what v1alpha1's extended holds.
-func taskTypes() []v2alpha1.TaskType {
-	return []v2alpha1.TaskType{
-		v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeEvaluator,
-		v2alpha1.TaskTypeLearner, v2alpha1.TaskTypeNone,
-	}
-}
-
-// validateTemplate holds what must be right about a template for pods to be
-// made at all.
-func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
-	var template struct {
-		Spec struct {
-			Containers []json.RawMessage `json:"containers"`
-		} `json:"spec"`
-	}
-	if len(task.Template.Raw) > 0 {
-		if err := json.Unmarshal(task.Template.Raw, &template); err != nil {
-			return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must be a PodTemplateSpec: "+err.Error())}
-		}
-	}
-	if len(template.Spec.Containers) == 0 {
-		return field.ErrorList{field.Required(at.Child("spec", "containers"), "a pod needs a container")}
-	}
-	return nil
 }
 
 // validateCoordinatorLed holds the rules for jobs that are led by a coordinator.
@@ -136,160 +100,242 @@ func validateCoordinatorLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList 
 	if !led {
 		errs = append(errs, field.Required(at.spec("tasks"), "a coordinator-led job needs a task of type coordinator"))
 	}
-	for name, isSet := range map[string]bool{
-		"preemptible":   spec.Preemptible,
-		"elastic":       spec.Elastic != nil,
-		"successPolicy": spec.SuccessPolicy != nil,
-		"failurePolicy": spec.FailurePolicy != nil,
-		"clusterSpec":   len(spec.ClusterSpec) > 0,
-	} {
-		if isSet {
-			errs = append(errs, refused(at.spec(name)))
-		}
-	}
-	if spec.Scheduling != nil && spec.Scheduling.Gang != nil {
-		errs = append(errs, refused(at.spec("scheduling").Child("gang")))
-	}
-	// The map has no order, people like one.
-	slices.SortStableFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return errs
-}
-
-func refused(at *field.Path) *field.Error {
-	return field.Forbidden(at, "not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas")
 }
 
 // validateWorkerLed holds the rules for jobs whose spec lists their replicas.
-func validateWorkerLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
+func validateWorkerLed(job *v2alpha1.DIJob, at paths) field.ErrorList {
+	spec := &job.Spec
 	var errs field.ErrorList
 	for i := range spec.Tasks {
 		if spec.Tasks[i].Type == v2alpha1.TaskTypeCoordinator {
-			errs = append(errs, field.Forbidden(at.task(i, "type"), "a task of type coordinator needs spec.lifecycle: CoordinatorLed"))
+			errs = append(errs, field.Forbidden(at.task(i, "type"),
+				fmt.Sprintf("a task of type coordinator needs %s: CoordinatorLed", at.spec("lifecycle"))))
 		}
 	}
-	if spec.Elastic != nil {
-		errs = append(errs, validateElastic(spec, at.spec("elastic"))...)
+	// Coordinator-led jobs come from v1alpha1 too, where the class is free text.
+	if class := spec.PriorityClassName; class != "" && len(validation.IsDNS1123Subdomain(class)) > 0 {
+		errs = append(errs, field.Invalid(at.spec("priorityClassName"), class,
+			"must be the name of a PriorityClass: lower-case letters, digits, - and ."))
 	}
-	if spec.SuccessPolicy != nil {
-		errs = append(errs, knownTasks(spec, spec.SuccessPolicy.TargetTasks, at.spec("successPolicy").Child("targetTasks"))...)
-	}
-	if spec.FailurePolicy != nil {
-		for i, rule := range spec.FailurePolicy.Rules {
-			errs = append(errs, knownTasks(spec, rule.Tasks, at.spec("failurePolicy").Child("rules").Index(i).Child("tasks"))...)
-		}
-	}
-	return errs
+	errs = append(errs, validateElasticTask(spec, at.spec("elastic").Child("task"))...)
+	errs = append(errs, validateReferences(spec, at)...)
+	errs = append(errs, validateGang(spec, at)...)
+	return append(errs, validateAddresses(job, at.spec("tasks"))...)
 }
 
-func validateElastic(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	elastic := spec.Elastic
-	switch {
+// validateElasticTask holds that the task to be resized can be told.
+func validateElasticTask(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorList {
+	switch elastic := spec.Elastic; {
+	case elastic == nil:
+		return nil
 	case elastic.Task != "":
-		errs = append(errs, knownTasks(spec, []string{elastic.Task}, at.Child("task"))...)
+		return unknownTask(spec, elastic.Task, at)
 	case len(spec.Tasks) > 0 && names.ElasticTask(spec) < 0:
-		errs = append(errs, field.Required(at.Child("task"), "the job has several tasks and no collector: name the task that may be resized"))
-	}
-	if elastic.MinReplicas != nil && elastic.MaxReplicas != nil && *elastic.MinReplicas > *elastic.MaxReplicas {
-		errs = append(errs, field.Invalid(at.Child("minReplicas"), *elastic.MinReplicas,
-			fmt.Sprintf("must be at most maxReplicas, which is %d", *elastic.MaxReplicas)))
-	}
-	return errs
-}
-
-// validateElasticCount says whether the count that a request wants of the
-// elastic task is within its bounds. A write to the scale subresource is not
-// seen here, so a count that did not change is not refused; nor is that of a
-// preemptible job, whose size the allocator chooses.
-func validateElasticCount(asked *question, at paths) field.ErrorList {
-	elastic := asked.job.Spec.Elastic
-	if elastic == nil || elastic.Replicas == nil || asked.job.Spec.Preemptible || coordinatorLed(&asked.job.Spec) {
-		return nil
-	}
-	if old := asked.old; old != nil && old.Spec.Elastic != nil && ptr.Equal(old.Spec.Elastic.Replicas, elastic.Replicas) {
-		return nil
-	}
-	path, count := at.spec("elastic").Child("replicas"), *elastic.Replicas
-	switch {
-	case elastic.MinReplicas != nil && count < *elastic.MinReplicas:
-		return field.ErrorList{field.Invalid(path, count, fmt.Sprintf(
-			"must be at least minReplicas, which is %d, as must the replicas of the task that it counts", *elastic.MinReplicas))}
-	case elastic.MaxReplicas != nil && count > *elastic.MaxReplicas:
-		return field.ErrorList{field.Invalid(path, count, fmt.Sprintf(
-			"must be at most maxReplicas, which is %d, as must the replicas of the task that it counts", *elastic.MaxReplicas))}
+		return field.ErrorList{field.Required(at, "the job has several tasks and no collector: name the task that may be resized")}
 	}
 	return nil
 }
 
-// knownTasks says which of the named tasks the job does not have.
-func knownTasks(spec *v2alpha1.DIJobSpec, listed []string, at *field.Path) field.ErrorList {
+// validateReferences holds that policies name tasks that the job has.
+func validateReferences(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
+	var errs field.ErrorList
+	if spec.SuccessPolicy != nil {
+		for i, name := range spec.SuccessPolicy.TargetTasks {
+			errs = append(errs, unknownTask(spec, name, at.spec("successPolicy").Child("targetTasks").Index(i))...)
+		}
+	}
+	if spec.FailurePolicy != nil {
+		for i, rule := range spec.FailurePolicy.Rules {
+			for j, name := range rule.Tasks {
+				errs = append(errs, unknownTask(spec, name, at.spec("failurePolicy").Child("rules").Index(i).Child("tasks").Index(j))...)
+			}
+		}
+	}
+	return errs
+}
+
+// unknownTask says so where the job has no task of the name.
+func unknownTask(spec *v2alpha1.DIJobSpec, name string, at *field.Path) field.ErrorList {
 	var known []string
 	for i := range spec.Tasks {
 		known = append(known, names.TaskName(&spec.Tasks[i]))
 	}
-	var errs field.ErrorList
-	for _, name := range listed {
-		if !slices.Contains(known, name) {
-			errs = append(errs, field.NotSupported(at, name, known))
-		}
-	}
-	return errs
-}
-
-// validateName holds the rules for the names of new jobs. One that is still to
-// be generated is not there yet.
-func validateName(job *v2alpha1.DIJob) field.ErrorList {
-	at := field.NewPath("metadata", "name")
-	if job.Name == "" {
+	if slices.Contains(known, name) {
 		return nil
 	}
-	if strings.Contains(job.Name, ".") {
-		return field.ErrorList{field.Invalid(at, job.Name, "must not contain a dot: it is part of host names and of di-server's job IDs")}
-	}
-	messages := validation.IsDNS1123Label(job.Name)
-	if coordinatorLed(&job.Spec) {
-		// Its services bear names that start with the job's.
-		messages = validation.IsDNS1035Label(job.Name)
-	}
-	var errs field.ErrorList
-	for _, message := range messages {
-		errs = append(errs, field.Invalid(at, job.Name, message))
-	}
-	return errs
+	return field.ErrorList{field.NotSupported(at, name, known)}
 }
 
-// validateLengths holds that all names made from the job's fit a DNS label.
-func validateLengths(job *v2alpha1.DIJob) field.ErrorList {
-	longest := names.WorkerService(job.Name)
-	if coordinatorLed(&job.Spec) {
-		longest = names.ReplicaPod(job.Name, names.ReplicaTypeDDPLearner, strings.Repeat("x", names.SuffixLength))
-	} else {
-		for i := range job.Spec.Tasks {
-			pod := names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[i]), mostReplicas(&job.Spec, i)-1)
-			if len(pod) > len(longest) {
-				longest = pod
-			}
-		}
-	}
-	excess := len(longest) - validation.DNS1123LabelMaxLength
-	if excess <= 0 {
+// validateGang holds that the job may become as large as what it waits for.
+func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
+	if spec.Scheduling == nil || spec.Scheduling.Gang == nil || spec.Scheduling.Gang.MinAvailable == nil {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), job.Name,
-		fmt.Sprintf("must be at most %d characters, so that the names of its pods and services fit %d",
-			max(len(job.Name)-excess, 0), validation.DNS1123LabelMaxLength))}
+	most := int64(0)
+	for i := range spec.Tasks {
+		count, _ := mostReplicas(spec, i, at)
+		most += int64(count)
+	}
+	if wanted := *spec.Scheduling.Gang.MinAvailable; int64(wanted) > most {
+		return field.ErrorList{field.Invalid(at.spec("scheduling").Child("gang", "minAvailable"), wanted,
+			fmt.Sprintf("must be at most %d, the most pods that this job may have", most))}
+	}
+	return nil
 }
 
-// mostReplicas returns to how many replicas a task may grow.
-func mostReplicas(spec *v2alpha1.DIJobSpec, i int) int32 {
-	most := max(replicasOf(&spec.Tasks[i]), 1)
+// maxVariableBytes is how long one variable of a process's environment may be
+// on Linux, its name and its end included: 32 pages of 4 KiB.
+const maxVariableBytes = 128 << 10
+
+// validateAddresses holds that the pods can be told of each other: a process
+// whose environment has a longer variable does not start.
+func validateAddresses(job *v2alpha1.DIJob, at *field.Path) field.ErrorList {
+	const variable = names.EnvDINodes + "="
+	total, size, longest := int64(0), int64(len(variable)), 1
+	for i := range job.Spec.Tasks {
+		count := int64(wantedReplicas(&job.Spec, i))
+		if count < 1 {
+			continue
+		}
+		pod := names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[i]), 0)
+		// A comma follows, and after the last the variable's end.
+		address := len(names.WorkerFQDN(pod, job.Name, job.Namespace, names.DefaultDomain)) + 1
+		total += count
+		size += count*int64(address-1) + digitsBelow(count)
+		longest = max(longest, address+len(strconv.FormatInt(count-1, 10))-1)
+	}
+	if size <= maxVariableBytes {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, total, fmt.Sprintf(
+		"must have fewer replicas in all, such as %d: %s lists the addresses of all, which are %d bytes, and a process starts with at most %d",
+		(maxVariableBytes-len(variable))/longest, names.EnvDINodes, size, maxVariableBytes))}
+}
+
+// digitsBelow returns how many digits the numbers from 0 to count-1 have together.
+func digitsBelow(count int64) int64 {
+	digits := count
+	for power := int64(10); power < count; power *= 10 {
+		digits += count - power
+	}
+	return digits
+}
+
+// wantedReplicas returns how many replicas a task is to have now.
+func wantedReplicas(spec *v2alpha1.DIJobSpec, i int) int32 {
+	if spec.Elastic != nil && spec.Elastic.Replicas != nil && names.ElasticTask(spec) == i {
+		return *spec.Elastic.Replicas
+	}
+	return replicasOf(&spec.Tasks[i])
+}
+
+// mostReplicas returns to how many replicas a task may grow, and where that is said.
+func mostReplicas(spec *v2alpha1.DIJobSpec, i int, at paths) (int32, *field.Path) {
+	most, said := replicasOf(&spec.Tasks[i]), at.task(i, "replicas")
 	if spec.Elastic == nil || names.ElasticTask(spec) != i {
-		return most
+		return most, said
 	}
-	for _, count := range []*int32{spec.Elastic.Replicas, spec.Elastic.MaxReplicas} {
-		if count != nil {
-			most = max(most, *count)
+	if count := spec.Elastic.Replicas; count != nil && *count > most {
+		most, said = *count, at.spec("elastic").Child("replicas")
+	}
+	if count := spec.Elastic.MaxReplicas; count != nil && *count > most {
+		most, said = *count, at.spec("elastic").Child("maxReplicas")
+	}
+	return most, said
+}
+
+// jobName is the name of a job and how its author wrote it.
+type jobName struct {
+	// full is the name, with x for random characters; "" where there is none to check.
+	full string
+	// written is what the author wrote, at the path.
+	written string
+	at      *field.Path
+	// random is how many characters of full the author did not write.
+	random int
+}
+
+// nameOf returns the name of a job. Of a generated name, the author wrote the
+// start in generateName, and the API server appends the rest, perhaps after it
+// asked.
+func nameOf(job *v2alpha1.DIJob) jobName {
+	const mostWritten = validation.DNS1123LabelMaxLength - names.SuffixLength
+	prefix := job.GenerateName[:min(len(job.GenerateName), mostWritten)]
+	random, generated := strings.CutPrefix(job.Name, prefix)
+	if prefix != "" && (job.Name == "" || generated && len(random) == names.SuffixLength) {
+		return jobName{
+			full:    prefix + strings.Repeat("x", names.SuffixLength),
+			written: job.GenerateName, at: field.NewPath("metadata", "generateName"), random: names.SuffixLength,
 		}
 	}
-	return most
+	return jobName{full: job.Name, written: job.Name, at: field.NewPath("metadata", "name")}
+}
+
+// without returns how many characters the author may write to save some.
+func (n jobName) without(excess int) int {
+	return max(len(n.full)-n.random-excess, 1)
+}
+
+// validateName holds the rules for the names of new jobs that the API server
+// does not hold itself.
+func validateName(job *v2alpha1.DIJob) field.ErrorList {
+	name := nameOf(job)
+	switch {
+	case strings.Contains(name.full, "."):
+		return field.ErrorList{field.Invalid(name.at, name.written, "must not contain a dot: it is part of host names and of di-server's job IDs")}
+	case coordinatorLed(&job.Spec) && name.full != "" && name.full[0] >= '0' && name.full[0] <= '9':
+		return field.ErrorList{field.Invalid(name.at, name.written, "must start with a letter, as do the names of services, which are made from it")}
+	}
+	return nil
+}
+
+// validateLengths holds that all names made from the job's are host names.
+func validateLengths(job *v2alpha1.DIJob, at paths) field.ErrorList {
+	name := nameOf(job)
+	if name.full == "" {
+		return nil
+	}
+	if coordinatorLed(&job.Spec) {
+		pod := names.ReplicaPod(name.full, names.ReplicaTypeDDPLearner, strings.Repeat("x", names.SuffixLength))
+		if excess := len(pod) - validation.DNS1123LabelMaxLength; excess > 0 {
+			return field.ErrorList{field.Invalid(name.at, name.written, fmt.Sprintf("must be at most %d characters: %s",
+				name.without(excess), tooLong(pod)))}
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	for i := range job.Spec.Tasks {
+		if err := validatePodNames(job, name, i, at); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// validatePodNames holds that the names of a task's pods are host names, and
+// blames what is easiest to change: the count of replicas, else the longer of
+// the two names.
+func validatePodNames(job *v2alpha1.DIJob, name jobName, i int, at paths) *field.Error {
+	task := names.TaskName(&job.Spec.Tasks[i])
+	count, said := mostReplicas(&job.Spec, i, at)
+	first, last := names.WorkerPod(name.full, task, 0), names.WorkerPod(name.full, task, max(count-1, 0))
+	excess := len(first) - validation.DNS1123LabelMaxLength
+	switch {
+	case len(last) <= validation.DNS1123LabelMaxLength:
+		return nil
+	case excess <= 0:
+		// The first pod's index has one digit; there is room for some more.
+		return field.Invalid(said, count, fmt.Sprintf("must be at most 1%s: %s", strings.Repeat("0", 1-excess), tooLong(last)))
+	case len(task) > len(name.full):
+		return field.Invalid(at.task(i, "name"), task, fmt.Sprintf("must be at most %d characters in a job of this name: %s",
+			max(len(task)-excess, 1), tooLong(first)))
+	}
+	return field.Invalid(name.at, name.written, fmt.Sprintf("must be at most %d characters with a task of name %s: %s",
+		name.without(excess), task, tooLong(first)))
+}
+
+func tooLong(pod string) string {
+	return fmt.Sprintf("the pod name %s would have %d characters, and a host name has at most %d",
+		pod, len(pod), validation.DNS1123LabelMaxLength)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -37,7 +38,10 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
 	api, err = testkit.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	c, err = client.New(api.Config, client.Options{})
+	// Nobody else is served by this API server.
+	config := rest.CopyConfig(api.Config)
+	config.QPS = -1
+	c, err = client.New(config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
 })
 

@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"reflect"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -70,79 +70,97 @@ func validateV2(asked *question) field.ErrorList {
 // validateV1 validates a job that was written through v1alpha1.
 func validateV1(asked *question) field.ErrorList {
 	if asked.subresource == subresourceStatus {
-		return fits(members(members(asked.raw)["status"])["extended"], field.NewPath("status", "extended"), &v2alpha1.DIJobStatus{})
+		return nil
 	}
-	spec := members(asked.raw)["spec"]
-	if asked.create && !isSet(spec) {
-		return field.ErrorList{field.Required(field.NewPath("spec", string(v2alpha1.TaskTypeCoordinator)), "a job needs something to run")}
-	}
-	extended := members(spec)["extended"]
-	errs := fits(extended, field.NewPath("spec", "extended"), &v2alpha1.DIJobSpec{})
 	if asked.create {
-		return append(errs, validateChange(asked, v1Paths{asked.job}, nil)...)
+		if !isSet(members(asked.raw)["spec"]) {
+			return field.ErrorList{field.Required(field.NewPath("spec", string(v2alpha1.TaskTypeCoordinator)), "a job needs something to run")}
+		}
+		return validateChange(asked, v1Paths{asked.job}, nil)
 	}
-	if !coordinatorLed(&asked.old.Spec) && !saysTheSame(spec, members(asked.oldRaw)["spec"]) {
-		return append(errs, field.Forbidden(field.NewPath("spec"),
-			"this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in "+
-				"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+asked.job.Name))
+	return validateChange(asked, v1Paths{asked.job}, v1Paths{asked.old})
+}
+
+// validateView holds that a job that is led by its workers is not changed
+// through v1alpha1, which shows it and cannot say what it is.
+func validateView(asked *question) field.ErrorList {
+	if asked.create || asked.subresource == subresourceStatus || coordinatorLed(&asked.old.Spec) ||
+		sameView(members(asked.raw)["spec"], members(asked.oldRaw)["spec"]) {
+		return nil
 	}
-	return append(errs, validateChange(asked, v1Paths{asked.job}, v1Paths{asked.old})...)
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
+		"this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in "+
+			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+asked.job.Name)}
+}
+
+// sameView says whether two specs of v1alpha1 show the same job. The templates
+// of its roles are shown only and not read back, so they are the same where
+// they mean the same: typed clients write them anew.
+func sameView(a, b json.RawMessage) bool {
+	fieldsOfA, fieldsOfB := members(a), members(b)
+	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		templateOfA, templateOfB := members(fieldsOfA[string(role)])["template"], members(fieldsOfB[string(role)])["template"]
+		if !saysTheSame(templateOfA, templateOfB) &&
+			!reflect.DeepEqual(meaningOf[corev1.PodTemplateSpec](templateOfA), meaningOf[corev1.PodTemplateSpec](templateOfB)) {
+			return false
+		}
+		delete(fieldsOfA, string(role))
+		delete(fieldsOfB, string(role))
+	}
+	return saysTheSame(encode(fieldsOfA), encode(fieldsOfB))
+}
+
+// encode encodes members that were decoded, which encode again.
+func encode(fields map[string]json.RawMessage) json.RawMessage {
+	raw, _ := json.Marshal(fields)
+	return raw
+}
+
+// inTurn asks one validation after the other, until one finds an error: each is
+// for jobs that the ones before it have passed.
+func inTurn(validations ...func(*question) field.ErrorList) func(*question) field.ErrorList {
+	return func(asked *question) field.ErrorList {
+		for _, validate := range validations {
+			if errs := validate(asked); len(errs) > 0 {
+				return errs
+			}
+		}
+		return nil
+	}
 }
 
 // validateChange returns what is wrong with a new job, or with what an update
 // changes: an update is not refused for what was already so.
 func validateChange(asked *question, at, oldAt paths) field.ErrorList {
-	if immutable := validateImmutable(asked, at); len(immutable) > 0 {
-		// What else would be wrong with another job is of no use to anybody.
-		return immutable
-	}
-	errs := append(validateJob(asked.job, at), validateElasticCount(asked, at)...)
+	errs := validateContent(asked.job, at)
 	if asked.create {
 		return append(errs, validateName(asked.job)...)
 	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return less(errs, validateContent(asked.old, oldAt))
+}
+
+// less returns those of the errors that are not among the others.
+func less(errs, others field.ErrorList) field.ErrorList {
 	before := map[string]bool{}
-	for _, err := range validateJob(asked.old, oldAt) {
+	for _, err := range others {
 		before[err.Error()] = true
 	}
-	var added field.ErrorList
+	var rest field.ErrorList
 	for _, err := range errs {
 		if !before[err.Error()] {
-			added = append(added, err)
+			rest = append(rest, err)
 		}
 	}
-	return added
+	return rest
 }
 
-func validateImmutable(asked *question, at paths) field.ErrorList {
-	if asked.create {
-		return nil
-	}
-	var errs field.ErrorList
-	job, old := &asked.job.Spec, &asked.old.Spec
-	if coordinatorLed(job) != coordinatorLed(old) {
-		errs = append(errs, field.Invalid(at.spec("lifecycle"), job.Lifecycle, "is immutable: make another job instead"))
-	}
-	if !reflect.DeepEqual(job.ManagedBy, old.ManagedBy) {
-		errs = append(errs, field.Invalid(at.spec("managedBy"), job.ManagedBy, "is immutable"))
-	}
-	return errs
-}
-
-// fits says whether v2alpha1 can hold what extended says: the conversion drops
-// the rest.
-func fits(extended json.RawMessage, at *field.Path, into any) field.ErrorList {
-	if !isSet(extended) {
-		return nil
-	}
-	strict, err := kjson.UnmarshalStrict(extended, into)
-	if err != nil {
-		strict = []error{err}
-	}
-	var errs field.ErrorList
-	for _, cause := range strict {
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must be fields of v2alpha1: "+cause.Error()))
-	}
-	return errs
+// validateContent returns all that is wrong with a job and what it holds of
+// other APIs, whatever it was before.
+func validateContent(job *v2alpha1.DIJob, at paths) field.ErrorList {
+	return append(validateJob(job, at), validateVolumes(&job.Spec, at)...)
 }
 
 // saysTheSame says whether two JSON values differ in nothing but members that

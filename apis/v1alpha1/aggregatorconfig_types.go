@@ -9,6 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // several GPUs are given. One in namespace di-system serves the cluster.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:deprecatedversion:warning=`diengine.opendilab.org/v1alpha1 AggregatorConfig is deprecated and still served: use diengine.opendilab.org/v2alpha1, "kubectl di convert -f FILE --to v2alpha1" converts manifests`
 // +kubebuilder:resource:shortName=agconfig
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type AggregatorConfig struct {

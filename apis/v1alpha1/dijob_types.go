@@ -13,6 +13,7 @@ import (
 // coordinator.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:deprecatedversion:warning=`diengine.opendilab.org/v1alpha1 DIJob is deprecated and still served: use diengine.opendilab.org/v2alpha1, "kubectl di convert -f FILE --to v2alpha1" converts manifests`
 // +kubebuilder:resource:shortName=dijob
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`

@@ -8,8 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Rules about immutable fields stand at the root, where a transition rule runs
+// on every update, also on one that adds or removes the field.
+
 // DIJob is a distributed reinforcement-learning training job.
 //
+// +kubebuilder:validation:XValidation:rule="(has(self.spec) && has(self.spec.lifecycle) ? self.spec.lifecycle : 'WorkerLed') == (has(oldSelf.spec) && has(oldSelf.spec.lifecycle) ? oldSelf.spec.lifecycle : 'WorkerLed')",fieldPath=".spec.lifecycle",messageExpression="'is immutable: must stay ' + (has(oldSelf.spec) && has(oldSelf.spec.lifecycle) ? oldSelf.spec.lifecycle : 'WorkerLed') + ', not become ' + (has(self.spec) && has(self.spec.lifecycle) ? self.spec.lifecycle : 'WorkerLed') + '; make another job instead'"
+// +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : "") == (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : "")`,fieldPath=".spec.managedBy",messageExpression=`'is immutable: must stay "' + (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : "") + '", not become "' + (has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : "") + '"; make another job instead'`
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:shortName=dijob
@@ -44,7 +49,22 @@ type DIJobList struct {
 	Items           []DIJob `json:"items"`
 }
 
+// The count of the elastic task is held to its bounds when it changes, at every
+// door, the scale subresource included. One that did not change is not refused,
+// so that bounds may be moved while something else scales; nor is that of a
+// preemptible job, whose size the allocator chooses.
+
 // DIJobSpec is the wanted state of a DIJob.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.preemptible) || !self.preemptible",fieldPath=".preemptible",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.elastic)",fieldPath=".elastic",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.failurePolicy)",fieldPath=".failurePolicy",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.successPolicy)",fieldPath=".successPolicy",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.scheduling) || !has(self.scheduling.gang)",fieldPath=".scheduling.gang",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.clusterSpec) || self.clusterSpec.size() == 0",fieldPath=".clusterSpec",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.aggregatorConfig) || (has(self.lifecycle) && self.lifecycle == 'CoordinatorLed')",fieldPath=".aggregatorConfig",reason=FieldValueForbidden,message="only for a job of lifecycle CoordinatorLed: no other has aggregators"
+// +kubebuilder:validation:XValidation:rule="!has(self.elastic) || !has(self.elastic.replicas) || !has(self.elastic.minReplicas) || self.elastic.replicas >= self.elastic.minReplicas || (has(self.preemptible) && self.preemptible) || oldSelf.?elastic.?replicas.orValue(-1) == self.elastic.replicas",optionalOldSelf=true,fieldPath=".elastic.replicas",messageExpression="'must be at least minReplicas, which is %d, as must the replicas of the task that it counts; not %d'.format([self.elastic.minReplicas, self.elastic.replicas])"
+// +kubebuilder:validation:XValidation:rule="!has(self.elastic) || !has(self.elastic.replicas) || !has(self.elastic.maxReplicas) || self.elastic.replicas <= self.elastic.maxReplicas || (has(self.preemptible) && self.preemptible) || oldSelf.?elastic.?replicas.orValue(-1) == self.elastic.replicas",optionalOldSelf=true,fieldPath=".elastic.replicas",messageExpression="'must be at most maxReplicas, which is %d, as must the replicas of the task that it counts; not %d'.format([self.elastic.maxReplicas, self.elastic.replicas])"
 type DIJobSpec struct {
 	// lifecycle says who asks for the job's replicas: WorkerLed (default), the
 	// spec; CoordinatorLed, the job's coordinator through di-server. Immutable.
@@ -59,7 +79,8 @@ type DIJobSpec struct {
 	// +optional
 	Priority Priority `json:"priority,omitempty"`
 
-	// priorityClassName is the PriorityClass of the job's pods; it wins over priority.
+	// priorityClassName is the PriorityClass of the job's pods; it wins over
+	// priority. A job written in v1alpha1 may have any text here.
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
@@ -74,7 +95,6 @@ type DIJobSpec struct {
 
 	// backoffLimit is how often the job may be restarted after failures before
 	// it is failed: 3 by default, -1 for no limit.
-	// +kubebuilder:validation:Minimum=-1
 	// +optional
 	BackoffLimit *int32 `json:"backoffLimit,omitempty"`
 
@@ -84,9 +104,9 @@ type DIJobSpec struct {
 	Volumes []RawObject `json:"volumes,omitempty"`
 
 	// tasks are the parts that the job is made of. A coordinator-led job has
-	// one coordinator task and at most one collector and one learner task.
+	// one coordinator task and at most one collector and one learner task; any
+	// other at most one learner, one collector and one evaluator task.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Tasks []Task `json:"tasks,omitempty"`
 
@@ -118,9 +138,11 @@ type DIJobSpec struct {
 	// +optional
 	SuccessPolicy *SuccessPolicy `json:"successPolicy,omitempty"`
 
-	// managedBy names the controller that runs this job, when it is not DI
-	// Orchestrator itself. Immutable.
+	// managedBy names the controller that runs this job, as a domain-prefixed
+	// path such as kueue.x-k8s.io/multikueue, when it is not DI Orchestrator
+	// itself. Immutable.
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[-A-Za-z0-9/._~%!$&'()*+,;=:]+$")`,messageExpression=`'must be a domain-prefixed path such as kueue.x-k8s.io/multikueue, not "' + self + '"'`
 	// +optional
 	ManagedBy *string `json:"managedBy,omitempty"`
 
@@ -198,8 +220,7 @@ type Task struct {
 	Type TaskType `json:"type"`
 
 	// name is the name of the task in the job; by default its type. A task of
-	// type none must be named.
-	// +kubebuilder:validation:MaxLength=63
+	// type none must be named. It is part of the names of the task's pods.
 	// +optional
 	Name string `json:"name,omitempty"`
 
@@ -226,6 +247,8 @@ const (
 )
 
 // Elastic says what may be resized in a running job.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",fieldPath=".minReplicas",messageExpression="'must be at most maxReplicas, which is %d, not %d'.format([self.maxReplicas, self.minReplicas])"
 type Elastic struct {
 	// task names the task that is resized: by default the collector, else the only task.
 	// +kubebuilder:validation:MaxLength=63
@@ -282,6 +305,7 @@ type FailurePolicyRule struct {
 	// tasks names the tasks that the rule is for; all tasks when empty.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
 	Tasks []string `json:"tasks,omitempty"`
 
@@ -306,6 +330,8 @@ const (
 )
 
 // ExitCodesRequirement matches exit codes, as in batch/v1 podFailurePolicy.
+//
+// +kubebuilder:validation:XValidation:rule="self.operator != 'In' || !(0 in self.values)",fieldPath=".values",message="must not hold 0 with operator In: a replica that exits with 0 has not failed"
 type ExitCodesRequirement struct {
 	// operator is In or NotIn.
 	Operator ExitCodesOperator `json:"operator"`
@@ -337,6 +363,7 @@ type SuccessPolicy struct {
 	// targetTasks names the tasks that decide; all tasks when empty.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
 	TargetTasks []string `json:"targetTasks,omitempty"`
 }
@@ -355,6 +382,8 @@ type Scheduling struct {
 	SchedulerName string `json:"schedulerName,omitempty"`
 
 	// queue is the queue that the job waits in.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")`,messageExpression=`'must be the name of a queue: lower-case letters, digits, - and ., not "' + self + '"'`
 	// +optional
 	Queue string `json:"queue,omitempty"`
 
@@ -386,9 +415,13 @@ const (
 // AggregatorConfigReference names an AggregatorConfig.
 type AggregatorConfigReference struct {
 	// name is the name of the AggregatorConfig.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")`,messageExpression=`'must be the name of an AggregatorConfig: lower-case letters, digits, - and ., not "' + self + '"'`
 	Name string `json:"name"`
 
 	// namespace is its namespace; by default the job's.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")`,messageExpression=`'must be the name of a namespace: lower-case letters, digits and -, not "' + self + '"'`
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }

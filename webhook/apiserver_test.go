@@ -1,0 +1,291 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// heard collects the warnings that a client is sent.
+type heard struct {
+	mutex sync.Mutex
+	texts []string
+}
+
+func (h *heard) HandleWarningHeader(_ int, _, text string) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.texts = append(h.texts, text)
+}
+
+// take returns what was heard since it was last asked.
+func (h *heard) take() []string {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	// The warning that v1alpha1 is deprecated is not the webhooks'.
+	texts := slices.DeleteFunc(h.texts, func(text string) bool { return strings.Contains(text, "deprecated") })
+	h.texts = nil
+	return texts
+}
+
+// listening returns a client and what it hears.
+func listening() (client.Client, *heard) {
+	GinkgoHelper()
+	warnings := &heard{}
+	config := rest.CopyConfig(api.Config)
+	config.WarningHandler = warnings
+	listener, err := client.New(config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	return listener, warnings
+}
+
+func mergePatch(body string) client.Patch {
+	return client.RawPatch("application/merge-patch+json", []byte(body))
+}
+
+func jsonPatch(body string) client.Patch {
+	return client.RawPatch("application/json-patch+json", []byte(body))
+}
+
+var _ = Describe("A warning", func() {
+	It("reaches who writes a job, also in a dry run, by the paths of the version", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		listener, warnings := listening()
+		misspelt := job("v1alpha1", namespace, "j", `
+spec:
+  coordinator: {template: {spec: {containers: [{name: di-container}]}}}
+  collector: {template: {spec: {containers: [{name: di-container, imagee: a}]}}}
+`)
+		const want = `unknown field "spec.collector.template.spec.containers[0].imagee"`
+		Expect(listener.Create(ctx, misspelt.DeepCopy(), client.DryRunAll)).To(Succeed())
+		Expect(warnings.take()).To(Equal([]string{want}))
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(misspelt), misspelt.DeepCopy())).To(Satisfy(apierrors.IsNotFound))
+
+		Expect(listener.Create(ctx, misspelt)).To(Succeed())
+		Expect(warnings.take()).To(Equal([]string{want}))
+
+		By("changing a template of the job that lives")
+		stored := get(ctx, "v2alpha1", namespace, "j")
+		Expect(listener.Patch(ctx, stored, jsonPatch(`[{"op":"add","path":"/spec/tasks/0/template/spec/containers/0/image","value":"b"}]`))).To(Succeed())
+		Expect(warnings.take()).To(Equal([]string{
+			"spec.tasks[0].template: is changed: pods that are created from now on have it, those that run keep what they were made from"}))
+
+		By("changing a template of the job that has finished")
+		stored.Object["status"] = content(`{phase: Succeeded}`)
+		Expect(c.Status().Update(ctx, stored)).To(Succeed())
+		Expect(listener.Patch(ctx, stored, jsonPatch(`[{"op":"add","path":"/spec/tasks/0/template/spec/containers/0/image","value":"c"}]`))).To(Succeed())
+		Expect(warnings.take()).To(BeEmpty())
+	})
+
+	It("about a name that is written twice is the API server's, which decides what counts", func(ctx SpecContext) {
+		body := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"twice"},"spec":{"tasks":[
+  {"type":"learner","template":{"spec":{"containers":[{"name":"a","image":"b","image":"c"}]}}}]}}`
+		posting, err := rest.HTTPClientFor(api.Config)
+		Expect(err).NotTo(HaveOccurred())
+		url := strings.TrimSuffix(api.Config.Host, "/") + "/apis/diengine.opendilab.org/v2alpha1/namespaces/" + newNamespace(ctx) + "/dijobs?fieldValidation="
+		for validation, status := range map[string]int{"Strict": http.StatusBadRequest, "Warn": http.StatusCreated} {
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+validation, bytes.NewBufferString(body))
+			Expect(err).NotTo(HaveOccurred())
+			request.Header.Set("Content-Type", "application/json")
+			response, err := posting.Do(request)
+			Expect(err).NotTo(HaveOccurred())
+			answer, err := io.ReadAll(response.Body)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Body.Close()).To(Succeed())
+			Expect(response.StatusCode).To(Equal(status), string(answer))
+			Expect(string(answer) + strings.Join(response.Header.Values("Warning"), "\n")).To(
+				MatchRegexp(`duplicate field .*spec.tasks\[0\].template.spec.containers\[0\].image`))
+		}
+	})
+
+	It("names the newer fields that a client built for v1.1.3 drops", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		listener, warnings := listening()
+		written := job("v2alpha1", namespace, "j", v2Job)
+		Expect(unstructured.SetNestedField(written.Object, int64(60), "spec", "ttlSecondsAfterFinished")).To(Succeed())
+		Expect(c.Create(ctx, written)).To(Succeed())
+		typed := get(ctx, "v2alpha1", namespace, "j")
+		for _, newer := range []string{"ttlSecondsAfterFinished", "elastic"} {
+			unstructured.RemoveNestedField(typed.Object, "spec", newer)
+		}
+		Expect(listener.Update(ctx, typed)).To(Succeed())
+		Expect(warnings.take()).To(Equal([]string{
+			"spec.ttlSecondsAfterFinished: is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted"}))
+	})
+})
+
+var _ = Describe("A value of the wrong type", func() {
+	It("is refused by path and value before the schema is asked, which names neither", func(ctx SpecContext) {
+		mistyped := job("v2alpha1", newNamespace(ctx), "j", v2Job)
+		Expect(unstructured.SetNestedField(mistyped.Object, "three", "spec", "backoffLimit")).To(Succeed())
+		Expect(c.Create(ctx, mistyped)).To(MatchError(ContainSubstring(`"j" is invalid: spec.backoffLimit: Invalid value: "three": must be an integer`)))
+		Expect(unstructured.SetNestedField(mistyped.Object, int64(3000000000), "spec", "backoffLimit")).To(Succeed())
+		Expect(c.Create(ctx, mistyped)).To(MatchError(ContainSubstring("spec.backoffLimit: Invalid value: 3000000000")))
+	})
+})
+
+var _ = DescribeTable("An update through v1alpha1 keeps what only v2alpha1 can say, and removes it where it says so",
+	func(ctx SpecContext, change func(context.Context, *unstructured.Unstructured) error, suspended bool) {
+		namespace := newNamespace(ctx)
+		Expect(c.Create(ctx, job("v2alpha1", namespace, "j", coordinatorLedJob))).To(Succeed())
+		Expect(change(ctx, get(ctx, "v1alpha1", namespace, "j"))).To(Succeed())
+		spec := get(ctx, "v2alpha1", namespace, "j").Object["spec"]
+		if suspended {
+			Expect(spec).To(HaveKeyWithValue("suspend", true))
+		} else {
+			Expect(spec).NotTo(HaveKey("suspend"))
+		}
+		Expect(spec).To(HaveKeyWithValue("lifecycle", "CoordinatorLed"))
+	},
+	Entry("an update without extended", writing(func(spec map[string]any) { delete(spec, "extended") }), true),
+	Entry("an update with null", writing(func(spec map[string]any) { spec["extended"] = nil }), true),
+	Entry("an update with an empty extended", writing(func(spec map[string]any) { spec["extended"] = map[string]any{} }), false),
+	Entry("a merge patch of something else", patching(mergePatch(`{"spec":{"group":"a"}}`)), true),
+	Entry("a merge patch to null", patching(mergePatch(`{"spec":{"extended":null}}`)), true),
+	Entry("a merge patch of one member to null", patching(mergePatch(`{"spec":{"extended":{"suspend":null}}}`)), false),
+	Entry("a JSON patch that removes it", patching(jsonPatch(`[{"op":"remove","path":"/spec/extended"}]`)), true),
+	Entry("a JSON patch that removes one member", patching(jsonPatch(`[{"op":"remove","path":"/spec/extended/suspend"}]`)), false),
+	Entry("server-side apply by another manager, without it", applying("--server-side", ""), true),
+	Entry("server-side apply with it, and then without", applying("--server-side", "extended: {suspend: true}"), true),
+	Entry("client-side apply with it, and then without", applying("--server-side=false", "extended: {suspend: true}"), true),
+)
+
+func writing(change func(spec map[string]any)) func(context.Context, *unstructured.Unstructured) error {
+	return func(ctx context.Context, job *unstructured.Unstructured) error {
+		spec, ok := job.Object["spec"].(map[string]any)
+		Expect(ok).To(BeTrue())
+		change(spec)
+		spec["group"] = "changed"
+		return c.Update(ctx, job)
+	}
+}
+
+func patching(patch client.Patch) func(context.Context, *unstructured.Unstructured) error {
+	return func(ctx context.Context, job *unstructured.Unstructured) error { return c.Patch(ctx, job, patch) }
+}
+
+// applying applies a manifest of v1alpha1 with the text in its spec, where
+// there is one, and then without.
+func applying(flag, text string) func(context.Context, *unstructured.Unstructured) error {
+	return func(ctx context.Context, job *unstructured.Unstructured) error {
+		for i, more := range []string{text, ""} {
+			if i == 0 && text == "" {
+				continue
+			}
+			manifest := "apiVersion: diengine.opendilab.org/v1alpha1\nkind: DIJob\nmetadata: {name: j, namespace: " + job.GetNamespace() + "}\nspec:\n" +
+				"  group: applied\n  coordinator: {template: {spec: {containers: [{name: di-container}]}}}\n" +
+				"  learner: {template: {spec: {containers: [{name: di-container}]}}}\n  " + more + "\n"
+			file := filepath.Join(GinkgoT().TempDir(), "job.yaml")
+			if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+				return err
+			}
+			out, err := kubectl(ctx, api.KubeConfig, "apply", flag, "--force-conflicts="+isServerSide(flag), "-f", file)
+			Expect(err).NotTo(HaveOccurred(), out)
+		}
+		return nil
+	}
+}
+
+func isServerSide(flag string) string {
+	if flag == "--server-side" {
+		return "true"
+	}
+	return "false"
+}
+
+var _ = DescribeTable("An old client that takes a finalizer off a job that is being deleted leaves its spec alone",
+	func(ctx SpecContext, manifest string) {
+		namespace := newNamespace(ctx)
+		written := job("v2alpha1", namespace, "j", manifest)
+		written.SetFinalizers([]string{"test/first", "test/last"})
+		Expect(c.Create(ctx, written)).To(Succeed())
+		Expect(c.Delete(ctx, written)).To(Succeed())
+		before := get(ctx, "v2alpha1", namespace, "j")
+
+		old := get(ctx, "v1alpha1", namespace, "j")
+		unstructured.RemoveNestedField(old.Object, "spec", "extended")
+		old.SetFinalizers([]string{"test/last"})
+		Expect(c.Update(ctx, old)).To(Succeed())
+		after := get(ctx, "v2alpha1", namespace, "j")
+		Expect(after.GetFinalizers()).To(Equal([]string{"test/last"}))
+		Expect(after.Object["spec"]).To(Equal(before.Object["spec"]))
+
+		Expect(c.Patch(ctx, after, mergePatch(`{"metadata":{"finalizers":null}}`))).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(after), after)).To(Satisfy(apierrors.IsNotFound))
+	},
+	Entry("a worker-led job", v2Job),
+	Entry("a coordinator-led job", coordinatorLedJob),
+)
+
+var _ = Describe("While no webhook answers", func() {
+	It("jobs are deleted, released, labelled, scaled and given a status, and not changed otherwise", func(ctx SpecContext) {
+		environment, err := testkit.StartAPI()
+		Expect(err).NotTo(HaveOccurred())
+		defer func() { Expect(environment.Stop()).To(Succeed()) }()
+		alone, err := client.New(environment.Config, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		out, err := kubectl(ctx, environment.KubeConfig, "create", "namespace", "di-system")
+		Expect(err).NotTo(HaveOccurred(), out)
+		out, err = kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
+		Expect(err).NotTo(HaveOccurred(), out)
+		stop := serveOn(ctx, environment.Config)
+		released := job("v2alpha1", metav1.NamespaceDefault, "released", v2Job)
+		Eventually(func() error { return alone.Create(ctx, released.DeepCopy(), client.DryRunAll) }).WithTimeout(30 * time.Second).Should(Succeed())
+		released.SetFinalizers([]string{"test/last", metav1.FinalizerDeleteDependents})
+		Expect(alone.Create(ctx, released)).To(Succeed())
+		live := job("v2alpha1", metav1.NamespaceDefault, "live", v2Job)
+		Expect(alone.Create(ctx, live)).To(Succeed())
+		stop()
+
+		By("changing it, which fails")
+		Expect(alone.Patch(ctx, live.DeepCopy(), mergePatch(`{"spec":{"cleanPodPolicy":"None"}}`))).To(MatchError(ContainSubstring("failed calling webhook")))
+		Expect(alone.Create(ctx, job("v2alpha1", metav1.NamespaceDefault, "new", v2Job))).To(MatchError(ContainSubstring("failed calling webhook")))
+
+		By("writing labels, scale and status")
+		Expect(alone.Patch(ctx, live, mergePatch(`{"metadata":{"labels":{"a":"b"}}}`))).To(Succeed())
+		out, err = kubectl(ctx, environment.KubeConfig, "scale", "dijob/live", "--replicas=5")
+		Expect(err).NotTo(HaveOccurred(), out)
+		Expect(alone.Get(ctx, client.ObjectKeyFromObject(live), live)).To(Succeed())
+		live.Object["status"] = content(`{phase: Running, replicas: 5}`)
+		Expect(alone.Status().Update(ctx, live)).To(Succeed())
+
+		By("deleting, and taking finalizers off as the garbage collector and controllers do")
+		Expect(alone.Delete(ctx, live)).To(Succeed())
+		Expect(alone.Get(ctx, client.ObjectKeyFromObject(live), live)).To(Satisfy(apierrors.IsNotFound))
+		Expect(alone.Delete(ctx, released, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
+		Expect(alone.Patch(ctx, released, mergePatch(`{"metadata":{"finalizers":["test/last"],"uid":"`+string(released.GetUID())+`"}}`))).To(Succeed())
+		released.SetFinalizers(nil)
+		Expect(alone.Update(ctx, released)).To(Succeed())
+		Expect(alone.Get(ctx, client.ObjectKeyFromObject(released), released)).To(Satisfy(apierrors.IsNotFound))
+	}, SpecTimeout(3*time.Minute))
+})
+
+// serveOn serves webhooks for an API server that this process alone knows.
+func serveOn(ctx context.Context, config *rest.Config) (stop func()) {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	return serve(ctx, webhook.Options{Config: config, URL: "https://" + listener.Addr().String(), Listener: listener})
+}

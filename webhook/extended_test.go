@@ -1,0 +1,129 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+const (
+	own    = `coordinator: {template: {spec: {containers: [{name: c}]}}}, learner: {template: {spec: {containers: [{name: a}]}}}`
+	worker = `lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a}]}}}]`
+)
+
+func TestExtendedIsHeldToTheSchemaOfV2alpha1ByItsPath(t *testing.T) {
+	t.Parallel()
+	handler, err := newHandler(logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		spec, old string
+		status    bool
+		want      []string
+	}{
+		"nothing wrong": {spec: `spec: {` + own + `, extended: {suspend: true, ttlSecondsAfterFinished: 0}}`},
+		"nulls":         {spec: `spec: {` + own + `, extended: {suspend: null, elastic: null, aggregatorConfig: {name: a, namespace: null}}}`},
+		"a type": {spec: `spec: {` + own + `, extended: {suspend: "yes"}}`,
+			want: []string{`spec.extended.suspend: Invalid value: "yes": must be true or false`}},
+		"an unknown field": {spec: `spec: {` + own + `, extended: {scheduling: {que: a}}}`,
+			want: []string{`spec.extended.scheduling.que: Invalid value: unknown field: spec.extended holds the fields of v2alpha1, of which this is none`}},
+		"a minimum": {spec: `spec: {` + own + `, extended: {activeDeadlineSeconds: 0}}`,
+			want: []string{`spec.extended.activeDeadlineSeconds: Invalid value: 0: should be greater than or equal to 1`}},
+		"an enumeration": {spec: `spec: {` + own + `, extended: {priority: low}}`,
+			want: []string{`spec.extended.priority: Unsupported value: "low": supported values: "normal", "high"`}},
+		"an enumeration of a task": {spec: `spec: {coordinator: {}, extended: {lifecycle: WorkerLed, tasks: [{type: learnr, template: {spec: {containers: [{name: a}]}}}]}}`,
+			want: []string{`spec.extended.tasks[0].type: Unsupported value: "learnr": supported values: "coordinator", "learner", "collector", "evaluator", "none"`}},
+		"a length": {spec: `spec: {` + own + `, extended: {managedBy: "a0123456789012345678901234567890123456789012345678901234567890/123"}}`,
+			want: []string{`spec.extended.managedBy: Too long: may not be more than 63 bytes`}},
+		"what is required": {spec: `spec: {` + own + `, extended: {aggregatorConfig: {namespace: a}}}`,
+			want: []string{`spec.extended.aggregatorConfig.name: Required value`}},
+		"a set": {spec: `spec: {coordinator: {}, extended: {` + worker + `, clusterSpec: [Torch, Torch]}}`,
+			want: []string{`spec.extended.clusterSpec[1]: Duplicate value: "Torch"`}},
+		"too many": {spec: `spec: {coordinator: {}, extended: {` + worker + `, clusterSpec: [Torch, Torch, Torch, Torch, Torch, Torch, Torch, Torch, Torch]}}`,
+			want: []string{`spec.extended.clusterSpec: Too many: 9: must have at most 8 items`, `spec.extended.clusterSpec[1]: Duplicate value: "Torch"`}},
+		"a status": {status: true, spec: `status: {extended: {restarts: two, other: 1}}`, old: `status: {}`,
+			want: []string{`status.extended.restarts: Invalid value: "two": must be an integer`,
+				`status.extended.other: Invalid value: unknown field: status.extended holds the fields of v2alpha1, of which this is none`}},
+
+		"what one of both leaders has": {spec: `spec: {` + own + `, extended: {` + worker + `}}`,
+			want: []string{
+				`spec.coordinator.template.spec.containers: Forbidden: would be lost: spec.extended.lifecycle says that the job is led by its workers, which are the tasks of v2alpha1: write the job in that version`,
+				`spec.learner: Forbidden: would be lost: spec.extended.lifecycle says that the job is led by its workers, which are the tasks of v2alpha1: write the job in that version`,
+			}},
+		"what v1alpha1 says itself": {spec: `spec: {` + own + `, extended: {group: a}}`,
+			want: []string{`spec.extended.group: Forbidden: would be lost: v1alpha1 says it in spec.group`}},
+		"a template that v1alpha1 says itself": {spec: `spec: {` + own + `, extended: {tasks: [{type: learner, name: l, template: {spec: {}}}]}}`,
+			want: []string{`spec.extended.tasks[0].template: Forbidden: would be lost: in v1alpha1 each role has a field of its own, spec.coordinator, spec.collector and spec.learner`}},
+		"a name that v1alpha1 cannot say":  {spec: `spec: {` + own + `, extended: {tasks: [{type: learner, name: l}]}}`},
+		"a role that is edited away":       {spec: `spec: {coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {tasks: [{type: learner, name: l}]}}`, old: `spec: {` + own + `, extended: {tasks: [{type: learner, name: l}]}}`},
+		"what is stored already":           {spec: `spec: {group: a, ` + own + `, extended: {activeDeadlineSeconds: 0}}`, old: `spec: {` + own + `, extended: {activeDeadlineSeconds: 0}}`},
+		"a worker-led job":                 {spec: `spec: {coordinator: {}, extended: {` + worker + `}}`},
+		"a worker-led job as it was shown": {spec: `spec: {coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {` + worker + `}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request := requestOf(t, "v1alpha1", tc.spec, tc.old)
+			review := reviewOf(t, string(request.Object.Raw), string(request.OldObject.Raw))
+			if tc.status {
+				review = reviewOfStatus(t, string(request.Object.Raw), string(request.OldObject.Raw))
+			}
+			answer := ask(t, handler, PathValidateV1, review)
+			if diff := cmp.Diff(tc.want, causes(answer)); diff != "" || answer.Allowed != (len(tc.want) == 0) {
+				t.Errorf("allowed: %v, errors (-want +got):\n%s", answer.Allowed, diff)
+			}
+		})
+	}
+}
+
+// causes returns the errors of an answer, each with its path.
+func causes(answer *admissionv1.AdmissionResponse) []string {
+	if answer.Result == nil || answer.Result.Details == nil {
+		return nil
+	}
+	var causes []string
+	for _, cause := range answer.Result.Details.Causes {
+		causes = append(causes, cause.Field+": "+cause.Message)
+	}
+	return causes
+}
+
+func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
+	t.Parallel()
+	const shown = `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}},
+  extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}]}}`
+	const changed = `spec: this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in kubectl edit dijobs.v2alpha1.diengine.opendilab.org j`
+	const tasks = `extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}]}`
+	for name, tc := range map[string]struct {
+		spec    string
+		refused bool
+	}{
+		"as it was":                          {spec: shown},
+		"as a typed client writes it":        {spec: `spec: {group: "", cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {metadata: {creationTimestamp: null}, spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, ` + tasks + `}`},
+		"another policy":                     {spec: `spec: {cleanPodPolicy: None, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}, ` + tasks + `}`, refused: true},
+		"another image":                      {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: b}]}}}, ` + tasks + `}`, refused: true},
+		"a collector":                        {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, collector: {template: {spec: {containers: [{name: b}]}}}, ` + tasks + `}`, refused: true},
+		"extended emptied, as if to be led":  {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {}}`, refused: true},
+		"another count of replicas":          {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 2}]}}`, refused: true},
+		"another template inside extended":   {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: b}]}}}]}}`, refused: true},
+		"without volumes, which v1 can hold": {spec: `spec: {cleanPodPolicy: Running, coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, ` + tasks + `}`, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := validating(validateView)(t.Context(), requestOf(t, "v1alpha1", tc.spec, shown))
+			if response.Allowed == tc.refused {
+				t.Fatalf("allowed: %v, %v", response.Allowed, response.Result)
+			}
+			if tc.refused {
+				if got := response.Result.Details.Causes[0]; got.Field+": "+got.Message != "spec: Forbidden: "+changed[len("spec: "):] {
+					t.Errorf("got %v", got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,378 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// messages is testdata/messages.yaml, which says what its fields mean.
+type messages struct {
+	Templates []any           `json:"templates"`
+	Rules     []messageOfRule `json:"rules"`
+}
+
+type messageOfRule struct {
+	Rule string   `json:"rule"`
+	By   string   `json:"by"`
+	V1   *refused `json:"v1alpha1"`
+	V2   *refused `json:"v2alpha1"`
+}
+
+type refused struct {
+	By           string         `json:"by"`
+	Name         string         `json:"name"`
+	GenerateName string         `json:"generateName"`
+	Old          map[string]any `json:"old"`
+	Spec         map[string]any `json:"spec"`
+	Error        string         `json:"error"`
+	Unfinished   bool           `json:"unfinished"`
+}
+
+// ratchets is testdata/ratchets.yaml.
+type ratchets struct {
+	Templates []any     `json:"templates"`
+	Stored    []ratchet `json:"stored"`
+}
+
+type ratchet struct {
+	Rule    string         `json:"rule"`
+	Version string         `json:"version"`
+	Name    string         `json:"name"`
+	Spec    map[string]any `json:"spec"`
+	Worse   []any          `json:"worse"`
+	Error   string         `json:"error"`
+}
+
+const (
+	byWebhook = "webhook"
+	bySchema  = "schema"
+
+	// unfinished is what the API server adds where it did not come to the rules
+	// that need a sound structure.
+	unfinished = ", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]"
+)
+
+// readTable reads a file of testdata, and holds it to the fields of the type.
+func readTable[T any](file string) (table T, err error) {
+	raw, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		return table, err
+	}
+	return table, yaml.UnmarshalStrict(raw, &table)
+}
+
+// cases returns what breaks the rule, by version.
+func (m messageOfRule) cases() map[string]*refused {
+	cases := map[string]*refused{}
+	for version, broken := range map[string]*refused{"v1alpha1": m.V1, "v2alpha1": m.V2} {
+		if broken == nil {
+			continue
+		}
+		if broken.By == "" {
+			broken.By = m.By
+		}
+		cases[version] = broken
+	}
+	return cases
+}
+
+var _ = Describe("What is refused", func() {
+	table, err := readTable[messages]("messages.yaml")
+	It("is in a table", func() {
+		Expect(err).NotTo(HaveOccurred())
+		Expect(table.Rules).NotTo(BeEmpty())
+	})
+	for i, rule := range table.Rules {
+		for version, broken := range rule.cases() {
+			It(fmt.Sprintf("names its path, value and remedy: %s (%d, %s)", rule.Rule, i, version), func(ctx SpecContext) {
+				err := breakRule(ctx, version, broken)
+				before, message := "DIJob.diengine.opendilab.org ", broken.Error
+				if broken.By == byWebhook {
+					before = fmt.Sprintf(`admission webhook "validate-%s.diengine.opendilab.org" denied the request: %s`, version, before)
+				}
+				if broken.Unfinished {
+					message = "[" + message + unfinished
+				}
+				Expect(err).To(MatchError(And(HavePrefix(before), HaveSuffix(`" is invalid: `+message))))
+			})
+		}
+	}
+})
+
+// breakRule writes what a rule refuses, and returns how it was refused.
+func breakRule(ctx context.Context, version string, broken *refused) error {
+	GinkgoHelper()
+	namespace := newNamespace(ctx)
+	name := broken.Name
+	if name == "" && broken.GenerateName == "" {
+		name = "j"
+	}
+	written := job(version, namespace, name, "{}")
+	written.SetGenerateName(broken.GenerateName)
+	if broken.Spec != nil {
+		written.Object["spec"] = broken.Spec
+	}
+	if broken.Old == nil {
+		return c.Create(ctx, written)
+	}
+	old := job("v2alpha1", namespace, name, "{}")
+	old.Object["spec"] = broken.Old
+	Expect(c.Create(ctx, old)).To(Succeed())
+	written.SetResourceVersion(old.GetResourceVersion())
+	return c.Update(ctx, written)
+}
+
+var _ = Describe("A job that broke a rule before there was one", Ordered, func() {
+	table, err := readTable[ratchets]("ratchets.yaml")
+	var namespace string
+
+	BeforeAll(func(ctx SpecContext) {
+		Expect(err).NotTo(HaveOccurred())
+		namespace = newNamespace(ctx)
+		label(ctx, namespace, `"true"`)
+		spare(ctx, `{"matchExpressions":[{"key":"unguarded","operator":"DoesNotExist"}]}`)
+		DeferCleanup(func(ctx SpecContext) { spare(ctx, `{}`) })
+		probe := func(g Gomega) error {
+			return c.Create(ctx, job("v2alpha1", namespace, "probe", "spec: {}"), client.DryRunAll)
+		}
+		Eventually(probe).WithContext(ctx).Should(Succeed(), "unguarded")
+		for i, stored := range table.Stored {
+			object := job("v2alpha1", namespace, stored.name(i), "{}")
+			object.Object["spec"] = stored.Spec
+			Expect(c.Create(ctx, object)).To(Succeed(), stored.Rule)
+		}
+		label(ctx, namespace, "null")
+		Eventually(probe).WithContext(ctx).Should(MatchError(ContainSubstring("denied")), "guarded again")
+	})
+
+	for i, stored := range table.Stored {
+		It(fmt.Sprintf("may be changed elsewhere: %s (%d, %s)", stored.Rule, i, stored.Version), func(ctx SpecContext) {
+			object := get(ctx, stored.Version, namespace, stored.name(i))
+			if stored.Worse != nil {
+				worse, err := json.Marshal(stored.Worse)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(c.Patch(ctx, object.DeepCopy(), client.RawPatch(types.JSONPatchType, worse))).To(
+					MatchError(HaveSuffix(`" is invalid: ` + stored.Error)))
+			}
+			elsewhere := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"group":"elsewhere"}}`))
+			Expect(c.Patch(ctx, object, elsewhere)).To(Succeed())
+			Expect(get(ctx, "v2alpha1", namespace, stored.name(i)).Object["spec"]).To(HaveKeyWithValue("group", "elsewhere"))
+		})
+	}
+
+	It("is tested for every rule of the webhook that it may break", func() {
+		// What is new in this release, or concerns a change, no stored job breaks.
+		exempt := []string{"v1alpha1 shows a worker-led job's spec and does not change it", "extended holds fields of v2alpha1"}
+		var tested, held []string
+		for _, stored := range table.Stored {
+			tested = append(tested, stored.Rule)
+		}
+		rules, err := readTable[messages]("messages.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		for _, rule := range rules.Rules {
+			if rule.By == byWebhook && !slices.Contains(exempt, rule.Rule) {
+				held = append(held, rule.Rule)
+			}
+		}
+		slices.Sort(held)
+		slices.Sort(tested)
+		Expect(slices.Compact(tested)).To(Equal(slices.Compact(held)))
+	})
+})
+
+func (r ratchet) name(i int) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return fmt.Sprintf("stored-%d", i)
+}
+
+// label sets or, with null, removes the label of a namespace that the webhooks spare.
+func label(ctx context.Context, namespace, value string) {
+	GinkgoHelper()
+	object := &corev1.Namespace{}
+	object.Name = namespace
+	Expect(c.Patch(ctx, object, client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{"unguarded":%s}}}`, value)))).To(Succeed())
+}
+
+// spare sets for which namespaces admission is asked.
+func spare(ctx context.Context, selector string) {
+	GinkgoHelper()
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/webhooks/0/namespaceSelector","value":%[1]s},`+
+		`{"op":"replace","path":"/webhooks/1/namespaceSelector","value":%[1]s}]`, selector)
+	for kind, name := range map[string]string{
+		"MutatingWebhookConfiguration":   webhook.MutatingConfiguration,
+		"ValidatingWebhookConfiguration": webhook.ValidatingConfiguration,
+	} {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind})
+		object.SetName(name)
+		Expect(c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
+	}
+}
+
+func TestTheTableHasEveryMessageOfTheCode(t *testing.T) {
+	t.Parallel()
+	all := tableErrors(t, byWebhook)
+	for _, file := range []string{"rules.go", "validation.go"} {
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			if call, isCall := node.(*ast.CallExpr); isCall {
+				if pattern := messageOf(call); pattern != nil && !slices.ContainsFunc(all, pattern.MatchString) {
+					t.Errorf("%s: no message of the table matches %s", files.Position(call.Pos()), pattern)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// messageOf returns what the message of an error that is constructed looks like.
+func messageOf(call *ast.CallExpr) *regexp.Regexp {
+	selector, isSelector := call.Fun.(*ast.SelectorExpr)
+	if !isSelector || fmt.Sprint(selector.X) != "field" {
+		return nil
+	}
+	kind := map[string]string{
+		"Invalid": "Invalid value", "Required": "Required value", "Forbidden": "Forbidden",
+		"NotSupported": "Unsupported value", "Duplicate": "Duplicate value",
+	}[selector.Sel.Name]
+	if kind == "" {
+		return nil
+	}
+	return regexp.MustCompile(literals(call.Args[0]) + ".*: " + kind + ".*" + literals(call.Args[len(call.Args)-1]))
+}
+
+// literals returns a pattern of the text that an expression is sure to give.
+func literals(expression ast.Expr) string {
+	var parts []string
+	ast.Inspect(expression, func(node ast.Node) bool {
+		if call, isCall := node.(*ast.CallExpr); isCall {
+			if selector, is := call.Fun.(*ast.SelectorExpr); is && selector.Sel.Name == "Sprintf" {
+				// What follows the format is not sure to stand in this order.
+				parts = append(parts, literals(call.Args[0]))
+				return false
+			}
+		}
+		if literal, isLiteral := node.(*ast.BasicLit); isLiteral && literal.Kind == token.STRING {
+			if text, err := strconv.Unquote(literal.Value); err == nil {
+				verbs := regexp.MustCompile(`%[ds]`)
+				parts = append(parts, verbs.ReplaceAllString(regexp.QuoteMeta(text), ".*"))
+			}
+		}
+		return true
+	})
+	return strings.Join(parts, ".*")
+}
+
+func TestTheTableHasEveryMessageOfTheSchema(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "crd", "bases", "diengine.opendilab.org_dijobs.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal(raw, crd); err != nil {
+		t.Fatal(err)
+	}
+	all := tableErrors(t, bySchema)
+	for _, version := range crd.Spec.Versions {
+		everyRule("", version.Schema.OpenAPIV3Schema, func(path string, rule apiextensionsv1.ValidationRule) {
+			says := rule.Message
+			if literal := regexp.MustCompile(`^'([^'%]+)`).FindStringSubmatch(rule.MessageExpression); literal != nil {
+				says = literal[1]
+			}
+			at := regexp.QuoteMeta(strings.TrimPrefix(path+rule.FieldPath, "."))
+			pattern := regexp.MustCompile("^" + strings.ReplaceAll(at, `\[\]`, `\[\d+\]`) + ": .*" + regexp.QuoteMeta(says))
+			if says == "" || !slices.ContainsFunc(all, pattern.MatchString) {
+				t.Errorf("no message of the table matches %s", pattern)
+			}
+		})
+	}
+}
+
+// everyRule calls back with each rule of a schema and where it stands.
+func everyRule(path string, props *apiextensionsv1.JSONSchemaProps, found func(string, apiextensionsv1.ValidationRule)) {
+	for _, rule := range props.XValidations {
+		found(path, rule)
+	}
+	for name := range props.Properties {
+		property := props.Properties[name]
+		everyRule(path+"."+name, &property, found)
+	}
+	if props.Items != nil && props.Items.Schema != nil {
+		everyRule(path+"[]", props.Items.Schema, found)
+	}
+}
+
+// tableErrors returns the messages that the webhook or the schema gives.
+func tableErrors(t *testing.T, by string) []string {
+	t.Helper()
+	table, err := readTable[messages]("messages.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs []string
+	for _, rule := range table.Rules {
+		for _, broken := range rule.cases() {
+			if broken.By == by {
+				errs = append(errs, broken.Error)
+			}
+		}
+	}
+	return errs
+}
+
+func TestEveryRuleIsDocumentedWithItsMessage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := readTable[messages]("messages.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range table.Rules {
+		example := rule.V2
+		if example == nil {
+			example = rule.V1
+		}
+		row := fmt.Sprintf(" | %s | `%s` |", rule.By, example.Error)
+		if !strings.Contains(string(page), "| "+rule.Rule+" |") || !strings.Contains(string(page), row) {
+			t.Errorf("docs/validation.md has no row of %q that ends in%s", rule.Rule, row)
+		}
+	}
+}

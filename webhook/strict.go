@@ -1,0 +1,246 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// findings are what keeps a JSON value from being exactly a Go type.
+type findings struct {
+	// mistyped are values that the type cannot hold.
+	mistyped field.ErrorList
+	// unknown are the paths of members that the type has no field for.
+	unknown []string
+}
+
+// compare holds a JSON value against a Go type and finds each difference at
+// its own path, where a decoder stops at the first and knows the Go field only.
+// Null is no difference: it decodes to nothing.
+func compare(raw []byte, goType reflect.Type, at *field.Path) findings {
+	c := comparison{fields: map[reflect.Type]map[string]reflect.Type{}}
+	value, err := decodeAny(raw)
+	if err != nil {
+		c.mistyped = append(c.mistyped, field.TypeInvalid(at, field.OmitValueType{}, "must be JSON: "+err.Error()))
+		return c.findings
+	}
+	c.value(value, goType, at)
+	slices.Sort(c.unknown)
+	slices.SortStableFunc(c.mistyped, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
+	return c.findings
+}
+
+// decodeAny decodes JSON and leaves numbers as they are written.
+func decodeAny(raw []byte) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var value any
+	err := decoder.Decode(&value)
+	return value, err
+}
+
+type comparison struct {
+	findings
+
+	// fields remembers the members of the structs met so far.
+	fields map[reflect.Type]map[string]reflect.Type
+}
+
+func (c *comparison) value(value any, goType reflect.Type, at *field.Path) {
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
+	}
+	if value == nil || goType.Kind() == reflect.Interface {
+		return
+	}
+	if decodesItself(goType) {
+		c.decode(value, goType, at)
+		return
+	}
+	switch goType.Kind() {
+	case reflect.Struct:
+		c.object(value, goType, at)
+	case reflect.Map:
+		c.mapping(value, goType, at)
+	case reflect.Slice, reflect.Array:
+		c.list(value, goType, at)
+	default:
+		c.scalar(value, goType, at)
+	}
+}
+
+// decodesItself says whether the type reads JSON in a way of its own.
+func decodesItself(goType reflect.Type) bool {
+	pointer := reflect.PointerTo(goType)
+	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// decode asks the type itself.
+func (c *comparison) decode(value any, goType reflect.Type, at *field.Path) {
+	raw, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(raw, reflect.New(goType).Interface())
+	}
+	if err != nil {
+		c.refuse(value, at, wanted(goType, err))
+	}
+}
+
+// wanted says what a type that reads JSON in its own way takes.
+func wanted(goType reflect.Type, err error) string {
+	switch goType {
+	case reflect.TypeFor[resource.Quantity]():
+		return "must be a quantity, such as 2, 500m or 4Gi"
+	case reflect.TypeFor[intstr.IntOrString]():
+		return "must be an integer or a string"
+	case reflect.TypeFor[metav1.Time]():
+		return "must be a time, such as 2006-01-02T15:04:05Z"
+	case reflect.TypeFor[metav1.MicroTime]():
+		return "must be a time, such as 2006-01-02T15:04:05.000000Z"
+	case reflect.TypeFor[metav1.Duration]():
+		return "must be a duration, such as 1h30m"
+	}
+	return "must decode: " + err.Error()
+}
+
+func (c *comparison) object(value any, goType reflect.Type, at *field.Path) {
+	members, ok := value.(map[string]any)
+	if !ok {
+		c.refuse(value, at, "must be an object")
+		return
+	}
+	fields, known := c.fields[goType]
+	if !known {
+		fields = map[string]reflect.Type{}
+		jsonFields(goType, fields)
+		c.fields[goType] = fields
+	}
+	for key, member := range members {
+		if fieldType, ok := fields[key]; ok {
+			c.value(member, fieldType, at.Child(key))
+		} else {
+			c.unknown = append(c.unknown, at.Child(key).String())
+		}
+	}
+}
+
+// jsonFields collects the members that a struct reads, by their names in JSON.
+func jsonFields(goType reflect.Type, into map[string]reflect.Type) {
+	for i := range goType.NumField() {
+		structField := goType.Field(i)
+		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !structField.IsExported():
+		case structField.Anonymous && name == "":
+			jsonFields(structField.Type, into)
+		case name == "":
+			into[structField.Name] = structField.Type
+		default:
+			into[name] = structField.Type
+		}
+	}
+}
+
+func (c *comparison) mapping(value any, goType reflect.Type, at *field.Path) {
+	members, ok := value.(map[string]any)
+	if !ok {
+		c.refuse(value, at, "must be an object")
+		return
+	}
+	for key, member := range members {
+		c.value(member, goType.Elem(), at.Key(key))
+	}
+}
+
+func (c *comparison) list(value any, goType reflect.Type, at *field.Path) {
+	if goType.Elem().Kind() == reflect.Uint8 {
+		if text, ok := value.(string); !ok || !isBase64(text) {
+			c.refuse(value, at, "must be a string in base64")
+		}
+		return
+	}
+	items, ok := value.([]any)
+	if !ok {
+		c.refuse(value, at, "must be a list")
+		return
+	}
+	for i, item := range items {
+		c.value(item, goType.Elem(), at.Index(i))
+	}
+}
+
+func isBase64(text string) bool {
+	_, err := base64.StdEncoding.DecodeString(text)
+	return err == nil
+}
+
+func (c *comparison) scalar(value any, goType reflect.Type, at *field.Path) {
+	number, isNumber := value.(json.Number)
+	_, isText := value.(string)
+	_, isBool := value.(bool)
+	switch kind := goType.Kind(); {
+	case kind == reflect.String && !isText:
+		c.refuse(value, at, "must be a string")
+	case kind == reflect.Bool && !isBool:
+		c.refuse(value, at, "must be true or false")
+	case reflect.Int <= kind && kind <= reflect.Int64:
+		if message := integerFits(number.String(), goType.Bits()); !isNumber || message != "" {
+			c.refuse(value, at, message)
+		}
+	case kind == reflect.Float32 || kind == reflect.Float64:
+		if !isNumber {
+			c.refuse(value, at, "must be a number")
+		}
+	}
+}
+
+// integerFits says what is wrong with a number as an integer of so many bits.
+func integerFits(number string, bits int) string {
+	if _, err := strconv.ParseInt(number, 10, bits); err == nil {
+		return ""
+	}
+	if _, err := strconv.ParseInt(number, 10, 64); err == nil {
+		most := int64(1)<<(bits-1) - 1
+		return fmt.Sprintf("must be an integer from %d to %d", -most-1, most)
+	}
+	return "must be an integer"
+}
+
+func (c *comparison) refuse(value any, at *field.Path, message string) {
+	c.mistyped = append(c.mistyped, field.Invalid(at, shown(value), message))
+}
+
+// shownLength is how long a value may be that an error repeats, in bytes.
+const shownLength = 64
+
+// shown returns a decoded value as an error shows it.
+func shown(value any) any {
+	if text, ok := value.(string); ok {
+		return shorten(text)
+	}
+	if raw, err := json.Marshal(value); err != nil || len(raw) > shownLength {
+		return field.OmitValueType{}
+	}
+	return value
+}
+
+func shorten(text string) string {
+	if len(text) <= shownLength {
+		return text
+	}
+	return strings.ToValidUTF8(text[:shownLength], "") + "..."
+}

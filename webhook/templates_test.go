@@ -1,0 +1,329 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// workerTask is a worker-led job of one task with the pod spec; coordinator
+// the same in v1alpha1.
+func workerTask(spec string) string {
+	return `spec: {tasks: [{type: none, name: main, replicas: 1, template: {spec: ` + spec + `}}]}`
+}
+
+func coordinator(spec string) string {
+	return `spec: {coordinator: {template: {spec: ` + spec + `}}}`
+}
+
+func TestWhatKeepsPodsFromBeingMadeIsRefusedByItsPath(t *testing.T) {
+	t.Parallel()
+	const pod = "spec.tasks[0].template.spec"
+	for name, tc := range map[string]struct {
+		version, spec string
+		want          []string
+	}{
+		"text for an integer": {spec: workerTask(`{containers: [{name: a, ports: [{containerPort: http}]}]}`),
+			want: []string{pod + `.containers[0].ports[0].containerPort: Invalid value: "http": must be an integer`}},
+		"the same in v1alpha1": {version: "v1alpha1", spec: coordinator(`{containers: [{name: a, ports: [{containerPort: http}]}]}`),
+			want: []string{`spec.coordinator.template.spec.containers[0].ports[0].containerPort: Invalid value: "http": must be an integer`}},
+		"every value at its path": {
+			spec: workerTask(`{hostNetwork: "yes", nodeSelector: {a: 1}, containers: [{name: a}, {name: 7, args: all, env: [{name: A, value: 1}]}]}`),
+			want: []string{
+				pod + `.containers[1].args: Invalid value: "all": must be a list`,
+				pod + `.containers[1].env[0].value: Invalid value: 1: must be a string`,
+				pod + `.containers[1].name: Invalid value: 7: must be a string`,
+				pod + `.hostNetwork: Invalid value: "yes": must be true or false`,
+				pod + `.nodeSelector[a]: Invalid value: 1: must be a string`,
+			}},
+		"a list for an object": {spec: workerTask(`{containers: [{name: a, resources: [1]}]}`),
+			want: []string{pod + `.containers[0].resources: Invalid value: [1]: must be an object`}},
+		"text for a map": {spec: workerTask(`{nodeSelector: a, containers: [{name: a}]}`),
+			want: []string{pod + `.nodeSelector: Invalid value: "a": must be an object`}},
+		"an integer that is too large": {spec: workerTask(`{priority: 3000000000, containers: [{name: a}]}`),
+			want: []string{pod + `.priority: Invalid value: 3000000000: must be an integer from -2147483648 to 2147483647`}},
+		"a fraction": {spec: workerTask(`{priority: 1.5, containers: [{name: a}]}`),
+			want: []string{pod + `.priority: Invalid value: 1.5: must be an integer`}},
+		"a quantity": {spec: workerTask(`{containers: [{name: a, resources: {limits: {cpu: two}}}]}`),
+			want: []string{pod + `.containers[0].resources.limits[cpu]: Invalid value: "two": must be a quantity, such as 2, 500m or 4Gi`}},
+		"an integer or a string": {spec: workerTask(`{containers: [{name: a, livenessProbe: {httpGet: {port: {a: 1}}}}]}`),
+			want: []string{pod + `.containers[0].livenessProbe.httpGet.port: Invalid value: {"a":1}: must be an integer or a string`}},
+		"a time": {spec: `spec: {tasks: [{type: none, name: main, template: {metadata: {creationTimestamp: today}, spec: {containers: [{name: a}]}}}]}`,
+			want: []string{`spec.tasks[0].template.metadata.creationTimestamp: Invalid value: "today": must be a time, such as 2006-01-02T15:04:05Z`}},
+		"a value that is long": {spec: workerTask(`{priority: "0123456789012345678901234567890123456789012345678901234567890123456789", containers: [{name: a}]}`),
+			want: []string{pod + `.priority: Invalid value: "0123456789012345678901234567890123456789012345678901234567890123...": must be an integer`}},
+		"an object that is long": {spec: workerTask(`{priority: {a: "0123456789012345678901234567890123456789012345678901234567890123456789"}, containers: [{name: a}]}`),
+			want: []string{pod + `.priority: Invalid value: must be an integer`}},
+		"nulls are nothing": {spec: workerTask(`{nodeSelector: null, containers: [{name: a, env: null, resources: {limits: {cpu: null}}, ports: [{containerPort: 1, name: null}]}]}`)},
+		"no containers":     {spec: workerTask(`{containers: null}`), want: []string{pod + `.containers: Required value: a pod needs a container`}},
+		"no template":       {spec: `spec: {tasks: [{type: none, name: main}]}`, want: []string{pod + `.containers: Required value: a pod needs a container`}},
+		"a container without a name": {spec: workerTask(`{containers: [{image: a}]}`),
+			want: []string{pod + `.containers[0].name: Required value: must be a name that is unique in the pod`}},
+		"containers of one name": {spec: workerTask(`{initContainers: [{name: a}], containers: [{name: b}, {name: a}]}`),
+			want: []string{pod + `.containers[1].name: Duplicate value: "a"`}},
+		"a name that is none": {spec: workerTask(`{containers: [{name: A_B}]}`),
+			want: []string{pod + `.containers[0].name: Invalid value: "A_B": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`}},
+		"a port that is none": {spec: workerTask(`{containers: [{name: di-container, ports: [{name: di-port, containerPort: 65536}]}]}`),
+			want: []string{pod + `.containers[0].ports[0].containerPort: Invalid value: 65536: must be between 1 and 65535, inclusive`}},
+		"volumes": {
+			spec: `spec: {volumes: [{name: a, hostPath: {path: 1}}, {name: b}, {}, {name: b}], tasks: [{type: none, name: main, template: {spec: {volumes: [{name: c}, {name: b}], containers: [{name: a}]}}}]}`,
+			want: []string{
+				`spec.volumes[0].hostPath.path: Invalid value: 1: must be a string`,
+				`spec.volumes[2].name: Required value: must be a name that is unique in the pod`,
+				`spec.volumes[3].name: Duplicate value: "b"`,
+				pod + `.volumes[1].name: Duplicate value: "b"`,
+			}},
+		"an integer of ours that is too large": {spec: `spec: {backoffLimit: 3000000000, tasks: [{type: none, name: main, template: {spec: {containers: [{name: a}]}}}]}`,
+			want: []string{`spec.backoffLimit: Invalid value: 3000000000: must be an integer from -2147483648 to 2147483647`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			version, validate := "v2alpha1", validateV2
+			if tc.version == "v1alpha1" {
+				version, validate = tc.version, validateV1
+			}
+			response := validating(validate)(t.Context(), requestOf(t, version, tc.spec, ""))
+			var got []string
+			if response.Result != nil && response.Result.Details != nil {
+				for _, cause := range response.Result.Details.Causes {
+					got = append(got, cause.Field+": "+cause.Message)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || response.Allowed != (len(tc.want) == 0) {
+				t.Errorf("allowed: %v, errors (-want +got):\n%s", response.Allowed, diff)
+			}
+		})
+	}
+}
+
+func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
+	t.Parallel()
+	const pod = "spec.tasks[0].template.spec"
+	for name, tc := range map[string]struct {
+		version, spec string
+		want          []string
+	}{
+		"an unknown field": {version: "v1alpha1",
+			spec: `spec: {coordinator: {template: {spec: {containers: [{name: a}]}}}, collector: {template: {spec: {containers: [{name: a, imagee: b}]}}}}`,
+			want: []string{`unknown field "spec.collector.template.spec.containers[0].imagee"`}},
+		"a field in another letter case": {spec: workerTask(`{HostNetwork: true, containers: [{name: a}]}`),
+			want: []string{`unknown field "` + pod + `.HostNetwork"`}},
+		"an unknown field of a volume": {spec: `spec: {volumes: [{name: v, emptydir: {}}], tasks: [{type: none, name: main, template: {spec: {containers: [{name: a}]}}}]}`,
+			want: []string{`unknown field "spec.volumes[0].emptydir"`}},
+		"worker-led": {
+			spec: `spec: {priorityClassName: high, tasks: [{type: none, name: my-task, replicas: 2, template: {
+  metadata: {name: own, namespace: x, generateName: g, ownerReferences: [{name: o}], labels: {diengine/job: j, app: a}, annotations: {diengine/rank: "1"}},
+  spec: {restartPolicy: OnFailure, hostname: h, subdomain: s, hostNetwork: true, priorityClassName: low,
+    initContainers: [{name: i, env: [{name: DI_RANK}]}],
+    containers: [{name: a, env: [{name: A}, {name: DI_MY_TASK_NODES, value: b}]}]}}}]}`,
+			want: []string{
+				`spec.tasks[0].template.metadata.name: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
+				`spec.tasks[0].template.metadata.generateName: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
+				`spec.tasks[0].template.metadata.namespace: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
+				`spec.tasks[0].template.metadata.ownerReferences: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
+				`spec.tasks[0].template.metadata.labels[diengine/job]: is overridden: the operator sets this label`,
+				`spec.tasks[0].template.metadata.annotations[diengine/rank]: is overridden: the operator sets this annotation`,
+				pod + `.initContainers[0].env[0]: is overridden: the operator sets DI_RANK`,
+				pod + `.containers[0].env[1]: is overridden: the operator sets DI_MY_TASK_NODES`,
+				pod + `.priorityClassName: is overridden by the job's, which is high`,
+				pod + `.restartPolicy: is overridden by Never: spec.backoffLimit says how often the job is restarted`,
+				"and 3 more warnings",
+			}},
+		"where worker-led pods are": {spec: `spec: {tasks: [{type: none, name: main, replicas: 2, template: {spec: {hostname: h, subdomain: s, hostNetwork: true, containers: [{name: a}]}}}]}`,
+			want: []string{
+				pod + `.hostname: is overridden: replicas find each other by their pods' names`,
+				pod + `.subdomain: is overridden: replicas find each other through the job's service`,
+				pod + `.hostNetwork: lets no two replicas that serve on the same port share a node: those that find no free one stay pending`,
+			}},
+		"one replica in the host's network": {spec: workerTask(`{hostNetwork: true, restartPolicy: Never, containers: [{name: a}]}`)},
+		"a coordinator that never ends": {version: "v1alpha1", spec: coordinator(`{restartPolicy: Always, containers: [{name: a}]}`),
+			want: []string{`spec.coordinator.template.spec.restartPolicy: is Always: the coordinator is restarted when it has finished, so the job never is; leave it out, or set Never`}},
+		"a port that nobody is told": {version: "v1alpha1", spec: coordinator(`{containers: [{name: a, ports: [{name: di-port, containerPort: 80}]}]}`),
+			want: []string{`spec.coordinator.template.spec.containers[0].ports[0]: is not what others are told: they are told 22273, as only di-port of a container named di-container counts`}},
+		"a port that others are told": {version: "v1alpha1", spec: coordinator(`{containers: [{name: di-container, ports: [{name: di-port, containerPort: 80}]}]}`)},
+		"coordinator-led": {version: "v1alpha1",
+			spec: coordinator(`{containers: [{name: a, env: [{name: KUBERNETES_COORDINATOR_URL}, {name: DI_RANK}, {name: COORDINATOR_PORT}]}]}`),
+			want: []string{
+				`spec.coordinator.template.spec.containers[0].env[0]: is overridden: the operator sets KUBERNETES_COORDINATOR_URL`,
+				`spec.coordinator.template.spec.containers[0].env[2]: is overridden: the operator sets COORDINATOR_PORT`,
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			version, validate := "v2alpha1", validateV2
+			if tc.version == "v1alpha1" {
+				version, validate = tc.version, validateV1
+			}
+			response := validating(validate)(t.Context(), requestOf(t, version, tc.spec, ""))
+			if !response.Allowed {
+				t.Fatalf("refused: %v", response.Result)
+			}
+			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is said to be overridden is what the pods' builder overrides.
+func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		job   *v2alpha1.DIJob
+		build func(*workload.Builder) (*corev1.Pod, error)
+	}{
+		"worker": {jobOfTask("", v2alpha1.TaskTypeNone), func(b *workload.Builder) (*corev1.Pod, error) {
+			return b.Worker(&workload.Roster{Seats: []workload.Seat{{Pod: "p"}}, Nodes: []string{"p"}}, &workload.Seat{Pod: "p"})
+		}},
+		"coordinator": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeCoordinator), (*workload.Builder).Coordinator},
+		"learner": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeLearner), func(b *workload.Builder) (*corev1.Pod, error) {
+			return b.Replica(&v2alpha1.Member{Slot: "s", Task: v2alpha1.TaskTypeLearner}, "p")
+		}},
+		"collector": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeCollector), func(b *workload.Builder) (*corev1.Pod, error) {
+			return b.Replica(&v2alpha1.Member{Slot: "s", Task: v2alpha1.TaskTypeCollector}, "p")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod, err := tc.build(workload.NewBuilder(tc.job, workload.Settings{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]bool{}
+			set := overridesOf(&tc.job.Spec, &tc.job.Spec.Tasks[0])
+			for _, names := range [][]string{set.labels, set.annotations, set.env} {
+				for _, name := range names {
+					got[name] = true
+				}
+			}
+			want := map[string]bool{}
+			for key := range pod.Labels {
+				want[key] = true
+			}
+			for key := range pod.Annotations {
+				want[key] = true
+			}
+			for _, variable := range pod.Spec.Containers[0].Env {
+				want[variable.Name] = true
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("overridden (-pod +warned about):\n%s", diff)
+			}
+		})
+	}
+}
+
+func jobOfTask(lifecycle v2alpha1.Lifecycle, taskType v2alpha1.TaskType) *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{}
+	job.Name, job.Namespace, job.Spec.Lifecycle = "j", "n", lifecycle
+	job.Spec.Tasks = []v2alpha1.Task{{Type: taskType, Name: string(taskType)}}
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"a"}]}}`)
+	return job
+}
+
+func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	const (
+		stored = `{metadata: {creationTimestamp: null, labels: {a: b}}, spec: {containers: [{name: a, image: i, ports: [{containerPort: 80}],
+  resources: {limits: {cpu: "1"}}, env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], livenessProbe: {httpGet: {port: 80}}}], volumes: [{name: v, secret: {secretName: s}}]}}`
+		changed = `is changed: pods that are created from now on have it, those that run keep what they were made from`
+	)
+	worker := func(template string) string {
+		return `spec: {volumes: [{name: w, emptyDir: {}}], tasks: [{type: none, name: main, replicas: 1, template: ` + template + `}]}`
+	}
+	led := func(template string) string { return `spec: {coordinator: {template: ` + template + `}}` }
+	for name, tc := range map[string]struct {
+		version, spec, old string
+		want               []string
+	}{
+		"nothing":               {spec: worker(stored), old: worker(stored)},
+		"an image":              {spec: worker(`{spec: {containers: [{name: a, image: j}]}}`), old: worker(`{spec: {containers: [{name: a, image: i}]}}`), want: []string{"spec.tasks[0].template: " + changed}},
+		"an image, in v1alpha1": {version: "v1alpha1", spec: led(`{spec: {containers: [{name: a, image: j}]}}`), old: led(`{spec: {containers: [{name: a, image: i}]}}`), want: []string{"spec.coordinator.template: " + changed}},
+		"a label":               {spec: worker(`{metadata: {labels: {a: ""}}, spec: {containers: [{name: a}]}}`), old: worker(`{spec: {containers: [{name: a}]}}`), want: []string{"spec.tasks[0].template: " + changed}},
+		"of a finished job":     {spec: worker(`{spec: {containers: [{name: a, image: j}]}}`), old: worker(`{spec: {containers: [{name: a, image: i}]}}`) + "\nstatus: {phase: Failed}"},
+		"of a running job":      {spec: worker(`{spec: {containers: [{name: a, image: j}]}}`), old: worker(`{spec: {containers: [{name: a, image: i}]}}`) + "\nstatus: {phase: Running}", want: []string{"spec.tasks[0].template: " + changed}},
+		"volumes":               {spec: worker(stored), old: `spec: {volumes: [{name: w, emptyDir: {medium: Memory}}], tasks: [{type: none, name: main, template: ` + stored + `}]}`, want: []string{"spec.volumes: " + changed}},
+		"fewer volumes":         {spec: worker(stored), old: `spec: {tasks: [{type: none, name: main, template: ` + stored + `}]}`, want: []string{"spec.volumes: " + changed}},
+		"a new task":            {spec: `spec: {tasks: [{type: none, name: b, template: ` + stored + `}, {type: none, name: main, template: ` + stored + `}]}`, old: `spec: {tasks: [{type: none, name: main, template: ` + stored + `}]}`},
+		"what defaulting wrote": {
+			spec: worker(stored),
+			old: worker(`{metadata: {name: "", labels: {a: b}}, spec: {dnsPolicy: ClusterFirst, schedulerName: default-scheduler, restartPolicy: Always, securityContext: {}, terminationGracePeriodSeconds: 30, enableServiceLinks: true,
+  containers: [{name: a, image: i, imagePullPolicy: Always, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File, ports: [{containerPort: 80, protocol: TCP}],
+  resources: {limits: {cpu: 1000m}, requests: {cpu: 1}}, env: [{name: A, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}],
+  livenessProbe: {httpGet: {port: 80, path: /, scheme: HTTP}, timeoutSeconds: 1, periodSeconds: 10, successThreshold: 1, failureThreshold: 3}}],
+  volumes: [{name: v, secret: {secretName: s, defaultMode: 420}}]}}`)},
+		"a selector that selects all": {
+			spec: worker(`{spec: {containers: [{name: a}], topologySpreadConstraints: [{maxSkew: 1, labelSelector: {}}]}}`),
+			old:  worker(`{spec: {containers: [{name: a}], topologySpreadConstraints: [{maxSkew: 1}]}}`), want: []string{"spec.tasks[0].template: " + changed}},
+		"the policy of restarts of a coordinator": {version: "v1alpha1", spec: led(`{spec: {restartPolicy: Never, containers: [{name: a}]}}`), old: led(`{spec: {containers: [{name: a}]}}`)},
+		"a warning that was already so":           {spec: worker(`{spec: {newer: 1, containers: [{name: a}]}}`), old: worker(`{spec: {newer: 2, containers: [{name: a}]}}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			version, validate := "v2alpha1", validateV2
+			if tc.version == "v1alpha1" {
+				version, validate = tc.version, validateV1
+			}
+			response := validating(validate)(t.Context(), requestOf(t, version, tc.spec, tc.old))
+			if !response.Allowed {
+				t.Fatalf("refused: %v", response.Result)
+			}
+			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatAnOldClientDropsIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	const dropped = "is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted"
+	job := func(more string) string {
+		return `spec: {` + more + `tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a}]}}}]}`
+	}
+	for name, tc := range map[string]struct {
+		spec, old string
+		want      []string
+	}{
+		"all newer fields": {
+			spec: job(`elastic: {task: main, replicas: 1}, `),
+			old:  job(`group: g, suspend: false, scheduling: {queue: q}, elastic: {task: main, replicas: 1, maxReplicas: 3}, `),
+			want: []string{"spec.elastic.maxReplicas: " + dropped, "spec.group: " + dropped, "spec.scheduling: " + dropped, "spec.suspend: " + dropped},
+		},
+		"some of them, on purpose": {spec: job(`group: g, `), old: job(`group: g, suspend: true, `)},
+		"none, as there were none": {spec: job(``), old: job(`elastic: {task: main, replicas: 1}, lifecycle: WorkerLed, suspend: null, `)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" || !response.Allowed {
+				t.Errorf("allowed: %v, warnings (-want +got):\n%s", response.Allowed, diff)
+			}
+		})
+	}
+}
+
+func TestWarningsFitWhatTheAPIServerPassesOn(t *testing.T) {
+	t.Parallel()
+	var long []string
+	for range 300 {
+		long = append(long, string(make([]byte, 300)))
+	}
+	total := 0
+	for _, warning := range bounded(long) {
+		if len(warning) > 256 {
+			t.Errorf("a warning of %d characters is cut by the API server", len(warning))
+		}
+		total += len(warning)
+	}
+	if total > 4096 {
+		t.Errorf("warnings of %d characters are cut by the API server", total)
+	}
+}

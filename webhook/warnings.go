@@ -1,0 +1,158 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// The API server cuts warnings at 256 characters each and 4096 in all.
+const (
+	mostWarnings  = 10
+	warningLength = 256
+)
+
+// warnings returns what the writer of a job should know though the job is
+// accepted. An update is not warned about for what was already so.
+func warnings(asked *question) []string {
+	if asked.subresource == subresourceStatus {
+		return nil
+	}
+	at := pathsOf(asked.raw, asked.job)
+	found := warnTemplates(&asked.job.Spec, at)
+	if asked.create {
+		return bounded(found)
+	}
+	if len(found) > 0 {
+		before := warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old))
+		found = slices.DeleteFunc(found, func(warning string) bool { return slices.Contains(before, warning) })
+	}
+	found = append(found, warnChangedTemplates(asked.job, asked.old, at)...)
+	if writtenInV2(asked.raw) {
+		found = append(found, warnLost(asked)...)
+	}
+	return bounded(found)
+}
+
+// pathsOf returns the paths of the version that a job is written in.
+func pathsOf(raw []byte, job *v2alpha1.DIJob) paths {
+	if writtenInV2(raw) {
+		return hubPaths{}
+	}
+	return v1Paths{job}
+}
+
+func writtenInV2(raw []byte) bool {
+	var written struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	// What is no object was refused before.
+	_ = json.Unmarshal(raw, &written)
+	return written.APIVersion == v2alpha1.GroupVersion.String()
+}
+
+// bounded returns the first warnings, and how many more there are.
+func bounded(warnings []string) []string {
+	if more := len(warnings) - mostWarnings; more > 0 {
+		warnings = append(warnings[:mostWarnings:mostWarnings], fmt.Sprintf("and %d more warnings", more))
+	}
+	for i, warning := range warnings {
+		if len(warning) > warningLength {
+			warnings[i] = strings.ToValidUTF8(warning[:warningLength-3], "") + "..."
+		}
+	}
+	return warnings
+}
+
+// warnChangedTemplates says which templates and volumes of a live job an
+// update changes: pods are made from what was there when they were made.
+func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
+	if old.Status.Phase == v2alpha1.JobSucceeded || old.Status.Phase == v2alpha1.JobFailed {
+		return nil
+	}
+	var w notes
+	const reach = "is changed: pods that are created from now on have it, those that run keep what they were made from"
+	if !sameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
+		w.add(at.spec("volumes"), reach)
+	}
+	before := map[string]*v2alpha1.Task{}
+	for i := range old.Spec.Tasks {
+		before[names.TaskName(&old.Spec.Tasks[i])] = &old.Spec.Tasks[i]
+	}
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		if stored, ok := before[names.TaskName(task)]; ok && !sameTemplate(&job.Spec, task, stored) {
+			w.add(at.task(i, "template"), reach)
+		}
+	}
+	return w
+}
+
+func sameTemplate(spec *v2alpha1.DIJobSpec, a, b *v2alpha1.Task) bool {
+	return bytes.Equal(a.Template.Raw, b.Template.Raw) ||
+		reflect.DeepEqual(meaningOfTemplate(spec, a), meaningOfTemplate(spec, b))
+}
+
+func sameVolumes(a, b []v2alpha1.RawObject) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i].Raw), meaningOf[corev1.Volume](b[i].Raw)) {
+			return false
+		}
+	}
+	return true
+}
+
+// warnLost says which fields that a client built for v1.1.3 does not know an
+// update through v2alpha1 has dropped. Where one of them is still there, the
+// client knows them, and what is gone was removed on purpose.
+func warnLost(asked *question) []string {
+	stored, written := members(members(asked.oldRaw)["spec"]), members(members(asked.raw)["spec"])
+	lost := newerFields(stored)
+	if len(lost) == 0 || len(newerFields(written)) > 0 {
+		return nil
+	}
+	var w notes
+	for _, name := range lost {
+		w.add(field.NewPath("spec").Child(name),
+			"is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted")
+	}
+	return w
+}
+
+// newerFields returns the fields of a spec that v1.1.3 does not know, less
+// those that defaulting keeps.
+func newerFields(spec map[string]json.RawMessage) []string {
+	known := []string{"priority", "cleanPodPolicy", "preemptible", "backoffLimit", "volumes", "tasks", "lifecycle"}
+	var newer []string
+	for _, name := range slices.Sorted(maps.Keys(spec)) {
+		switch {
+		case !isSet(spec[name]) || slices.Contains(known, name):
+		case name == "elastic":
+			// Task and replicas are filled in again.
+			for _, name := range slices.Sorted(maps.Keys(members(spec[name]))) {
+				if name != "task" && name != "replicas" {
+					newer = append(newer, "elastic."+name)
+				}
+			}
+		default:
+			newer = append(newer, name)
+		}
+	}
+	return newer
+}
