@@ -56,7 +56,7 @@ func newHandler(log logr.Logger) (http.Handler, error) {
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
-		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateV1)),
+		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1)),
 		PathValidateV2: validating(validateV2),
 	} {
 		handler, err := admissionHandler(log, path, handle)

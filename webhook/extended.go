@@ -20,21 +20,15 @@ import (
 
 const fieldExtended = "extended"
 
-// validateExtended returns what a job of v1alpha1 says that the conversion
-// would drop: of extended what the types of v2alpha1 cannot hold, and whatever
-// is said twice or at a place that this job does not have.
+// validateExtended returns what extended says that the types of v2alpha1 cannot
+// hold, which the conversion would drop.
 func validateExtended(asked *question) field.ErrorList {
 	if asked.subresource == subresourceStatus {
 		status := members(members(asked.raw)["status"])
 		return fits(status[fieldExtended], field.NewPath("status", fieldExtended), reflect.TypeFor[v2alpha1.DIJobStatus]())
 	}
 	spec := members(members(asked.raw)["spec"])
-	errs := fits(spec[fieldExtended], field.NewPath("spec", fieldExtended), reflect.TypeFor[v2alpha1.DIJobSpec]())
-	if len(errs) > 0 || !isSet(spec[fieldExtended]) {
-		// Without extended nothing is lost.
-		return errs
-	}
-	return lost(asked)
+	return fits(spec[fieldExtended], field.NewPath("spec", fieldExtended), reflect.TypeFor[v2alpha1.DIJobSpec]())
 }
 
 // fits says what of extended the type of v2alpha1 cannot hold.
@@ -53,8 +47,12 @@ func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.E
 	return errs
 }
 
-// lost says what of a job the conversion would not keep.
-func lost(asked *question) field.ErrorList {
+// validateKept returns what a job says twice, or at a place that it does not
+// have, and the conversion would not keep. Without extended nothing is lost.
+func validateKept(asked *question) field.ErrorList {
+	if asked.subresource == subresourceStatus || !isSet(members(members(asked.raw)["spec"])[fieldExtended]) {
+		return nil
+	}
 	paths, err := conversionLoses(asked.raw)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}

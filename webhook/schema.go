@@ -87,9 +87,12 @@ func (s *hubSchema) validate(asked *question) field.ErrorList {
 		errs = less(errs, s.errors(old, old))
 	}
 	for _, err := range errs {
-		// The path stands before the message already.
-		err.Detail = strings.TrimPrefix(err.Detail, err.Field+" in body ")
-		err.Field = translate(err.Field, v1Paths{asked.job})
+		path := translate(err.Field, v1Paths{asked.job})
+		// Some messages repeat the path.
+		if rest, ok := strings.CutPrefix(err.Detail, err.Field+" "); ok {
+			err.Detail = path + " " + rest
+		}
+		err.Field = path
 	}
 	return errs
 }
