@@ -28,6 +28,7 @@ func pure() map[string][]string {
 	return map[string][]string{
 		"conversion":          {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/names":      {"apis/v2alpha1"},
+		"internal/manifests":  {},
 		"internal/membership": {"apis/v2alpha1", "internal/names"},
 		"internal/workload":   {"apis/v2alpha1", "internal/names"},
 		"internal/lifecycle":  {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},
