@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -89,7 +90,7 @@ func TestWhatTheCommandPrints(t *testing.T) {
 		"json":                {args: []string{"-f", "testdata/jobs.json"}},
 		"json-as-yaml":        {args: []string{"-f", "testdata/jobs.json", "-o", "yaml"}},
 		"extended":            {args: []string{"-f", "testdata/extended.yaml"}},
-		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: exitNotSame},
+		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: exitLost},
 		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: exitFailed},
 		"tfjob":               {args: []string{"-f", "testdata/tfjob.yaml"}},
 		"tfjob-down":          {args: []string{"-f", "testdata/tfjob-workers.yaml", "--to", "v1alpha1"}},
@@ -335,7 +336,7 @@ func TestNothingIsWrittenWhenAnythingFails(t *testing.T) {
 	}{
 		"a file that is no YAML":      {"a: [", nil, exitFailed},
 		"an object of no version":     {"apiVersion: diengine.opendilab.org/v3\nkind: DIJob\n", nil, exitFailed},
-		"something is lost, strictly": {"apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n", []string{"--strict"}, exitNotSame},
+		"something is lost, strictly": {"apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n", []string{"--strict"}, exitLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -391,5 +392,22 @@ func TestOtherDocumentsStayByteForByte(t *testing.T) {
 	}
 	if want := fmt.Sprintf("%s---\n%s---   # marked\n%s--- |\n text\n", other, convert(t, legacyJob, "-f", "-").stdout, windows); got != want {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+// TestTheDocumentationShowsWhatIsPrinted runs the commands that are shown with
+// their output.
+func TestTheDocumentationShowsWhatIsPrinted(t *testing.T) {
+	documentation := readFile(t, filepath.Join("..", "..", "docs", "convert.md"))
+	t.Chdir("testdata")
+	shown := regexp.MustCompile("(?s)```console\n\\$ kubectl di ([^\n]*)\n(.*?)```").FindAllStringSubmatch(documentation, -1)
+	if len(shown) < 3 {
+		t.Fatalf("found only %d examples", len(shown))
+	}
+	for _, example := range shown {
+		got := kubectlDI(t, "", strings.Fields(example[1])...)
+		if diff := cmp.Diff(example[2], got.stderr+got.stdout); diff != "" {
+			t.Errorf("%s (-documented +printed):\n%s", example[1], diff)
+		}
 	}
 }

@@ -21,9 +21,9 @@ var version = "dev"
 
 // Exit codes, which scripts rely on.
 const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitNotSame = 3
+	exitFailed = 1
+	exitUsage  = 2
+	exitLost   = 3
 )
 
 // coded is an error that decides about the exit code.

@@ -46,7 +46,7 @@ func (o *convertOptions) run(in io.Reader, out, report io.Writer) error {
 		return fmt.Errorf("%w\nnothing was written", err)
 	}
 	if lost > 0 && o.strict {
-		return coded{fmt.Errorf("%d parts could not be carried over, see above; nothing was written, as --strict asks", lost), exitNotSame}
+		return coded{fmt.Errorf("not carried over: %d, see above; nothing was written, as --strict asks", lost), exitLost}
 	}
 	return o.write(outputs, out)
 }

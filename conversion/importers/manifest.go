@@ -72,7 +72,7 @@ func (m *manifest) members(path Path) []string {
 func takeAs[T any](m *manifest, path Path) (*T, error) {
 	value := m.take(path)
 	if value == nil {
-		return nil, nil //nolint:nilnil // Absence is a value here.
+		return nil, nil
 	}
 	raw, err := encode(value)
 	if err != nil {

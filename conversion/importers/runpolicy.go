@@ -130,7 +130,7 @@ func (j *tfJob) noteRestartPolicy(replica *tfReplica) error {
 	at := replica.at.Child("restartPolicy")
 	switch replica.restartPolicy {
 	case "Never":
-		j.note(at, replica.restartPolicy, "became a rule of spec.failurePolicy: a failed replica fails the job", "")
+		j.note(at, replica.says, "Never, which is also the default, became a rule of spec.failurePolicy: a failed replica fails the job", "")
 	case "OnFailure":
 		j.note(at, replica.restartPolicy, "became a rule of spec.failurePolicy: a failed replica is made again, as a new pod of the same name", "")
 	case "Always":

@@ -19,6 +19,8 @@ type tfReplica struct {
 	task          v2alpha1.Task
 	at            Path
 	restartPolicy string
+	// says is what the manifest says of it, nil for nothing.
+	says any
 }
 
 // tfJob is a TFJob while it becomes a DIJob.
@@ -94,7 +96,7 @@ func (j *tfJob) takeReplica(at Path) (*tfReplica, error) {
 	}
 	replica.restartPolicy = "Never"
 	if policy != nil && *policy != "" {
-		replica.restartPolicy = *policy
+		replica.restartPolicy, replica.says = *policy, *policy
 	}
 	template, err := j.takeObject(at.Child("template"))
 	if err != nil {

@@ -89,7 +89,7 @@ func atLine(err error, firstLine int) error {
 	if found == nil {
 		return fmt.Errorf("line %d: is no YAML: %w", firstLine, err)
 	}
-	line, _ := strconv.Atoi(found[1]) //nolint:errcheck // It is of digits only.
+	line, _ := strconv.Atoi(found[1]) // It is of digits only.
 	return fmt.Errorf("line %d: is no YAML: %s", firstLine+line-1, strings.TrimSpace(found[2]))
 }
 
