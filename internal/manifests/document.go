@@ -21,17 +21,25 @@ type Document struct {
 	node *yaml.Node
 	json []byte
 	read reader
+	// windows says that lines end as Windows has it.
+	windows bool
 }
 
 // Parse reads a document. Errors name the line of the file.
 func Parse(part *Part) (*Document, error) {
-	document, err := parse(part.Body, part.Line)
+	// YAML takes all ends of lines for the same, comments excepted.
+	body := strings.ReplaceAll(part.Body, "\r\n", "\n")
+	document, err := parse(body, part.Line)
+	if err != nil && strings.Contains(body, "{{") {
+		return nil, fmt.Errorf("%w; if it is a template, render it first", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if spaced := parseSpaced(part, document); spaced != nil {
-		return spaced, nil
+	if spaced := parseSpaced(body, document); spaced != nil {
+		document = spaced
 	}
+	document.windows = len(body) < len(part.Body)
 	return document, nil
 }
 
@@ -101,13 +109,13 @@ func isBlankMark(line string) bool { return strings.HasPrefix(line, blankMark) }
 
 // parseSpaced is parse with the blank lines remembered; nil where that would
 // change what the document says, as in a text of several lines.
-func parseSpaced(part *Part, plain *Document) *Document {
-	if strings.Contains(part.Body, blankMark) {
+func parseSpaced(body string, plain *Document) *Document {
+	if strings.Contains(body, blankMark) {
 		return nil
 	}
 	unmarked := map[string]bool{}
 	for range 2 {
-		spaced, err := parse(markBlankLines(part.Body, unmarked), part.Line)
+		spaced, err := parse(markBlankLines(body, unmarked), plain.read.firstLine)
 		if err != nil {
 			return nil
 		}

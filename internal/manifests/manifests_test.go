@@ -179,6 +179,7 @@ func TestErrorsNameTheLineOfTheFile(t *testing.T) {
 		"a: !!int text\n":      "line 10",
 		"{a: 1}\n%TAG ! x\n":   "line 11: is no YAML",
 		laughs():               "too big",
+		"{{- if .x }}\na: b\n": "render it first",
 	} {
 		_, err := manifests.Parse(&manifests.Part{Body: text, Line: 10})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -210,6 +211,7 @@ func TestWhatStaysIsWrittenAsItWas(t *testing.T) {
 		"long lines":          "a: " + strings.Repeat("word ", 60) + "end\n",
 		"anchors":             "a: &x\n  b: 1\nc: *x\nd:\n  !!merge <<: *x\n  e: 2\n",
 		"folded text":         "a: >-\n  some text\n\n  and more\n",
+		"Windows' line ends":  "# head\r\na: 1 # line\r\n\r\n# of b\r\nb: |\r\n  x\r\n\r\n  y\r\n",
 		"other languages":     "a: 训练 # 注释\nb: é\n",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,10 +41,18 @@ func (d *Document) Rewrite(newContent []byte, origins Origins) ([]byte, error) {
 		// What was grafted is read again: how a document looks never decides
 		// about what it says.
 		if err == nil && says(out, newContent) {
-			return out, nil
+			return d.withLineEnds(out), nil
 		}
 	}
 	return nil, errors.New("the converted object cannot be written as YAML")
+}
+
+// withLineEnds ends lines as the document did.
+func (d *Document) withLineEnds(text []byte) []byte {
+	if !d.windows {
+		return text
+	}
+	return bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
 }
 
 // YAML returns JSON as YAML.
