@@ -26,12 +26,14 @@ const module = "opendilab.org/di-orchestrator/"
 // may import. One that does not exist yet is held to it from its first day.
 func pure() map[string][]string {
 	return map[string][]string{
-		"conversion":          {"apis/v1alpha1", "apis/v2alpha1"},
-		"internal/names":      {"apis/v2alpha1"},
-		"internal/membership": {"apis/v2alpha1", "internal/names"},
-		"internal/workload":   {"apis/v2alpha1", "internal/names"},
-		"internal/lifecycle":  {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},
-		"internal/allocator":  {"internal/names"},
+		"conversion":           {"apis/v1alpha1", "apis/v2alpha1"},
+		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
+		"internal/names":       {"apis/v2alpha1"},
+		"internal/manifests":   {},
+		"internal/membership":  {"apis/v2alpha1", "internal/names"},
+		"internal/workload":    {"apis/v2alpha1", "internal/names"},
+		"internal/lifecycle":   {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},
+		"internal/allocator":   {"internal/names"},
 	}
 }
 

@@ -1,0 +1,157 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/manifests"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// TestTheAPIServerAcceptsWhatIsConverted creates what became of each sample,
+// in both versions, on a real API server with the webhooks, for trial.
+func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
+	t.Parallel()
+	api, err := testkit.StartAPIWithWebhooks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	warnings := &warningList{}
+	api.Config.WarningHandler = warnings
+	c, err := client.New(api.Config, client.Options{FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kubeflow", "di-system", "nervex-system"} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := client.IgnoreAlreadyExists(c.Create(t.Context(), namespace)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{
+		"v1alpha1.yaml", "worker-led.yaml", "tfjob.yaml", "tfjob-workers.yaml", "tfjob-all-workers.yaml",
+		"nervexjob.yaml", "nervex-aggregatorconfig.yaml", "first-dijob.yaml", "dijob-v1.0.0.yaml",
+	} {
+		for _, version := range []string{"v1alpha1", "v2alpha1"} {
+			for _, object := range objects(t, convert(t, "", "-f", filepath.Join("testdata", file), "--to", version).stdout) {
+				if object.GetNamespace() == "" {
+					object.SetNamespace(metav1.NamespaceDefault)
+				}
+				if err := c.Create(t.Context(), object, client.DryRunAll); err != nil {
+					t.Errorf("%s in %s: %v", file, version, err)
+				}
+			}
+		}
+	}
+	replacesItself(t, c)
+	for _, warning := range *warnings {
+		if !strings.Contains(warning, "deprecated") {
+			t.Errorf("the API server warns: %s", warning)
+		}
+	}
+}
+
+// replacesItself reads a job in v1alpha1, converts what was read, with all that
+// the API server wrote in it, and replaces the job by that.
+func replacesItself(t *testing.T, c client.Client) {
+	t.Helper()
+	job := objects(t, readFile(t, "testdata/serial.yaml"))[0]
+	job.SetNamespace(metav1.NamespaceDefault)
+	if err := c.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := yaml.Marshal(job.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	converted := objects(t, convert(t, string(stored), "-f", "-").stdout)[0]
+	if converted.GetUID() != job.GetUID() || converted.GetResourceVersion() == "" {
+		t.Errorf("the metadata became %v", converted.Object["metadata"])
+	}
+	before := job.GetGeneration()
+	if err := c.Update(t.Context(), converted); err != nil {
+		t.Error(err)
+	}
+	if converted.GetGeneration() != before {
+		t.Errorf("replacing the job by itself changed it to %v", converted.Object)
+	}
+}
+
+// warningList collects what the API server warns of.
+type warningList []string
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warningList) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
+
+// objects reads a stream of documents as clients do.
+func objects(tb testing.TB, stream string) []*unstructured.Unstructured {
+	tb.Helper()
+	var found []*unstructured.Unstructured
+	for _, part := range manifests.Split([]byte(stream)) {
+		if part.IsEmpty() {
+			continue
+		}
+		raw, err := yaml.YAMLToJSON([]byte(part.Body))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := utiljson.Unmarshal(raw, &object.Object); err != nil {
+			tb.Fatal(err)
+		}
+		found = append(found, object)
+	}
+	return found
+}
+
+// TestKubectlRunsThePlugin builds the plugin and has kubectl find it in PATH.
+func TestKubectlRunsThePlugin(t *testing.T) {
+	t.Parallel()
+	assets := os.Getenv(testkit.AssetsVariable)
+	if assets == "" {
+		t.Fatalf("%s is not set: run the tests by make test, or set it to a folder with kubectl", testkit.AssetsVariable)
+	}
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version=v9.9.9", "-o", bin, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+		code int
+	}{
+		"version": {[]string{"di", "version"}, "v9.9.9\n", 0},
+		"convert": {[]string{"di", "convert", "-f", "testdata/v1alpha1.yaml"}, readFile(t, "testdata/golden/v1alpha1.out"), 0},
+		"strict":  {[]string{"di", "convert", "-f", "testdata/extended.yaml", "--strict"}, "", exitLost},
+		"help":    {[]string{"di", "convert", "--help"}, readFile(t, "testdata/golden/help.out"), 0},
+	} {
+		command := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), tc.args...)
+		command.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+		out, err := command.Output()
+		if code := command.ProcessState.ExitCode(); code != tc.code {
+			t.Errorf("%s: exit code %d, want %d: %v", name, code, tc.code, err)
+		}
+		if string(out) != tc.want {
+			t.Errorf("%s: printed %s, want %s", name, out, tc.want)
+		}
+	}
+}

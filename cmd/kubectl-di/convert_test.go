@@ -1,0 +1,413 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/conversion"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// ran is what a command did.
+type ran struct {
+	stdout, stderr string
+	code           int
+}
+
+// kubectlDI runs the command as main does.
+func kubectlDI(tb testing.TB, stdin string, args ...string) ran {
+	tb.Helper()
+	command := newCommand()
+	var out, report bytes.Buffer
+	command.SetIn(strings.NewReader(stdin))
+	command.SetOut(&out)
+	command.SetErr(&report)
+	command.SetArgs(args)
+	code := run(tb.Context(), command)
+	return ran{out.String(), report.String(), code}
+}
+
+// convert runs the command and checks that it succeeds.
+func convert(tb testing.TB, stdin string, args ...string) ran {
+	tb.Helper()
+	got := kubectlDI(tb, stdin, append([]string{"convert"}, args...)...)
+	if got.code != 0 {
+		tb.Fatalf("convert %v: exit code %d: %s", args, got.code, got.stderr)
+	}
+	return got
+}
+
+func readFile(tb testing.TB, path string) string {
+	tb.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(content)
+}
+
+func writeFile(tb testing.TB, path, content string) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestWhatTheCommandPrints(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args  []string
+		stdin string
+		code  int
+	}{
+		"v1alpha1":            {args: []string{"-f", "testdata/v1alpha1.yaml"}},
+		"v1alpha1-as-json":    {args: []string{"-f", "testdata/v1alpha1.yaml", "-o", "json"}},
+		"already-v1alpha1":    {args: []string{"-f", "testdata/v1alpha1.yaml", "--to", "v1alpha1"}},
+		"worker-led-down":     {args: []string{"-f", "testdata/worker-led.yaml", "--to", "v1alpha1"}},
+		"list":                {args: []string{"-f", "testdata/list.yaml"}},
+		"json":                {args: []string{"-f", "testdata/jobs.json"}},
+		"json-as-yaml":        {args: []string{"-f", "testdata/jobs.json", "-o", "yaml"}},
+		"extended":            {args: []string{"-f", "testdata/extended.yaml"}},
+		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: exitLost},
+		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: exitFailed},
+		"tfjob":               {args: []string{"-f", "testdata/tfjob.yaml"}},
+		"tfjob-down":          {args: []string{"-f", "testdata/tfjob-workers.yaml", "--to", "v1alpha1"}},
+		"tfjob-all-workers":   {args: []string{"-f", "testdata/tfjob-all-workers.yaml"}},
+		"nervexjob":           {args: []string{"-f", "testdata/nervexjob.yaml"}},
+		"nervexjob-to-legacy": {args: []string{"-f", "testdata/nervexjob.yaml", "--to", "v1alpha1"}},
+		"nervex-config":       {args: []string{"-f", "testdata/nervex-aggregatorconfig.yaml"}},
+		"v1.0.0":              {args: []string{"-f", "testdata/dijob-v1.0.0.yaml"}},
+		"two-files":           {args: []string{"-f", "testdata/first-dijob.yaml", "-f", "testdata/list.yaml", "-f", "testdata/list.yaml"}},
+		"stdin":               {args: []string{"-f", "-"}, stdin: "# only a comment\n---\n" + `apiVersion: diengine.opendilab.org/v1alpha1` + "\nkind: DIJob\n--- {a: b}\n...\n"},
+		"no-file":             {args: []string{"-f", "testdata/missing.yaml"}, code: exitFailed},
+		"no-input":            {args: nil, code: exitUsage},
+		"unknown-version":     {args: []string{"-f", "-", "--to", "v1"}, code: exitUsage},
+		"unknown-format":      {args: []string{"-f", "-", "-o", "xml"}, code: exitUsage},
+		"unknown-flag":        {args: []string{"--nope"}, code: exitUsage},
+		"an-argument":         {args: []string{"jobs.yaml"}, code: exitUsage},
+		"stdin-in-place":      {args: []string{"-f", "-", "-w"}, code: exitUsage},
+		"both-places":         {args: []string{"-f", "x", "-w", "--output-dir", "y"}, code: exitUsage},
+		"in-place-as-json":    {args: []string{"-f", "x", "-w", "-o", "json"}, code: exitUsage},
+		"help":                {args: []string{"--help"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := kubectlDI(t, tc.stdin, append([]string{"convert"}, tc.args...)...)
+			if got.code != tc.code {
+				t.Errorf("exit code %d, want %d", got.code, tc.code)
+			}
+			checkGolden(t, name+".out", got.stdout)
+			checkGolden(t, name+".err", got.stderr)
+		})
+	}
+}
+
+func checkGolden(tb testing.TB, name, got string) {
+	tb.Helper()
+	path := filepath.Join("testdata", "golden", name)
+	if *update {
+		writeFile(tb, path, got)
+	}
+	if diff := cmp.Diff(readFile(tb, path), got); diff != "" {
+		tb.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestTheVersionIsPrinted(t *testing.T) {
+	t.Parallel()
+	if got := kubectlDI(t, "", "version"); got != (ran{stdout: version + "\n"}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestTheRoundTripKeepsTheText converts to the other version and back: all but
+// the spaces before comments at the ends of lines is as it was.
+func TestTheRoundTripKeepsTheText(t *testing.T) {
+	t.Parallel()
+	for file, versions := range map[string][2]string{
+		"v1alpha1.yaml":   {"v2alpha1", "v1alpha1"},
+		"worker-led.yaml": {"v1alpha1", "v2alpha1"},
+	} {
+		original := readFile(t, filepath.Join("testdata", file))
+		there := convert(t, original, "-f", "-", "--to", versions[0])
+		back := convert(t, there.stdout, "-f", "-", "--to", versions[1])
+		want := strings.NewReplacer("   #", " #", "cleanPodPolicy: ALL", "cleanPodPolicy: All").Replace(original)
+		got := strings.ReplaceAll(back.stdout, "   #", " #")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+// TestTheCommandConvertsAsTheWebhookDoes converts random jobs by the command,
+// as YAML and as JSON, and by the function that serves the API server.
+func TestTheCommandConvertsAsTheWebhookDoes(t *testing.T) {
+	t.Parallel()
+	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(0, 3).Funcs(
+		func(o *v1alpha1.RawObject, c randfill.Continue) { o.Raw = randomTemplate(c) },
+		func(o *v2alpha1.RawObject, c randfill.Continue) { o.Raw = randomTemplate(c) },
+		func(m *metav1.ObjectMeta, c randfill.Continue) {
+			m.Name, m.Labels = pick(c, "", "yes", "job"), map[string]string{"a": pick(c, "1", "b # c")}
+		},
+		func(s *string, c randfill.Continue) {
+			*s = pick(c, "", "a", "yes", "010", "a: b", "# c", "<&>", "two\nlines", " é\u2028\"\\", "~")
+		},
+		func(l *v2alpha1.Lifecycle, c randfill.Continue) {
+			*l = pick(c, "", v2alpha1.LifecycleWorkerLed, v2alpha1.LifecycleCoordinatorLed)
+		},
+		func(s *v2alpha1.TaskType, c randfill.Continue) {
+			*s = pick(c, v2alpha1.TaskTypeNone, v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner)
+		},
+	)
+	for range 60 {
+		v1, v2 := &v1alpha1.DIJob{}, &v2alpha1.DIJob{}
+		fill.Fill(v1)
+		fill.Fill(v2)
+		v1.TypeMeta.APIVersion, v1.Kind, v1.Spec.Extended, v1.Status.Extended = v1alpha1.GroupVersion.String(), "DIJob", nil, nil
+		v2.TypeMeta.APIVersion, v2.Kind = v2alpha1.GroupVersion.String(), "DIJob"
+		convertsAlike(t, v1, v2alpha1.Version)
+		convertsAlike(t, v2, v1alpha1.Version)
+	}
+}
+
+func pick[T any](c randfill.Continue, values ...T) T { return values[c.Intn(len(values))] }
+
+func randomTemplate(c randfill.Continue) []byte {
+	return []byte(pick(c, `{}`, `{"a":12345678901234567890,"b":1.50,"c":[],"d":null,"on":"off"}`,
+		`{"spec":{"containers":[{"name":"di-container","args":["|\n# x\n\n y","<&>"],"newer":{"deep":[[{}]]}}]}}`))
+}
+
+func convertsAlike(tb testing.TB, job any, to string) {
+	tb.Helper()
+	raw, err := json.Marshal(job)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	want, err := conversion.Convert(raw, v2alpha1.GroupName+"/"+to)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text, err := yaml.JSONToYAML(raw)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	asJSON := convert(tb, string(raw), "-f", "-", "--to", to).stdout
+	if !reflect.DeepEqual(decoded(want), decoded([]byte(asJSON))) {
+		tb.Fatalf("%s became %s, want %s", raw, asJSON, want)
+	}
+	// sigs.k8s.io/yaml rounds numbers that it takes for floating-point.
+	rounded, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if want, err = conversion.Convert(rounded, v2alpha1.GroupName+"/"+to); err != nil {
+		tb.Fatal(err)
+	}
+	asYAML := convert(tb, string(text), "-f", "-", "--to", to).stdout
+	got, err := yaml.YAMLToJSON([]byte(asYAML))
+	if err != nil {
+		tb.Fatalf("%s became %s: %v", text, asYAML, err)
+	}
+	if !reflect.DeepEqual(decoded(want), decoded(got)) {
+		tb.Fatalf("%s became %s (-want +got): %s", text, asYAML, cmp.Diff(decoded(want), decoded(got)))
+	}
+}
+
+const legacyJob = `apiVersion: diengine.opendilab.org/v1alpha1
+kind: DIJob
+metadata: {name: job} # a job
+spec: {coordinator: {template: {}}}
+`
+
+// folder makes a folder of manifests.
+func folder(tb testing.TB) string {
+	tb.Helper()
+	at := tb.TempDir()
+	writeFile(tb, filepath.Join(at, "a.yaml"), legacyJob)
+	writeFile(tb, filepath.Join(at, "deep", "b.yml"), "---\n"+legacyJob)
+	writeFile(tb, filepath.Join(at, "deep", "c.json"), `{"kind":  "ConfigMap"}`)
+	writeFile(tb, filepath.Join(at, "README.md"), legacyJob)
+	return at
+}
+
+// contents returns the files below a folder.
+func contents(tb testing.TB, at string) map[string]string {
+	tb.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(at, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(at, path)
+		found[filepath.ToSlash(relative)] = readFile(tb, path)
+		return err
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return found
+}
+
+func TestFilesAreConvertedInPlace(t *testing.T) {
+	t.Parallel()
+	at := folder(t)
+	before := contents(t, at)
+	if err := os.Chmod(filepath.Join(at, "a.yaml"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("a.yaml", filepath.Join(at, "link.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	want := convert(t, legacyJob, "-f", "-").stdout
+	got := convert(t, "", "-f", at, "-R", "-w")
+	if got.stdout != "" {
+		t.Errorf("printed %s", got.stdout)
+	}
+	after := contents(t, at)
+	before["a.yaml"], before["link.yaml"], before["deep/b.yml"] = want, want, "---\n"+want
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	about, err := os.Lstat(filepath.Join(at, "a.yaml"))
+	if err != nil || about.Mode().Perm() != 0o640 {
+		t.Errorf("the mode became %v, %v", about.Mode(), err)
+	}
+	if link, err := os.Readlink(filepath.Join(at, "link.yaml")); err != nil || link != "a.yaml" {
+		t.Errorf("the link became %q, %v", link, err)
+	}
+}
+
+func TestAFolderIsReadWithoutItsSubfolders(t *testing.T) {
+	t.Parallel()
+	at := folder(t)
+	convert(t, "", "-f", at, "-w")
+	if got := contents(t, at)["deep/b.yml"]; got != "---\n"+legacyJob {
+		t.Errorf("the subfolder's file became %s", got)
+	}
+}
+
+func TestFilesAreWrittenToAnotherFolder(t *testing.T) {
+	t.Parallel()
+	at, to := folder(t), filepath.Join(t.TempDir(), "new")
+	before := contents(t, at)
+	convert(t, "", "-f", at, "-R", "--output-dir", to)
+	want := convert(t, legacyJob, "-f", "-").stdout
+	if diff := cmp.Diff(map[string]string{"a.yaml": want, "deep/b.yml": "---\n" + want, "deep/c.json": `{"kind":  "ConfigMap"}`}, contents(t, to)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, contents(t, at)); diff != "" {
+		t.Errorf("the inputs changed (-want +got):\n%s", diff)
+	}
+	asJSON := filepath.Join(t.TempDir(), "json")
+	convert(t, "", "-f", filepath.Join(at, "a.yaml"), "--output-dir", asJSON, "-o", "json")
+	if !json.Valid([]byte(contents(t, asJSON)["a.json"])) {
+		t.Errorf("wrote %v", contents(t, asJSON))
+	}
+}
+
+func TestNothingIsWrittenWhenAnythingFails(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		broken string
+		args   []string
+		code   int
+	}{
+		"a file that is no YAML":      {"a: [", nil, exitFailed},
+		"an object of no version":     {"apiVersion: diengine.opendilab.org/v3\nkind: DIJob\n", nil, exitFailed},
+		"something is lost, strictly": {"apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n", []string{"--strict"}, exitLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at, to := folder(t), filepath.Join(t.TempDir(), "new")
+			writeFile(t, filepath.Join(at, "z.yaml"), tc.broken)
+			before := contents(t, at)
+			for _, where := range [][]string{{"-w"}, {"--output-dir", to}, nil} {
+				args := append(append([]string{"convert", "-f", at, "-R"}, where...), tc.args...)
+				if got := kubectlDI(t, "", args...); got.code != tc.code || got.stdout != "" {
+					t.Errorf("%v: got %+v", where, got)
+				}
+			}
+			if diff := cmp.Diff(before, contents(t, at)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if _, err := os.Stat(to); !os.IsNotExist(err) {
+				t.Errorf("%s was made: %v", to, err)
+			}
+		})
+	}
+}
+
+func TestTwoFilesDoNotBecomeOne(t *testing.T) {
+	t.Parallel()
+	one, two, to := folder(t), folder(t), t.TempDir()
+	got := kubectlDI(t, "", "convert", "-f", one, "-f", two, "--output-dir", to)
+	if got.code != exitFailed || !strings.Contains(got.stderr, "would both be written to") {
+		t.Errorf("got %+v", got)
+	}
+	if len(contents(t, to)) > 0 {
+		t.Errorf("wrote %v", contents(t, to))
+	}
+}
+
+func TestAFolderWithoutManifestsIsAnError(t *testing.T) {
+	t.Parallel()
+	got := kubectlDI(t, "", "convert", "-f", t.TempDir())
+	if got.code != exitFailed || !strings.Contains(got.stderr, "holds no .yaml, .yml or .json file") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestOtherDocumentsStayByteForByte puts one converted document among others.
+func TestOtherDocumentsStayByteForByte(t *testing.T) {
+	t.Parallel()
+	other := "# odd\n{a:   b,  \"c\": [ 1,2 ]}   # spacing\n\n\n"
+	windows := "apiVersion: v1\r\nkind: Service\r\nmetadata:   {name: x}\r\n"
+	got := convert(t, other+"---\n"+legacyJob+"---   # marked\n"+windows+"--- |\n text\n", "-f", "-").stdout
+	for _, part := range []string{other + "---\n", "---   # marked\n" + windows + "--- |\n text\n"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%q is not in %s", part, got)
+		}
+	}
+	if want := fmt.Sprintf("%s---\n%s---   # marked\n%s--- |\n text\n", other, convert(t, legacyJob, "-f", "-").stdout, windows); got != want {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+// TestTheDocumentationShowsWhatIsPrinted runs the commands that are shown with
+// their output.
+func TestTheDocumentationShowsWhatIsPrinted(t *testing.T) {
+	documentation := readFile(t, filepath.Join("..", "..", "docs", "convert.md"))
+	t.Chdir("testdata")
+	shown := regexp.MustCompile("(?s)```console\n\\$ kubectl di ([^\n]*)\n(.*?)```").FindAllStringSubmatch(documentation, -1)
+	if len(shown) < 3 {
+		t.Fatalf("found only %d examples", len(shown))
+	}
+	for _, example := range shown {
+		got := kubectlDI(t, "", strings.Fields(example[1])...)
+		if diff := cmp.Diff(example[2], got.stderr+got.stdout); diff != "" {
+			t.Errorf("%s (-documented +printed):\n%s", example[1], diff)
+		}
+	}
+}

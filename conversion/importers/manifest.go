@@ -1,0 +1,204 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package importers
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	kjson "sigs.k8s.io/json"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// manifest is what is still to be imported, and the result so far.
+type manifest struct {
+	rest   map[string]any
+	result Result
+}
+
+func (m *manifest) lost(path Path, value any, why, do string) {
+	m.result.Lost = append(m.result.Lost, Finding{Path: path, Value: value, Why: why, Do: do})
+}
+
+func (m *manifest) note(path Path, value any, why, do string) {
+	m.result.Notes = append(m.result.Notes, Finding{Path: path, Value: value, Why: why, Do: do})
+}
+
+func (m *manifest) moved(from, to Path) {
+	m.result.Moves = append(m.result.Moves, Move{From: from, To: to})
+}
+
+// finish encodes the imported object.
+func (m *manifest) finish(object any) error {
+	raw, err := encode(object)
+	m.result.Object = raw
+	return err
+}
+
+// parent returns the object that holds the place, nil if there is none.
+func (m *manifest) parent(path Path) map[string]any {
+	at := m.rest
+	for _, step := range path[:len(path)-1] {
+		next, ok := at[step].(map[string]any)
+		if !ok {
+			return nil
+		}
+		at = next
+	}
+	return at
+}
+
+// take takes a value out of the manifest, nil if there is none.
+func (m *manifest) take(path Path) any {
+	parent := m.parent(path)
+	value := parent[path[len(path)-1]]
+	delete(parent, path[len(path)-1])
+	return value
+}
+
+// members are the names in an object of the manifest, sorted.
+func (m *manifest) members(path Path) []string {
+	object, _ := m.parent(path)[path[len(path)-1]].(map[string]any)
+	return slices.Sorted(maps.Keys(object))
+}
+
+// takeAs takes a value of a type out of the manifest, nil if there is none.
+func takeAs[T any](m *manifest, path Path) (*T, error) {
+	value := m.take(path)
+	if value == nil {
+		return nil, nil
+	}
+	raw, err := encode(value)
+	if err != nil {
+		return nil, err
+	}
+	typed := new(T)
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, typed); err != nil {
+		return nil, fmt.Errorf("%s: %s is no %s", path, raw, typeName[T]())
+	}
+	return typed, nil
+}
+
+// typeName says to users what is wanted.
+func typeName[T any]() string {
+	switch any(*new(T)).(type) {
+	case int32, int64:
+		return "whole number that fits"
+	case bool:
+		return "true or false"
+	}
+	return "text"
+}
+
+// takeTo is takeAs for what has a place of its own in the result.
+func takeTo[T any](m *manifest, from, to Path) (*T, error) {
+	typed, err := takeAs[T](m, from)
+	if typed != nil {
+		m.moved(from, to)
+	}
+	return typed, err
+}
+
+// takeObject takes an object out of the manifest, nil if there is none.
+func (m *manifest) takeObject(path Path) (map[string]any, error) {
+	value := m.take(path)
+	object, ok := value.(map[string]any)
+	if !ok && value != nil {
+		return nil, fmt.Errorf("%s: %v is no object", path, value)
+	}
+	return object, nil
+}
+
+// takeMetadata takes the metadata of what becomes an object of another kind:
+// less what the API server wrote about the old one, which it would refuse.
+func (m *manifest) takeMetadata() (map[string]any, error) {
+	at := Path{"metadata"}
+	metadata, err := m.takeObject(at)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range []string{
+		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid",
+	} {
+		m.drop(metadata, at, key, "the API server's, about the old object")
+	}
+	annotations, _ := metadata["annotations"].(map[string]any)
+	m.drop(annotations, at.Child("annotations"), "kubectl.kubernetes.io/last-applied-configuration", "kubectl's, about the old object")
+	return metadata, nil
+}
+
+func (m *manifest) drop(object map[string]any, at Path, key, why string) {
+	if _, ok := object[key]; ok {
+		delete(object, key)
+		m.note(at.Child(key), nil, "left out: "+why, "")
+	}
+}
+
+// dropStatus leaves out what the other operator observed.
+func (m *manifest) dropStatus() {
+	if m.take(Path{"status"}) != nil {
+		m.note(Path{"status"}, nil, "left out: what another operator saw of its own pods; this one observes anew", "")
+	}
+}
+
+// reportRest reports what nothing took.
+func (m *manifest) reportRest() {
+	delete(m.rest, "apiVersion")
+	delete(m.rest, "kind")
+	eachLeaf(nil, m.rest, func(at Path, value any) {
+		m.lost(at, value, "a DIJob has no such field", "")
+	})
+}
+
+// eachLeaf calls the function for each value that is neither object nor array,
+// in the order of the paths.
+func eachLeaf(at Path, value any, do func(Path, any)) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			eachLeaf(at.Child(key), value[key], do)
+		}
+	case []any:
+		for i, item := range value {
+			eachLeaf(at.Child(strconv.Itoa(i)), item, do)
+		}
+	default:
+		do(at, value)
+	}
+}
+
+// rawObject is a template as the API holds it.
+func rawObject(value any) (v2alpha1.RawObject, error) {
+	if value == nil {
+		return v2alpha1.RawObject{}, nil
+	}
+	raw, err := encode(value)
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: bytes.TrimSpace(raw)}}, err
+}
+
+// containers are the containers of a pod template that are objects, by index.
+func containers(template map[string]any) []map[string]any {
+	spec, _ := template["spec"].(map[string]any)
+	listed, _ := spec["containers"].([]any)
+	found := make([]map[string]any, len(listed))
+	for i := range listed {
+		found[i], _ = listed[i].(map[string]any)
+	}
+	return found
+}
+
+// ports are the ports of a container that are objects, by index.
+func ports(container map[string]any) []map[string]any {
+	listed, _ := container["ports"].([]any)
+	found := make([]map[string]any, len(listed))
+	for i := range listed {
+		found[i], _ = listed[i].(map[string]any)
+	}
+	return found
+}

@@ -1,0 +1,170 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package importers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// trainingOperator is what kubeflow's operator calls itself in managedBy.
+const trainingOperator = "kubeflow.org/training-operator"
+
+// runPolicyOf returns where the manifest has a field of its run policy: in
+// spec.runPolicy, or in the spec itself, as the first releases of v1 had it.
+func (j *tfJob) runPolicyOf(field string) Path {
+	if inline := (Path{"spec", field}); j.parent(inline)[field] != nil {
+		return inline
+	}
+	return Path{"spec", "runPolicy", field}
+}
+
+func (j *tfJob) takeRunPolicy() error {
+	spec := &j.spec
+	// kubeflow's default is None, ours is Running.
+	spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
+	err := assignFrom(j.manifest, &spec.CleanPodPolicy, j.runPolicyOf("cleanPodPolicy"), Path{"spec", "cleanPodPolicy"})
+	if err != nil {
+		return err
+	}
+	if spec.TTLSecondsAfterFinished, err = takeTo[int32](j.manifest, j.runPolicyOf("ttlSecondsAfterFinished"), Path{"spec", "ttlSecondsAfterFinished"}); err != nil {
+		return err
+	}
+	if spec.ActiveDeadlineSeconds, err = takeTo[int64](j.manifest, j.runPolicyOf("activeDeadlineSeconds"), Path{"spec", "activeDeadlineSeconds"}); err != nil {
+		return err
+	}
+	if spec.BackoffLimit, err = takeTo[int32](j.manifest, j.runPolicyOf("backoffLimit"), Path{"spec", "backoffLimit"}); err != nil {
+		return err
+	}
+	if spec.Suspend, err = takeTo[bool](j.manifest, j.runPolicyOf("suspend"), Path{"spec", "suspend"}); err != nil {
+		return err
+	}
+	if err := j.takeManagedBy(); err != nil {
+		return err
+	}
+	return j.takeScheduling()
+}
+
+func (j *tfJob) takeManagedBy() error {
+	at := j.runPolicyOf("managedBy")
+	manager, err := takeAs[string](j.manifest, at)
+	switch {
+	case err != nil || manager == nil:
+		return err
+	case *manager == "" || *manager == trainingOperator:
+		j.note(at, *manager, "left out: DI Orchestrator runs the job now", "")
+	default:
+		j.spec.ManagedBy = manager
+		j.moved(at, Path{"spec", "managedBy"})
+	}
+	return nil
+}
+
+func (j *tfJob) takeScheduling() error {
+	at, to := j.runPolicyOf("schedulingPolicy"), Path{"spec", "scheduling"}
+	queue := ""
+	if err := assignFrom(j.manifest, &queue, at.Child("queue"), to.Child("queue")); err != nil {
+		return err
+	}
+	least, err := takeTo[int32](j.manifest, at.Child("minAvailable"), to.Child("gang", "minAvailable"))
+	if err != nil {
+		return err
+	}
+	if queue != "" || least != nil {
+		j.spec.Scheduling = &v2alpha1.Scheduling{Queue: queue}
+	}
+	if least != nil {
+		j.spec.Scheduling.Gang = &v2alpha1.Gang{MinAvailable: least}
+	}
+	return j.takeGroupFields(at)
+}
+
+// takeGroupFields takes what a scheduling policy says of the PodGroup.
+func (j *tfJob) takeGroupFields(at Path) error {
+	class := &j.spec.PriorityClassName
+	if err := assignFrom(j.manifest, class, at.Child("priorityClass"), Path{"spec", "priorityClassName"}); err != nil {
+		return err
+	}
+	if *class != "" {
+		j.note(at.Child("priorityClass"), *class, "became spec.priorityClassName, which is of all pods of the job, over their templates'", "")
+	}
+	if value := j.take(at.Child("scheduleTimeoutSeconds")); value != nil {
+		j.lost(at.Child("scheduleTimeoutSeconds"), value, "a gang waits for its place without an end", "set spec.activeDeadlineSeconds to bound the whole job")
+	}
+	if value := j.take(at.Child("minResources")); value != nil {
+		j.lost(at.Child("minResources"), value, "the gang's resources are those of its pods", "")
+	}
+	return nil
+}
+
+// takeRestartPolicies makes rules of the replica types' restart policies, as
+// pods of a DIJob are never restarted in place.
+func (j *tfJob) takeRestartPolicies() error {
+	byPolicy := map[string][]string{}
+	for i := range j.replicas {
+		replica := &j.replicas[i]
+		if err := j.noteRestartPolicy(replica); err != nil {
+			return err
+		}
+		byPolicy[replica.restartPolicy] = append(byPolicy[replica.restartPolicy], replica.task.Name)
+	}
+	restarting := slices.Concat(byPolicy["OnFailure"], byPolicy["Always"])
+	j.spec.FailurePolicy = &v2alpha1.FailurePolicy{}
+	j.addRule(v2alpha1.FailurePolicyFailJob, byPolicy["Never"], nil)
+	j.addRule(v2alpha1.FailurePolicyRestartReplica, restarting, nil)
+	j.addRule(v2alpha1.FailurePolicyRestartReplica, byPolicy["ExitCode"], retryable())
+	j.addRule(v2alpha1.FailurePolicyFailJob, byPolicy["ExitCode"], nil)
+	if j.spec.BackoffLimit == nil && len(byPolicy["Never"]) < len(j.replicas) {
+		unlimited := int32(-1)
+		j.spec.BackoffLimit = &unlimited
+		j.note(Path{"spec", "runPolicy", "backoffLimit"}, nil, "is not set, which is no limit in kubeflow: became -1, as the default of a DIJob is 3", "")
+	}
+	return nil
+}
+
+func (j *tfJob) noteRestartPolicy(replica *tfReplica) error {
+	at := replica.at.Child("restartPolicy")
+	switch replica.restartPolicy {
+	case "Never":
+		j.note(at, replica.says, "Never, which is also the default, became a rule of spec.failurePolicy: a failed replica fails the job", "")
+	case "OnFailure":
+		j.note(at, replica.restartPolicy, "became a rule of spec.failurePolicy: a failed replica is made again, as a new pod of the same name", "")
+	case "Always":
+		j.lost(at, replica.restartPolicy, "became a rule of spec.failurePolicy: a failed replica is made again, one that has succeeded is not",
+			"let the program run on for as long as it is needed")
+	case "ExitCode":
+		j.note(at, replica.restartPolicy, "became rules of spec.failurePolicy: exit codes 128 to 255 make the replica again, others fail the job", "")
+	default:
+		return fmt.Errorf("%s: %q is none of Always, OnFailure, Never, ExitCode", at, replica.restartPolicy)
+	}
+	return nil
+}
+
+// addRule adds a rule for tasks; one for all tasks names none.
+func (j *tfJob) addRule(action v2alpha1.FailurePolicyAction, tasks []string, on *v2alpha1.ExitCodesRequirement) {
+	if len(tasks) == 0 {
+		return
+	}
+	if len(tasks) == len(j.replicas) {
+		tasks = nil
+	}
+	j.spec.FailurePolicy.Rules = append(j.spec.FailurePolicy.Rules, v2alpha1.FailurePolicyRule{Action: action, Tasks: tasks, OnExitCodes: on})
+}
+
+// retryable are the exit codes that kubeflow takes for passing troubles.
+func retryable() *v2alpha1.ExitCodesRequirement {
+	codes := make([]int32, 0, 128)
+	for code := int32(128); code <= 255; code++ {
+		codes = append(codes, code)
+	}
+	return &v2alpha1.ExitCodesRequirement{Operator: v2alpha1.ExitCodesIn, Values: codes}
+}
+
+// sortMoves puts longer ways before shorter ones.
+func sortMoves(moves []Move) {
+	slices.SortStableFunc(moves, func(a, b Move) int { return cmp.Compare(len(b.To), len(a.To)) })
+}

@@ -1,0 +1,142 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package importers
+
+import (
+	"strings"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// templateTask is the name of the task that the one template of a v1.0.0 job
+// becomes.
+const templateTask = "worker"
+
+// importTemplateJob imports a DIJob of v1.0.0, whose like replicas come of one
+// template. Its metadata stays: it is the same object of the same kind.
+func importTemplateJob(m *manifest) error {
+	metadata := m.take(Path{"metadata"})
+	m.dropStatus()
+	var spec v2alpha1.DIJobSpec
+	if err := m.takeShared(&spec); err != nil {
+		return err
+	}
+	template, err := m.takeObject(Path{"spec", "template"})
+	if err != nil {
+		return err
+	}
+	m.moved(Path{"spec", "template"}, Path{"spec", "tasks", "0", "template"})
+	m.noteVanishedVariables(template)
+	raw, err := rawObject(template)
+	if err != nil {
+		return err
+	}
+	spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: templateTask, Template: raw}}
+	if err := m.takeRange(&spec); err != nil {
+		return err
+	}
+	m.dropEngineFields()
+	m.note(Path{"spec", "template"}, nil, "became the task "+templateTask+": pods are called JOB-"+templateTask+"-INDEX, and their Service di-JOB", "")
+	return m.finish(newJob(metadata, spec))
+}
+
+// takeShared takes the fields that v2alpha1 still has.
+func (m *manifest) takeShared(spec *v2alpha1.DIJobSpec) error {
+	if err := assign(m, &spec.Group, Path{"spec", "group"}); err != nil {
+		return err
+	}
+	if err := assign(m, &spec.Priority, Path{"spec", "priority"}); err != nil {
+		return err
+	}
+	if err := assign(m, &spec.CleanPodPolicy, Path{"spec", "cleanPodPolicy"}); err != nil {
+		return err
+	}
+	if err := assign(m, &spec.Preemptible, Path{"spec", "preemptible"}); err != nil {
+		return err
+	}
+	limit, err := takeAs[int32](m, Path{"spec", "backoffLimit"})
+	spec.BackoffLimit = limit
+	return err
+}
+
+// assign takes a value that has the same path in the result.
+func assign[T comparable](m *manifest, field *T, path Path) error {
+	return assignFrom(m, field, path, path)
+}
+
+// assignFrom takes a value that has another path in the result. What says no
+// more than its absence would is left out.
+func assignFrom[T comparable](m *manifest, field *T, from, to Path) error {
+	var absent T
+	value, err := takeAs[T](m, from)
+	switch {
+	case value == nil:
+	case *value == absent:
+		m.note(from, *value, "left out: is the default", "")
+	default:
+		*field = *value
+		m.moved(from, to)
+	}
+	return err
+}
+
+// takeRange takes how many replicas there may be. v1.0.0 started minReplicas
+// of a job that is not preemptible, and left the rest to status.replicas.
+func (m *manifest) takeRange(spec *v2alpha1.DIJobSpec) error {
+	elastic := Path{"spec", "elastic"}
+	least, err := takeTo[int32](m, Path{"spec", "minReplicas"}, elastic.Child("minReplicas"))
+	if err != nil {
+		return err
+	}
+	most, err := takeTo[int32](m, Path{"spec", "maxReplicas"}, elastic.Child("maxReplicas"))
+	if err != nil {
+		return err
+	}
+	if least == nil && most == nil {
+		return nil
+	}
+	spec.Elastic = &v2alpha1.Elastic{Task: templateTask, MinReplicas: least, MaxReplicas: most, OnResize: v2alpha1.OnResizeRestart}
+	m.note(Path{"spec", "minReplicas"}, nil, "became the range of spec.elastic; a resize restarts the job, as it did in v1.0.0 (onResize: Restart)",
+		"remove onResize to let the other replicas go on")
+	// A job that is not preemptible ran with minReplicas.
+	spec.Tasks[0].Replicas = least
+	if least == nil {
+		m.note(Path{"spec", "maxReplicas"}, *most, "v1.0.0 took no minReplicas for 0 and started nothing; one replica is started now", "set spec.tasks[0].replicas")
+	}
+	return nil
+}
+
+// dropEngineFields reports what DI-engine's own command line says now.
+func (m *manifest) dropEngineFields() {
+	for _, gone := range []struct{ field, do string }{
+		{"topology", "say it in the container's command: ditask --topology"},
+		{"parallelWorkers", "say it in the container's command: ditask --parallel-workers"},
+	} {
+		// The days before v1.0.0 had them in the spec itself.
+		for _, at := range []Path{{"spec", "engineFields", gone.field}, {"spec", gone.field}} {
+			if value := m.take(at); value != nil {
+				m.lost(at, value, "the operator no longer writes DI-engine's arguments", gone.do)
+			}
+		}
+	}
+}
+
+// noteVanishedVariables names what refers to variables that pods no longer get.
+func (m *manifest) noteVanishedVariables(template map[string]any) {
+	eachLeaf(Path{"spec", "template"}, template, func(where Path, value any) {
+		text, _ := value.(string)
+		var used []string
+		for _, name := range []string{
+			"DI_PARALLEL_WORKERS_ARG", "DI_PORTS_ARG", "DI_NODE_IDS_ARG", "DI_ATTACHED_NODES_ARG", "DI_JOB_GENERATION",
+		} {
+			if strings.Contains(text, name) {
+				used = append(used, name)
+			}
+		}
+		if len(used) > 0 {
+			m.note(where, nil, "uses what pods no longer get: "+strings.Join(used, ", "),
+				"use ditask --platform k8s, which reads DI_NODES and DI_RANK itself")
+		}
+	})
+}
