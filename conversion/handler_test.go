@@ -37,7 +37,7 @@ func serve(ctx context.Context, handler http.Handler, method, body string) *http
 
 func TestAReviewIsAnsweredInOrder(t *testing.T) {
 	t.Parallel()
-	recorder := serve(t.Context(), NewHandler(), http.MethodPost,
+	recorder := serve(t.Context(), NewHandler(Options{}), http.MethodPost,
 		reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v2alpha1", "b"), jobNamed("v1alpha1", "c")))
 	if recorder.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", recorder.Code, recorder.Body)
@@ -65,7 +65,7 @@ func TestAReviewIsAnsweredInOrder(t *testing.T) {
 
 func TestAFailureNamesTheObject(t *testing.T) {
 	t.Parallel()
-	recorder := serve(t.Context(), NewHandler(), http.MethodPost, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1", "bad")))
+	recorder := serve(t.Context(), NewHandler(Options{}), http.MethodPost, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1", "bad")))
 	var answer apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestWhatIsNoReviewIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			handler := &Handler{maxBytes: 1000}
+			handler := NewHandler(Options{MaxReviewBytes: 1000})
 			if got := serve(t.Context(), handler, tc.method, tc.body).Code; got != tc.want {
 				t.Errorf("status %d, want %d", got, tc.want)
 			}
@@ -106,7 +106,7 @@ func TestWhatIsNoReviewIsRefused(t *testing.T) {
 
 func TestAnEmptyReviewSucceeds(t *testing.T) {
 	t.Parallel()
-	recorder := serve(t.Context(), NewHandler(), http.MethodPost, reviewOf())
+	recorder := serve(t.Context(), NewHandler(Options{}), http.MethodPost, reviewOf())
 	var answer apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ const (
 // newHandler returns the handler of all paths.
 func newHandler(log logr.Logger) (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle(PathConvert, conversion.NewHandler())
+	mux.Handle(PathConvert, conversion.NewHandler(conversion.Options{}))
 	recovering := true
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
