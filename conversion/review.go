@@ -4,7 +4,6 @@
 package conversion
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -46,8 +45,11 @@ func parseReview(body []byte) (*review, error) {
 			if asked != nil {
 				return errors.New("request: given twice")
 			}
-			asked = &review{}
-			err = asked.read(cut)
+			if cut.peek() == '{' {
+				asked = &review{}
+				return asked.read(cut)
+			}
+			err = cut.null()
 		default:
 			_, err = cut.valid()
 		}
@@ -105,14 +107,14 @@ type cutter struct {
 // over.
 func (c *cutter) members(visit func(key string) error) error {
 	if !c.open('{') {
-		return errors.New("must be an object")
+		return errors.New("the body is not a JSON object")
 	}
 	if c.open('}') {
 		return nil
 	}
 	for {
-		key, _, err := c.text()
-		if err != nil || !c.open(':') {
+		key, raw, err := c.text()
+		if err != nil || raw == nil || !c.open(':') {
 			return errInvalidJSON
 		}
 		if err := visit(key); err != nil {
@@ -131,10 +133,7 @@ func (c *cutter) members(visit func(key string) error) error {
 // none in null.
 func (c *cutter) elements() ([][]byte, error) {
 	if !c.open('[') {
-		if value, err := c.valid(); err != nil || string(value) == "null" {
-			return nil, err
-		}
-		return nil, errors.New("must be an array")
+		return nil, c.null()
 	}
 	if c.open(']') {
 		return nil, nil
@@ -159,17 +158,26 @@ func (c *cutter) elements() ([][]byte, error) {
 func (c *cutter) valid() ([]byte, error) {
 	c.peek()
 	value := c.skipValue()
-	if !json.Valid(value) {
+	if !valid(value) {
 		return nil, errInvalidJSON
 	}
 	return value, nil
 }
 
-// text cuts a string, and returns its content and itself.
-func (c *cutter) text() (content string, raw []byte, err error) {
-	raw, err = c.valid()
-	if err == nil && raw[0] != '"' {
-		err = errors.New("must be a string")
+// null steps over null, which stands for nothing.
+func (c *cutter) null() error {
+	value, err := c.valid()
+	if err == nil && string(value) != "null" {
+		err = errors.New("of the wrong type")
 	}
+	return err
+}
+
+// text cuts a string, and returns its content and itself: nothing for null.
+func (c *cutter) text() (content string, raw []byte, err error) {
+	if c.peek() != '"' {
+		return "", nil, c.null()
+	}
+	raw, err = c.valid()
 	return text(raw), raw, err
 }

@@ -45,9 +45,9 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *conversionMetrics) (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle(PathConvert, conversion.NewHandler(conversion.Options{}))
+	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics})))
 	recovering := true
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),

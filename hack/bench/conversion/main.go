@@ -25,15 +25,24 @@ type section struct {
 
 // sections are the tables in the order in which they are printed.
 func sections() []section {
-	return nil
+	return []section{
+		{"reviews", reviews},
+	}
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	only := flag.String("only", "", "comma-separated names of the sections to run; all when empty")
+	endpoint := flag.String("serve", "", "serve this endpoint to another process of this program")
 	flag.Parse()
-	if err := run(ctx, os.Stdout, *only); err != nil {
+	var err error
+	if *endpoint != "" {
+		err = serve(*endpoint, os.Stdin, os.Stdout)
+	} else {
+		err = run(ctx, os.Stdout, *only)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "conversion:", err)
 		os.Exit(1)
 	}
