@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -30,6 +29,12 @@ const (
 	minRequests = 3
 	// roundTime is how long an endpoint's turn is.
 	roundTime = 200 * time.Millisecond
+)
+
+// The lines of the table are written one by one, as it takes minutes.
+const (
+	rowFormat     = "%8s %7v %3v |%s |%s |%10s%6s%6s%10s  %s\n"
+	columnsFormat = "%10s%10s%10s%9s%8s"
 )
 
 const reviewsPreface = `Whole reviews over TLS, one after another, by our endpoint and by controller-runtime's with typed
@@ -113,13 +118,8 @@ type measured struct {
 // reviews measures whole reviews, and the memory that the largest takes.
 func reviews(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, reviewsPreface, requiredRatio)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	err := measureRows(ctx, table)
-	if err := errors.Join(err, table.Flush()); err != nil {
-		// The memory is worth knowing all the same.
-		return errors.Join(err, measureMemory(ctx, out))
-	}
-	return measureMemory(ctx, out)
+	// The memory is worth knowing also where a row is not as required.
+	return errors.Join(measureRows(ctx, out), measureMemory(ctx, out))
 }
 
 // measureRows writes a line for each row. It fails, at its end, if one is not
@@ -135,8 +135,9 @@ func measureRows(ctx context.Context, out io.Writer) error {
 		}
 		endpoints = append(endpoints, endpoint)
 	}
-	fmt.Fprintln(out, "to\tobjects\tkB\t|\tp50\tp99\tobjects/s\tB/object\tus\t|\treference p50\tp99\tobjects/s\tB/object\tus"+
-		"\t|\ttransport us\tratio\tnet\tp99 limit\tverdict\t")
+	fmt.Fprintf(out, rowFormat, "", "", "", fmt.Sprintf("%47s", endpointOurs), fmt.Sprintf("%47s", endpointReference), "transport", "", "", "", "")
+	each := fmt.Sprintf(columnsFormat, "p50 ms", "p99 ms", "objects/s", "B/object", "us")
+	fmt.Fprintf(out, rowFormat, "to", "objects", "kB", each, each, "us", "ratio", "net", "p99 limit", "verdict")
 	for _, row := range reviewRows() {
 		if len(endpoints) < 3 {
 			break
@@ -245,8 +246,8 @@ func (m *measured) microseconds(objects int) float64 {
 // columns are the figures of an endpoint.
 func (m *measured) columns(objects int) string {
 	count := float64(len(m.times) * objects)
-	return fmt.Sprintf("%s\t%s\t%.0f\t%.0f\t%.1f", shown(m.percentile(50)), shown(m.percentile(99)),
-		count/m.total.Seconds(), float64(m.bytes)/count, m.microseconds(objects))
+	return fmt.Sprintf(columnsFormat, shown(m.percentile(50)), shown(m.percentile(99)),
+		fmt.Sprintf("%.0f", count/m.total.Seconds()), fmt.Sprintf("%.0f", float64(m.bytes)/count), tenths(m.microseconds(objects)))
 }
 
 // print writes the row, and fails if it is not as required.
@@ -269,15 +270,17 @@ func (r reviewRow) print(out io.Writer, ours, reference, transport *measured) er
 		verdict = "FAIL"
 	}
 	to := strings.TrimPrefix(r.to, v2alpha1.GroupName+"/")
-	fmt.Fprintf(out, "%s\t%d\t%d\t|\t%s\t|\t%s\t|\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", to, r.objects, r.kilobyte,
-		ours.columns(r.objects), reference.columns(r.objects), floor, ratio, net, limit, verdict)
+	fmt.Fprintf(out, rowFormat, to, r.objects, r.kilobyte,
+		ours.columns(r.objects), reference.columns(r.objects), tenths(floor), tenths(ratio), tenths(net), limit, verdict)
 	if !good {
-		return fmt.Errorf("%d objects of %d kB to %s: ratio %.1f, net %.1f, p99 %s", r.objects, r.kilobyte, to, ratio, net, shown(ours.percentile(99)))
+		return fmt.Errorf("%d objects of %d kB to %s: ratio %.1f, net %.1f, p99 %s ms", r.objects, r.kilobyte, to, ratio, net, shown(ours.percentile(99)))
 	}
 	return nil
 }
 
-// shown rounds a time to what was measured of it.
+// shown is a time in milliseconds.
 func shown(took time.Duration) string {
-	return fmt.Sprintf("%.2fms", float64(took)/float64(time.Millisecond))
+	return fmt.Sprintf("%.2f", float64(took)/float64(time.Millisecond))
 }
+
+func tenths(value float64) string { return fmt.Sprintf("%.1f", value) }
