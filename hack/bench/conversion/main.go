@@ -35,10 +35,11 @@ func main() {
 	defer stop()
 	only := flag.String("only", "", "comma-separated names of the sections to run; all when empty")
 	endpoint := flag.String("serve", "", "serve this endpoint to another process of this program")
+	heap := flag.Int("heap", 0, "bytes that the served endpoint's process has in its heap besides")
 	flag.Parse()
 	var err error
 	if *endpoint != "" {
-		err = serve(*endpoint, os.Stdin, os.Stdout)
+		err = serve(*endpoint, *heap, os.Stdin, os.Stdout)
 	} else {
 		err = run(ctx, os.Stdout, *only)
 	}

@@ -50,7 +50,7 @@ func measureMemory(ctx context.Context, out io.Writer) error {
 
 // measure writes one process's memory.
 func (m memoryRow) measure(ctx context.Context, out io.Writer, body []byte) error {
-	endpoint, err := start(ctx, m.endpoint, m.environment...)
+	endpoint, err := start(ctx, m.endpoint, 0, m.environment...)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/metrics"
 	"strconv"
 	"strings"
@@ -44,7 +45,11 @@ type cost struct {
 // serve serves an endpoint on a port of the loopback interface, over TLS as a
 // webhook does, says where in one line, and ends when its input does. It is a
 // process of its own, so that what it uses is known.
-func serve(name string, in io.Reader, out io.Writer) error {
+func serve(name string, heap int, in io.Reader, out io.Writer) error {
+	// As long as this lives, the collector runs as seldom as in a program with
+	// so much in its caches.
+	cached := make([]byte, heap)
+	defer runtime.KeepAlive(cached)
 	endpoint, err := newEndpoint(name)
 	if err != nil {
 		return err
@@ -121,13 +126,14 @@ type served struct {
 	converts bool
 }
 
-// start starts an endpoint, with additional environment.
-func start(ctx context.Context, name string, environment ...string) (*served, error) {
+// start starts an endpoint in a process with so many bytes in caches, and with
+// additional environment.
+func start(ctx context.Context, name string, heap int, environment ...string) (*served, error) {
 	own, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	process := exec.CommandContext(ctx, own, "-serve", name)
+	process := exec.CommandContext(ctx, own, "-serve", name, "-heap", strconv.Itoa(heap))
 	process.Env = append(os.Environ(), environment...)
 	process.Stderr = os.Stderr
 	input, err := process.StdinPipe()
