@@ -160,20 +160,19 @@ func TestAPanicCostsOneAnswer(t *testing.T) {
 	handler := NewHandler(Options{Observer: observer})
 	handler.convert = func(raw []byte, apiVersion string) ([]byte, error) {
 		if strings.Contains(string(raw), `"fatal"`) {
-			var none map[string]int
-			none["fatal"] = 1
+			_ = strings.Repeat("", -len(raw))
 		}
 		return convertValid(raw, apiVersion)
 	}
 	checkFailure(t, ask(t, handler, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1alpha1", "fatal"), `1`)),
-		`request.objects[1] (DIJob ns/fatal): panic while converting: assignment to entry in nil map`+
+		`request.objects[1] (DIJob ns/fatal): panic while converting: strings: negative Repeat count`+
 			`; request.objects[2]: the object is not a JSON object`)
 	outcome := observer.outcomes[0]
 	if outcome.Panics != 1 || len(outcome.Panicked) != 1 {
 		t.Fatalf("told of %d panics: %+v", outcome.Panics, outcome.Panicked)
 	}
 	if fault := outcome.Panicked[0]; fault.Object != "request.objects[1] (DIJob ns/fatal)" ||
-		fault.Cause != "assignment to entry in nil map" || !strings.Contains(fault.Stack, "handler_test.go") {
+		fault.Cause != "strings: negative Repeat count" || !strings.Contains(fault.Stack, "handler_test.go") {
 		t.Errorf("told of %+v", fault)
 	}
 	if response := ask(t, handler, reviewOf(manyJobs(10)...)); response.Result.Status != "Success" {

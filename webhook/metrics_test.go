@@ -89,8 +89,8 @@ func checkSamples(t *testing.T, registry prometheus.Gatherer, name string, want 
 		}
 		for _, metric := range family.GetMetric() {
 			label := ""
-			for _, pair := range metric.GetLabel() {
-				label += pair.GetValue()
+			if labels := metric.GetLabel(); len(labels) > 0 {
+				label = labels[0].GetValue()
 			}
 			if got := metric.GetHistogram().GetSampleCount(); got != want[label] {
 				t.Errorf("%s of %q has %d observations, want %d", name, label, got, want[label])

@@ -32,7 +32,6 @@ func sections() []section {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	only := flag.String("only", "", "comma-separated names of the sections to run; all when empty")
 	endpoint := flag.String("serve", "", "serve this endpoint to another process of this program")
 	heap := flag.Int("heap", 0, "bytes that the served endpoint's process has in its heap besides")
@@ -43,6 +42,7 @@ func main() {
 	} else {
 		err = run(ctx, os.Stdout, *only)
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "conversion:", err)
 		os.Exit(1)

@@ -224,7 +224,7 @@ func (m *measured) ask(ctx context.Context, body []byte) error {
 	}
 	answer, err := io.ReadAll(response.Body)
 	took := time.Since(began)
-	response.Body.Close()
+	err = errors.Join(err, response.Body.Close())
 	switch {
 	case err != nil:
 		return fmt.Errorf("asking for a conversion: %w", err)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -178,9 +179,9 @@ func (s *served) cost(ctx context.Context) (cost, error) {
 	if err != nil {
 		return cost{}, fmt.Errorf("asking for the cost: %w", err)
 	}
-	defer response.Body.Close()
 	var used cost
-	if err := json.NewDecoder(response.Body).Decode(&used); err != nil {
+	err = json.NewDecoder(response.Body).Decode(&used)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
 		return cost{}, fmt.Errorf("asking for the cost: %w", err)
 	}
 	return used, nil
