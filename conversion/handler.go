@@ -4,67 +4,226 @@
 package conversion
 
 import (
-	"encoding/json"
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"golang.org/x/sync/semaphore"
 )
 
-// MaxReviewBytes is the size up to which a review is read. The API server puts
-// a whole list into one review: 10,000 jobs of 10 kB, the largest list that its
-// service level for conversions names, are 100 MB. Twice that is room enough,
-// and a bound that keeps one request from taking all memory.
-const MaxReviewBytes = 256 << 20
+// What reviews may cost in memory. While it is answered, a review takes its
+// body once, its converted objects once, and what the collector has not got
+// round to. 10,000 jobs of 10 kB, the largest list that the service level of
+// conversion webhooks names (KEP-95), are 96 MB each way: they take the process
+// from 23 MiB to 317 MiB, four such lists at once to 405 MiB, and afterwards it
+// is back at 28 MiB, as hack/bench/conversion measures. The memory limit in
+// config/operator rests on these numbers.
+const (
+	// DefaultMaxReviewBytes is the size up to which a review is read.
+	DefaultMaxReviewBytes = 128 << 20
+
+	// smallReviewBytes is the size up to which a review is admitted by a count
+	// of its own, smallBytesInFlight, so that one object, on whose conversion a
+	// write waits, never queues behind the lists. It is four times the most that
+	// etcd takes of one object.
+	smallReviewBytes   = 6 << 20
+	smallBytesInFlight = 4 * smallReviewBytes
+
+	// settleBytes is the size from which a review's memory is given back to the
+	// system at once. The runtime would keep it for minutes, beside what the
+	// controllers need; and collecting costs little against such a review.
+	settleBytes = 16 << 20
+
+	// writeBytes is how much of an answer is put together for one write. The
+	// answer as a whole is never copied.
+	writeBytes = 64 << 10
+)
+
+// Options are the settings of the endpoint. The zero value is the default.
+type Options struct {
+	// Observer is told what the endpoint does; nobody is by default.
+	Observer Observer
+	// MaxReviewBytes is the size of body up to which a review is read;
+	// DefaultMaxReviewBytes by default.
+	MaxReviewBytes int64
+	// MaxBytesInFlight is how many bytes the bodies of the larger reviews in hand
+	// may have together; those that find no room wait. At least, and by
+	// default, MaxReviewBytes.
+	MaxBytesInFlight int64
+}
+
+// Observer is told what the endpoint does. Reviews are answered side by side,
+// so its methods must be safe to be called by several goroutines at once.
+type Observer interface {
+	// Holding is told by how many bytes the bodies of the reviews in hand have
+	// grown, or shrunk.
+	Holding(bytes int64)
+	// Reviewed is told what came of a review, once its objects were converted.
+	Reviewed(outcome Outcome)
+}
+
+// unobserved is told and forgets.
+type unobserved struct{}
+
+func (unobserved) Holding(int64)    {}
+func (unobserved) Reviewed(Outcome) {}
 
 // Handler serves ConversionReviews of apiextensions.k8s.io/v1.
 type Handler struct {
-	// maxBytes is the size up to which a review is read.
+	observer Observer
 	maxBytes int64
+	// large and small hold the bytes that bodies may still take.
+	maxLarge     int64
+	large, small *semaphore.Weighted
+	// slots are what may be converted at a time, by all requests together.
+	slots *semaphore.Weighted
+	// convert is convertValid, but in tests of what happens when that panics.
+	convert func(raw []byte, apiVersion string) ([]byte, error)
 }
 
-// NewHandler returns the conversion endpoint.
-func NewHandler() *Handler {
-	return &Handler{maxBytes: MaxReviewBytes}
+// NewHandler returns the conversion endpoint. It converts as many objects at a
+// time as the process has processors, however many reviews are in hand.
+func NewHandler(options Options) *Handler {
+	if options.Observer == nil {
+		options.Observer = unobserved{}
+	}
+	if options.MaxReviewBytes <= 0 {
+		options.MaxReviewBytes = DefaultMaxReviewBytes
+	}
+	maxLarge := max(options.MaxBytesInFlight, options.MaxReviewBytes)
+	return &Handler{
+		observer: options.Observer,
+		maxBytes: options.MaxReviewBytes,
+		maxLarge: maxLarge,
+		large:    semaphore.NewWeighted(maxLarge),
+		small:    semaphore.NewWeighted(smallBytesInFlight),
+		slots:    semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
+		convert:  convertValid,
+	}
 }
 
 // ServeHTTP answers a review: all its objects in the wanted version, in their
-// order, or a failure that names the object which did not convert. What is no
-// review is answered 400, a review that is too big 413.
+// order, or a failure that names those which did not convert. What is no
+// review is answered 400, a review that is too big 413, and one whose sender
+// left before it was converted 503.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "a ConversionReview is sent by POST", http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := readBody(http.MaxBytesReader(w, r.Body, h.maxBytes), r.ContentLength, h.maxBytes)
+	if err := h.serveInRoom(w, r); err != nil {
+		refuse(w, err)
+	}
+}
+
+// serveInRoom waits for room for a review, answers it, and tidies up. An error
+// means that nothing has been answered yet.
+func (h *Handler) serveInRoom(w http.ResponseWriter, r *http.Request) error {
+	room, err := h.admit(r.Context(), r.ContentLength)
 	if err != nil {
-		status := http.StatusBadRequest
-		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-			status = http.StatusRequestEntityTooLarge
-		}
-		http.Error(w, fmt.Sprintf("reading the ConversionReview: %v", err), status)
+		return err
+	}
+	defer func() {
+		took := room.bytes
+		room.shrink(0)
+		h.settle(w, took)
+	}()
+	return h.serve(w, r, room)
+}
+
+// serve answers a review for which there is room.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, room *room) error {
+	body, err := readBody(http.MaxBytesReader(w, r.Body, h.maxBytes), r.ContentLength)
+	if err != nil {
+		return err
+	}
+	room.shrink(int64(len(body)))
+	asked, err := parseReview(body)
+	if err != nil {
+		return err
+	}
+	answered, err := h.answer(r.Context(), asked)
+	if err != nil {
+		return err
+	}
+	answered.write(w)
+	return nil
+}
+
+// room is what a review takes of the bytes that bodies may take together.
+type room struct {
+	bytes    int64
+	of       *semaphore.Weighted
+	observer Observer
+}
+
+// admit waits until there is room for a body, of which nothing was read yet: a
+// review that waits takes no memory. One that does not tell its length may
+// become as long as the longest.
+func (h *Handler) admit(ctx context.Context, length int64) (*room, error) {
+	if length > h.maxBytes {
+		return nil, &http.MaxBytesError{Limit: h.maxBytes}
+	}
+	if length < 0 {
+		length = h.maxBytes
+	}
+	admitted := &room{bytes: length, of: h.large, observer: h.observer}
+	if length <= smallReviewBytes {
+		admitted.of = h.small
+	}
+	if err := admitted.of.Acquire(ctx, length); err != nil {
+		return nil, fmt.Errorf("waiting for other reviews: %w", err)
+	}
+	h.observer.Holding(length)
+	return admitted, nil
+}
+
+// shrink gives back what was taken beyond so many bytes.
+func (r *room) shrink(bytes int64) {
+	r.of.Release(r.bytes - bytes)
+	r.observer.Holding(bytes - r.bytes)
+	r.bytes = bytes
+}
+
+// settle gives a large review's memory back to the system, unless another large
+// one is in hand, which would pay for it.
+func (h *Handler) settle(w http.ResponseWriter, took int64) {
+	if took < settleBytes || !h.large.TryAcquire(h.maxLarge) {
 		return
 	}
-	review, err := parseReview(body)
-	if err != nil {
-		http.Error(w, fmt.Sprintf("reading the ConversionReview: %v", err), http.StatusBadRequest)
-		return
+	defer h.large.Release(h.maxLarge)
+	// The sender must not wait for the end of its answer meanwhile. If it does
+	// not take it, it has gone.
+	_ = http.NewResponseController(w).Flush()
+	debug.FreeOSMemory()
+}
+
+// refuse answers a request that has no ConversionReview for an answer.
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusBadRequest
+	tooLarge := new(http.MaxBytesError)
+	switch {
+	case errors.As(err, &tooLarge), errors.Is(err, errTooManyObjects):
+		status = http.StatusRequestEntityTooLarge
+		// The rest of the body is not worth reading.
+		w.Header().Set("Connection", "close")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusServiceUnavailable
 	}
-	answer := review.answer().bytes()
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	// A client that has gone away is no longer interested in the answer.
-	_, _ = w.Write(answer)
+	http.Error(w, fmt.Sprintf("reading the ConversionReview: %v", err), status)
 }
 
 // readBody reads a body into a buffer of its announced length, which spares
 // growing it.
-func readBody(body io.Reader, length, limit int64) ([]byte, error) {
-	if length < 0 || length > limit {
+func readBody(body io.Reader, length int64) ([]byte, error) {
+	if length < 0 {
 		return io.ReadAll(body)
 	}
 	buffer := make([]byte, length)
@@ -72,83 +231,36 @@ func readBody(body io.Reader, length, limit int64) ([]byte, error) {
 	return buffer, err
 }
 
-// review is what was asked for.
-type review struct {
-	uid            []byte
-	desiredVersion string
-	objects        [][]byte
+// answer is a ConversionReview, of which the objects are too big to be copied.
+type answer struct {
+	head    []byte
+	objects [][]byte
+	tail    []byte
 }
 
-// parseReview reads a ConversionReview. It checks once that the body is valid
-// JSON; then the objects in it are too.
-func parseReview(body []byte) (*review, error) {
-	if !json.Valid(body) {
-		return nil, errors.New("the body is not valid JSON")
+func (a *answer) size() int {
+	size := len(a.head) + len(a.tail) + max(len(a.objects)-1, 0)
+	for _, object := range a.objects {
+		size += len(object)
 	}
-	top, ok := parseObject(body)
-	if !ok || top.text("kind") != "ConversionReview" || top.text("apiVersion") != apiextensionsv1.SchemeGroupVersion.String() {
-		return nil, fmt.Errorf("the body is not a ConversionReview of %s", apiextensionsv1.SchemeGroupVersion)
-	}
-	raw, _ := top.get("request")
-	request, ok := parseObject(raw)
-	if !ok {
-		return nil, errors.New("request: required")
-	}
-	uid, ok := request.get("uid")
-	if !ok {
-		return nil, errors.New("request.uid: required")
-	}
-	listed, _ := request.get("objects")
-	objects, _ := parseArray(listed)
-	return &review{uid: uid, desiredVersion: request.text("desiredAPIVersion"), objects: objects}, nil
+	return size
 }
 
-// answer converts the objects and returns the answering ConversionReview.
-func (r *review) answer() object {
-	converted := make([][]byte, len(r.objects))
-	response := object{{"uid", r.uid}}
-	for i, raw := range r.objects {
-		var err error
-		if converted[i], err = convertContained(raw, r.desiredVersion); err != nil {
-			message := fmt.Sprintf("request.objects[%d]%s: %v", i, describe(raw), err)
-			return envelope(append(response,
-				member{"convertedObjects", []byte("[]")},
-				member{"result", object{{"status", quote("Failure")}, {"message", quote(message)}}.bytes()},
-			))
+// write sends the answer. A sender that has gone away is no longer interested
+// in it, so it does not matter whether it gets there.
+func (a *answer) write(w http.ResponseWriter) {
+	size := a.size()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	buffered := bufio.NewWriterSize(w, min(size, writeBytes))
+	// The writer remembers an error, and does nothing more.
+	_, _ = buffered.Write(a.head)
+	for i, object := range a.objects {
+		if i > 0 {
+			_ = buffered.WriteByte(',')
 		}
+		_, _ = buffered.Write(object)
 	}
-	return envelope(append(response,
-		member{"convertedObjects", joinArray(converted)},
-		member{"result", []byte(`{"status":"Success"}`)},
-	))
-}
-
-func envelope(response object) object {
-	return object{
-		{"kind", quote("ConversionReview")},
-		{"apiVersion", quote(apiextensionsv1.SchemeGroupVersion.String())},
-		{"response", response.bytes()},
-	}
-}
-
-// convertContained turns a panic into an error: a fault in the mapping must
-// cost one answer, not the process that answers for all objects.
-func convertContained(raw []byte, apiVersion string) (converted []byte, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic while converting: %v", cause)
-		}
-	}()
-	return convertValid(raw, apiVersion)
-}
-
-// describe returns kind, namespace and name of an object for an error.
-func describe(raw []byte) string {
-	parsed, ok := parseObject(raw)
-	if !ok {
-		return ""
-	}
-	metadata, _ := parsed.get("metadata")
-	names, _ := parseObject(metadata)
-	return fmt.Sprintf(" (%s %s/%s)", parsed.text("kind"), names.text("namespace"), names.text("name"))
+	_, _ = buffered.Write(a.tail)
+	_ = buffered.Flush()
 }

@@ -7,9 +7,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,99 +23,351 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-func reviewOf(objects ...string) string {
+func reviewTo(apiVersion string, objects ...string) string {
 	return fmt.Sprintf(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u-1","desiredAPIVersion":%q,"objects":[%s]}}`,
-		v2alpha1.GroupVersion.String(), strings.Join(objects, ","))
+		apiVersion, strings.Join(objects, ","))
 }
 
-func jobNamed(apiVersion, name string) string {
+func reviewOf(objects ...string) string {
+	return reviewTo(v2alpha1.GroupVersion.String(), objects...)
+}
+
+func jobNamed(version, name string) string {
 	return fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"DIJob","metadata":{"namespace":"ns","name":%q},"spec":{"coordinator":{}}}`,
-		v1alpha1.GroupName, apiVersion, name)
+		v1alpha1.GroupName, version, name)
 }
 
-func serve(ctx context.Context, handler http.Handler, method, body string) *httptest.ResponseRecorder {
+// manyJobs returns jobs of both versions in turn, named by their place.
+func manyJobs(count int) []string {
+	jobs := make([]string, count)
+	for i := range jobs {
+		jobs[i] = jobNamed([]string{"v1alpha1", "v2alpha1"}[i%2], fmt.Sprintf("job-%d", i))
+	}
+	return jobs
+}
+
+// unannounced hides the length of a body.
+type unannounced struct{ io.Reader }
+
+func serve(ctx context.Context, handler http.Handler, method string, body io.Reader) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, method, "/convert", strings.NewReader(body)))
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, method, "/convert", body))
 	return recorder
 }
 
-func TestAReviewIsAnsweredInOrder(t *testing.T) {
-	t.Parallel()
-	recorder := serve(t.Context(), NewHandler(), http.MethodPost,
-		reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v2alpha1", "b"), jobNamed("v1alpha1", "c")))
+// ask sends a review and decodes the answer.
+func ask(t *testing.T, handler http.Handler, body string) *apiextensionsv1.ConversionResponse {
+	t.Helper()
+	recorder := serve(t.Context(), handler, http.MethodPost, strings.NewReader(body))
 	if recorder.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", recorder.Code, recorder.Body)
 	}
 	var answer apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v in %s", err, recorder.Body)
 	}
-	if answer.Kind != "ConversionReview" || answer.Response.UID != "u-1" || answer.Response.Result.Status != "Success" {
-		t.Fatalf("answer: %s", recorder.Body)
+	if answer.Kind != "ConversionReview" || answer.APIVersion != "apiextensions.k8s.io/v1" || answer.Response == nil || answer.Response.UID != "u-1" {
+		t.Fatalf("answer: %.1000s", recorder.Body)
 	}
-	var names []string
-	for _, converted := range answer.Response.ConvertedObjects {
+	return answer.Response
+}
+
+// checkFailure checks that a review failed as a whole, and why.
+func checkFailure(t *testing.T, response *apiextensionsv1.ConversionResponse, message string) {
+	t.Helper()
+	if response.Result.Status != "Failure" || len(response.ConvertedObjects) != 0 {
+		t.Errorf("status %q with %d objects, want a failure without any", response.Result.Status, len(response.ConvertedObjects))
+	}
+	if diff := cmp.Diff(message, response.Result.Message); diff != "" {
+		t.Errorf("message (-want +got):\n%s", diff)
+	}
+}
+
+// recording keeps what it is told.
+type recording struct {
+	lock     sync.Mutex
+	outcomes []Outcome
+	held     int64
+	holding  chan int64
+}
+
+func (r *recording) Holding(bytes int64) {
+	r.lock.Lock()
+	r.held += bytes
+	r.lock.Unlock()
+	if r.holding != nil && bytes > 0 {
+		r.holding <- bytes
+	}
+}
+
+func (r *recording) Reviewed(outcome Outcome) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.outcomes = append(r.outcomes, outcome)
+}
+
+func TestThousandsOfObjectsAreAnsweredInTheirOrder(t *testing.T) {
+	t.Parallel()
+	response := ask(t, NewHandler(Options{}), reviewOf(manyJobs(5000)...))
+	if response.Result.Status != "Success" || len(response.ConvertedObjects) != 5000 {
+		t.Fatalf("%+v with %d objects", response.Result, len(response.ConvertedObjects))
+	}
+	for i, converted := range response.ConvertedObjects {
 		var job v2alpha1.DIJob
 		if err := json.Unmarshal(converted.Raw, &job); err != nil {
 			t.Fatal(err)
 		}
-		names = append(names, job.APIVersion+" "+job.Name)
-	}
-	want := []string{"diengine.opendilab.org/v2alpha1 a", "diengine.opendilab.org/v2alpha1 b", "diengine.opendilab.org/v2alpha1 c"}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("converted objects (-want +got):\n%s", diff)
+		if job.APIVersion != v2alpha1.GroupVersion.String() || job.Name != fmt.Sprintf("job-%d", i) {
+			t.Fatalf("object %d is %s %s", i, job.APIVersion, job.Name)
+		}
 	}
 }
 
-func TestAFailureNamesTheObject(t *testing.T) {
+func TestAFailureNamesAllObjectsThatDoNotConvert(t *testing.T) {
 	t.Parallel()
-	recorder := serve(t.Context(), NewHandler(), http.MethodPost, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1", "bad")))
-	var answer apiextensionsv1.ConversionReview
-	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
-		t.Fatal(err)
+	const known = "diengine.opendilab.org/v1alpha1 nor diengine.opendilab.org/v2alpha1"
+	jobs := manyJobs(3000)
+	jobs[7] = jobNamed("v1", "bad")
+	jobs[1500] = `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"Pod","metadata":{"name":"p"}}`
+	jobs[2999] = `null`
+	checkFailure(t, ask(t, NewHandler(Options{}), reviewOf(jobs...)),
+		`request.objects[7] (DIJob ns/bad): apiVersion: "diengine.opendilab.org/v1" is neither `+known+
+			`; request.objects[1500] (Pod /p): kind: "Pod" is not one of those with several versions, DIJob and AggregatorConfig`+
+			`; request.objects[2999]: the object is not a JSON object`)
+}
+
+func TestAFailureIsBounded(t *testing.T) {
+	t.Parallel()
+	var jobs []string
+	for i := range 4000 {
+		jobs = append(jobs, jobNamed("v1", fmt.Sprintf("%04d%s", i, strings.Repeat("n", 1000))))
 	}
-	want := `request.objects[1] (DIJob ns/bad): apiVersion: "diengine.opendilab.org/v1" is neither ` +
-		`diengine.opendilab.org/v1alpha1 nor diengine.opendilab.org/v2alpha1`
-	if answer.Response.Result.Status != "Failure" || answer.Response.Result.Message != want {
-		t.Errorf("result: %+v, want message %q", answer.Response.Result, want)
+	response := ask(t, NewHandler(Options{}), reviewOf(jobs...))
+	message := response.Result.Message
+	for _, want := range []string{"request.objects[0] (DIJob ns/0000nn", "; request.objects[9] (DIJob ns/0009nn", "; and 3990 more"} {
+		if !strings.Contains(message, want) {
+			t.Errorf("the message lacks %q: %s", want, message)
+		}
 	}
-	if len(answer.Response.ConvertedObjects) != 0 {
-		t.Errorf("a failure carries objects: %s", recorder.Body)
+	if len(message) > 6000 || response.Result.Status != "Failure" {
+		t.Errorf("%s with a message of %d bytes", response.Result.Status, len(message))
+	}
+}
+
+func TestAPanicCostsOneAnswer(t *testing.T) {
+	t.Parallel()
+	observer := &recording{}
+	handler := NewHandler(Options{Observer: observer})
+	handler.convert = func(raw []byte, apiVersion string) ([]byte, error) {
+		if strings.Contains(string(raw), `"fatal"`) {
+			_ = strings.Repeat("", -len(raw))
+		}
+		return convertValid(raw, apiVersion)
+	}
+	checkFailure(t, ask(t, handler, reviewOf(jobNamed("v1alpha1", "a"), jobNamed("v1alpha1", "fatal"), `1`)),
+		`request.objects[1] (DIJob ns/fatal): panic while converting: strings: negative Repeat count`+
+			`; request.objects[2]: the object is not a JSON object`)
+	outcome := observer.outcomes[0]
+	if outcome.Panics != 1 || len(outcome.Panicked) != 1 {
+		t.Fatalf("told of %d panics: %+v", outcome.Panics, outcome.Panicked)
+	}
+	if fault := outcome.Panicked[0]; fault.Object != "request.objects[1] (DIJob ns/fatal)" ||
+		fault.Cause != "strings: negative Repeat count" || !strings.Contains(fault.Stack, "handler_test.go") {
+		t.Errorf("told of %+v", fault)
+	}
+	if response := ask(t, handler, reviewOf(manyJobs(10)...)); response.Result.Status != "Success" {
+		t.Errorf("after the panic: %+v", response.Result)
+	}
+}
+
+func TestTheObserverIsToldWhatBecameOfTheObjects(t *testing.T) {
+	t.Parallel()
+	observer := &recording{}
+	handler := NewHandler(Options{Observer: observer})
+	ask(t, handler, reviewOf(append(manyJobs(3000), jobNamed("v9", "x"), `{}`)...))
+	want := []Outcome{{Objects: 3002, Conversions: map[Conversion]int{
+		{"v1alpha1", "v2alpha1", ResultConverted}: 1500,
+		{"v2alpha1", "v2alpha1", ResultUnchanged}: 1500,
+		{"other", "v2alpha1", ResultFailed}:       2,
+	}}}
+	if diff := cmp.Diff(want, observer.outcomes); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if observer.held != 0 {
+		t.Errorf("%d bytes are still held", observer.held)
 	}
 }
 
 func TestWhatIsNoReviewIsRefused(t *testing.T) {
 	t.Parallel()
+	jobs := strings.Join(manyJobs(3000), ",")
+	long := strings.Repeat(" ", 2_000_000)
 	for name, tc := range map[string]struct {
-		method, body string
-		want         int
+		method string
+		body   io.Reader
+		want   int
 	}{
-		"no JSON":         {http.MethodPost, `{"kind":`, http.StatusBadRequest},
-		"another kind":    {http.MethodPost, `{"kind":"Pod","apiVersion":"v1"}`, http.StatusBadRequest},
-		"another version": {http.MethodPost, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1"}`, http.StatusBadRequest},
-		"no request":      {http.MethodPost, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, http.StatusBadRequest},
-		"empty":           {http.MethodPost, ``, http.StatusBadRequest},
-		"a GET":           {http.MethodGet, ``, http.StatusMethodNotAllowed},
-		"too big":         {http.MethodPost, reviewOf(strings.Repeat(" ", 2000)), http.StatusRequestEntityTooLarge},
+		"no JSON":             {http.MethodPost, strings.NewReader(`{"kind":`), http.StatusBadRequest},
+		"another kind":        {http.MethodPost, strings.NewReader(`{"kind":"Pod","apiVersion":"v1"}`), http.StatusBadRequest},
+		"another version":     {http.MethodPost, strings.NewReader(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1"}`), http.StatusBadRequest},
+		"no request":          {http.MethodPost, strings.NewReader(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`), http.StatusBadRequest},
+		"request null":        {http.MethodPost, strings.NewReader(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":null}`), http.StatusBadRequest},
+		"no uid":              {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `"uid":"u-1",`, ``, 1)), http.StatusBadRequest},
+		"uid a number":        {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `"u-1"`, `1`, 1)), http.StatusBadRequest},
+		"objects no list":     {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `[]`, `{}`, 1)), http.StatusBadRequest},
+		"a uid twice":         {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `"uid"`, `"uid":"u-0","uid"`, 1)), http.StatusBadRequest},
+		"objects twice":       {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `[]`, `[],"objects":[]`, 1)), http.StatusBadRequest},
+		"a request twice":     {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `"request"`, `"request":{},"request"`, 1)), http.StatusBadRequest},
+		"text after it":       {http.MethodPost, strings.NewReader(reviewOf() + "x"), http.StatusBadRequest},
+		"NUL after it":        {http.MethodPost, strings.NewReader(reviewOf() + "\x00"), http.StatusBadRequest},
+		"a late bad object":   {http.MethodPost, strings.NewReader(reviewOf(jobs, `{"a":[}`)), http.StatusBadRequest},
+		"a bad unknown field": {http.MethodPost, strings.NewReader(strings.Replace(reviewOf(), `"uid"`, `"new":{"a" 1},"uid"`, 1)), http.StatusBadRequest},
+		"a comma too many":    {http.MethodPost, strings.NewReader(reviewOf(jobs, ``)), http.StatusBadRequest},
+		"empty":               {http.MethodPost, strings.NewReader(``), http.StatusBadRequest},
+		"shorter than told":   {http.MethodPost, io.LimitReader(strings.NewReader(reviewOf()), 20), http.StatusBadRequest},
+		"a GET":               {http.MethodGet, http.NoBody, http.StatusMethodNotAllowed},
+		"too big":             {http.MethodPost, strings.NewReader(reviewOf(long)), http.StatusRequestEntityTooLarge},
+		"too big, untold":     {http.MethodPost, unannounced{strings.NewReader(reviewOf(long))}, http.StatusRequestEntityTooLarge},
+		"too many objects":    {http.MethodPost, strings.NewReader(reviewOf(strings.Repeat("1,", maxObjects) + "1")), http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			handler := &Handler{maxBytes: 1000}
-			if got := serve(t.Context(), handler, tc.method, tc.body).Code; got != tc.want {
-				t.Errorf("status %d, want %d", got, tc.want)
+			observer := &recording{}
+			handler := NewHandler(Options{MaxReviewBytes: 1_500_000, Observer: observer})
+			if got := serve(t.Context(), handler, tc.method, tc.body); got.Code != tc.want {
+				t.Errorf("status %d, want %d: %s", got.Code, tc.want, got.Body)
+			}
+			if observer.held != 0 {
+				t.Errorf("%d bytes are still held", observer.held)
 			}
 		})
 	}
 }
 
-func TestAnEmptyReviewSucceeds(t *testing.T) {
+func TestWhatAReviewMayLackOrHaveBesides(t *testing.T) {
 	t.Parallel()
-	recorder := serve(t.Context(), NewHandler(), http.MethodPost, reviewOf())
-	var answer apiextensionsv1.ConversionReview
-	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
+	for name, body := range map[string]string{
+		"an empty list":     reviewOf(),
+		"no list":           strings.Replace(reviewOf(), `,"objects":[]`, ``, 1),
+		"null for a list":   strings.Replace(reviewOf(), `[]`, `null`, 1),
+		"unknown fields":    strings.Replace(reviewOf(), `"uid"`, `"new":{"a":[1e5,"\u00e4"]},"uid"`, 1),
+		"objects first":     `{"request":{"objects":[],"desiredAPIVersion":"diengine.opendilab.org/v2alpha1","uid":"u-1"},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
+		"space all around":  " " + strings.NewReplacer(`{`, "{\n", `,`, "\t,\r\n", `:`, " : ").Replace(reviewOf()) + "\n",
+		"names with escape": strings.Replace(reviewOf(), `"uid"`, `"\u0075id"`, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := ask(t, NewHandler(Options{}), body)
+			if response.Result.Status != "Success" || len(response.ConvertedObjects) != 0 {
+				t.Errorf("answer: %+v", response)
+			}
+		})
+	}
+}
+
+func TestAnObjectOfTheWantedVersionStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	written := `{"kind":"DIJob", "spec":{"a":1.50,"a":2}, "apiVersion":"diengine.opendilab.org/v2alpha1" }`
+	recorder := serve(t.Context(), NewHandler(Options{}), http.MethodPost, strings.NewReader(reviewOf(written)))
+	if !strings.Contains(recorder.Body.String(), `"convertedObjects":[`+written+`]`) {
+		t.Errorf("answer: %s", recorder.Body)
+	}
+}
+
+func TestOfAMemberThatAnObjectHasTwiceTheLastCounts(t *testing.T) {
+	t.Parallel()
+	response := ask(t, NewHandler(Options{}), reviewOf(
+		`{"apiVersion":"v1","apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","spec":{"group":"a"},"spec":{"coordinator":{},"group":"b","group":"c"}}`))
+	var job v2alpha1.DIJob
+	if err := json.Unmarshal(response.ConvertedObjects[0].Raw, &job); err != nil {
 		t.Fatal(err)
 	}
-	if answer.Response.Result.Status != "Success" {
-		t.Errorf("answer: %s", recorder.Body)
+	if job.Spec.Group != "c" || len(job.Spec.Tasks) != 1 {
+		t.Errorf("converted to %s", response.ConvertedObjects[0].Raw)
+	}
+}
+
+func TestAnUnknownWantedVersionIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	checkFailure(t, ask(t, NewHandler(Options{}), reviewTo("diengine.opendilab.org/v3", manyJobs(100)...)),
+		`request.desiredAPIVersion: "diengine.opendilab.org/v3" is neither diengine.opendilab.org/v1alpha1 nor diengine.opendilab.org/v2alpha1`)
+}
+
+func TestAReviewWaitsForRoomAndASmallOneDoesNotWaitForALargeOne(t *testing.T) {
+	t.Parallel()
+	observer := &recording{holding: make(chan int64, 10)}
+	handler := NewHandler(Options{Observer: observer})
+	answers := make(chan *httptest.ResponseRecorder, 1)
+	body, writer := io.Pipe()
+	go func() { answers <- serve(t.Context(), handler, http.MethodPost, body) }()
+	if held := <-observer.holding; held != DefaultMaxReviewBytes {
+		t.Errorf("a review of unknown length holds %d bytes", held)
+	}
+
+	// Nothing is left for another: it waits, unread, as long as its sender does.
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := make(chan *httptest.ResponseRecorder, 1)
+	unread := strings.NewReader(reviewOf())
+	go func() { waiting <- serve(ctx, handler, http.MethodPost, unannounced{unread}) }()
+	if response := ask(t, handler, reviewOf(manyJobs(1)...)); response.Result.Status != "Success" {
+		t.Errorf("a small review: %+v", response.Result)
+	}
+	cancel()
+	if gone := <-waiting; gone.Code != http.StatusServiceUnavailable || unread.Len() != len(reviewOf()) {
+		t.Errorf("the review that waited: status %d, %d bytes left", gone.Code, unread.Len())
+	}
+
+	if _, err := io.WriteString(writer, reviewOf(manyJobs(3)...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if first := <-answers; first.Code != http.StatusOK {
+		t.Errorf("the large review: status %d: %s", first.Code, first.Body)
+	}
+	if observer.held != 0 {
+		t.Errorf("%d bytes are still held", observer.held)
+	}
+}
+
+func TestNoMoreIsConvertedAtATimeThanThereAreProcessors(t *testing.T) {
+	t.Parallel()
+	var running, most atomic.Int64
+	handler := NewHandler(Options{})
+	handler.convert = func(raw []byte, apiVersion string) ([]byte, error) {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+			continue
+		}
+		runtime.Gosched()
+		return convertValid(raw, apiVersion)
+	}
+	var reviews sync.WaitGroup
+	for range 8 {
+		reviews.Go(func() {
+			serve(t.Context(), handler, http.MethodPost, strings.NewReader(reviewOf(manyJobs(2000)...)))
+		})
+	}
+	reviews.Wait()
+	if most.Load() > int64(runtime.GOMAXPROCS(0)) {
+		t.Errorf("%d objects were converted at a time", most.Load())
+	}
+}
+
+func TestAReviewWhoseSenderLeavesIsNotConvertedToItsEnd(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var converted atomic.Int64
+	handler := NewHandler(Options{})
+	handler.convert = func(raw []byte, apiVersion string) ([]byte, error) {
+		converted.Add(1)
+		cancel()
+		return convertValid(raw, apiVersion)
+	}
+	recorder := serve(ctx, handler, http.MethodPost, strings.NewReader(reviewOf(manyJobs(20_000)...)))
+	if recorder.Code != http.StatusServiceUnavailable || converted.Load() == 20_000 {
+		t.Errorf("status %d after %d objects", recorder.Code, converted.Load())
 	}
 }

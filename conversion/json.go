@@ -4,7 +4,6 @@
 package conversion
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -145,7 +144,7 @@ func (o object) bytes() []byte {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, quote(o[i].key)...)
+		out = appendQuoted(out, o[i].key)
 		out = append(out, ':')
 		out = append(out, o[i].value...)
 	}
@@ -154,24 +153,52 @@ func (o object) bytes() []byte {
 
 // joinArray returns the items as a JSON array.
 func joinArray(items [][]byte) []byte {
-	out := append([]byte{'['}, bytes.Join(items, []byte{','})...)
+	size := 2 + len(items)
+	for _, item := range items {
+		size += len(item)
+	}
+	out := append(make([]byte, 0, size), '[')
+	for i, item := range items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, item...)
+	}
 	return append(out, ']')
 }
 
 // quote returns a string as JSON.
 func quote(s string) []byte {
-	quoted, err := json.Marshal(s)
-	if err != nil {
-		// A string always marshals.
-		return []byte(`""`)
+	return appendQuoted(make([]byte, 0, len(s)+2), s)
+}
+
+// appendQuoted appends a string as JSON, which for nearly all is itself.
+func appendQuoted(out []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			quoted, err := json.Marshal(s)
+			if err != nil {
+				// A string always marshals.
+				return append(out, `""`...)
+			}
+			return append(out, quoted...)
+		}
 	}
-	return quoted
+	out = append(out, '"')
+	out = append(out, s...)
+	return append(out, '"')
 }
 
 // text returns a JSON string's content, and "" for any other value.
 func text(raw []byte) string {
 	var s string
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+	if len(raw) == 0 || raw[0] != '"' {
+		return ""
+	}
+	if len(raw) >= 2 && raw[len(raw)-1] == '"' && plain(raw[1:len(raw)-1]) {
+		return string(raw[1 : len(raw)-1])
+	}
+	if json.Unmarshal(raw, &s) != nil {
 		return ""
 	}
 	return s
@@ -222,16 +249,13 @@ func (s *scanner) key() string {
 	if s.peek() == ':' {
 		s.at++
 	}
-	if len(raw) >= 2 && plain(raw[1:len(raw)-1]) {
-		return string(raw[1 : len(raw)-1])
-	}
 	return text(raw)
 }
 
 // plain says whether the inside of a JSON string stands for itself.
 func plain(inside []byte) bool {
 	for _, c := range inside {
-		if c == '\\' || c >= 0x80 {
+		if c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
 			return false
 		}
 	}
@@ -252,48 +276,54 @@ func (s *scanner) value() []byte {
 
 func (s *scanner) skipValue() []byte {
 	start, depth := s.at, 0
-	for s.at < len(s.data) {
-		switch s.data[s.at] {
+	data, at := s.data, s.at
+scan:
+	for at < len(data) {
+		switch data[at] {
 		case '"':
-			s.skipString()
+			at = afterString(data, at)
 			if depth == 0 {
-				return s.data[start:s.at]
+				break scan
 			}
 			continue
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return s.data[start:s.at]
+				break scan
 			}
 			depth--
 			if depth == 0 {
-				s.at++
-				return s.data[start:s.at]
+				at++
+				break scan
 			}
 		case ',', ' ', '\t', '\n', '\r':
 			if depth == 0 {
-				return s.data[start:s.at]
+				break scan
 			}
 		}
-		s.at++
+		at++
 	}
-	return s.data[start:s.at]
+	s.at = at
+	return data[start:at]
 }
 
-// skipString steps over a string, from its opening to past its closing quote.
-func (s *scanner) skipString() {
-	s.at++
-	for s.at < len(s.data) {
-		switch s.data[s.at] {
-		case '\\':
-			s.at += 2
-		case '"':
-			s.at++
-			return
+// afterString returns the place past the string that begins at a place, or the
+// end if it does not end.
+func afterString(data []byte, at int) int {
+	at++
+	for {
+		at = special(data, at)
+		switch {
+		case at == len(data):
+			return at
+		case data[at] == '"':
+			return at + 1
+		case data[at] == '\\':
+			at += 2
 		default:
-			s.at++
+			// Invalid, and not for a scanner to judge.
+			at++
 		}
 	}
-	s.at = len(s.data)
 }

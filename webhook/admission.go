@@ -46,13 +46,13 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *conversionMetrics) (http.Handler, error) {
 	schema, err := newHubSchema()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(PathConvert, conversion.NewHandler())
+	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics})))
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),

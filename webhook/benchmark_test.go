@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,10 +20,7 @@ import (
 // BenchmarkAdmission asks each webhook about an update of a job of 50 kB whose
 // template is changed, which is the most work that one question makes.
 func BenchmarkAdmission(b *testing.B) {
-	handler, err := newHandler(logr.Discard())
-	if err != nil {
-		b.Fatal(err)
-	}
+	handler := quietHandler(b)
 	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2} {
 		version := "v2alpha1"
 		if path == PathMutateV1 || path == PathValidateV1 {

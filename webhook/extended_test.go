@@ -6,7 +6,6 @@ package webhook
 import (
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 )
@@ -18,10 +17,7 @@ const (
 
 func TestExtendedIsHeldToTheSchemaOfV2alpha1ByItsPath(t *testing.T) {
 	t.Parallel()
-	handler, err := newHandler(logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := quietHandler(t)
 	for name, tc := range map[string]struct {
 		spec, old string
 		status    bool

@@ -14,10 +14,7 @@ import (
 
 func TestAnAdmissionRequestThatIsTooLargeIsRefusedUnread(t *testing.T) {
 	t.Parallel()
-	handler, err := newHandler(logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := quietHandler(t)
 	// The API server takes objects of 3 MiB, and sends the old one with the new.
 	fits := bigJob("v2alpha1", strings.Repeat("i", 1<<20))
 	if answer := ask(t, handler, PathMutateV2, reviewOf(t, fits, fits)); !answer.Allowed {
@@ -51,10 +48,7 @@ func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 
 func TestWhatIsNoJobIsRefused(t *testing.T) {
 	t.Parallel()
-	handler, err := newHandler(logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := quietHandler(t)
 	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2} {
 		for _, object := range []string{`{"apiVersion":"v1","kind":"Pod"}`, `[]`, `"text"`} {
 			answer := ask(t, handler, path, reviewOf(t, object, ""))
@@ -63,4 +57,18 @@ func TestWhatIsNoJobIsRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// quietHandler returns the handler of all paths, without metrics and log.
+func quietHandler(tb testing.TB) http.Handler {
+	tb.Helper()
+	metrics, err := newConversionMetrics(nil, logr.Discard())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	handler, err := newHandler(logr.Discard(), metrics)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return handler
 }

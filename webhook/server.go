@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -76,6 +77,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Log receives what goes wrong and is tried again.
 	Log logr.Logger
+	// Registerer takes the metrics of conversion; without one there are none.
+	Registerer prometheus.Registerer
 }
 
 func (o *Options) complete() {
@@ -126,7 +129,11 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: client: %w", err)
 	}
-	handler, err := newHandler(options.Log)
+	metrics, err := newConversionMetrics(options.Registerer, options.Log)
+	if err != nil {
+		return nil, err
+	}
+	handler, err := newHandler(options.Log, metrics)
 	if err != nil {
 		return nil, err
 	}

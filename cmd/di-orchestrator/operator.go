@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/controllers"
@@ -92,6 +93,7 @@ func runOperator(ctx context.Context, options *operatorOptions) error {
 		BindAddress: options.webhookAddress,
 		DrainDelay:  drainDelay,
 		Log:         log.WithName("webhook"),
+		Registerer:  metrics.Registry,
 	})
 	if err != nil {
 		return err

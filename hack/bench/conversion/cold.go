@@ -72,7 +72,7 @@ func runCold(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "%d jobs of %d kB, stored as v2alpha1.\n", len(prepared), coldBytes/1000)
 	contenders := []*contender{
-		{name: "our webhook", converter: startConverter(conversion.NewHandler())},
+		{name: "our webhook", converter: startConverter(conversion.NewHandler(conversion.Options{}))},
 		{name: "webhook with prepared answers", converter: startConverter(prepared)},
 		{name: "strategy None"},
 	}

@@ -29,6 +29,7 @@ type section struct {
 // sections are the tables in the order in which they are printed.
 func sections() []section {
 	return []section{
+		{"reviews", reviews},
 		{"cold", runCold},
 		{"writes", runWrites},
 	}
@@ -36,11 +37,19 @@ func sections() []section {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	only := flag.String("only", "", "comma-separated names of the sections to run; all when empty")
+	endpoint := flag.String("serve", "", "serve this endpoint to another process of this program")
+	heap := flag.Int("heap", 0, "bytes that the served endpoint's process has in its heap besides")
 	flag.Parse()
 	log.SetLogger(logr.Discard())
-	if err := run(ctx, os.Stdout, *only); err != nil {
+	var err error
+	if *endpoint != "" {
+		err = serve(*endpoint, *heap, os.Stdin, os.Stdout)
+	} else {
+		err = run(ctx, os.Stdout, *only)
+	}
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "conversion:", err)
 		os.Exit(1)
 	}

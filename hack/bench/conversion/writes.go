@@ -82,7 +82,7 @@ func runWrites(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	counting := startConverter(conversion.NewHandler())
+	counting := startConverter(conversion.NewHandler(conversion.Options{}))
 	defer counting.server.Close()
 	if err := p.convertBy(ctx, counting); err != nil {
 		return err

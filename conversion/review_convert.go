@@ -1,0 +1,294 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+const (
+	// batchBytes is about how much is converted at one go, before others have
+	// their turn: a millisecond's work, against which the change of hands counts
+	// for little.
+	batchBytes = 128 << 10
+	// maxNamed is how many of the objects that did not convert an answer names.
+	maxNamed = 10
+	// maxReasonBytes is how much it says of each. A reason quotes the object.
+	maxReasonBytes = 500
+	// maxStackBytes is how much is told of where a panic came from.
+	maxStackBytes = 4096
+)
+
+// Result is what became of an object.
+type Result string
+
+// The results.
+const (
+	// ResultConverted is an object of one version that became one of the other.
+	ResultConverted Result = "converted"
+	// ResultUnchanged is an object that was in the wanted version already.
+	ResultUnchanged Result = "unchanged"
+	// ResultFailed is an object for which the answer says why it did not convert.
+	ResultFailed Result = "failed"
+)
+
+// OtherVersion stands for any version that the endpoint does not know.
+const OtherVersion = "other"
+
+// Conversion is what was done to an object: a version of this group, such as
+// v1alpha1, or OtherVersion, became another.
+type Conversion struct {
+	From, To string
+	Result   Result
+}
+
+// Outcome is what came of a review.
+type Outcome struct {
+	// Objects is how many objects the review has.
+	Objects int
+	// Conversions counts them by what was done.
+	Conversions map[Conversion]int
+	// Panics counts the objects at which the mapping panicked, which are among
+	// those that failed.
+	Panics int
+	// Panicked are the first of these, ten at most.
+	Panicked []Panic
+}
+
+// Panic is a fault of the mapping.
+type Panic struct {
+	// Object names the object by its place in the review, kind, namespace and name.
+	Object string
+	// Cause is what it panicked with.
+	Cause string
+	// Stack is where.
+	Stack string
+}
+
+func (o *Outcome) add(other *Outcome) {
+	o.Objects += other.Objects
+	for conversion, count := range other.Conversions {
+		o.Conversions[conversion] += count
+	}
+	o.Panics += other.Panics
+	o.Panicked = firstOf(append(o.Panicked, other.Panicked...))
+}
+
+// firstOf returns as many of the entries as an answer names.
+func firstOf[T any](entries []T) []T {
+	return entries[:min(len(entries), maxNamed)]
+}
+
+// batch are objects of a review that are converted one after another, in
+// place.
+type batch struct {
+	// first is the place of the first object in the review.
+	first   int
+	objects [][]byte
+	outcome Outcome
+	// reasons are why objects did not convert: of the first such, while failed
+	// counts all.
+	reasons []string
+	failed  int
+	// invalid says that an object was not valid JSON, nor thus the review.
+	invalid bool
+}
+
+// batches cuts the review's objects into batches.
+func (r *review) batches() []*batch {
+	var cut []*batch
+	size, first := 0, 0
+	for i, object := range r.objects {
+		size += len(object)
+		if size >= batchBytes || i == len(r.objects)-1 {
+			cut = append(cut, &batch{
+				first: first, objects: r.objects[first : i+1], outcome: Outcome{Conversions: map[Conversion]int{}},
+			})
+			size, first = 0, i+1
+		}
+	}
+	return cut
+}
+
+// answer converts the objects and returns the answering ConversionReview. It
+// fails if the review turns out to be no valid JSON, or if its sender leaves.
+func (h *Handler) answer(ctx context.Context, asked *review) (*answer, error) {
+	_, wrong := knownVersion(asked.desiredVersion)
+	batches := asked.batches()
+	if err := h.convertAll(ctx, batches, asked.desiredVersion); err != nil {
+		return nil, err
+	}
+	whole := batch{outcome: Outcome{Conversions: map[Conversion]int{}}}
+	for _, part := range batches {
+		whole.outcome.add(&part.outcome)
+		whole.reasons = firstOf(append(whole.reasons, part.reasons...))
+		whole.failed += part.failed
+		whole.invalid = whole.invalid || part.invalid
+	}
+	h.observer.Reviewed(whole.outcome)
+	switch {
+	case whole.invalid:
+		return nil, errInvalidJSON
+	case wrong != nil:
+		return failure(asked.uid, fmt.Sprintf("request.desiredAPIVersion: %v", wrong)), nil
+	case whole.failed > 0:
+		return failure(asked.uid, whole.message()), nil
+	}
+	return success(asked.uid, asked.objects), nil
+}
+
+// convertAll converts the batches, side by side with those of other reviews:
+// who wants to convert one queues for a processor, so that a single object
+// waits for a batch of a list, and not for the list.
+func (h *Handler) convertAll(ctx context.Context, batches []*batch, apiVersion string) error {
+	var group errgroup.Group
+	for i, part := range batches {
+		if err := h.slots.Acquire(ctx, 1); err != nil {
+			// Those under way must not outlive the request, whose memory they use.
+			_ = group.Wait()
+			return fmt.Errorf("waiting for a processor: %w", err)
+		}
+		if i < len(batches)-1 {
+			group.Go(func() error {
+				defer h.slots.Release(1)
+				part.convert(h.convert, apiVersion)
+				return nil
+			})
+			continue
+		}
+		// Waking another goroutine for the last one, most often the only one,
+		// would cost as much as a small job's conversion.
+		part.convert(h.convert, apiVersion)
+		h.slots.Release(1)
+	}
+	return group.Wait()
+}
+
+// convert replaces the objects by what they become.
+func (b *batch) convert(convert func([]byte, string) ([]byte, error), apiVersion string) {
+	for i, raw := range b.objects {
+		if !valid(raw) {
+			b.invalid = true
+			return
+		}
+		converted, fault, err := contained(convert, raw, apiVersion)
+		done := Conversion{From: versionLabel(apiVersionOf(raw)), To: versionLabel(apiVersion), Result: ResultConverted}
+		switch {
+		case err != nil:
+			done.Result = ResultFailed
+			b.fail(b.first+i, raw, fault, err)
+		case done.From == done.To:
+			done.Result = ResultUnchanged
+		}
+		b.outcome.Objects++
+		b.outcome.Conversions[done]++
+		b.objects[i] = converted
+	}
+}
+
+// fail notes why an object did not convert.
+func (b *batch) fail(place int, raw []byte, fault *Panic, err error) {
+	b.failed++
+	if fault != nil {
+		b.outcome.Panics++
+	}
+	if len(b.reasons) == maxNamed {
+		return
+	}
+	name := fmt.Sprintf("request.objects[%d]%s", place, describe(raw))
+	b.reasons = append(b.reasons, shorten(fmt.Sprintf("%s: %v", name, err), maxReasonBytes))
+	if fault != nil {
+		fault.Object = shorten(name, maxReasonBytes)
+		b.outcome.Panicked = append(b.outcome.Panicked, *fault)
+	}
+}
+
+// message tells why the review failed.
+func (b *batch) message() string {
+	message := strings.Join(b.reasons, "; ")
+	if more := b.failed - len(b.reasons); more > 0 {
+		message += fmt.Sprintf("; and %d more", more)
+	}
+	return message
+}
+
+// contained turns a panic into an error: a fault in the mapping must cost one
+// answer, not the process that answers for all objects.
+func contained(convert func([]byte, string) ([]byte, error), raw []byte, apiVersion string) (converted []byte, fault *Panic, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			text := shorten(fmt.Sprint(cause), maxReasonBytes)
+			fault = &Panic{Cause: text, Stack: shorten(string(debug.Stack()), maxStackBytes)}
+			converted, err = nil, fmt.Errorf("panic while converting: %s", text)
+		}
+	}()
+	converted, err = convert(raw, apiVersion)
+	return converted, nil, err
+}
+
+// versionLabel returns the version of an apiVersion of this group, and
+// OtherVersion for any other.
+func versionLabel(apiVersion string) string {
+	if version, err := knownVersion(apiVersion); err == nil {
+		return version
+	}
+	return OtherVersion
+}
+
+// apiVersionOf returns an object's apiVersion, as far as need be: it is the
+// first member in what an API server writes.
+func apiVersionOf(raw []byte) string {
+	s := scanner{data: raw}
+	if !s.open('{') {
+		return ""
+	}
+	for s.more('}') {
+		key, value := s.key(), s.value()
+		if key == "apiVersion" {
+			return text(value)
+		}
+	}
+	return ""
+}
+
+// describe returns kind, namespace and name of an object for an error.
+func describe(raw []byte) string {
+	parsed, ok := parseObject(raw)
+	if !ok {
+		return ""
+	}
+	metadata, _ := parsed.get("metadata")
+	names, _ := parseObject(metadata)
+	return fmt.Sprintf(" (%s %s/%s)", parsed.text("kind"), names.text("namespace"), names.text("name"))
+}
+
+// shorten returns a text of so many bytes at most, and a mark where it was cut.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "..."
+}
+
+// success is the answer with all objects in the wanted version.
+func success(uid []byte, objects [][]byte) *answer {
+	return envelope(uid, objects, []byte(`{"status":"Success"}`))
+}
+
+// failure is the answer without any, and why.
+func failure(uid []byte, message string) *answer {
+	return envelope(uid, nil, object{{"status", quote("Failure")}, {"message", quote(message)}}.bytes())
+}
+
+func envelope(uid []byte, objects [][]byte, result []byte) *answer {
+	head := `{"kind":"ConversionReview","apiVersion":"` + apiextensionsv1.SchemeGroupVersion.String() +
+		`","response":{"uid":` + string(uid) + `,"convertedObjects":[`
+	return &answer{head: []byte(head), objects: objects, tail: []byte(`],"result":` + string(result) + `}}`)}
+}
