@@ -94,11 +94,15 @@ func (r random) hubOnly() map[string]any {
 	r.maybe(fields, "suspend", r.of(true, false))
 	r.maybe(fields, "activeDeadlineSeconds", r.of(int64(1), int64(1)<<60))
 	r.maybe(fields, "ttlSecondsAfterFinished", r.of(int64(0), int64(7)))
-	r.maybe(fields, "managedBy", r.of("", "example.com/other"))
+	r.maybe(fields, "managedBy", r.of("example.com/other"))
 	r.maybe(fields, "scheduling", r.of(map[string]any{}, map[string]any{"queue": "", "schedulerName": "s"}))
-	r.maybe(fields, "aggregatorConfig", r.of(map[string]any{"name": ""}, map[string]any{"name": "a", "namespace": "b"}))
 	r.maybe(fields, "preemptible", r.of(false))
 	return fields
+}
+
+// ledOnly adds what only v2alpha1 can say of a coordinator-led job.
+func (r random) ledOnly(fields map[string]any) {
+	r.maybe(fields, "aggregatorConfig", r.of(map[string]any{"name": "a"}, map[string]any{"name": "a", "namespace": "b"}))
 }
 
 func (r random) v1Spec() map[string]any {
@@ -109,6 +113,7 @@ func (r random) v1Spec() map[string]any {
 	r.maybe(spec, "learner", role)
 	r.maybe(spec, "extended", func() any {
 		extended := r.hubOnly()
+		r.ledOnly(extended)
 		r.maybe(extended, "backoffLimit", r.of(int64(-1), int64(0), int64(4)))
 		return extended
 	})
@@ -134,6 +139,7 @@ func (r random) hubSpec() map[string]any {
 	var tasks []any
 	if r.Intn(2) == 0 {
 		spec["lifecycle"] = "CoordinatorLed"
+		r.ledOnly(spec)
 		tasks = append(tasks, r.task("coordinator", "x", int64(1)))
 		for _, kind := range []string{"collector", "learner"} {
 			if r.Intn(2) == 0 {
