@@ -17,7 +17,7 @@ import (
 )
 
 // caller is a pod that a request names as its own, and its job. Who really
-// sends the request is not checked here: identity belongs in front of it.
+// sends the request, and may, is for the gate to say.
 type caller struct {
 	pod *corev1.Pod
 	job *v2alpha1.DIJob

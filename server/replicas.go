@@ -43,6 +43,9 @@ func (s *Server) createReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.gate.admit(c.Request.Context(), by.job, permission{"create", resourceReplicas}); err != nil {
+		return err
+	}
 	demands, err := s.demands(ctx, by.job, body)
 	if err != nil {
 		return err
@@ -63,6 +66,9 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.gate.admit(c.Request.Context(), by.job, permission{"delete", resourceReplicas}); err != nil {
+		return err
+	}
 	return s.done(c, by, messageDelete, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
 		removed := membership.Remove(&list.Spec, v2alpha1.TaskTypeCollector, body.Collectors.Replicas)
 		removed = append(removed, membership.Remove(&list.Spec, v2alpha1.TaskTypeLearner, body.Learners.Replicas)...)
@@ -79,6 +85,9 @@ func (s *Server) replaceReplicas(c *gin.Context) error {
 	}
 	by, err := s.liveCaller(c.Request.Context(), body.key(), names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
 	if err != nil {
+		return err
+	}
+	if err := s.gate.admit(c.Request.Context(), by.job, permission{"update", resourceReplicas}); err != nil {
 		return err
 	}
 	return s.done(c, by, messageRecreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/internal/names"
@@ -26,6 +27,7 @@ const stopTimeout = 40 * time.Second
 type serverOptions struct {
 	processOptions
 	addresses []string
+	identity  string
 }
 
 func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
@@ -33,6 +35,8 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
 		"addresses to serve on; both protocols are served on each")
+	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
+		"what becomes of callers that are no pod of the job and have no token: enforce refuses them, legacy lets them in and warns, off identifies nobody")
 }
 
 func newServerCommand() *cobra.Command {
@@ -76,10 +80,12 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("setting up indexes: %w", err)
 	}
-	api, err := server.New(server.Options{ //nolint:contextcheck // Handlers have the context of their request.
+	api, err := server.New(server.Options{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		Cache:            mgr.GetCache(),
+		Identity:         server.Mode(options.identity),
+		Metrics:          metrics.Registry,
 		Log:              log.WithName("server"),
 		GPUResource:      corev1.ResourceName(options.gpuResource),
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,

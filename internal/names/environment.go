@@ -53,6 +53,7 @@ const (
 const (
 	SystemNamespace         = "di-system"
 	ServerService           = "di-server"
+	ServerAudience          = "di-server"
 	ServerPortV1      int32 = 8080
 	ServerPortV2      int32 = 8081
 	AggregatorConfig        = "aggregator-config"
