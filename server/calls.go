@@ -4,10 +4,12 @@
 package server
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // calls counts and logs who calls.
@@ -45,4 +47,10 @@ func (c *calls) called(by evidence, allowed bool) {
 func (c *calls) unidentified(from, job string) {
 	c.log.Info("A caller that cannot be identified was let in, as mode legacy says; mode enforce would refuse it",
 		"address", from, "job", job)
+}
+
+// audit logs a write that was done, and on whose behalf.
+func (s *Server) audit(ctx context.Context, what string, job types.NamespacedName, details ...any) {
+	sender := senderOf(ctx)
+	s.options.Log.WithValues("job", job.String(), "caller", sender.String(), "identity", string(sender.by)).Info("Write: "+what, details...)
 }

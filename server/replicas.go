@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -36,6 +37,9 @@ func (f *callerFields) key() types.NamespacedName {
 func (s *Server) createReplicas(c *gin.Context) error {
 	body, err := readReplicas(c)
 	if err != nil {
+		return err
+	}
+	if err := s.options.Limits.checkDemand(body); err != nil {
 		return err
 	}
 	ctx := c.Request.Context()
@@ -133,6 +137,9 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
+	if err := s.pace.wait(ctx, by.job.UID); err != nil {
+		return err
+	}
 	urls, err := s.change(ctx, by, request, func(list *v2alpha1.Membership) (membership.URLs, error) {
 		urls, err := edit(list, place)
 		return urls, errors.Join(err, place.err())
@@ -140,6 +147,7 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
+	s.audit(ctx, message, client.ObjectKeyFromObject(by.job), "collectors", len(urls.Collectors), "learners", len(urls.Learners))
 	return succeed(c, message, answer(by.job, by.pod.Name, urls))
 }
 
@@ -159,7 +167,7 @@ func (s *Server) grow(by *caller, spec *v2alpha1.MembershipSpec, demands []membe
 		}
 		members = append(members, added...)
 	}
-	return members, nil
+	return members, s.options.Limits.checkTotal("replicas", int64(len(spec.Members)))
 }
 
 // demands returns what a request asks for, by task.

@@ -97,9 +97,12 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	failed := asFailure(err)
 	status := failed.Kind.status()
 	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind)
-	if status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented {
+	switch {
+	case status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented:
 		log.Error(err, "Request failed")
-	} else {
+	case c.Request.Method != http.MethodGet && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
+		log.Info("Write refused", "reason", err.Error())
+	default:
 		log.V(1).Info("Request refused", "reason", err.Error())
 	}
 	if err := send(c, status, reply{Code: codeFailure, Message: failed.Message}); err != nil {

@@ -54,6 +54,8 @@ type Options struct {
 	// Identity says what becomes of callers that are not identified, by default
 	// ModeEnforce.
 	Identity Mode
+	// Limits bound what one job may ask for.
+	Limits Limits
 	// Metrics takes the server's metrics; nil for none.
 	Metrics prometheus.Registerer
 	// Log takes what clients are not told.
@@ -77,6 +79,7 @@ type Server struct {
 	options Options
 	store   store
 	gate    *gate
+	pace    *pace
 	handler http.Handler
 	// serving is whether the server listens and does not stop.
 	serving atomic.Bool
@@ -99,6 +102,7 @@ func New(options Options) (*Server, error) {
 		options: options,
 		store:   store,
 		gate:    newGate(options.Identity, store, options.Clock, told),
+		pace:    newPace(options.Limits),
 	}
 	server.handler = server.routes()
 	return server, nil
@@ -112,6 +116,10 @@ func (options *Options) complete() error {
 	case ModeEnforce, ModeLegacy, ModeOff:
 	default:
 		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, ModeEnforce, ModeLegacy, ModeOff)
+	}
+	var err error
+	if options.Limits, err = options.Limits.withDefaults(); err != nil {
+		return err
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}

@@ -165,13 +165,28 @@ func (s *Server) resize(c *gin.Context, message string, wanted permission, sign 
 	if err != nil {
 		return err
 	}
-	err = s.editJob(c.Request.Context(), id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
-		return resized(job, sign*int64(asked))
+	if err := s.options.Limits.checkAsked("replicas", asked); err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
+		return s.resized(job, sign*int64(asked))
 	})
 	if err != nil {
 		return err
 	}
+	s.audit(ctx, message, id.key, "replicas", sign*int64(asked))
 	return succeed(c, message, nil)
+}
+
+// resized is the edit that changes how many replicas a job wants, within what
+// one may have.
+func (s *Server) resized(job *v2alpha1.DIJob, by int64) (jobPatch, error) {
+	made, err := resized(job, by)
+	if err != nil || by < 0 {
+		return made, err
+	}
+	return made, s.options.Limits.checkTotal("replicas", mostWanted(job))
 }
 
 // reportProfilings answers POST profilings.
@@ -185,12 +200,14 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 		return err
 	}
 	wanted := permission{"create", resourceProfilings}
-	err = s.editJob(c.Request.Context(), id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
+	ctx := c.Request.Context()
+	err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
 		return profiled(job, content)
 	})
 	if err != nil {
 		return err
 	}
+	s.audit(ctx, messageProfilings, id.key, "bytes", len(content))
 	return succeed(c, messageProfilings, nil)
 }
 
@@ -206,6 +223,9 @@ func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit 
 			return err
 		}
 		if err := id.current(&job); err != nil {
+			return err
+		}
+		if err := s.pace.wait(ctx, job.UID); err != nil {
 			return err
 		}
 		made, err := edit(&job)

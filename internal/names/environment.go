@@ -32,6 +32,12 @@ const (
 	EnvDINodes     = "DI_NODES"
 )
 
+// The token by which every pod of a job tells di-server who it is.
+const (
+	TokenFile   = "/var/run/secrets/diengine.opendilab.org/token"
+	TokenVolume = "di-server-token"
+)
+
 // Containers and ports.
 const (
 	// Container is the container that DI-engine runs in.
