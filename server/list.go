@@ -119,7 +119,7 @@ func (s *Server) listed(ctx context.Context, job *v2alpha1.DIJob, coordinator st
 	if members == nil || isFinished(job) {
 		urls = place.podURLs()
 	} else {
-		urls = place.URLs(members.Spec.Members, &members.Status)
+		urls = place.Listed(&members.Spec, &members.Status)
 	}
 	return answer(job, coordinator, urls), place.err()
 }

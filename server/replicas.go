@@ -55,7 +55,7 @@ func (s *Server) createReplicas(c *gin.Context) error {
 		return err
 	}
 	return s.done(c, by, messageCreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		members, err := s.grow(by, &list.Spec, demands)
+		members, err := s.grow(by, list, demands)
 		return place.URLs(members, &list.Status), err
 	})
 }
@@ -74,8 +74,10 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 		return err
 	}
 	return s.done(c, by, messageDelete, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		removed := membership.Remove(&list.Spec, v2alpha1.TaskTypeCollector, body.Collectors.Replicas)
-		removed = append(removed, membership.Remove(&list.Spec, v2alpha1.TaskTypeLearner, body.Learners.Replicas)...)
+		remove := func(task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
+			return membership.Remove(by.job.Name, &list.Spec, &list.Status, task, replicas)
+		}
+		removed := append(remove(v2alpha1.TaskTypeCollector, body.Collectors.Replicas), remove(v2alpha1.TaskTypeLearner, body.Learners.Replicas)...)
 		return place.URLs(removed, &list.Status), nil
 	})
 }
@@ -152,11 +154,13 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 }
 
 // grow adds members as demanded. The first request of a restarted coordinator
-// asks for what its predecessor asked for: only what is missing is added.
-func (s *Server) grow(by *caller, spec *v2alpha1.MembershipSpec, demands []membership.Demand) ([]v2alpha1.Member, error) {
-	add := membership.Add
+// asks for what its predecessor asked for: only what is missing is added, and
+// what was lost before is listed no more.
+func (s *Server) grow(by *caller, list *v2alpha1.Membership, demands []membership.Demand) ([]v2alpha1.Member, error) {
+	add, spec := membership.Add, &list.Spec
 	if membership.IsRestarted(spec, by.container()) {
 		add = membership.Complete
+		membership.Forget(spec, &list.Status)
 	}
 	spec.Coordinator = by.container()
 	var members []v2alpha1.Member
