@@ -101,6 +101,8 @@ func writable(job *v2alpha1.DIJob) error {
 	switch {
 	case job.DeletionTimestamp != nil:
 		return failure(KindNotFound, "job %s/%s is being deleted", job.Namespace, job.Name)
+	case job.Spec.Suspend != nil && *job.Spec.Suspend:
+		return failure(KindConflict, "job %s/%s is suspended", job.Namespace, job.Name)
 	case isFinished(job):
 		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)
 	}

@@ -21,7 +21,8 @@ func TestEveryContainerGetsATokenForDIServerAlone(t *testing.T) {
 	addToken(&spec)
 	token := corev1.VolumeMount{Name: "di-server-token", MountPath: "/var/run/secrets/diengine.opendilab.org", ReadOnly: true}
 	want := corev1.PodSpec{
-		InitContainers: []corev1.Container{{Name: "init", VolumeMounts: []corev1.VolumeMount{token}}},
+		ServiceAccountName: "default",
+		InitContainers:     []corev1.Container{{Name: "init", VolumeMounts: []corev1.VolumeMount{token}}},
 		Containers: []corev1.Container{
 			{Name: "main", VolumeMounts: []corev1.VolumeMount{token}},
 			{Name: "sidecar", VolumeMounts: []corev1.VolumeMount{own}},
