@@ -6,7 +6,7 @@ package controllers
 // What the operator may do. Jobs' finalizers are named because the owner
 // references that it sets block the deletion of jobs.
 //
-// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships,verbs=get;list;watch;create;delete

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +35,9 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, err
 	}
 	decision := lifecycle.Decide(observed)
+	if decision.DeleteJob {
+		return ctrl.Result{}, r.expire(ctx, job)
+	}
 	done := r.act(ctx, &observed, &decision)
 	r.sumUp(&observed, &decision, done)
 	committed, commitErr := r.commit(ctx, job, &decision.Status)
@@ -46,6 +50,17 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: decision.RequeueAfter}, nil
+}
+
+// expire deletes a job, and lets the garbage collector delete what it owns.
+func (r *DIJobReconciler) expire(ctx context.Context, job *v2alpha1.DIJob) error {
+	version := job.ResourceVersion
+	err := r.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
+		client.Preconditions{UID: &job.UID, ResourceVersion: &version})
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("deleting job %s/%s, whose time is over: %w", job.Namespace, job.Name, err)
+	}
+	return nil
 }
 
 // sumUp writes into the decision what only acting could tell.

@@ -47,7 +47,7 @@ func warm(ctx context.Context, informers cache.Cache) error {
 }
 
 // trimPod keeps of a pod what the server reads, and of one that is not a job's
-// only that it exists.
+// only that it exists and which address it has.
 func trimPod(object any) (any, error) {
 	pod, isPod := object.(*corev1.Pod)
 	if !isPod {
@@ -59,6 +59,10 @@ func trimPod(object any) (any, error) {
 		UID:             pod.UID,
 		ResourceVersion: pod.ResourceVersion,
 	}}
+	trimmed.Spec.HostNetwork = pod.Spec.HostNetwork
+	trimmed.Status.Phase = pod.Status.Phase
+	trimmed.Status.PodIP = pod.Status.PodIP
+	trimmed.Status.PodIPs = pod.Status.PodIPs
 	if jobOwner(pod) == nil {
 		return trimmed, nil
 	}
@@ -75,8 +79,6 @@ func trimPod(object any) (any, error) {
 			Resources: container.Resources,
 		})
 	}
-	trimmed.Status.Phase = pod.Status.Phase
-	trimmed.Status.PodIP = pod.Status.PodIP
 	return trimmed, nil
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // caller is a pod that a request names as its own, and its job. Who really
-// sends the request is not checked here: identity belongs in front of it.
+// sends the request, and may, is for the gate to say.
 type caller struct {
 	pod *corev1.Pod
 	job *v2alpha1.DIJob
@@ -101,6 +101,8 @@ func writable(job *v2alpha1.DIJob) error {
 	switch {
 	case job.DeletionTimestamp != nil:
 		return failure(KindNotFound, "job %s/%s is being deleted", job.Namespace, job.Name)
+	case job.Spec.Suspend != nil && *job.Spec.Suspend:
+		return failure(KindConflict, "job %s/%s is suspended", job.Namespace, job.Name)
 	case isFinished(job):
 		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)
 	}

@@ -56,6 +56,29 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 	})
 
+	It("lists a lost replica beside its replacement until it is reported", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		first := urlsIn(created, names.ReplicaTypeCollector)
+		list := membershipOf(ctx, job)
+		list.Status.Slots = []v2alpha1.SlotStatus{{Slot: list.Spec.Members[0].Slot, Lost: 1}}
+		Expect(api.live.Status().Update(ctx, list)).To(Succeed())
+		cacheKnows(ctx, list)
+
+		listed := func() []string {
+			GinkgoHelper()
+			_, answer := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "")
+			return urlsIn(answer, names.ReplicaTypeCollector)
+		}
+		both := listed()
+		Expect(both).To(HaveLen(2))
+		Expect(both[0]).To(Equal(first[0]))
+		status, answer := call(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q]`, podOf(first[0]))))
+		Expect(status).To(Equal(http.StatusOK), answer)
+		Expect(urlsIn(answer, names.ReplicaTypeCollector)).To(Equal(both[1:]))
+		Expect(listed()).To(Equal(both[1:]))
+	})
+
 	It("gives a learner of several GPUs an aggregator with a URL per GPU process", func(ctx SpecContext) {
 		newAggregatorConfig(ctx)
 		job := newTrainer(ctx, namespace)

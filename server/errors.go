@@ -16,6 +16,10 @@ type Kind string
 const (
 	// KindInvalid is a request that is malformed or asks for what cannot be.
 	KindInvalid Kind = "Invalid"
+	// KindUnauthenticated is a request of which is not known who sends it.
+	KindUnauthenticated Kind = "Unauthenticated"
+	// KindForbidden is a request that its sender may not make.
+	KindForbidden Kind = "Forbidden"
 	// KindNotFound is a request about what does not exist.
 	KindNotFound Kind = "NotFound"
 	// KindConflict is a request that the state of its job forbids.
@@ -33,6 +37,10 @@ func (k Kind) status() int {
 	switch k {
 	case KindInvalid:
 		return http.StatusBadRequest
+	case KindUnauthenticated:
+		return http.StatusUnauthorized
+	case KindForbidden:
+		return http.StatusForbidden
 	case KindNotFound:
 		return http.StatusNotFound
 	case KindConflict:

@@ -40,6 +40,7 @@ func newServer(through client.Client) string {
 		APIReader:        apiReader(through),
 		Cache:            api.cache,
 		Log:              GinkgoLogr,
+		Identity:         server.ModeOff,
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
 	})
 	Expect(err).NotTo(HaveOccurred())

@@ -64,8 +64,12 @@ func (s *Server) getReplicas(c *gin.Context) error {
 }
 
 // allReplicas lists the replicas of each coordinator-led job of a namespace, or
-// of all, by name.
+// of all, that the caller may see, by name.
 func (s *Server) allReplicas(ctx context.Context, namespace string) ([]jobReplicas, error) {
+	visible, err := s.gate.visible(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
 	var jobs v2alpha1.DIJobList
 	if err := s.store.list(ctx, &jobs, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing jobs: %w", err)
@@ -73,7 +77,7 @@ func (s *Server) allReplicas(ctx context.Context, namespace string) ([]jobReplic
 	all := []jobReplicas{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed || !visible(job) {
 			continue
 		}
 		one, err := s.listed(ctx, job, names.CoordinatorPod(job.Name))
@@ -94,6 +98,9 @@ func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedNam
 	if err != nil {
 		return nil, err
 	}
+	if err := s.gate.admit(ctx, found.job, permission{"get", resourceReplicas}); err != nil {
+		return nil, err
+	}
 	return s.listed(ctx, found.job, coordinator.Name)
 }
 
@@ -112,7 +119,7 @@ func (s *Server) listed(ctx context.Context, job *v2alpha1.DIJob, coordinator st
 	if members == nil || isFinished(job) {
 		urls = place.podURLs()
 	} else {
-		urls = place.URLs(members.Spec.Members, &members.Status)
+		urls = place.Listed(&members.Spec, &members.Status)
 	}
 	return answer(job, coordinator, urls), place.err()
 }
@@ -132,6 +139,9 @@ func answer(job *v2alpha1.DIJob, coordinator string, urls membership.URLs) *jobR
 func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*jobReplicas, error) {
 	found, err := s.aggregator(ctx, key)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.gate.admit(ctx, found.job, permission{"get", resourceReplicas}); err != nil {
 		return nil, err
 	}
 	place, err := s.placeOf(ctx, found.job)
@@ -172,6 +182,9 @@ func (s *Server) aggregator(ctx context.Context, key types.NamespacedName) (*fou
 func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*oneReplica, error) {
 	found, err := s.anyReplica(ctx, key)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.gate.admit(ctx, found.job, permission{"get", resourceReplicas}); err != nil {
 		return nil, err
 	}
 	return &oneReplica{

@@ -94,6 +94,14 @@ func wantedReplicas(job *v2alpha1.DIJob, elastic int) int32 {
 	return total
 }
 
+// mostWanted returns to how many replicas a job may grow without being asked again.
+func mostWanted(job *v2alpha1.DIJob) int64 {
+	if job.Spec.Preemptible && job.Spec.Elastic != nil {
+		return int64(ptr.Deref(job.Spec.Elastic.MaxReplicas, 0))
+	}
+	return int64(job.Status.Replicas)
+}
+
 // taskReplicas returns what the spec says of a task; elastic.replicas wins.
 func taskReplicas(job *v2alpha1.DIJob, task, elastic int) int32 {
 	if task == elastic && job.Spec.Elastic != nil && job.Spec.Elastic.Replicas != nil {

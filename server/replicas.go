@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -38,9 +39,15 @@ func (s *Server) createReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.options.Limits.checkDemand(body); err != nil {
+		return err
+	}
 	ctx := c.Request.Context()
 	by, err := s.liveCaller(ctx, body.key(), names.ReplicaTypeCoordinator)
 	if err != nil {
+		return err
+	}
+	if err := s.gate.admit(c.Request.Context(), by.job, permission{"create", resourceReplicas}); err != nil {
 		return err
 	}
 	demands, err := s.demands(ctx, by.job, body)
@@ -48,7 +55,7 @@ func (s *Server) createReplicas(c *gin.Context) error {
 		return err
 	}
 	return s.done(c, by, messageCreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		members, err := s.grow(by, &list.Spec, demands)
+		members, err := s.grow(by, list, demands)
 		return place.URLs(members, &list.Status), err
 	})
 }
@@ -63,9 +70,14 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.gate.admit(c.Request.Context(), by.job, permission{"delete", resourceReplicas}); err != nil {
+		return err
+	}
 	return s.done(c, by, messageDelete, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		removed := membership.Remove(&list.Spec, v2alpha1.TaskTypeCollector, body.Collectors.Replicas)
-		removed = append(removed, membership.Remove(&list.Spec, v2alpha1.TaskTypeLearner, body.Learners.Replicas)...)
+		remove := func(task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
+			return membership.Remove(by.job.Name, &list.Spec, &list.Status, task, replicas)
+		}
+		removed := append(remove(v2alpha1.TaskTypeCollector, body.Collectors.Replicas), remove(v2alpha1.TaskTypeLearner, body.Learners.Replicas)...)
 		return place.URLs(removed, &list.Status), nil
 	})
 }
@@ -79,6 +91,9 @@ func (s *Server) replaceReplicas(c *gin.Context) error {
 	}
 	by, err := s.liveCaller(c.Request.Context(), body.key(), names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
 	if err != nil {
+		return err
+	}
+	if err := s.gate.admit(c.Request.Context(), by.job, permission{"update", resourceReplicas}); err != nil {
 		return err
 	}
 	return s.done(c, by, messageRecreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
@@ -124,6 +139,9 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
+	if err := s.pace.wait(ctx, by.job.UID); err != nil {
+		return err
+	}
 	urls, err := s.change(ctx, by, request, func(list *v2alpha1.Membership) (membership.URLs, error) {
 		urls, err := edit(list, place)
 		return urls, errors.Join(err, place.err())
@@ -131,15 +149,18 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
+	s.audit(ctx, message, client.ObjectKeyFromObject(by.job), "collectors", len(urls.Collectors), "learners", len(urls.Learners))
 	return succeed(c, message, answer(by.job, by.pod.Name, urls))
 }
 
 // grow adds members as demanded. The first request of a restarted coordinator
-// asks for what its predecessor asked for: only what is missing is added.
-func (s *Server) grow(by *caller, spec *v2alpha1.MembershipSpec, demands []membership.Demand) ([]v2alpha1.Member, error) {
-	add := membership.Add
+// asks for what its predecessor asked for: only what is missing is added, and
+// what was lost before is listed no more.
+func (s *Server) grow(by *caller, list *v2alpha1.Membership, demands []membership.Demand) ([]v2alpha1.Member, error) {
+	add, spec := membership.Add, &list.Spec
 	if membership.IsRestarted(spec, by.container()) {
 		add = membership.Complete
+		membership.Forget(spec, &list.Status)
 	}
 	spec.Coordinator = by.container()
 	var members []v2alpha1.Member
@@ -150,7 +171,7 @@ func (s *Server) grow(by *caller, spec *v2alpha1.MembershipSpec, demands []membe
 		}
 		members = append(members, added...)
 	}
-	return members, nil
+	return members, s.options.Limits.checkTotal("replicas", int64(len(spec.Members)))
 }
 
 // demands returns what a request asks for, by task.

@@ -36,7 +36,7 @@ func (s *Server) routes() http.Handler {
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.ForwardedByClientIP = false
-	engine.Use(gin.CustomRecoveryWithWriter(nil, s.recovered))
+	engine.Use(gin.CustomRecoveryWithWriter(nil, s.recovered), bound)
 	engine.NoRoute(s.wrap(unknownPath))
 	engine.NoMethod(s.wrap(unknownMethod))
 	engine.GET("/healthz", s.wrap(healthy))
@@ -45,6 +45,7 @@ func (s *Server) routes() http.Handler {
 	for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
 		group := engine.Group(version)
 		group.GET("/healthz", s.wrap(healthy))
+		group.Use(s.step(s.gate.enter))
 		group.GET("/replicas", s.wrap(s.getReplicas))
 		group.POST("/replicas", s.wrap(s.createReplicas))
 		group.DELETE("/replicas", s.wrap(s.deleteReplicas))
@@ -53,6 +54,7 @@ func (s *Server) routes() http.Handler {
 	// The design document says the first, deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
 		group := engine.Group(path)
+		group.Use(s.step(s.gate.enter))
 		group.GET("/replicas", s.wrap(s.getWorkers))
 		group.POST("/replicas", s.wrap(s.addWorkers))
 		group.DELETE("/replicas", s.wrap(s.removeWorkers))
@@ -61,18 +63,33 @@ func (s *Server) routes() http.Handler {
 	return engine
 }
 
-// wrap makes a handler one of gin's: it bounds body and time, and answers what
-// the handler fails with.
+// wrap makes a handler one of gin's, which answers what the handler fails with.
 func (s *Server) wrap(handle handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		ctx, cancel := context.WithTimeout(c.Request.Context(), requestTime)
-		defer cancel()
-		c.Request = c.Request.WithContext(ctx)
-		c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBody)
 		if err := handle(c); err != nil {
 			s.refuse(c, err)
 		}
 	}
+}
+
+// step makes a handler one that comes before others: where it fails they do
+// not come.
+func (s *Server) step(handle handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if err := handle(c); err != nil {
+			s.refuse(c, err)
+			c.Abort()
+		}
+	}
+}
+
+// bound bounds a request's body and time.
+func bound(c *gin.Context) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTime)
+	defer cancel()
+	c.Request = c.Request.WithContext(ctx)
+	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBody)
+	c.Next()
 }
 
 // refuse answers with a failure; the log sees the cause.
@@ -80,9 +97,12 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	failed := asFailure(err)
 	status := failed.Kind.status()
 	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind)
-	if status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented {
+	switch {
+	case status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented:
 		log.Error(err, "Request failed")
-	} else {
+	case c.Request.Method != http.MethodGet && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
+		log.Info("Write refused", "reason", err.Error())
+	default:
 		log.V(1).Info("Request refused", "reason", err.Error())
 	}
 	if err := send(c, status, reply{Code: codeFailure, Message: failed.Message}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -50,6 +51,13 @@ type Options struct {
 	APIReader client.Reader
 	// Cache is what Client reads from; the server listens once it is warm. Required.
 	Cache cache.Cache
+	// Identity says what becomes of callers that are not identified, by default
+	// ModeEnforce.
+	Identity Mode
+	// Limits bound what one job may ask for.
+	Limits Limits
+	// Metrics takes the server's metrics; nil for none.
+	Metrics prometheus.Registerer
 	// Log takes what clients are not told.
 	Log logr.Logger
 	// Clock tells the time; by default the system's.
@@ -70,6 +78,8 @@ type Options struct {
 type Server struct {
 	options Options
 	store   store
+	gate    *gate
+	pace    *pace
 	handler http.Handler
 	// serving is whether the server listens and does not stop.
 	serving atomic.Bool
@@ -79,6 +89,37 @@ type Server struct {
 func New(options Options) (*Server, error) {
 	if options.Client == nil || options.APIReader == nil || options.Cache == nil {
 		return nil, errors.New("server options: Client, APIReader and Cache are required")
+	}
+	if err := options.complete(); err != nil {
+		return nil, err
+	}
+	told, err := newCalls(options.Metrics, options.Log)
+	if err != nil {
+		return nil, err
+	}
+	store := clusterStore{cached: options.Client, reader: options.APIReader}
+	server := &Server{
+		options: options,
+		store:   store,
+		gate:    newGate(options.Identity, store, options.Clock, told),
+		pace:    newPace(options.Limits),
+	}
+	server.handler = server.routes()
+	return server, nil
+}
+
+// complete fills in the defaults.
+func (options *Options) complete() error {
+	switch options.Identity {
+	case "":
+		options.Identity = ModeEnforce
+	case ModeEnforce, ModeLegacy, ModeOff:
+	default:
+		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, ModeEnforce, ModeLegacy, ModeOff)
+	}
+	var err error
+	if options.Limits, err = options.Limits.withDefaults(); err != nil {
+		return err
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -95,12 +136,7 @@ func New(options Options) (*Server, error) {
 	if len(options.Addresses) == 0 {
 		options.Addresses = []string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)}
 	}
-	server := &Server{
-		options: options,
-		store:   clusterStore{cached: options.Client, reader: options.APIReader},
-	}
-	server.handler = server.routes()
-	return server, nil
+	return nil
 }
 
 // Handler returns the handler of all routes.
@@ -153,6 +189,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []net
 		s.options.Log.Info("Serving", "address", listener.Addr().String())
 		go func() { failed <- server.Serve(listener) }()
 	}
+	s.tellMode()
 	s.serving.Store(true)
 	var cause error
 	select {
@@ -167,6 +204,18 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []net
 		return errors.Join(cause, fmt.Errorf("finishing requests: %w", err))
 	}
 	return cause
+}
+
+// tellMode says at each start who is let in without being known.
+func (s *Server) tellMode() {
+	switch s.options.Identity {
+	case ModeOff:
+		s.options.Log.Info("WARNING: callers are not identified: whoever reaches this server reads and resizes every job. " +
+			"Set identity to enforce or legacy")
+	case ModeLegacy:
+		s.options.Log.Info("Callers that cannot be identified are let in, counted and logged: set identity to enforce once there are none")
+	case ModeEnforce:
+	}
 }
 
 // listen opens all addresses or none.

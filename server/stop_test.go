@@ -26,7 +26,7 @@ var _ = Describe("a server that is started and stopped", func() {
 			}
 		}, funcr.Options{})
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log,
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
 			Addresses: []string{"127.0.0.1:0", "127.0.0.1:0"},
 		})
 		Expect(err).NotTo(HaveOccurred())

@@ -30,6 +30,10 @@ type store interface {
 	live(ctx context.Context, key types.NamespacedName, object client.Object) error
 	// list lists objects from the cache.
 	list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
+	// liveList lists objects from the API server.
+	liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
+	// create creates an object: a question to the API server, such as a TokenReview.
+	create(ctx context.Context, object client.Object) error
 	// update writes an object if it is unchanged since it was read.
 	update(ctx context.Context, object client.Object) error
 	// patch writes a patch of an object, or of its subresource of that name.
@@ -59,6 +63,14 @@ func (s clusterStore) list(ctx context.Context, list client.ObjectList, options 
 	return s.cached.List(ctx, list, options...)
 }
 
+func (s clusterStore) liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return s.reader.List(ctx, list, options...)
+}
+
+func (s clusterStore) create(ctx context.Context, object client.Object) error {
+	return s.cached.Create(ctx, object)
+}
+
 func (s clusterStore) update(ctx context.Context, object client.Object) error {
 	return s.cached.Update(ctx, object)
 }
@@ -83,6 +95,16 @@ func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	if err != nil {
 		return fmt.Errorf("indexing pods by their job: %w", err)
 	}
+	err = indexer.IndexField(ctx, &corev1.Pod{}, addressIndex, func(object client.Object) []string {
+		pod, isPod := object.(*corev1.Pod)
+		if !isPod {
+			return nil
+		}
+		return standsFor(pod)
+	})
+	if err != nil {
+		return fmt.Errorf("indexing pods by their address: %w", err)
+	}
 	return nil
 }
 
@@ -98,6 +120,12 @@ func jobOwner(object metav1.Object) *metav1.OwnerReference {
 		return nil
 	}
 	return owner
+}
+
+// ownedBy says whether a job controls an object.
+func ownedBy(object metav1.Object, job *v2alpha1.DIJob) bool {
+	owner := jobOwner(object)
+	return owner != nil && owner.UID == job.UID
 }
 
 // find reads an object from the cache, and live where the cache does not know

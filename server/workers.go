@@ -80,6 +80,9 @@ func (s *Server) getWorkers(c *gin.Context) error {
 	if err := s.find(ctx, id.key, &job); err != nil {
 		return id.readFailure(err)
 	}
+	if err := s.gate.admit(ctx, &job, permission{"get", resourceReplicas}); err != nil {
+		return err
+	}
 	if err := id.current(&job); err != nil {
 		return err
 	}
@@ -143,17 +146,17 @@ func address(pod *corev1.Pod) string {
 
 // addWorkers answers POST replicas of a worker-led job.
 func (s *Server) addWorkers(c *gin.Context) error {
-	return s.resize(c, messageCreate, 1)
+	return s.resize(c, messageCreate, permission{"create", resourceReplicas}, 1)
 }
 
 // removeWorkers answers DELETE replicas of a worker-led job.
 func (s *Server) removeWorkers(c *gin.Context) error {
-	return s.resize(c, messageDelete, -1)
+	return s.resize(c, messageDelete, permission{"delete", resourceReplicas}, -1)
 }
 
 // resize changes the number of replicas that is wanted by what a request asks
 // for, in the direction of the sign.
-func (s *Server) resize(c *gin.Context, message string, sign int64) error {
+func (s *Server) resize(c *gin.Context, message string, wanted permission, sign int64) error {
 	id, err := parseJobID(c.Param("job_id"))
 	if err != nil {
 		return err
@@ -162,13 +165,28 @@ func (s *Server) resize(c *gin.Context, message string, sign int64) error {
 	if err != nil {
 		return err
 	}
-	err = s.editJob(c.Request.Context(), id, func(job *v2alpha1.DIJob) (jobPatch, error) {
-		return resized(job, sign*int64(asked))
+	if err := s.options.Limits.checkAsked("replicas", asked); err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
+		return s.resized(job, sign*int64(asked))
 	})
 	if err != nil {
 		return err
 	}
+	s.audit(ctx, message, id.key, "replicas", sign*int64(asked))
 	return succeed(c, message, nil)
+}
+
+// resized is the edit that changes how many replicas a job wants, within what
+// one may have.
+func (s *Server) resized(job *v2alpha1.DIJob, by int64) (jobPatch, error) {
+	made, err := resized(job, by)
+	if err != nil || by < 0 {
+		return made, err
+	}
+	return made, s.options.Limits.checkTotal("replicas", mostWanted(job))
 }
 
 // reportProfilings answers POST profilings.
@@ -181,24 +199,33 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.editJob(c.Request.Context(), id, func(job *v2alpha1.DIJob) (jobPatch, error) {
+	wanted := permission{"create", resourceProfilings}
+	ctx := c.Request.Context()
+	err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
 		return profiled(job, content)
 	})
 	if err != nil {
 		return err
 	}
+	s.audit(ctx, messageProfilings, id.key, "bytes", len(content))
 	return succeed(c, messageProfilings, nil)
 }
 
 // editJob writes an edit of a job in one optimistic write, made anew where
 // another write came between.
-func (s *Server) editJob(ctx context.Context, id jobID, edit func(*v2alpha1.DIJob) (jobPatch, error)) error {
+func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit func(*v2alpha1.DIJob) (jobPatch, error)) error {
 	err := persist(ctx, func(ctx context.Context) error {
 		var job v2alpha1.DIJob
 		if err := s.store.live(ctx, id.key, &job); err != nil {
 			return err
 		}
+		if err := s.gate.admit(ctx, &job, wanted); err != nil {
+			return err
+		}
 		if err := id.current(&job); err != nil {
+			return err
+		}
+		if err := s.pace.wait(ctx, job.UID); err != nil {
 			return err
 		}
 		made, err := edit(&job)

@@ -66,6 +66,14 @@ const (
 	ReasonDIJobSucceeded = "DIJobSucceeded"
 )
 
+// Reasons that both lifecycles share.
+const (
+	// ReasonDeadlineExceeded is the failure of a job that was active for too long.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonResumed is that a suspended job goes on.
+	ReasonResumed = "Resumed"
+)
+
 // Reasons of events about pods and services.
 const (
 	ReasonSuccessfulCreate = "SuccessfulCreate"

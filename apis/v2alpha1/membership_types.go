@@ -53,6 +53,12 @@ type MembershipSpec struct {
 	// +optional
 	Members []Member `json:"members,omitempty"`
 
+	// lingering are lost pods of members that were removed later: their URLs stay
+	// listed until they are reported failed, or the coordinator was restarted.
+	// +listType=atomic
+	// +optional
+	Lingering []LingeringPod `json:"lingering,omitempty"`
+
 	// coordinator is the container of the coordinator that last asked for
 	// replicas, its pod's UID and its restarts: the first request of another
 	// one creates only what is missing.
@@ -93,6 +99,27 @@ type Member struct {
 	// reported is how often the member's pod was reported failed.
 	// +optional
 	Reported int32 `json:"reported,omitempty"`
+
+	// listedFrom is the first of the member's pods, counted from 0, that is
+	// still listed: the URL of a lost pod stays beside its replacement's.
+	// +optional
+	ListedFrom int32 `json:"listedFrom,omitempty"`
+
+	// delisted are those of the pods after it that are listed no more, as they
+	// were reported failed.
+	// +listType=atomic
+	// +optional
+	Delisted []int32 `json:"delisted,omitempty"`
+}
+
+// LingeringPod is a lost pod of a member that was removed later.
+type LingeringPod struct {
+	// task is the role that the member had, collector or learner.
+	Task TaskType `json:"task"`
+
+	// podName is the name of the pod; for a learner of several GPUs that of its
+	// aggregator.
+	PodName string `json:"podName"`
 }
 
 // MemberResources are resources asked for in a request; what is absent keeps

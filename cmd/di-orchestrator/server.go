@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/internal/names"
@@ -26,6 +27,8 @@ const stopTimeout = 40 * time.Second
 type serverOptions struct {
 	processOptions
 	addresses []string
+	identity  string
+	limits    server.Limits
 }
 
 func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
@@ -33,6 +36,12 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
 		"addresses to serve on; both protocols are served on each")
+	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
+		"what becomes of callers that are no pod of the job and have no token: enforce refuses them, legacy lets them in and warns, off identifies nobody")
+	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", 500, "how many replicas of one task a request may ask for")
+	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", 2000, "how many replicas a job may have")
+	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", 10, "how many writes a second are done for one job; more wait")
+	flags.IntVar(&o.limits.WriteBurst, "write-burst", 50, "how many writes for one job are done at once")
 }
 
 func newServerCommand() *cobra.Command {
@@ -76,10 +85,13 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("setting up indexes: %w", err)
 	}
-	api, err := server.New(server.Options{ //nolint:contextcheck // Handlers have the context of their request.
+	api, err := server.New(server.Options{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
 		Cache:            mgr.GetCache(),
+		Identity:         server.Mode(options.identity),
+		Limits:           options.limits,
+		Metrics:          metrics.Registry,
 		Log:              log.WithName("server"),
 		GPUResource:      corev1.ResourceName(options.gpuResource),
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,

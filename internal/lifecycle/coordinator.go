@@ -17,8 +17,11 @@ import (
 // coordinatorRules are the rules of a coordinator-led job, in order.
 func coordinatorRules() []rule {
 	return []rule{
+		{"a finished job is kept for so long", expire},
 		{"what a finished job needs no longer is deleted", cleanUp},
 		{"the end of the coordinator is the end of the job", endWithCoordinator},
+		{"a job is active for so long", endAtDeadline},
+		{"a suspended job has no pods", suspend},
 		{"the list of replicas exists before the coordinator", ensureMembership},
 		{"the coordinator exists", ensureCoordinator},
 		{"what became of the replicas is recorded", recordMembers},

@@ -44,10 +44,14 @@ type Observed struct {
 // Decision is what is to be done, in the order of its fields: deletions,
 // Membership, services, pods, the job's status, events.
 type Decision struct {
+	// DeleteJob is set when the job has been finished for as long as it is kept;
+	// nothing else is to be done then.
+	DeleteJob bool
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
-	// DeleteMembership is set when the Membership is of another job of the same name.
+	// DeleteMembership is set when the Membership is of another job of the same
+	// name, or of a job that is suspended.
 	DeleteMembership bool
 	// CreateMembership is set when there is none. No pod is created before it exists.
 	CreateMembership *v2alpha1.Membership
@@ -102,6 +106,9 @@ func Decide(observed Observed) Decision {
 		if rule.apply(p) == settled {
 			break
 		}
+	}
+	if p.decision.DeleteJob {
+		return p.decision
 	}
 	summarize(p)
 	p.reportInvalid()

@@ -22,7 +22,7 @@ func summarizeWorkers(p *pass) {
 		p.count(pod.Labels[names.LabelTaskName], pod)
 	}
 	p.summarizeElastic()
-	if IsFinished(status) || status.Restarts > p.Job.Status.Restarts {
+	if IsFinished(status) || IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts {
 		return
 	}
 	p.summarizePhase()
@@ -87,7 +87,7 @@ func summarizeReplicas(p *pass) {
 	for _, pod := range p.Pods {
 		p.count(taskOfRole(p.Job, roleOf(pod)), pod)
 	}
-	if IsFinished(status) {
+	if IsFinished(status) || IsSuspended(p.Job) {
 		return
 	}
 	if slots, known := p.slots(); known {

@@ -23,12 +23,15 @@ const exitTerminated = 143
 func workerRules() []rule {
 	return []rule{
 		{"the wanted counts are recorded", recordCounts},
+		{"a finished job is kept for so long", expire},
 		{"what a finished job needs no longer is deleted", cleanUp},
+		{"a job is active for so long", endAtDeadline},
 		{"the pods of an attempt that failed are deleted", removeStale},
 		{"every replica has its seat", seatAll},
 		{"a failure is counted", countFailure},
 		{"ranks that have succeeded are recorded", recordCompleted},
 		{"a job whose ranks have all succeeded has succeeded", succeed},
+		{"a suspended job has no pods", suspend},
 		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
 		{"every seat is filled", ensureWorkers},
 	}

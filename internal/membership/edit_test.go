@@ -146,7 +146,7 @@ func TestRemove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := members(t, tc.before)
-			if diff := cmp.Diff(tc.want, podNames(membership.Remove(spec, tc.task, tc.replicas))); diff != "" {
+			if diff := cmp.Diff(tc.want, podNames(membership.Remove(job, spec, &v2alpha1.MembershipStatus{}, tc.task, tc.replicas))); diff != "" {
 				t.Errorf("removed (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.left, podNames(spec.Members)); diff != "" {

@@ -28,30 +28,50 @@ func (e *ForeignNameError) Error() string {
 // ReportFailed counts a report against each member that a name stands for, so
 // that the member's pod is replaced under a new name, and returns the members
 // as they are then, in the order of the list. However many names of a request
-// stand for a member, among them a unit's DDP learners, it is replaced once. A
-// name that the job's replicas could have had but none has now is left alone:
-// it was replaced or removed already. Where a name is foreign nothing is
-// changed and a ForeignNameError is returned.
+// stand for a member, among them a unit's DDP learners, it is replaced once.
+// The name of a lost pod, which was replaced already, is listed no more. A name
+// that the job's replicas could have had but none has now is left alone: it was
+// replaced or removed already. Where a name is foreign nothing is changed and a
+// ForeignNameError is returned.
 func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, pods []string) ([]v2alpha1.Member, error) {
 	slots := currentNames(job, spec, status)
 	reported := make(map[string]bool, len(pods))
+	named := make(map[string]bool, len(pods))
 	for _, pod := range pods {
 		slot, current := slots[pod]
-		switch {
-		case current:
-			reported[slot] = true
-		case !IsReplicaName(job, pod):
+		if !current && !IsReplicaName(job, pod) {
 			return nil, &ForeignNameError{Job: job, Name: pod}
 		}
+		reported[slot] = reported[slot] || current
+		named[pod] = true
 	}
+	lost := lostBySlot(status)
 	var replaced []v2alpha1.Member
 	for i := range spec.Members {
-		if reported[spec.Members[i].Slot] {
-			spec.Members[i].Reported++
-			replaced = append(replaced, spec.Members[i])
+		member := &spec.Members[i]
+		if report(job, member, lost[member.Slot], reported[member.Slot], named) {
+			replaced = append(replaced, *member)
 		}
 	}
+	spec.Lingering = slices.DeleteFunc(spec.Lingering, func(pod v2alpha1.LingeringPod) bool { return named[pod.PodName] })
 	return replaced, nil
+}
+
+// report delists a member's pods that were named, replaces the current one if
+// it was, and tells whether any was.
+func report(job string, member *v2alpha1.Member, lost int32, current bool, named map[string]bool) bool {
+	found := current
+	for _, pod := range lostPods(job, member, lost) {
+		if named[pod.name] {
+			delist(member, pod.incarnation)
+			found = true
+		}
+	}
+	if current {
+		delist(member, member.Reported+lost)
+		member.Reported++
+	}
+	return found
 }
 
 // Find returns the member whose current pods bear the name, and the role of

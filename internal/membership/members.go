@@ -37,7 +37,11 @@ func IsUnit(member *v2alpha1.Member) bool {
 // aggregator. Every report and every loss gives a new name, so that a client
 // which never reconnects to a URL that it knows meets a new one.
 func PodName(job string, member *v2alpha1.Member, lost int32) string {
-	incarnation := member.Reported + lost
+	return podNameAt(job, member, member.Reported+lost)
+}
+
+// podNameAt returns the name of a member's pod of that number, counted from 0.
+func podNameAt(job string, member *v2alpha1.Member, incarnation int32) string {
 	if incarnation == 0 {
 		return member.PodName
 	}

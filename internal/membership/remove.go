@@ -12,7 +12,7 @@ import (
 // Remove takes up to that many members of a task off the list and returns
 // them, the newest first: they have learnt least. Of learners the plain ones
 // go before those of several GPUs, which are dearer to make again.
-func Remove(spec *v2alpha1.MembershipSpec, task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
+func Remove(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
 	var removed []v2alpha1.Member
 	for _, units := range []bool{false, true} {
 		for i := len(spec.Members) - 1; i >= 0 && len(removed) < int(replicas); i-- {
@@ -24,5 +24,6 @@ func Remove(spec *v2alpha1.MembershipSpec, task v2alpha1.TaskType, replicas int3
 			spec.Members = slices.Delete(spec.Members, i, i+1)
 		}
 	}
+	linger(job, spec, status, removed)
 	return removed
 }

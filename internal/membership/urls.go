@@ -36,13 +36,7 @@ func (p Place) URLs(members []v2alpha1.Member, status *v2alpha1.MembershipStatus
 	lost := lostBySlot(status)
 	for i := range members {
 		member := &members[i]
-		pod := PodName(p.Job, member, lost[member.Slot])
-		url := names.ReplicaURL(pod, p.Namespace, p.Ports(pod, Role(member)))
-		if member.Task == v2alpha1.TaskTypeLearner {
-			urls.Learners = append(urls.Learners, url)
-		} else {
-			urls.Collectors = append(urls.Collectors, url)
-		}
+		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]))
 	}
 	return urls
 }

@@ -32,6 +32,12 @@ const (
 	EnvDINodes     = "DI_NODES"
 )
 
+// The token by which every pod of a job tells di-server who it is.
+const (
+	TokenFile   = "/var/run/secrets/diengine.opendilab.org/token"
+	TokenVolume = "di-server-token"
+)
+
 // Containers and ports.
 const (
 	// Container is the container that DI-engine runs in.
@@ -53,6 +59,7 @@ const (
 const (
 	SystemNamespace         = "di-system"
 	ServerService           = "di-server"
+	ServerAudience          = "di-server"
 	ServerPortV1      int32 = 8080
 	ServerPortV2      int32 = 8081
 	AggregatorConfig        = "aggregator-config"

@@ -60,6 +60,7 @@ func (b *Builder) replica(template *corev1.PodTemplateSpec, role names.ReplicaTy
 	port := names.DIPort(&pod.Spec, role)
 	addPort(&pod.Spec, names.Port, port)
 	setEnv(&pod.Spec, b.replicaEnv(role, name, port))
+	addToken(&pod.Spec)
 	return pod
 }
 

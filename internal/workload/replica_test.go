@@ -82,8 +82,8 @@ func TestACoordinatorIsToldWhereItIs(t *testing.T) {
 	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Spec.PriorityClassName != "high" {
 		t.Errorf("restart policy is %s, priority class %s, want Never and high", pod.Spec.RestartPolicy, pod.Spec.PriorityClassName)
 	}
-	if len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].Name != "data" {
-		t.Errorf("volumes are %v, want the job's", pod.Spec.Volumes)
+	if diff := cmp.Diff([]string{"data", "di-server-token"}, volumes(pod)); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
 	want := metav1.OwnerReference{
 		APIVersion: "diengine.opendilab.org/v2alpha1", Kind: "DIJob", Name: "job", UID: "uid",
@@ -248,8 +248,8 @@ func TestAnAggregatorHasNoVolumesOfTheJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(pod.Spec.Volumes) != 0 {
-		t.Errorf("volumes are %v, want none", pod.Spec.Volumes)
+	if diff := cmp.Diff([]string{"di-server-token"}, volumes(pod)); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
 	if env := environment(&pod.Spec.Containers[0]); env["AGGREGATOR_PORT"] != "22272" {
 		t.Errorf("environment is %v, want AGGREGATOR_PORT 22272", env)
@@ -275,4 +275,12 @@ func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func volumes(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.Volumes {
+		names = append(names, pod.Spec.Volumes[i].Name)
+	}
+	return names
 }

@@ -59,6 +59,7 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
 	setEnv(&pod.Spec, b.workerEnv(roster, seat))
+	addToken(&pod.Spec)
 	return pod, nil
 }
 

@@ -1,0 +1,101 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// The rules that both lifecycles share for suspend, activeDeadlineSeconds and
+// ttlSecondsAfterFinished, which mean what they mean in a batch/v1 Job.
+
+// expire deletes a job that has been finished for as long as it is to be kept.
+func expire(p *pass) outcome {
+	finished, kept := p.Job.Status.CompletionTimestamp, p.Job.Spec.TTLSecondsAfterFinished
+	if !IsFinished(&p.Job.Status) || finished == nil || kept == nil {
+		return goOn
+	}
+	left := finished.Add(time.Duration(*kept) * time.Second).Sub(p.Now)
+	if left > 0 {
+		p.requeueAfter(left)
+		return goOn
+	}
+	p.decision.DeleteJob = true
+	return settled
+}
+
+// endAtDeadline fails a job that has been active for longer than it may be.
+func endAtDeadline(p *pass) outcome {
+	limit := p.Job.Spec.ActiveDeadlineSeconds
+	if limit == nil || IsSuspended(p.Job) || IsFinished(&p.Job.Status) {
+		return goOn
+	}
+	left := p.activeSince().Add(time.Duration(*limit) * time.Second).Sub(p.Now)
+	if left > 0 {
+		p.requeueAfter(left)
+		return goOn
+	}
+	message := fmt.Sprintf("the job was active for longer than its %d seconds", *limit)
+	p.status().LastFailure = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.now}
+	p.finish(v2alpha1.JobFailed, message)
+	return settled
+}
+
+// activeSince returns since when a job that is not suspended has been active:
+// since it was resumed, else made.
+func (p *pass) activeSince() metav1.Time {
+	suspended := findCondition(&p.Job.Status, v2alpha1.ConditionSuspended)
+	switch {
+	case suspended == nil:
+		return p.Job.CreationTimestamp
+	case suspended.Status == corev1.ConditionTrue || suspended.LastTransitionTime == nil:
+		return p.now
+	}
+	return *suspended.LastTransitionTime
+}
+
+// suspend stops a suspended job: its pods go, and then the list of replicas
+// that its coordinator asked for, as the next coordinator starts afresh.
+func suspend(p *pass) outcome {
+	if !IsSuspended(p.Job) {
+		p.resume()
+		return goOn
+	}
+	for _, pod := range p.Pods {
+		p.deletePod(pod)
+	}
+	for _, service := range p.Services {
+		p.deleteService(service)
+	}
+	if list := p.Membership; len(p.Pods) == 0 && list != nil && list.DeletionTimestamp.IsZero() {
+		p.decision.DeleteMembership = true
+	}
+	const message = "spec.suspend is true: the job has no pods until it is false again"
+	if setCondition(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.now) {
+		p.event(corev1.EventTypeNormal, v2alpha1.ConditionSuspended, message)
+	}
+	p.setPhase(v2alpha1.JobPending, "the job is suspended")
+	return settled
+}
+
+// resume says that a job which was suspended is so no longer.
+func (p *pass) resume() {
+	if !isTrue(p.status(), v2alpha1.ConditionSuspended) {
+		return
+	}
+	const message = "the job goes on"
+	setCondition(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message, p.now)
+	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
+}
+
+// IsSuspended tells whether a job is to have no pods for now.
+func IsSuspended(job *v2alpha1.DIJob) bool {
+	return job.Spec.Suspend != nil && *job.Spec.Suspend
+}

@@ -1,0 +1,109 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership
+
+import (
+	"slices"
+	"strings"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// A deployed coordinator takes leave of every URL that disappears from its
+// list, and gives its job up when it cannot reach it. So the URL of a lost pod
+// lingers: it stays listed, beside its replacement's and after the member is
+// removed, until the coordinator reports it failed, or is restarted and knows
+// it no more.
+
+// lostPod is a pod of a member that was lost and is still listed.
+type lostPod struct {
+	// incarnation counts the member's pods from 0.
+	incarnation int32
+	name        string
+}
+
+// lostPods returns the pods of a member that were lost and are still listed,
+// oldest first.
+func lostPods(job string, member *v2alpha1.Member, lost int32) []lostPod {
+	var pods []lostPod
+	for incarnation := member.ListedFrom; incarnation < member.Reported+lost; incarnation++ {
+		if !slices.Contains(member.Delisted, incarnation) {
+			pods = append(pods, lostPod{incarnation, podNameAt(job, member, incarnation)})
+		}
+	}
+	return pods
+}
+
+// delist lets one of a member's pods be listed no more.
+func delist(member *v2alpha1.Member, incarnation int32) {
+	if incarnation < member.ListedFrom || slices.Contains(member.Delisted, incarnation) {
+		return
+	}
+	member.Delisted = append(member.Delisted, incarnation)
+	for {
+		i := slices.Index(member.Delisted, member.ListedFrom)
+		if i < 0 {
+			break
+		}
+		member.Delisted = slices.Delete(member.Delisted, i, i+1)
+		member.ListedFrom++
+	}
+	if len(member.Delisted) == 0 {
+		member.Delisted = nil
+	}
+}
+
+// Forget lets no lost pod be listed any more: the coordinator that knew them
+// is gone.
+func Forget(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) {
+	lost := lostBySlot(status)
+	for i := range spec.Members {
+		member := &spec.Members[i]
+		member.ListedFrom, member.Delisted = member.Reported+lost[member.Slot], nil
+	}
+	spec.Lingering = nil
+}
+
+// linger keeps the lost pods of members that are removed.
+func linger(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, removed []v2alpha1.Member) {
+	lost := lostBySlot(status)
+	for i := range removed {
+		for _, pod := range lostPods(job, &removed[i], lost[removed[i].Slot]) {
+			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: removed[i].Task, PodName: pod.name})
+		}
+	}
+}
+
+// Listed returns the addresses that a coordinator is told: those of all members
+// and of the lost pods that linger; neither list is nil.
+func (p Place) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) URLs {
+	urls := URLs{Collectors: []string{}, Learners: []string{}}
+	lost := lostBySlot(status)
+	for i := range spec.Members {
+		member := &spec.Members[i]
+		for _, pod := range lostPods(p.Job, member, lost[member.Slot]) {
+			p.list(&urls, member.Task, pod.name)
+		}
+		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]))
+	}
+	for i := range spec.Lingering {
+		p.list(&urls, spec.Lingering[i].Task, spec.Lingering[i].PodName)
+	}
+	return urls
+}
+
+// list adds the address of a pod of a task.
+func (p Place) list(urls *URLs, task v2alpha1.TaskType, pod string) {
+	role := names.ReplicaType(task)
+	if strings.HasPrefix(pod, names.ReplicaPod(p.Job, names.ReplicaTypeAggregator, "")) {
+		role = names.ReplicaTypeAggregator
+	}
+	url := names.ReplicaURL(pod, p.Namespace, p.Ports(pod, role))
+	if task == v2alpha1.TaskTypeLearner {
+		urls.Learners = append(urls.Learners, url)
+	} else {
+		urls.Collectors = append(urls.Collectors, url)
+	}
+}

@@ -1,0 +1,130 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+)
+
+// world is a job's list, with what the operator recorded of it.
+type world struct {
+	t      *testing.T
+	spec   *v2alpha1.MembershipSpec
+	status v2alpha1.MembershipStatus
+}
+
+// lose records a loss of the only pod there is.
+func (w *world) lose() {
+	slot := w.spec.Members[0].Slot
+	lost := membership.Lost(&w.status, slot) + 1
+	w.status.Slots = []v2alpha1.SlotStatus{{Slot: slot, Lost: lost}}
+}
+
+func (w *world) current() string {
+	member := &w.spec.Members[0]
+	return membership.PodName(job, member, membership.Lost(&w.status, member.Slot))
+}
+
+func (w *world) report(pods ...string) []v2alpha1.Member {
+	w.t.Helper()
+	replaced, err := membership.ReportFailed(job, w.spec, &w.status, pods)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return replaced
+}
+
+func (w *world) wantCollectors(pods ...string) {
+	w.t.Helper()
+	want := make([]string, len(pods))
+	for i, pod := range pods {
+		want[i] = pod + ".default:22270"
+	}
+	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Collectors); diff != "" {
+		w.t.Errorf("collectors (-want +got):\n%s", diff)
+	}
+}
+
+func aCollector(t *testing.T) *world {
+	t.Helper()
+	return &world{t: t, spec: members(t, "c")}
+}
+
+func TestALostPodStaysListedBesideItsReplacementUntilItIsReported(t *testing.T) {
+	t.Parallel()
+	w := aCollector(t)
+	first := w.current()
+	w.lose()
+	second := w.current()
+	w.lose()
+	third := w.current()
+	w.wantCollectors(first, second, third)
+
+	if replaced := w.report(second); len(replaced) != 1 || w.current() != third {
+		t.Errorf("a report of a lost pod tells of %v and makes %s of %s", replaced, w.current(), third)
+	}
+	w.wantCollectors(first, third)
+	if replaced := w.report(second); replaced != nil {
+		t.Errorf("the same report again tells of %v", replaced)
+	}
+	w.report(third)
+	fourth := w.current()
+	if fourth == third {
+		t.Error("a reported pod keeps its name")
+	}
+	w.wantCollectors(first, fourth)
+	w.report(first)
+	w.wantCollectors(fourth)
+	if member := w.spec.Members[0]; member.ListedFrom != 3 || member.Delisted != nil {
+		t.Errorf("the record is not as short as it can be: %+v", member)
+	}
+}
+
+func TestALostPodStaysListedAfterItsMemberWasRemoved(t *testing.T) {
+	t.Parallel()
+	w := aCollector(t)
+	first := w.current()
+	w.lose()
+	membership.Remove(job, w.spec, &w.status, collector, 1)
+	w.wantCollectors(first)
+	if replaced := w.report(first); replaced != nil {
+		t.Errorf("the report tells of %v, want nothing", replaced)
+	}
+	w.wantCollectors()
+}
+
+func TestANewCoordinatorIsNotToldOfWhatWasLostBefore(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, spec: members(t, "cc")}
+	w.lose()
+	survivor := w.current()
+	membership.Remove(job, w.spec, &w.status, collector, 1)
+	w.lose()
+	w.report(w.current())
+	membership.Forget(w.spec, &w.status)
+	if w.current() == survivor {
+		t.Fatal("nothing was replaced")
+	}
+	w.wantCollectors(w.current())
+}
+
+func TestALostUnitIsListedByItsAggregator(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, spec: members(t, "u")}
+	first := w.current()
+	w.lose()
+	want := []string{first + ".default:22272", w.current() + ".default:22272"}
+	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Learners); diff != "" {
+		t.Errorf("learners (-want +got):\n%s", diff)
+	}
+	w.report(membership.DDPPodName(job, first, 0))
+	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Learners); diff != "" {
+		t.Errorf("learners after a report of a DDP learner that went with its unit (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,56 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// calls counts and logs who calls.
+type calls struct {
+	total *prometheus.CounterVec
+	log   logr.Logger
+}
+
+// newCalls returns an observer whose metrics the registerer, if there is one, has.
+func newCalls(registerer prometheus.Registerer, log logr.Logger) (*calls, error) {
+	c := &calls{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "di_orchestrator_server_calls_total",
+			Help: "Calls about jobs, by what their sender was identified by (token, address, none) and whether they were allowed.",
+		}, []string{"identity", "decision"}),
+		log: log,
+	}
+	if registerer == nil {
+		return c, nil
+	}
+	if err := registerer.Register(c.total); err != nil {
+		return nil, fmt.Errorf("registering the metrics of calls: %w", err)
+	}
+	return c, nil
+}
+
+func (c *calls) called(by evidence, allowed bool) {
+	decision := "refused"
+	if allowed {
+		decision = "allowed"
+	}
+	c.total.WithLabelValues(string(by), decision).Inc()
+}
+
+func (c *calls) unidentified(from, job string) {
+	c.log.Info("A caller that cannot be identified was let in, as mode legacy says; mode enforce would refuse it",
+		"address", from, "job", job)
+}
+
+// audit logs a write that was done, and on whose behalf.
+func (s *Server) audit(ctx context.Context, what string, job types.NamespacedName, details ...any) {
+	sender := senderOf(ctx)
+	s.options.Log.WithValues("job", job.String(), "caller", sender.String(), "identity", string(sender.by)).Info("Write: "+what, details...)
+}

@@ -1,0 +1,109 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+
+	"opendilab.org/di-orchestrator/internal/membership"
+)
+
+// Limits bound what one job may ask for, so that no job takes the cluster or
+// di-server from the others.
+type Limits struct {
+	// ReplicasPerRequest is how many replicas of one task a request may ask for,
+	// by default 500.
+	ReplicasPerRequest int32
+	// ReplicasPerJob is how many replicas a job may have, by default 2000, which
+	// is also the most of a coordinator-led one.
+	ReplicasPerJob int32
+	// WritesPerSecond and WriteBurst are how fast writes for one job are done,
+	// by default 10 a second after 50 at once. What comes faster waits.
+	WritesPerSecond float64
+	WriteBurst      int
+}
+
+// maxLimiters bounds for how many jobs the rate of writes is remembered.
+const maxLimiters = 8192
+
+func (l Limits) withDefaults() (Limits, error) {
+	l = Limits{
+		ReplicasPerRequest: cmp.Or(l.ReplicasPerRequest, 500),
+		ReplicasPerJob:     cmp.Or(l.ReplicasPerJob, membership.MaxMembers),
+		WritesPerSecond:    cmp.Or(l.WritesPerSecond, 10),
+		WriteBurst:         cmp.Or(l.WriteBurst, 50),
+	}
+	if l.ReplicasPerRequest < 0 || l.ReplicasPerJob < 0 || l.WritesPerSecond < 0 || l.WriteBurst < 0 {
+		return l, fmt.Errorf("server options: Limits: %+v: must all be positive", l)
+	}
+	return l, nil
+}
+
+// checkAsked tells why a request may not ask for so many replicas; the name is
+// the field's that says how many.
+func (l Limits) checkAsked(name string, replicas int32) error {
+	if replicas > l.ReplicasPerRequest {
+		return failure(KindInvalid, "%s: %d is more than the %d that one request may ask for", name, replicas, l.ReplicasPerRequest)
+	}
+	return nil
+}
+
+// checkDemand tells why a request may not ask for what it does.
+func (l Limits) checkDemand(asked *replicasBody) error {
+	return errors.Join(
+		l.checkAsked("collectors.replicas", asked.Collectors.Replicas),
+		l.checkAsked("learners.replicas", asked.Learners.Replicas),
+	)
+}
+
+// checkTotal tells why a job may not have so many replicas.
+func (l Limits) checkTotal(name string, total int64) error {
+	if total > int64(l.ReplicasPerJob) {
+		return failure(KindInvalid, "%s: the job would have %d replicas, more than the %d that one may have", name, total, l.ReplicasPerJob)
+	}
+	return nil
+}
+
+// pace holds the writes of each job to a rate.
+type pace struct {
+	limits Limits
+	mutex  sync.Mutex
+	jobs   *lru.Cache
+}
+
+func newPace(limits Limits) *pace {
+	return &pace{limits: limits, jobs: lru.New(maxLimiters)}
+}
+
+// wait returns when a write for a job may be done. It rather keeps a caller
+// waiting than refuses it, as deployed clients give their job up at the first
+// error status, until the request's time is over.
+func (p *pace) wait(ctx context.Context, job types.UID) error {
+	err := p.limiter(job).Wait(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return failure(KindUnavailable, "more than %v writes a second for one job, try again later", p.limits.WritesPerSecond).because(err)
+	}
+	return err
+}
+
+func (p *pace) limiter(job types.UID) *rate.Limiter {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if known, found := p.jobs.Get(job); found {
+		if limiter, isLimiter := known.(*rate.Limiter); isLimiter {
+			return limiter
+		}
+	}
+	limiter := rate.NewLimiter(rate.Limit(p.limits.WritesPerSecond), p.limits.WriteBurst)
+	p.jobs.Add(job, limiter)
+	return limiter
+}
