@@ -26,7 +26,7 @@ import (
 
 const (
 	// writesPerRow are half of the spec and half of the status.
-	writesPerRow = 500
+	writesPerRow = 1000
 	writesBytes  = 10_000
 	oldManager   = client.FieldOwner("old-client")
 )
