@@ -146,11 +146,39 @@ spec: {lifecycle: WorkerLed, tasks: [{type: none, name: main, template: {a: 1}}]
 status: {taskStatus: {main: {Succeeded: 1}}}
 `,
 		},
-		"a job without a spec gets none":      {v1: `status: {phase: Running}`, v2: `status: {phase: Running}`},
-		"a job of nothing stays one":          {v1: ``, v2: ``},
-		"an empty spec of v2alpha1":           {v1: `spec: {coordinator: {}, extended: {lifecycle: ""}}`, v2: `spec: {}`},
-		"a spec of v1alpha1 without any role": {v1: `spec: {group: g}`, v2: `spec: {group: g, lifecycle: CoordinatorLed, backoffLimit: 0}`},
-		"an unknown phase stays":              {v1: `status: {phase: Odd, replicaStatus: {}}`, v2: `status: {phase: Odd, taskStatus: {}}`},
+		"a job without a spec gets none":                      {v1: `status: {phase: Running}`, v2: `status: {phase: Running}`},
+		"a job of nothing stays one":                          {v1: ``, v2: ``},
+		"an empty spec of v2alpha1":                           {v1: `spec: {coordinator: {}, extended: {lifecycle: ""}}`, v2: `spec: {}`},
+		"a spec of v1alpha1 without any role":                 {v1: `spec: {group: g}`, v2: `spec: {group: g, lifecycle: CoordinatorLed, backoffLimit: 0}`},
+		"a phase of v1alpha1 that v2alpha1 has a meaning for": {v1: `status: {phase: Pending}`, v2: `status: {phase: v1alpha1/Pending}`},
+		"a phase that is spelled like a marked one":           {v1: `status: {phase: v1alpha1/Starting}`, v2: `status: {phase: v1alpha1/v1alpha1/Starting}`},
+		"a phase that only looks marked":                      {v1: `status: {phase: v1alpha1/Odd}`, v2: `status: {phase: v1alpha1/Odd}`},
+		"v1alpha1's own word in v2alpha1":                     {v1: `status: {phase: Created, extended: {phase: Created}}`, v2: `status: {phase: Created}`},
+		"counts of names that stand for each other": {
+			v1: `
+spec: {coordinator: {}, collector: {}, extended: {lifecycle: WorkerLed, tasks: [{type: collector, name: roll}, {type: none, name: collector}]}}
+status: {replicaStatus: {Collector: {active: 1}, collector: {active: 2}, roll: {active: 3}, learner: {active: 4}, Learner: {active: 5}}}
+`,
+			v2: `
+spec: {lifecycle: WorkerLed, tasks: [{type: collector, name: roll}, {type: none, name: collector}]}
+status: {taskStatus: {roll: {Running: 1}, collector: {Running: 2}, Collector: {Running: 3}, Learner: {Running: 4}, learner: {Running: 5}}}
+`,
+		},
+		"counts of tasks that swap their types' names": {
+			v1: `
+spec: {coordinator: {}, collector: {}, learner: {}, extended: {lifecycle: "", tasks: [{type: collector, name: learner}, {type: learner, name: Collector}]}}
+status: {replicaStatus: {Collector: {active: 1}, Learner: {active: 2}, collector: {active: 3}}}
+`,
+			v2: `
+spec: {tasks: [{type: collector, name: learner}, {type: learner, name: Collector}]}
+status: {taskStatus: {learner: {Running: 1}, Collector: {Running: 2}, collector: {Running: 3}}}
+`,
+		},
+		"a coordinator-led job of v2alpha1 without a coordinator": {
+			v1: `spec: {learner: {}, extended: {tasks: [{type: learner, replicas: 2}]}}`,
+			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: [{type: learner, replicas: 2}]}`,
+		},
+		"an unknown phase stays": {v1: `status: {phase: Odd, replicaStatus: {}}`, v2: `status: {phase: Odd, taskStatus: {}}`},
 	}
 }
 
