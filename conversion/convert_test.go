@@ -193,7 +193,7 @@ func fromYAML(tb testing.TB, manifest string) []byte {
 
 func checkConverts(t *testing.T, raw, want []byte, apiVersion string) {
 	t.Helper()
-	got := mustConvert(t, raw, apiVersion)
+	got := mustConvert(t, decode(t, raw), apiVersion)
 	if diff := cmp.Diff(decode(t, want), decode(t, got)); diff != "" {
 		t.Errorf("to %s (-want +got):\n%s", apiVersion, diff)
 	}
