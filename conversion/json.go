@@ -160,20 +160,16 @@ func joinArray(items [][]byte) []byte {
 
 // quote returns a string as JSON.
 func quote(s string) []byte {
-	quoted, err := json.Marshal(s)
-	if err != nil {
-		// A string always marshals.
-		return []byte(`""`)
-	}
+	// A string always marshals.
+	quoted, _ := json.Marshal(s)
 	return quoted
 }
 
 // text returns a JSON string's content, and "" for any other value.
 func text(raw []byte) string {
 	var s string
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
+	// What is no string leaves it empty.
+	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
@@ -242,7 +238,8 @@ func plain(inside []byte) bool {
 func (s *scanner) value() []byte {
 	s.peek()
 	start := s.at
-	raw := s.skipValue()
+	s.skipValue()
+	raw := s.data[start:s.at]
 	if s.at == start {
 		// Invalid input: whoever reads on must come to its end.
 		s.at++
@@ -250,35 +247,30 @@ func (s *scanner) value() []byte {
 	return raw
 }
 
-func (s *scanner) skipValue() []byte {
-	start, depth := s.at, 0
+func (s *scanner) skipValue() {
+	depth := 0
 	for s.at < len(s.data) {
 		switch s.data[s.at] {
 		case '"':
 			s.skipString()
 			if depth == 0 {
-				return s.data[start:s.at]
+				return
 			}
 			continue
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return s.data[start:s.at]
+				return
 			}
 			depth--
-			if depth == 0 {
-				s.at++
-				return s.data[start:s.at]
-			}
 		case ',', ' ', '\t', '\n', '\r':
 			if depth == 0 {
-				return s.data[start:s.at]
+				return
 			}
 		}
 		s.at++
 	}
-	return s.data[start:s.at]
 }
 
 // skipString steps over a string, from its opening to past its closing quote.

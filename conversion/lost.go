@@ -6,8 +6,8 @@ package conversion
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,8 +17,8 @@ import (
 )
 
 // Lost returns the paths of what a job of v1alpha1, which is JSON, says and the
-// stored form does not keep, sorted within each object. An object that came from conversion, and
-// one without extended, loses nothing. It fails where Convert fails.
+// stored form does not keep. A job whose extended is absent or came from
+// conversion loses nothing. It fails where Convert fails.
 //
 // Not lost are the letter case of cleanPodPolicy, which is made v2alpha1's, and
 // what an edit through v1alpha1 has overruled: a task listed in extended whose
@@ -29,31 +29,20 @@ func Lost(raw []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	fromHub, err := Convert(toHub, v1alpha1.GroupVersion.String())
-	if err != nil {
-		return nil, err
-	}
-	var jobs [3]map[string]any
-	for i, part := range [][]byte{raw, toHub, fromHub} {
-		if jobs[i], err = decodeJob(part); err != nil {
-			return nil, err
-		}
-	}
-	written, hub, back := jobs[0], jobs[1], jobs[2]
-	var lost []string
-	lost = append(lost, lostOfSpec(members(written["spec"]), members(hub["spec"]), members(back["spec"]))...)
+	// What came from Convert converts.
+	fromHub, _ := Convert(toHub, v1alpha1.GroupVersion.String())
+	written, hub, back := decodeJob(raw), decodeJob(toHub), decodeJob(fromHub)
+	lost := lostOfSpec(members(written["spec"]), members(hub["spec"]), members(back["spec"]))
 	return append(lost, lostOfStatus(members(written["status"]), members(hub["status"]), members(back["status"]))...), nil
 }
 
-// decodeJob returns JSON as plain values, numbers as they are written.
-func decodeJob(raw []byte) (map[string]any, error) {
+// decodeJob returns valid JSON as plain values, numbers as they are written.
+func decodeJob(raw []byte) map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	job := map[string]any{}
-	if err := decoder.Decode(&job); err != nil {
-		return nil, fmt.Errorf("decoding the job: %w", err)
-	}
-	return job, nil
+	_ = decoder.Decode(&job)
+	return job
 }
 
 // members returns those of an object, none for what is no object.
@@ -64,8 +53,7 @@ func members(value any) map[string]any {
 
 func lostOfSpec(written, hub, back map[string]any) []string {
 	path := field.NewPath("spec")
-	written = maps.Clone(written)
-	extended := maps.Clone(members(written[fieldExtended]))
+	extended := members(written[fieldExtended])
 	delete(written, fieldExtended)
 	if policy, ok := written["cleanPodPolicy"].(string); ok {
 		if canonical, known := CanonicalCleanPodPolicy(policy); known {
@@ -93,46 +81,32 @@ func lostOfTasks(path *field.Path, listed []any, written, hub map[string]any) []
 		_, has := written[role].(map[string]any)
 		removed := isRole(role) && !seen[role] && !has
 		seen[role] = true
-		switch {
-		case removed:
-			task = maps.Clone(task)
-			maps.DeleteFunc(task, func(key string, _ any) bool {
-				return key == fieldType || key == fieldName || key == fieldReplicas
-			})
-			lost = append(lost, lostMembers(path.Index(i), task)...)
-		case len(stored) == 0:
-			lost = append(lost, path.Index(i).String())
-		default:
+		if !removed {
 			lost = append(lost, lostValue(path.Index(i), entry, stored[:1])...)
 			stored = stored[1:]
+			continue
 		}
+		maps.DeleteFunc(task, func(key string, _ any) bool {
+			return key == fieldType || key == fieldName || key == fieldReplicas
+		})
+		lost = append(lost, lostMembers(path.Index(i), task)...)
 	}
 	return lost
 }
 
 func lostOfStatus(written, hub, back map[string]any) []string {
 	path := field.NewPath("status")
-	written = maps.Clone(written)
-	extended := maps.Clone(members(written[fieldExtended]))
+	extended := members(written[fieldExtended])
 	delete(written, fieldExtended)
 	for _, key := range []string{fieldPhase, fieldTaskStatus} {
-		member := object{{key, encodeAny(extended[key])}}
+		value, _ := json.Marshal(extended[key])
+		member := object{{key, value}}
 		if decodes[v2alpha1.DIJobStatus](member.bytes()) {
 			delete(extended, key)
 		}
 	}
 	lost := lostMembers(path, written, hub, back)
-	return append(lost, lostMembers(path.Child(fieldExtended), extended, hub, members(back[fieldExtended]))...)
-}
-
-// encodeAny encodes what was decoded from JSON.
-func encodeAny(value any) []byte {
-	raw, err := json.Marshal(value)
-	if err != nil {
-		// What was decoded encodes.
-		return []byte("null")
-	}
-	return raw
+	return append(lost, lostMembers(path.Child(fieldExtended), extended, hub)...)
 }
 
 // lostMembers returns the paths of those members that none of the other objects
@@ -173,26 +147,15 @@ func lostValue(path *field.Path, written any, candidates []any) []string {
 	return []string{path.String()}
 }
 
-// holds says whether a value says all that the written one says. A null says
-// nothing.
+// holds says whether a value says all that the written one says.
 func holds(value, written any) bool {
-	switch written := written.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		object, ok := value.(map[string]any)
-		for key, member := range written {
-			ok = ok && holds(object[key], member)
-		}
-		return ok
-	case []any:
-		list, ok := value.([]any)
-		ok = ok && len(list) == len(written)
-		for i := 0; ok && i < len(written); i++ {
-			ok = holds(list[i], written[i])
-		}
-		return ok
-	default:
-		return value == written
+	content, isObject := written.(map[string]any)
+	if !isObject {
+		return reflect.DeepEqual(value, written)
 	}
+	object, ok := value.(map[string]any)
+	for key, member := range content {
+		ok = ok && holds(object[key], member)
+	}
+	return ok
 }

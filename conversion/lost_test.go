@@ -47,7 +47,12 @@ func TestWhatIsLostIsNamedByItsPath(t *testing.T) {
 		},
 		"tasks that are no list":     {`spec: {coordinator: {}, extended: {tasks: {}}}`, []string{"spec.extended.tasks"}},
 		"a field of v2alpha1 itself": {`spec: {coordinator: {}, suspend: true}`, []string{"spec.suspend"}},
-		"a role that is no object":   {`spec: {coordinator: 3}`, []string{"spec.coordinator"}},
+		"nothing of newer fields":    {"spec: {coordinator: {}, newer: {a: [1]}}\nstatus: {newer: 1, extended: {restarts: 1, newest: 2}}", nil},
+		"a list of a worker-led job's own role": {
+			`spec: {coordinator: {template: {a: [1, 2], b: [1], c: [1]}}, extended: {lifecycle: "", tasks: [{type: none, template: {a: [1, 3], b: [1, 1], c: [1], d: 1}}]}}`,
+			[]string{"spec.coordinator.template.a", "spec.coordinator.template.b"},
+		},
+		"a role that is no object": {`spec: {coordinator: 3}`, []string{"spec.coordinator"}},
 		"templates of listed tasks that v1alpha1 overrules": {
 			`spec: {coordinator: {template: {a: 1}}, extended: {tasks: [
 			  {type: collector, name: roll, template: {b: 1}}, {type: collector, name: second, template: {c: 1}},

@@ -213,9 +213,6 @@ func sameCounts(a, b []byte) bool {
 }
 
 func decodeCounts(raw []byte) (map[string]v1alpha1.ReplicaStatus, bool) {
-	if len(raw) == 0 {
-		return nil, true
-	}
 	counts := map[string]v1alpha1.ReplicaStatus{}
 	err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &counts)
 	return counts, err == nil
