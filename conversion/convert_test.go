@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -313,6 +312,11 @@ func TestV1alpha1Wins(t *testing.T) {
 				"status: {extended: {phase: Starting, conditions: [], taskStatus: {a: {Pending: 1}}}}",
 			v2: "spec: {lifecycle: CoordinatorLed, backoffLimit: 0}\nstatus: {}",
 		},
+		"all roles that were listed are removed": {
+			v1: `spec: {extended: {tasks: [{type: collector, name: roll}]}}`,
+			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: []}`,
+		},
+		"tasks of null": {v1: `spec: {extended: {tasks: null}}`, v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: null}`},
 		"tasks of null and a role": {
 			v1: `spec: {coordinator: {}, extended: {tasks: null}}`,
 			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: [{type: coordinator, name: coordinator, replicas: 1}]}`,
@@ -405,76 +409,6 @@ func TestWhatIsNoObjectOfTheGroupIsRefused(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzFromV1(f *testing.F) {
-	for _, tc := range pairs() {
-		f.Add(fromYAML(f, headV1+tc.v1))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		neverFails(t, raw, v1alpha1.GroupVersion.String(), v2alpha1.GroupVersion.String())
-	})
-}
-
-func FuzzFromV2(f *testing.F) {
-	for _, tc := range pairs() {
-		f.Add(fromYAML(f, headV2+tc.v2))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		neverFails(t, raw, v2alpha1.GroupVersion.String(), v1alpha1.GroupVersion.String())
-	})
-}
-
-// neverFails converts whatever content a job of the version may have.
-func neverFails(t *testing.T, raw []byte, from, to string) {
-	t.Helper()
-	var content map[string]any
-	if json.Unmarshal(raw, &content) != nil || content == nil {
-		if _, err := Convert(raw, to); err == nil {
-			t.Fatalf("%s converts, which is no object", raw)
-		}
-		return
-	}
-	content["apiVersion"], content["kind"] = from, "DIJob"
-	converted, err := Convert(encode(t, content), to)
-	if err != nil || !json.Valid(converted) {
-		t.Fatalf("%s to %s: %s, %v", raw, to, converted, err)
-	}
-	back, err := Convert(converted, from)
-	if err != nil || !json.Valid(back) {
-		t.Fatalf("%s back to %s: %s, %v", converted, from, back, err)
-	}
-}
-
-func FuzzObjects(f *testing.F) {
-	for _, seed := range []string{
-		`{"a":[1,{"b":"}"}],"\u0061":null, "c" : "\\\"" , "a":-1.5e7}`,
-		"{\"\xff\":1,\"é\":2}",
-		// No JSON: whatever comes of it, it ends.
-		`{`, `{]`, `{"a"`, `{"a":1,`, `{"\`, `[1,`, `{"a":}`, `{"`, `{1`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		parsed, ok := parseObject(raw)
-		var want map[string]json.RawMessage
-		if !json.Valid(raw) {
-			return
-		}
-		if json.Unmarshal(raw, &want) != nil || want == nil {
-			if ok {
-				t.Fatalf("%s is taken for an object", raw)
-			}
-			return
-		}
-		got := map[string]json.RawMessage{}
-		for _, m := range parsed {
-			got[m.key] = m.value
-		}
-		if !reflect.DeepEqual(want, got) || len(parsed) != len(want) {
-			t.Fatalf("%s: (-want +got):\n%s", raw, cmp.Diff(want, got))
-		}
-	})
 }
 
 func TestTheMappingIsPure(t *testing.T) {

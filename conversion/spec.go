@@ -112,7 +112,7 @@ func sharedSpecFields(v1 object) object {
 // canonical task for each role that it does not list. A listed task whose role
 // has no field any more was removed by an edit through v1alpha1.
 func tasksToHub(v1, extended object) ([]byte, bool) {
-	listed, isListed := extended.get(fieldTasks)
+	listed, _ := extended.get(fieldTasks)
 	entries, isArray := parseArray(listed)
 	var tasks [][]byte
 	seen := map[string]bool{}
@@ -140,10 +140,7 @@ func tasksToHub(v1, extended object) ([]byte, bool) {
 		}
 		tasks = append(tasks, append(task, content...).bytes())
 	}
-	if len(tasks) == 0 && isListed && !isArray {
-		return listed, true
-	}
-	return joinArray(tasks), len(tasks) > 0 || isListed
+	return joinArray(tasks), len(tasks) > 0 || isArray
 }
 
 // roleOf returns what a spec of v1alpha1 says of a role, and whether it has it.
