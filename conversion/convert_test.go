@@ -276,8 +276,9 @@ func TestAnObjectOfManyMembersIsCutInTime(t *testing.T) {
 	for i := range members {
 		raw = fmt.Appendf(raw, `"member-%06d":%d,`, i, i)
 	}
-	parsed, ok := parseObject(append(raw, `"member-000007":"last"}`...))
-	if !ok || len(parsed) != members || string(parsed[7].value) != `"last"` || string(parsed[members-1].value) != "149999" {
+	parsed, ok := parseObject(append(raw, `"member-000007":"last","member-100000":"last"}`...))
+	if !ok || len(parsed) != members || string(parsed[members-1].value) != "149999" ||
+		string(parsed[7].value) != `"last"` || string(parsed[100_000].value) != `"last"` {
 		t.Errorf("got %d members", len(parsed))
 	}
 }

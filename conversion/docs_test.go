@@ -145,9 +145,9 @@ func checkDerived(t *testing.T, row documented, value any) {
 		return
 	}
 	job := emptyHub()
-	job["spec"].(map[string]any)["tasks"] = []any{
+	put(job, "spec.tasks", []any{
 		map[string]any{"type": "coordinator", "name": "coordinator", "replicas": json.Number("1")},
-	}
+	})
 	want := map[string]any{"coordinator": map[string]any{}}
 	seen := decode(t, mustConvert(t, job, v1alpha1.GroupVersion.String()))
 	if got := seen["spec"]; lookUp(job, row.v2) == nil || !reflect.DeepEqual(any(want), got) {

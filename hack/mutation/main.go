@@ -54,7 +54,7 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	o, err := parse(args)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r, err := build(ctx, loaded, mutants, dir, o.testArgs)
 	if err != nil {
 		return err

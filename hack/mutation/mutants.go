@@ -24,10 +24,10 @@ type mutant struct {
 	replacement string
 }
 
-// name tells a mutant from all others that read differently, wherever in the
-// file it is.
+// name tells a mutant from the others of its function that read differently,
+// on whatever line it is.
 func (m mutant) name() string {
-	name := fmt.Sprintf("%s: %s: %s", m.file, m.kind, m.text)
+	name := fmt.Sprintf("%s: %s: %s: %s", m.file, m.function.Name.Name, m.kind, m.text)
 	if m.replacement != "" {
 		name += " -> " + shortened(m.replacement)
 	}

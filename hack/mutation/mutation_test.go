@@ -58,10 +58,10 @@ func TestAWeakTestLetsMutantsSurvive(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, want := range []string{
-		"sample.go:5: survived: sample.go: statement: for _, n := range numbers { total += n }\n",
-		`sample.go:13: survived: sample.go: operand: n > 0 && n < 10 -> n > 0` + "\n",
-		`sample.go:14: survived: sample.go: result: "small" of return "small" -> ""` + "\n",
-		"sample.go:20: survived: sample.go: argument: 2 of Sum(1, 2)\n",
+		"sample.go:5: survived: sample.go: Sum: statement: for _, n := range numbers { total += n }\n",
+		`sample.go:13: survived: sample.go: kind: operand: n > 0 && n < 10 -> n > 0` + "\n",
+		`sample.go:14: survived: sample.go: kind: result: "small" of return "small" -> ""` + "\n",
+		"sample.go:20: survived: sample.go: Kinds: argument: 2 of Sum(1, 2)\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, &out)
@@ -80,7 +80,7 @@ func TestAStrongTestKillsAllButTheListed(t *testing.T) {
 	list := filepath.Join(dir, "equivalent.txt")
 	args := []string{"-files", "sample.go", "-equivalent", list}
 	// The kind of 1 is that of 3.
-	const equivalent = "sample.go: argument: 1 of Sum(1, 2)\nsample.go: argument: 2 of Sum(1, 2)\n"
+	const equivalent = "sample.go: Kinds: argument: 1 of Sum(1, 2)\nsample.go: Kinds: argument: 2 of Sum(1, 2)\n"
 	if err := os.WriteFile(list, []byte("# a comment\n"+equivalent), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestAStrongTestKillsAllButTheListed(t *testing.T) {
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Errorf("%v:\n%s", err, &out)
 	}
-	if err := os.WriteFile(list, []byte(equivalent+"sample.go: result: total of return total -> 0\n"), 0o644); err != nil {
+	if err := os.WriteFile(list, []byte(equivalent+"sample.go: Sum: result: total of return total -> 0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := run(t.Context(), args, &out); err == nil || !strings.Contains(err.Error(), "total of return total") {
