@@ -130,7 +130,7 @@ func lostMembers(path *field.Path, written map[string]any, others ...map[string]
 func lostValue(path *field.Path, written any, candidates []any) []string {
 	var objects []map[string]any
 	for _, candidate := range candidates {
-		if holds(candidate, written) {
+		if reflect.DeepEqual(candidate, written) {
 			return nil
 		}
 		if object, ok := candidate.(map[string]any); ok {
@@ -145,17 +145,4 @@ func lostValue(path *field.Path, written any, candidates []any) []string {
 		return lostMembers(path, content, objects...)
 	}
 	return []string{path.String()}
-}
-
-// holds says whether a value says all that the written one says.
-func holds(value, written any) bool {
-	content, isObject := written.(map[string]any)
-	if !isObject {
-		return reflect.DeepEqual(value, written)
-	}
-	object, ok := value.(map[string]any)
-	for key, member := range content {
-		ok = ok && holds(object[key], member)
-	}
-	return ok
 }
