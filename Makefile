@@ -115,6 +115,18 @@ bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS
 	go test ./conversion -run ComesBackFrom -count=1 -timeout 4h -conversion.objects=$(OBJECTS)
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/conversion
 
+# The tests skipped look at imports and at the generator, not at the mapping.
+.PHONY: mutation
+mutation: ## Delete each statement of the conversion in turn; a test has to notice.
+	go run ./hack/mutation -package ./conversion -files spec.go,status.go,held.go,convert.go,json.go,lost.go \
+		-equivalent hack/mutation/equivalent.txt -- -test.skip 'Pure|SetEveryField' -conversion.objects=200
+
+.PHONY: fuzz
+FUZZTIME ?= 1m
+fuzz: ## Fuzz the conversion, each target for FUZZTIME.
+	@for target in $$(go test ./conversion -list Fuzz | grep ^Fuzz); do \
+		go test ./conversion -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+
 .PHONY: clean
 clean: ## Remove what was built in the checkout.
 	rm -rf $(OUT)

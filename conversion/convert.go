@@ -78,17 +78,19 @@ func knownVersion(apiVersion string) (string, error) {
 // are missing, or that are no objects, stay as they are.
 func convertJob(job object, toVersion string) {
 	specToOther, statusToOther := specToHub, statusToHub
-	hub := &job
 	if toVersion == v1alpha1.Version {
 		specToOther, statusToOther = specFromHub, statusFromHub
-		// The keys of a status follow from the spec in the hub's form.
-		before := append(object(nil), job...)
-		hub = &before
 	}
-	replace(job, "spec", specToOther)
-	spec, _ := hub.get("spec")
-	keys := taskKeys(spec)
-	replace(job, "status", func(status object) object { return statusToOther(status, keys) })
+	// The keys of a status follow from the spec in the hub's form.
+	var hub object
+	replace(job, "spec", func(spec object) object {
+		converted := specToOther(spec)
+		if hub = converted; toVersion == v1alpha1.Version {
+			hub = spec
+		}
+		return converted
+	})
+	replace(job, "status", func(status object) object { return statusToOther(status, taskKeys(hub)) })
 }
 
 // replace replaces a member that is an object by what the function makes of it.

@@ -28,11 +28,8 @@ func CanonicalCleanPodPolicy(written string) (v2alpha1.CleanPodPolicy, bool) {
 // Nothing checks extended against the hub's schema, and one mistyped value in
 // storage would end the watch of every typed client.
 func held[T any](extended []byte) object {
-	members, ok := parseObject(extended)
-	if !ok || decodes[T](extended) {
-		return members
-	}
 	var kept object
+	members, _ := parseObject(extended)
 	for _, m := range members {
 		if decodes[T](object{m}.bytes()) {
 			kept = append(kept, m)

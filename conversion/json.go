@@ -4,6 +4,7 @@
 package conversion
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -176,11 +177,8 @@ func quote(s string) []byte {
 func appendQuoted(out []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			quoted, err := json.Marshal(s)
-			if err != nil {
-				// A string always marshals.
-				return append(out, `""`...)
-			}
+			// A string always marshals.
+			quoted, _ := json.Marshal(s)
 			return append(out, quoted...)
 		}
 	}
@@ -191,16 +189,15 @@ func appendQuoted(out []byte, s string) []byte {
 
 // text returns a JSON string's content, and "" for any other value.
 func text(raw []byte) string {
+	if !bytes.HasPrefix(raw, []byte{'"'}) {
+		return ""
+	}
+	if inside := raw[1:max(1, len(raw)-1)]; plain(inside) {
+		return string(inside)
+	}
 	var s string
-	if len(raw) == 0 || raw[0] != '"' {
-		return ""
-	}
-	if len(raw) >= 2 && raw[len(raw)-1] == '"' && plain(raw[1:len(raw)-1]) {
-		return string(raw[1 : len(raw)-1])
-	}
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
+	// What is no string leaves it empty.
+	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
@@ -274,9 +271,9 @@ func (s *scanner) value() []byte {
 	return raw
 }
 
+// skipValue steps over a value, and returns it.
 func (s *scanner) skipValue() []byte {
-	start, depth := s.at, 0
-	data, at := s.data, s.at
+	data, start, at, depth := s.data, s.at, s.at, 0
 scan:
 	for at < len(data) {
 		switch data[at] {

@@ -4,6 +4,8 @@
 package conversion
 
 import (
+	"slices"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
@@ -30,12 +32,12 @@ func roles() [3]string {
 }
 
 func isRole(name string) bool {
-	for _, role := range roles() {
-		if role == name {
-			return true
-		}
-	}
-	return false
+	return rolePosition(name) >= 0
+}
+
+func rolePosition(name string) int {
+	names := roles()
+	return slices.Index(names[:], name)
 }
 
 // isSharedSpecField says whether both versions have the field of the spec,
@@ -84,7 +86,6 @@ func specToHub(v1 object) object {
 		if tasks, ok := tasksToHub(v1, extended); ok {
 			hub.set(fieldTasks, tasks)
 		}
-		extended = extended.without(fieldTasks)
 	}
 	return hub.completedBy(extended.without(fieldLifecycle, "group", "priorityClassName", "cleanPodPolicy", "volumes"))
 }
@@ -111,7 +112,7 @@ func sharedSpecFields(v1 object) object {
 // canonical task for each role that it does not list. A listed task whose role
 // has no field any more was removed by an edit through v1alpha1.
 func tasksToHub(v1, extended object) ([]byte, bool) {
-	listed, isListed := extended.get(fieldTasks)
+	listed, _ := extended.get(fieldTasks)
 	entries, isArray := parseArray(listed)
 	var tasks [][]byte
 	seen := map[string]bool{}
@@ -139,10 +140,7 @@ func tasksToHub(v1, extended object) ([]byte, bool) {
 		}
 		tasks = append(tasks, append(task, content...).bytes())
 	}
-	if len(tasks) == 0 && isListed && !isArray {
-		return listed, true
-	}
-	return joinArray(tasks), len(tasks) > 0 || isListed
+	return joinArray(tasks), len(tasks) > 0 || isArray
 }
 
 // roleOf returns what a spec of v1alpha1 says of a role, and whether it has it.
@@ -193,7 +191,7 @@ func specFromHub(hub object) object {
 // coordinator-led job.
 func coordinatorLedFromHub(hub, v1, extended object) object {
 	limit, limited := hub.get(fieldBackoffLimit)
-	if limited && string(limit) == "0" {
+	if string(limit) == "0" {
 		extended = extended.without(fieldBackoffLimit)
 	}
 	if !limited {
@@ -241,15 +239,6 @@ func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
 	return shown, joinArray(rest), canonical
 }
 
-func rolePosition(name string) int {
-	for i, role := range roles() {
-		if role == name {
-			return i
-		}
-	}
-	return -1
-}
-
 // isCanonical says whether v1alpha1's field of the role implies name and
 // replicas of the task.
 func isCanonical(task object, role string) bool {
@@ -262,38 +251,29 @@ func isCanonical(task object, role string) bool {
 // and collector by their types. The coordinator is always there, as v1alpha1
 // requires it.
 func workerRoles(tasks []byte) object {
-	shown := object{{string(v2alpha1.TaskTypeCoordinator), []byte("{}")}}
+	var shown object
 	entries, _ := parseArray(tasks)
 	for _, entry := range entries {
 		task, _ := parseObject(entry)
 		role := shownAs(task, len(entries))
-		if role == "" {
-			continue
+		if _, ok := shown.get(role); !ok && isRole(role) {
+			shown = append(shown, member{role, task.without(fieldReplicas, fieldType, fieldName).bytes()})
 		}
-		if role != string(v2alpha1.TaskTypeCoordinator) {
-			if _, ok := shown.get(role); ok {
-				continue
-			}
-		}
-		shown.set(role, task.without(fieldReplicas, fieldType, fieldName).bytes())
 	}
-	return shown
+	return shown.completedBy(object{{string(v2alpha1.TaskTypeCoordinator), []byte("{}")}})
 }
 
 // shownAs returns the role that shows a task of a worker-led job of so many
-// tasks, or "".
+// tasks; what is no role of v1alpha1 stays as it is.
 func shownAs(task object, tasks int) string {
-	switch taskType := task.text(fieldType); v2alpha1.TaskType(taskType) {
-	case v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner:
-		return taskType
-	case v2alpha1.TaskTypeNone:
-		if tasks == 1 {
-			return string(v2alpha1.TaskTypeCoordinator)
-		}
-	default:
-		// v1alpha1 has no place for it.
+	taskType := task.text(fieldType)
+	switch {
+	case tasks == 1 && taskType == string(v2alpha1.TaskTypeNone):
+		return string(v2alpha1.TaskTypeCoordinator)
+	case taskType == string(v2alpha1.TaskTypeCoordinator):
+		return ""
 	}
-	return ""
+	return taskType
 }
 
 // canonicalCleanPodPolicy returns the policy in v2alpha1's letter case.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
@@ -77,26 +78,56 @@ func statusFromHub(hub object, keys statusKeys) object {
 	return v1
 }
 
+// phaseMark stands, in the hub, before a phase of v1alpha1 that is spelled like
+// one which v1alpha1 shows as Created. No program writes such a phase to
+// v1alpha1; the mark keeps even that apart, so that it comes back.
+const phaseMark = "v1alpha1/"
+
+// shownAsCreated says whether v1alpha1 shows this phase of the hub as Created.
+func shownAsCreated(phase string) bool {
+	switch v2alpha1.Phase(phase) {
+	case v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling:
+		return true
+	default:
+		return false
+	}
+}
+
+// needsMark says whether a phase of v1alpha1 would be taken for one of the
+// hub's, or for one that bears the mark.
+func needsMark(phase string) bool {
+	unmarked := phase
+	for strings.HasPrefix(unmarked, phaseMark) {
+		unmarked = unmarked[len(phaseMark):]
+	}
+	return shownAsCreated(unmarked)
+}
+
 // phaseFromHub returns v1alpha1's word for a phase.
 func phaseFromHub(phase []byte) []byte {
-	switch v2alpha1.Phase(text(phase)) {
-	case v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling:
+	word := text(phase)
+	if shownAsCreated(word) {
 		return quote(string(v1alpha1.JobCreated))
-	default:
-		return phase
 	}
+	if unmarked, marked := strings.CutPrefix(word, phaseMark); marked && needsMark(unmarked) {
+		return quote(unmarked)
+	}
+	return phase
 }
 
 // phaseToHub returns the phase that extended keeps, where v1alpha1 still says
 // the word for it; else Pending for Created, which the hub has no word for; else
 // v1alpha1's.
 func phaseToHub(phase []byte, extended object) []byte {
-	kept, ok := extended.get(fieldPhase)
-	if ok && text(phase) != "" && text(phaseFromHub(kept)) == text(phase) {
+	word := text(phase)
+	if kept, ok := extended.get(fieldPhase); ok && text(phaseFromHub(kept)) == word {
 		return kept
 	}
-	if text(phase) == string(v1alpha1.JobCreated) {
+	if word == string(v1alpha1.JobCreated) {
 		return quote(string(v2alpha1.JobPending))
+	}
+	if needsMark(word) {
+		return quote(phaseMark + word)
 	}
 	return phase
 }
@@ -108,20 +139,13 @@ func countsFromHub(raw []byte, keys statusKeys) ([]byte, bool) {
 	if !ok {
 		return raw, true
 	}
-	shown, exact := make(object, 0, len(tasks)), true
-	seen := make(map[string]bool, len(tasks))
-	for _, task := range tasks {
-		key := keys.show(task.key)
-		if seen[key] {
-			exact = false
-			continue
-		}
-		seen[key] = true
+	exact := true
+	for i, task := range tasks {
 		counts, same := replicaStatus(task.value)
-		exact = exact && same && keys.hide(key) == task.key
-		shown = append(shown, member{key, counts})
+		exact = exact && same
+		tasks[i] = member{keys.show(task.key), counts}
 	}
-	return shown.bytes(), exact
+	return tasks.bytes(), exact
 }
 
 // replicaStatus returns the counts of one task by pod phase as v1alpha1 counts
@@ -189,9 +213,6 @@ func sameCounts(a, b []byte) bool {
 }
 
 func decodeCounts(raw []byte) (map[string]v1alpha1.ReplicaStatus, bool) {
-	if len(raw) == 0 {
-		return nil, true
-	}
 	counts := map[string]v1alpha1.ReplicaStatus{}
 	err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &counts)
 	return counts, err == nil
@@ -204,17 +225,13 @@ func replicaCountsToHub(raw []byte, keys statusKeys) []byte {
 	if !ok {
 		return raw
 	}
-	hub := make(object, 0, len(replicas))
-	seen := make(map[string]bool, len(replicas))
-	for _, m := range replicas {
-		if name := keys.hide(m.key); !seen[name] {
-			seen[name] = true
-			hub = append(hub, member{name, taskStatus(m.value)})
-		}
+	for i, replica := range replicas {
+		replicas[i] = member{keys.hide(replica.key), taskStatus(replica.value)}
 	}
-	return hub.bytes()
+	return replicas.bytes()
 }
 
+// taskStatus returns the counts of one role by outcome as the hub counts them.
 func taskStatus(raw []byte) []byte {
 	counts, ok := parseObject(raw)
 	if !ok {
@@ -234,20 +251,22 @@ func taskStatus(raw []byte) []byte {
 	return phases.bytes()
 }
 
-// statusKeys maps the names of tasks, as taskStatus has them, to the keys of
-// replicaStatus. A task that v1alpha1 shows under a role counts as that role;
-// of the others the names stay.
-type statusKeys struct {
-	shown, hidden map[string]string
+// statusKeys are the names that mean different things as keys of taskStatus and
+// of replicaStatus: that of a task which v1alpha1 shows under a role, and that
+// role's key. Every other name stays.
+type statusKeys []keyPair
+
+type keyPair struct {
+	task, replica string
 }
 
-// taskKeys returns the keys for a spec of the hub.
-func taskKeys(spec []byte) statusKeys {
-	keys := statusKeys{shown: map[string]string{}, hidden: map[string]string{}}
-	parsed, _ := parseObject(spec)
-	workerLed := parsed.text(fieldLifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
-	tasks, _ := parsed.get(fieldTasks)
+// taskKeys returns the keys for a spec of the hub: those of the tasks that
+// v1alpha1 shows under a role, and for the other roles their own names.
+func taskKeys(spec object) statusKeys {
+	workerLed := spec.text(fieldLifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
+	tasks, _ := spec.get(fieldTasks)
 	entries, _ := parseArray(tasks)
+	keys := make(statusKeys, 0, 4)
 	for _, entry := range entries {
 		task, _ := parseObject(entry)
 		role := task.text(fieldType)
@@ -258,61 +277,79 @@ func taskKeys(spec []byte) statusKeys {
 		if name == "" {
 			name = task.text(fieldType)
 		}
-		key, isKey := roleKey(role)
-		if _, taken := keys.hidden[key]; !isKey || taken || name == role {
-			continue
+		keys = keys.with(name, replicaType(role))
+	}
+	for _, role := range roles() {
+		keys = keys.with(role, replicaType(role))
+	}
+	return keys.with(v2alpha1.AggregatorTaskStatus, string(v1alpha1.ReplicaTypeAggregator))
+}
+
+// with adds a pair, unless either name has a partner already: the first task of
+// a role is the one that is shown.
+func (k statusKeys) with(task, replica string) statusKeys {
+	for _, pair := range k {
+		if pair.task == task || pair.replica == replica {
+			return k
 		}
-		keys.shown[name] = key
-		keys.hidden[key] = name
 	}
-	return keys
+	if replica == "" {
+		return k
+	}
+	return append(k, keyPair{task, replica})
 }
 
-// show returns the key of a task. Where no task says otherwise, role and key
-// are swapped for each other, so that no two names share a key.
+// show returns the key of replicaStatus for one of taskStatus. No two share
+// one: a name that is the key of another task gives way to that task's name.
 func (k statusKeys) show(name string) string {
-	if key, ok := k.shown[name]; ok {
-		return key
+	if replica, ok := k.replicaOf(name); ok {
+		return replica
 	}
-	return swapRole(name)
-}
-
-// hide returns the name of the task of a key.
-func (k statusKeys) hide(key string) string {
-	if name, ok := k.hidden[key]; ok {
-		return name
-	}
-	return swapRole(key)
-}
-
-func swapRole(name string) string {
-	if key, ok := roleKey(name); ok {
-		return key
-	}
-	switch v1alpha1.ReplicaType(name) {
-	case v1alpha1.ReplicaTypeCoordinator:
-		return string(v2alpha1.TaskTypeCoordinator)
-	case v1alpha1.ReplicaTypeCollector:
-		return string(v2alpha1.TaskTypeCollector)
-	case v1alpha1.ReplicaTypeLearner:
-		return string(v2alpha1.TaskTypeLearner)
-	case v1alpha1.ReplicaTypeAggregator:
-		return v2alpha1.AggregatorTaskStatus
+	for task, ok := k.taskOf(name); ok; task, ok = k.taskOf(name) {
+		name = task
 	}
 	return name
 }
 
-// roleKey returns the key of replicaStatus under which a role counts.
-func roleKey(role string) (string, bool) {
-	switch role {
-	case string(v2alpha1.TaskTypeCoordinator):
-		return string(v1alpha1.ReplicaTypeCoordinator), true
-	case string(v2alpha1.TaskTypeCollector):
-		return string(v1alpha1.ReplicaTypeCollector), true
-	case string(v2alpha1.TaskTypeLearner):
-		return string(v1alpha1.ReplicaTypeLearner), true
-	case v2alpha1.AggregatorTaskStatus:
-		return string(v1alpha1.ReplicaTypeAggregator), true
+// hide is the inverse of show.
+func (k statusKeys) hide(name string) string {
+	if task, ok := k.taskOf(name); ok {
+		return task
+	}
+	for replica, ok := k.replicaOf(name); ok; replica, ok = k.replicaOf(name) {
+		name = replica
+	}
+	return name
+}
+
+func (k statusKeys) replicaOf(task string) (string, bool) {
+	for _, pair := range k {
+		if pair.task == task {
+			return pair.replica, true
+		}
 	}
 	return "", false
+}
+
+func (k statusKeys) taskOf(replica string) (string, bool) {
+	for _, pair := range k {
+		if pair.replica == replica {
+			return pair.task, true
+		}
+	}
+	return "", false
+}
+
+// replicaType returns the key of replicaStatus under which a role counts, or ""
+// for what is no role.
+func replicaType(role string) string {
+	switch role {
+	case string(v2alpha1.TaskTypeCoordinator):
+		return string(v1alpha1.ReplicaTypeCoordinator)
+	case string(v2alpha1.TaskTypeCollector):
+		return string(v1alpha1.ReplicaTypeCollector)
+	case string(v2alpha1.TaskTypeLearner):
+		return string(v1alpha1.ReplicaTypeLearner)
+	}
+	return ""
 }
