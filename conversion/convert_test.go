@@ -341,6 +341,10 @@ func TestV1alpha1Wins(t *testing.T) {
 			v1: `status: {phase: Failed, replicaStatus: {Collector: {failed: 1}}, extended: {phase: Starting, taskStatus: {collector: {Pending: 1}}}}`,
 			v2: `status: {phase: Failed, taskStatus: {collector: {Failed: 1}}}`,
 		},
+		"counts of one role, which leave those of the others as they are kept": {
+			v1: `status: {replicaStatus: {Collector: {active: 3}, Coordinator: {active: 1}, Learner: null}, extended: {taskStatus: {collector: {Pending: 1}, coordinator: {Pending: 1}}}}`,
+			v2: `status: {taskStatus: {collector: {Running: 3}, coordinator: {Pending: 1}, learner: null}}`,
+		},
 		"counts whose zeros a typed client has dropped": {
 			v1: `status: {replicaStatus: {Collector: {active: 1}}, extended: {taskStatus: {collector: {Pending: 1, Failed: 0}}}}`,
 			v2: `status: {taskStatus: {collector: {Pending: 1, Failed: 0}}}`,

@@ -188,7 +188,8 @@ func sum(counts object, value []byte, before int) []byte {
 }
 
 // countsToHub returns the taskStatus that extended keeps, where v1alpha1's
-// replicaStatus is still what shows it, else what replicaStatus says.
+// replicaStatus is still what shows it, else what replicaStatus says, and of
+// each role that it says nothing new of what extended keeps.
 func countsToHub(v1, extended object, keys statusKeys) ([]byte, bool) {
 	replicas, counted := v1.get(fieldReplicaStatus)
 	kept, ok := extended.get(fieldTaskStatus)
@@ -201,7 +202,7 @@ func countsToHub(v1, extended object, keys statusKeys) ([]byte, bool) {
 	if !counted {
 		return nil, false
 	}
-	return replicaCountsToHub(replicas, keys), true
+	return replicaCountsToHub(replicas, kept, keys), true
 }
 
 // sameCounts says whether two replicaStatus count the same. An absent count is
@@ -218,20 +219,28 @@ func decodeCounts(raw []byte) (map[string]v1alpha1.ReplicaStatus, bool) {
 	return counts, err == nil
 }
 
-// replicaCountsToHub returns a replicaStatus as taskStatus. Active pods count
-// as running, as v1alpha1 does not tell them from pending ones.
-func replicaCountsToHub(raw []byte, keys statusKeys) []byte {
+// replicaCountsToHub returns a replicaStatus as taskStatus, with the counts that
+// are kept of tasks where it still shows those.
+func replicaCountsToHub(raw, kept []byte, keys statusKeys) []byte {
 	replicas, ok := parseObject(raw)
 	if !ok {
 		return raw
 	}
+	tasks, _ := parseObject(kept)
 	for i, replica := range replicas {
-		replicas[i] = member{keys.hide(replica.key), taskStatus(replica.value)}
+		task := keys.hide(replica.key)
+		counts, known := tasks.get(task)
+		shown, _ := replicaStatus(counts)
+		if !known || !sameCounts(object{{task, shown}}.bytes(), object{{task, replica.value}}.bytes()) {
+			counts = taskStatus(replica.value)
+		}
+		replicas[i] = member{task, counts}
 	}
 	return replicas.bytes()
 }
 
 // taskStatus returns the counts of one role by outcome as the hub counts them.
+// Active pods count as running, as v1alpha1 does not tell them from pending ones.
 func taskStatus(raw []byte) []byte {
 	counts, ok := parseObject(raw)
 	if !ok {

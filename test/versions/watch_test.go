@@ -160,7 +160,7 @@ var _ = DescribeTable("A patch changes in either version what it names, and noth
 		`spec: {suspend: null}`),
 	Entry("merge of the status through v1alpha1", v1, types.MergePatchType, ``,
 		`{"status":{"phase":"Running","replicaStatus":{"Aggregator":{"active":2}}}}`,
-		`status: {phase: Running, taskStatus: {coordinator: {Running: 1}, aggregator: {Running: 2}}}`),
+		`status: {phase: Running, taskStatus: {coordinator: {Pending: 1}, aggregator: {Running: 2}}}`),
 	Entry("merge of the status through v2alpha1", v2, types.MergePatchType, ``,
 		`{"status":{"phase":"Running","restarts":null}}`, `status: {phase: Running, restarts: null}`),
 	Entry("JSON patch of the status through v2alpha1", v2, types.JSONPatchType, ``,
