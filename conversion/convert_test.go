@@ -250,19 +250,21 @@ func TestSpaceBetweenTokensMeansNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range pairs() {
 		compact := fromYAML(t, headV2+tc.v2)
-		var spaced bytes.Buffer
-		if err := json.Indent(&spaced, compact, "\r", " \t"); err != nil {
-			t.Fatal(err)
-		}
-		// Space before commas and colons, which Indent does not write.
-		loose := strings.NewReplacer(",\n", " \t\r\n,", `": `, "\"\t:\r\n").Replace(spaced.String())
 		want, err := Convert(compact, v1alpha1.GroupVersion.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Convert([]byte(loose), v1alpha1.GroupVersion.String())
-		if err != nil || cmp.Diff(decode(t, want), decode(t, got)) != "" {
-			t.Errorf("%s: got %s, %v, want %s", name, got, err, want)
+		for _, space := range []string{" ", "\t", "\n", "\r"} {
+			var spaced bytes.Buffer
+			if err := json.Indent(&spaced, compact, "", space); err != nil {
+				t.Fatal(err)
+			}
+			// Indent leaves none before commas and colons.
+			loose := strings.NewReplacer(",\n", space+",\n", `": `, `"`+space+":"+space).Replace(spaced.String())
+			got, err := Convert([]byte(loose), v1alpha1.GroupVersion.String())
+			if err != nil || cmp.Diff(decode(t, want), decode(t, got)) != "" {
+				t.Errorf("%s: got %s, %v, want %s", name, got, err, want)
+			}
 		}
 	}
 }

@@ -52,6 +52,10 @@ func TestWhatIsLostIsNamedByItsPath(t *testing.T) {
 			`spec: {coordinator: {template: {a: [1, 2], b: [1], c: [1]}}, extended: {lifecycle: "", tasks: [{type: none, template: {a: [1, 3], b: [1, 1], c: [1], d: 1}}]}}`,
 			[]string{"spec.coordinator.template.a", "spec.coordinator.template.b"},
 		},
+		"numbers that differ by little": {
+			`spec: {coordinator: {template: {a: 9007199254740993}}, extended: {lifecycle: "", tasks: [{type: none, template: {a: 9007199254740992}}]}}`,
+			[]string{"spec.coordinator.template.a"},
+		},
 		"a role that is no object": {`spec: {coordinator: 3}`, []string{"spec.coordinator"}},
 		"templates of listed tasks that v1alpha1 overrules": {
 			`spec: {coordinator: {template: {a: 1}}, extended: {tasks: [

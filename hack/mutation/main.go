@@ -50,7 +50,7 @@ func parse(args []string) (*options, error) {
 	if o.files == "" {
 		return nil, errors.New("-files: required")
 	}
-	o.testArgs = append([]string{"-test.failfast", "-test.timeout=60s"}, flags.Args()...)
+	o.testArgs = append([]string{"-test.failfast"}, flags.Args()...)
 	return o, nil
 }
 
@@ -85,9 +85,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	if passed, err := r.passes(ctx, 0); err != nil || !passed {
 		return errors.Join(errors.New("the tests do not pass on the code as it is"), err)
 	}
+	// A mutant that loops without end is noticed by its time.
+	r.args = append(r.args, fmt.Sprintf("-test.timeout=%s", 5*time.Second+10*time.Since(began)))
 	fmt.Fprintf(out, "%d mutants; %d more would not compile\n", len(mutants), notViable)
 	tally := &tally{out: out, mutants: mutants, equivalent: equivalent, used: map[string]bool{}, began: time.Now()}
 	if err := r.runAll(ctx, len(mutants), o.parallel, tally.report); err != nil {
