@@ -454,6 +454,15 @@ func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 	}
 }
 
+// TestACommentThatIsGoneIsNamed has a comment go that another one starts with.
+func TestACommentThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	got := convert(t, strings.Replace(legacyJob, "spec: {coordinator: {template: {}}}", "spec:\n  extended:\n    suspend: odd # a\n  coordinator: {template: {}}", 1), "-f", "-")
+	if !strings.Contains(got.stderr, `the comment "# a" was on something that is gone`) || strings.Contains(got.stderr, `"# a job"`) {
+		t.Errorf("reported %s about %s", got.stderr, got.stdout)
+	}
+}
+
 // TestTheDocumentationShowsWhatIsPrinted runs the commands that are shown with
 // their output.
 func TestTheDocumentationShowsWhatIsPrinted(t *testing.T) {
