@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -154,7 +155,7 @@ func (o *convertOptions) write(outputs []output, stdout io.Writer) error {
 	case o.outputDir != "":
 		files, err := o.filesInDir(outputs)
 		if err != nil {
-			return err
+			return fmt.Errorf("--output-dir: %w\nnothing was written", err)
 		}
 		return replaceFiles(files, os.Rename)
 	}
@@ -200,7 +201,7 @@ func (o *convertOptions) filesInDir(outputs []output) ([]file, error) {
 			path = strings.TrimSuffix(path, filepath.Ext(path)) + "." + o.output
 		}
 		if other := taken[path]; other != "" {
-			return nil, fmt.Errorf("%s and %s would both be written to %s: nothing was written", other, out.input.name, path)
+			return nil, fmt.Errorf("%s and %s would both be written to %s; convert them one by one, to folders of their own", other, out.input.name, path)
 		}
 		if err := overwrites(path, outputs); err != nil {
 			return nil, err
@@ -217,8 +218,11 @@ func (o *convertOptions) filesInDir(outputs []output) ([]file, error) {
 // overwrites returns an error if an input is at the path.
 func overwrites(path string, outputs []output) error {
 	there, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil // Nothing is there, or writing will say what is wrong.
+		return err
 	}
 	for _, out := range outputs {
 		if out.input.path == "" {
@@ -229,7 +233,7 @@ func overwrites(path string, outputs []output) error {
 			return err
 		}
 		if os.SameFile(there, about) {
-			return fmt.Errorf("--output-dir: %s is an input itself: nothing was written; use --in-place, or another folder", path)
+			return fmt.Errorf("%s is an input itself; use --in-place, or another folder", path)
 		}
 	}
 	return nil

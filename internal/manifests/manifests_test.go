@@ -85,7 +85,8 @@ func TestAFileIsCutIntoItsDocuments(t *testing.T) {
 // FuzzFiles holds that parts joined are the file, and that whatever is read is
 // read as kubectl reads it, and survives being rewritten.
 func FuzzFiles(f *testing.F) {
-	for _, text := range append(asKubectlReads(), "a: 1\n---\n\n# b\n...\n{}{}\n", "a: &x {b: 1}\nc: *x\n\n\n<<: *x\n") {
+	for _, text := range append(asKubectlReads(), "a: 1\n---\n\n# b\n...\n{}{}\n", "a: &x {b: 1}\nc: *x\n\n\n<<: *x\n",
+		"a: 1\n...\nb: 2\n...", "\ufeff---\r\na: 1 # b\r\n", "{\"a\": 1}\n...\n--- # c\n[1]") {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
