@@ -64,7 +64,7 @@ func newConvertCommand() *cobra.Command {
 		Example: convertExamples,
 		Args:    noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command.InOrStdin(), command.OutOrStdout(), command.ErrOrStderr())
+			return options.run(command.Context(), command.InOrStdin(), command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()

@@ -395,6 +395,74 @@ func TestOtherDocumentsStayByteForByte(t *testing.T) {
 	}
 }
 
+// TestOddFilesLoseNothing shows what becomes of files that editors and other
+// programs leave behind.
+func TestOddFilesLoseNothing(t *testing.T) {
+	t.Parallel()
+	const mark = "\ufeff"
+	converted := convert(t, legacyJob, "-f", "-").stdout
+	other := "kind: ConfigMap\n"
+	legacy := `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob"}`
+	current := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob"}`
+	for name, tc := range map[string]struct{ in, out, report string }{
+		"documents ended by dots":      {legacyJob + "...\n" + other + "...\n", converted + "...\n" + other + "...\n", "document 2 (line 6): ConfigMap: left as it is"},
+		"a mark before a job":          {mark + legacyJob, converted, "document 1 (line 1): DIJob job"},
+		"a mark before a marker":       {mark + "---\n---\n" + legacyJob, "---\n---\n" + converted, "document 1 (line 3): DIJob job"},
+		"a mark before JSON":           {mark + legacy, current + "\n", "document 1 (line 1): DIJob"},
+		"only a mark":                  {mark, "", "stdin: holds no document\n"},
+		"nothing":                      {"", "", "stdin: holds no document\n"},
+		"only a comment":               {"# later\n", "# later\n", "stdin: holds no document\n"},
+		"an array":                     {"[" + legacy + "]", "[" + legacy + "]", "document 1 (line 1): is no object of Kubernetes, left as it is\n"},
+		"Windows' ends of lines":       {strings.ReplaceAll(legacyJob, "\n", "\r\n"), strings.ReplaceAll(converted, "\n", "\r\n"), "DIJob job"},
+		"a list in a list":             {`{"kind":"List","apiVersion":"v1","items":[null,{"apiVersion":"v1","kind":"List","items":[` + legacy + `]}]}`, `{"apiVersion":"v1","kind":"List","items":[null,{"apiVersion":"v1","kind":"List","items":[` + current + "]}]}\n", "document 1 (line 1): items[1]: items[0]: DIJob: becomes"},
+		"dots between objects of JSON": {legacy + "\n...\n" + legacy + "\n", current + "\n" + current + "\n", "document 2 (line 3): DIJob: becomes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := convert(t, tc.in, "-f", "-")
+			if diff := cmp.Diff(tc.out, got.stdout); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !strings.Contains(got.stderr, tc.report) {
+				t.Errorf("reported %s, want %s", got.stderr, tc.report)
+			}
+		})
+	}
+}
+
+func TestTheMarkOfAFilesBeginningStaysInPlace(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	writeFile(t, path, "\ufeff"+legacyJob)
+	convert(t, "", "-f", path, "-w")
+	if want, got := "\ufeff"+convert(t, legacyJob, "-f", "-").stdout, readFile(t, path); got != want {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+func TestWhatWouldLoseTextIsRefused(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`{"apiVersion":"v1","kind":"DIJob","kind":"Pod"}`:        `stdin: document 1 (line 1): duplicate field "kind"`,
+		`{"kind":"DIJob","spec":{"a":{"b":1,"b":2}}}`:            `stdin: document 1 (line 1): duplicate field "spec.a.b"`,
+		"kind: DIJob\nkind: Pod\n":                               `stdin: document 1 (line 1): line 2: "kind" is there already, on line 1`,
+		"a: b\n---\n{\"apiVersion\":\"v1\",\n\"kind\":\"\xff\"}": "stdin: line 4: the byte 0xff is not UTF-8; save the file as UTF-8",
+	} {
+		if got := kubectlDI(t, in, "convert", "-f", "-"); got.code != exitFailed || got.stdout != "" || got.stderr != "kubectl-di: "+want+"\nnothing was written\n" {
+			t.Errorf("%s: got %+v", in, got)
+		}
+	}
+}
+
+// TestACommentThatIsGoneIsNamed has a comment go that another one starts with.
+func TestACommentThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	got := convert(t, strings.Replace(legacyJob, "spec: {coordinator: {template: {}}}", "spec:\n  extended:\n    suspend: odd # a\n  coordinator: {template: {}}", 1), "-f", "-")
+	if !strings.Contains(got.stderr, `the comment "# a" was on something that is gone`) || strings.Contains(got.stderr, `"# a job"`) {
+		t.Errorf("reported %s about %s", got.stderr, got.stdout)
+	}
+}
+
 // TestTheDocumentationShowsWhatIsPrinted runs the commands that are shown with
 // their output.
 func TestTheDocumentationShowsWhatIsPrinted(t *testing.T) {

@@ -6,9 +6,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -54,11 +57,13 @@ func (o *convertOptions) convertPart(part *manifests.Part) (string, []documentRe
 		content  = []byte(strings.TrimSpace(part.Body))
 		err      error
 	)
-	if !part.IsJSON() {
-		if document, err = manifests.Parse(part); err != nil {
-			return "", nil, err
-		}
+	if part.IsJSON() {
+		err = checkMembers(content)
+	} else if document, err = manifests.Parse(part); err == nil {
 		content = document.JSON()
+	}
+	if err != nil {
+		return "", nil, err
 	}
 	result, reports, err := o.convertObject(content)
 	if err != nil {
@@ -72,6 +77,15 @@ func (o *convertOptions) convertPart(part *manifests.Part) (string, []documentRe
 		noteComments(&reports[0], document, body)
 	}
 	return body, reports, nil
+}
+
+// checkMembers returns an error where JSON has a member twice: one would be lost.
+func checkMembers(content []byte) error {
+	twice, err := kjson.UnmarshalStrict(content, new(any))
+	if err != nil {
+		return fmt.Errorf("reading JSON: %w", err)
+	}
+	return errors.Join(twice...)
 }
 
 // converted is an object after conversion.
@@ -117,7 +131,7 @@ func (o *convertOptions) convertObject(content []byte) (*converted, []documentRe
 	}
 	result, report, err := o.convertOne(content, &head)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s %s: %w", head.kind, head.name, err)
+		return nil, nil, fmt.Errorf("%s: %w", strings.TrimSpace(head.kind+" "+head.name), err)
 	}
 	return result, []documentReport{*report}, nil
 }
@@ -146,6 +160,9 @@ func (o *convertOptions) convertOne(content []byte, head *object) (*converted, *
 		return result, report, err
 	default:
 		report.became = "left as it is"
+		if head.kind == "" {
+			report.became = "is no object of Kubernetes, left as it is"
+		}
 		return &converted{content: content, origins: same}, report, nil
 	}
 }
@@ -181,13 +198,14 @@ func (o *convertOptions) convertList(content []byte, head *object) (*converted, 
 	items := make([]converted, len(head.items))
 	changed := false
 	for i, raw := range head.items {
-		item := readObject(raw)
-		result, report, err := o.convertOne(raw, &item)
+		result, found, err := o.convertObject(raw)
 		if err != nil {
-			return nil, nil, fmt.Errorf("items[%d]: %s %s: %w", i, item.kind, item.name, err)
+			return nil, nil, fmt.Errorf("items[%d]: %w", i, err)
 		}
-		report.item = fmt.Sprintf("items[%d]: ", i)
-		items[i], reports = *result, append(reports, *report)
+		for j := range found {
+			found[j].item = fmt.Sprintf("items[%d]: %s", i, found[j].item)
+		}
+		items[i], reports = *result, append(reports, found...)
 		changed = changed || result.changed
 	}
 	if !changed {

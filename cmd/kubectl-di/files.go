@@ -4,14 +4,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"opendilab.org/di-orchestrator/internal/manifests"
 )
 
 // input is a file that is read.
@@ -32,23 +34,27 @@ type output struct {
 }
 
 // readInputs reads all files that are named, once each.
-func readInputs(files []string, recursive bool, stdin io.Reader) ([]input, error) {
+func readInputs(ctx context.Context, files []string, recursive bool, stdin io.Reader) ([]input, error) {
 	var inputs []input
+	seen := map[string]bool{}
 	for _, file := range files {
 		found, err := findInputs(file, recursive)
 		if err != nil {
 			return nil, err
 		}
-		inputs = append(inputs, found...)
+		for _, of := range found {
+			place, err := of.place()
+			if err != nil {
+				return nil, err
+			}
+			if !seen[place] {
+				seen[place] = true
+				inputs = append(inputs, of)
+			}
+		}
 	}
-	seen := map[string]bool{}
-	inputs = slices.DeleteFunc(inputs, func(of input) bool {
-		again := seen[of.path]
-		seen[of.path] = true
-		return again
-	})
 	for i := range inputs {
-		content, err := inputs[i].read(stdin)
+		content, err := inputs[i].read(ctx, stdin)
 		if err != nil {
 			return nil, err
 		}
@@ -57,15 +63,39 @@ func readInputs(files []string, recursive bool, stdin io.Reader) ([]input, error
 	return inputs, nil
 }
 
-func (of *input) read(stdin io.Reader) ([]byte, error) {
+// place tells the input from others, however it was named.
+func (of *input) place() (string, error) {
 	if of.path == "" {
-		content, err := io.ReadAll(stdin)
-		if err != nil {
-			return nil, fmt.Errorf("reading stdin: %w", err)
-		}
-		return content, nil
+		return "", nil
 	}
-	return os.ReadFile(of.path)
+	return filepath.Abs(of.path)
+}
+
+// read reads the input, which may be a pipe and wait for whoever writes it: an
+// interrupt ends the waiting.
+func (of *input) read(ctx context.Context, stdin io.Reader) ([]byte, error) {
+	var (
+		content []byte
+		err     error
+	)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if of.path == "" {
+			content, err = io.ReadAll(stdin)
+		} else {
+			content, err = os.ReadFile(of.path)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, errInterrupted
+	case <-done:
+	}
+	if err != nil && of.path == "" {
+		return nil, fmt.Errorf("reading stdin: %w", err)
+	}
+	return content, err
 }
 
 // findInputs returns the file, or the manifests in the folder.
@@ -80,17 +110,19 @@ func findInputs(name string, recursive bool) ([]input, error) {
 	if !about.IsDir() {
 		return []input{{name: name, path: filepath.Clean(name), relative: filepath.Base(name)}}, nil
 	}
+	// With a separator at its end a link to a folder is followed.
+	root := strings.TrimRight(name, string(filepath.Separator)) + string(filepath.Separator)
 	var found []input
-	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != name && !recursive:
+		case entry.IsDir() && path != root && !recursive:
 			return fs.SkipDir
-		case entry.IsDir() || !isManifest(path):
+		case entry.IsDir() || !isManifest(path) || leadsToFolder(path):
 			return nil
 		}
-		relative, err := filepath.Rel(name, path)
+		relative, err := filepath.Rel(root, path)
 		found = append(found, input{name: path, path: path, relative: relative})
 		return err
 	})
@@ -98,6 +130,13 @@ func findInputs(name string, recursive bool) ([]input, error) {
 		err = fmt.Errorf("%s: holds no .yaml, .yml or .json file", name)
 	}
 	return found, err
+}
+
+// leadsToFolder says whether a link leads to a folder: such links are not
+// followed, as they may lead in a circle.
+func leadsToFolder(path string) bool {
+	about, err := os.Stat(path)
+	return err == nil && about.IsDir()
 }
 
 func isManifest(path string) bool {
@@ -112,13 +151,13 @@ func isManifest(path string) bool {
 func (o *convertOptions) write(outputs []output, stdout io.Writer) error {
 	switch {
 	case o.inPlace:
-		return replaceFiles(changedFiles(outputs))
+		return replaceFiles(changedFiles(outputs), os.Rename)
 	case o.outputDir != "":
 		files, err := o.filesInDir(outputs)
 		if err != nil {
-			return err
+			return fmt.Errorf("--output-dir: %w\nnothing was written", err)
 		}
-		return replaceFiles(files)
+		return replaceFiles(files, os.Rename)
 	}
 	_, err := io.WriteString(stdout, joined(outputs))
 	return err
@@ -128,7 +167,8 @@ func (o *convertOptions) write(outputs []output, stdout io.Writer) error {
 func joined(outputs []output) string {
 	var all strings.Builder
 	for _, out := range outputs {
-		text := string(out.content)
+		// The mark of a file's beginning has no place within a stream.
+		text := strings.TrimPrefix(string(out.content), manifests.ByteOrderMark)
 		if all.Len() > 0 && strings.TrimSpace(text) != "" {
 			if !strings.HasSuffix(all.String(), "\n") {
 				all.WriteByte('\n')
@@ -141,15 +181,6 @@ func joined(outputs []output) string {
 	}
 	return all.String()
 }
-
-// file is a file to be written.
-type file struct {
-	path    string
-	content []byte
-}
-
-// newFileMode is the mode of files that are not there yet, less the umask.
-const newFileMode = 0o644
 
 func changedFiles(outputs []output) []file {
 	var files []file
@@ -170,7 +201,10 @@ func (o *convertOptions) filesInDir(outputs []output) ([]file, error) {
 			path = strings.TrimSuffix(path, filepath.Ext(path)) + "." + o.output
 		}
 		if other := taken[path]; other != "" {
-			return nil, fmt.Errorf("%s and %s would both be written to %s: nothing was written", other, out.input.name, path)
+			return nil, fmt.Errorf("%s and %s would both be written to %s; convert them one by one, to folders of their own", other, out.input.name, path)
+		}
+		if err := overwrites(path, outputs); err != nil {
+			return nil, err
 		}
 		taken[path] = out.input.name
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -181,49 +215,26 @@ func (o *convertOptions) filesInDir(outputs []output) ([]file, error) {
 	return files, nil
 }
 
-// replaceFiles writes all files beside their places, and only then moves them
-// there. What was moved when a move fails is named in the error.
-func replaceFiles(files []file) (err error) {
-	staged := make([]string, 0, len(files))
-	defer func() {
-		for _, path := range staged {
-			if remove := os.Remove(path); remove != nil && !errors.Is(remove, fs.ErrNotExist) {
-				err = errors.Join(err, remove)
-			}
-		}
-	}()
-	for i := range files {
-		temporary, err := files[i].stage()
-		if err != nil {
-			return fmt.Errorf("%w\nnothing was written", err)
-		}
-		staged = append(staged, temporary)
+// overwrites returns an error if an input is at the path.
+func overwrites(path string, outputs []output) error {
+	there, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	for i := range files {
-		if err := os.Rename(staged[i], files[i].path); err != nil {
-			return fmt.Errorf("%w; written before that: %d of %d files", err, i, len(files))
+	if err != nil {
+		return err
+	}
+	for _, out := range outputs {
+		if out.input.path == "" {
+			continue
+		}
+		about, err := os.Stat(out.input.path)
+		if err != nil {
+			return err
+		}
+		if os.SameFile(there, about) {
+			return fmt.Errorf("%s is an input itself; use --in-place, or another folder", path)
 		}
 	}
 	return nil
-}
-
-// stage writes the content to a file beside its place, and returns its path.
-func (f *file) stage() (string, error) {
-	mode := fs.FileMode(newFileMode)
-	// Where a link leads is what is replaced, and not the link.
-	if real, err := filepath.EvalSymlinks(f.path); err == nil {
-		f.path = real
-		about, err := os.Stat(real)
-		if err != nil {
-			return "", err
-		}
-		mode = about.Mode().Perm()
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+"-*")
-	if err != nil {
-		return "", err
-	}
-	_, err = temporary.Write(f.content)
-	err = errors.Join(err, temporary.Chmod(mode), temporary.Sync(), temporary.Close())
-	return temporary.Name(), err
 }

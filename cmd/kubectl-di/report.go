@@ -94,13 +94,27 @@ func noteReadView(out []byte, report *documentReport) {
 
 // noteComments names the comments that found no place in the result.
 func noteComments(report *documentReport, document *manifests.Document, body string) {
+	there := commentsIn(body)
 	for _, comment := range document.Comments() {
-		if !strings.Contains(body, comment) {
+		if !there[comment] {
 			report.notes = append(report.notes, importers.Finding{
 				Why: fmt.Sprintf("the comment %s was on something that is gone, and is gone with it", shown(comment)),
 			})
 		}
 	}
+}
+
+// commentsIn returns what in a text may be a comment.
+func commentsIn(text string) map[string]bool {
+	found := map[string]bool{}
+	for line := range strings.Lines(text) {
+		for i := range len(line) {
+			if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
+				found[strings.TrimSpace(line[i:])] = true
+			}
+		}
+	}
+	return found
 }
 
 // noteDropped reports what the conversion of a job of v1alpha1 dropped: what

@@ -4,6 +4,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,37 +20,47 @@ const (
 	formatJSON = "json"
 )
 
+var errInterrupted = errors.New("interrupted: nothing was written")
+
 // run converts all inputs before it writes anything.
-func (o *convertOptions) run(in io.Reader, out, report io.Writer) error {
+func (o *convertOptions) run(ctx context.Context, in io.Reader, out, report io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	inputs, err := readInputs(o.files, o.recursive, in)
+	inputs, err := readInputs(ctx, o.files, o.recursive, in)
 	if err != nil {
 		return err
 	}
 	if err := o.checkInputs(inputs); err != nil {
 		return err
 	}
-	var failures []error
-	outputs := make([]output, len(inputs))
-	lost := 0
-	for i := range inputs {
-		converted, reports, err := o.convertFile(&inputs[i])
-		failures = append(failures, err)
-		outputs[i] = output{input: &inputs[i], content: converted}
-		for j := range reports {
-			lost += len(reports[j].lost)
-			reports[j].write(report)
-		}
-	}
-	if err := errors.Join(failures...); err != nil {
+	outputs, lost, err := o.convertFiles(inputs, report)
+	if err != nil {
 		return fmt.Errorf("%w\nnothing was written", err)
 	}
 	if lost > 0 && o.strict {
 		return coded{fmt.Errorf("not carried over: %d, see above; nothing was written, as --strict asks", lost), exitLost}
 	}
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
 	return o.write(outputs, out)
+}
+
+// convertFiles converts all inputs, reports on them, and counts what could not
+// be carried over. Its error is of all that failed.
+func (o *convertOptions) convertFiles(inputs []input, report io.Writer) (outputs []output, lost int, err error) {
+	var failures []error
+	for i := range inputs {
+		converted, reports, err := o.convertFile(&inputs[i])
+		failures = append(failures, err)
+		outputs = append(outputs, output{input: &inputs[i], content: converted})
+		for j := range reports {
+			lost += len(reports[j].lost)
+			reports[j].write(report)
+		}
+	}
+	return outputs, lost, errors.Join(failures...)
 }
 
 func (o *convertOptions) checkInputs(inputs []input) error {
@@ -67,15 +79,19 @@ func (o *convertOptions) apiVersion() string {
 
 // convertFile converts the documents of a file.
 func (o *convertOptions) convertFile(file *input) ([]byte, []documentReport, error) {
+	if err := manifests.CheckEncoding(file.content); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file.name, err)
+	}
 	var (
 		out      strings.Builder
 		reports  []documentReport
 		failures []error
 	)
+	content, marked := bytes.CutPrefix(file.content, []byte(manifests.ByteOrderMark))
 	number := 0
-	for _, part := range manifests.Split(file.content) {
+	for _, part := range manifests.Split(content) {
 		if part.IsEmpty() {
-			out.WriteString(part.Separator + part.Body)
+			out.WriteString(part.Separator + part.Body + part.End)
 			continue
 		}
 		number++
@@ -91,13 +107,19 @@ func (o *convertOptions) convertFile(file *input) ([]byte, []documentReport, err
 		reports = append(reports, found...)
 		writePart(&out, &part, body, number > 1)
 	}
+	if number == 0 {
+		reports = []documentReport{{at: file.name, became: "holds no document"}}
+	}
+	if marked {
+		return []byte(manifests.ByteOrderMark + out.String()), reports, errors.Join(failures...)
+	}
 	return []byte(out.String()), reports, errors.Join(failures...)
 }
 
 // writePart appends a document. One that changed starts on a line of its own,
 // and one of YAML that follows others after a separator.
 func writePart(out *strings.Builder, part *manifests.Part, body string, follows bool) {
-	separator := part.Separator
+	separator, end := part.Separator, part.End
 	if body != part.Body {
 		if text := out.String(); text != "" && !strings.HasSuffix(text, "\n") {
 			out.WriteByte('\n')
@@ -109,5 +131,8 @@ func writePart(out *strings.Builder, part *manifests.Part, body string, follows 
 			separator = "---\n"
 		}
 	}
-	out.WriteString(separator + body)
+	if strings.HasPrefix(body, "{") && body != part.Body {
+		end = "" // JSON ends by itself.
+	}
+	out.WriteString(separator + body + end)
 }

@@ -30,6 +30,14 @@ func (m *manifest) note(path Path, value any, why, do string) {
 	m.result.Notes = append(m.result.Notes, Finding{Path: path, Value: value, Why: why, Do: do})
 }
 
+// noteAgain is note for what holds in several places: the advice is given once.
+func (m *manifest) noteAgain(path Path, value any, why, do string) {
+	if slices.ContainsFunc(m.result.Notes, func(f Finding) bool { return f.Why == why && f.Do == do }) {
+		do = ""
+	}
+	m.note(path, value, why, do)
+}
+
 func (m *manifest) moved(from, to Path) {
 	m.result.Moves = append(m.result.Moves, Move{From: from, To: to})
 }

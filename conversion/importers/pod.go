@@ -33,14 +33,14 @@ func (r renaming) apply(m *manifest, template map[string]any, at Path) {
 	}
 	where := at.Child("spec", "containers", strconv.Itoa(main))
 	found[main]["name"] = mainContainer
-	m.note(where.Child("name"), r.container,
+	m.noteAgain(where.Child("name"), r.container,
 		fmt.Sprintf("became %s, the name by which the operator finds the container that trains", mainContainer),
 		"name it so wherever else it is named, such as in kubectl logs -c")
 	r.references(m, template, at)
 	for i, port := range ports(found[main]) {
 		if port["name"] == r.port {
 			port["name"] = mainPort
-			m.note(where.Child("ports", strconv.Itoa(i), "name"), r.port,
+			m.noteAgain(where.Child("ports", strconv.Itoa(i), "name"), r.port,
 				fmt.Sprintf("became %s, the name by which the operator finds the port", mainPort),
 				"name it so in Services and NetworkPolicies of your own")
 		}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
@@ -38,8 +40,7 @@ func importTFJob(m *manifest) error {
 	}
 	m.dropStatus()
 	j := &tfJob{manifest: m}
-	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
-	for _, step := range []func() error{j.takeReplicas, j.takeRunPolicy, j.takeSuccessPolicy, j.takeRestartPolicies, j.takeDynamicWorker} {
+	for _, step := range []func() error{j.takeReplicas, j.takeClusterSpec, j.takeRunPolicy, j.takeSuccessPolicy, j.takeRestartPolicies, j.takeDynamicWorker} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -117,9 +118,24 @@ func (j *tfJob) adaptTemplate(template map[string]any, at Path) {
 		}
 	}
 	if !listed {
-		j.note(at, nil, "lists no tfjob-port: pods get the port di-port 22270 where kubeflow's got 2222",
+		j.noteAgain(at, nil, "lists no tfjob-port: pods get the port di-port 22270 where kubeflow's got 2222",
 			"programs that take their port from TF_CONFIG need no change")
 	}
+}
+
+// takeClusterSpec asks for TF_CONFIG, which kubeflow gives to all but a job of
+// one pod: TensorFlow trains alone without it.
+func (j *tfJob) takeClusterSpec() error {
+	pods := int64(0)
+	for i := range j.replicas {
+		pods += int64(ptr.Deref(j.replicas[i].task.Replicas, 1))
+	}
+	if pods == 1 {
+		j.note(Path{"spec", "tfReplicaSpecs"}, nil, "is one pod, which gets no TF_CONFIG, as in kubeflow", "")
+		return nil
+	}
+	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
+	return nil
 }
 
 func (j *tfJob) replica(name string) *tfReplica {
@@ -155,7 +171,7 @@ func (j *tfJob) takeSuccessPolicy() error {
 			j.note(at, "AllWorkers", "has no effect beside a chief or master, in kubeflow either", "")
 		}
 	case worker == nil:
-		j.note(at, nil, "no chief, master or worker: the job succeeds when all its tasks have", "name those that decide in spec.successPolicy.targetTasks")
+		j.note(at, nil, "no chief, master or worker, without which kubeflow ends no job: this one succeeds when all its tasks have", "name those that decide in spec.successPolicy.targetTasks")
 	default:
 		j.decides("worker")
 		if allWorkers {

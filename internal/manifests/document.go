@@ -75,7 +75,7 @@ func parse(body string, firstLine int) (*Document, error) {
 	}
 	var node yaml.Node
 	if err := loader.Load(&node); err != nil {
-		return nil, atLine(err, firstLine)
+		return nil, atLine(err, body, firstLine)
 	}
 	if err := loader.Load(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("line %d: more than one document without --- between them", firstLine)
@@ -91,14 +91,34 @@ func parse(body string, firstLine int) (*Document, error) {
 
 func content(document *yaml.Node) *yaml.Node { return document.Content[0] }
 
+// libraryError is how the library words errors: what it did, where, and why.
+var libraryError = regexp.MustCompile(`(?s)^go-yaml load error in .*? at (?:L(\d+)\.C\d+(?:-[LC.\d]+)?|<unknown position>): (.*)$`)
+
 // atLine counts the lines of the library's errors from the file's start.
-func atLine(err error, firstLine int) error {
-	found := regexp.MustCompile(`(?s)^.* at L(\d+)\.C\d+: (.*)$`).FindStringSubmatch(err.Error())
+func atLine(err error, body string, firstLine int) error {
+	found := libraryError.FindStringSubmatch(err.Error())
 	if found == nil {
 		return fmt.Errorf("line %d: is no YAML: %w", firstLine, err)
 	}
-	line, _ := strconv.Atoi(found[1]) // It is of digits only.
-	return fmt.Errorf("line %d: is no YAML: %s", firstLine+line-1, strings.TrimSpace(found[2]))
+	why := strings.TrimSpace(found[2])
+	line, err := strconv.Atoi(found[1])
+	if err != nil {
+		return fmt.Errorf("line %d: is no YAML: %s", firstLine, why)
+	}
+	if isTabbed(body, line) {
+		why += "; indent with spaces, not with tabs"
+	}
+	return fmt.Errorf("line %d: is no YAML: %s", firstLine+line-1, why)
+}
+
+// isTabbed says whether a line of the text, from 1, is indented with a tab.
+func isTabbed(text string, line int) bool {
+	lines := strings.Split(text, "\n")
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	content := strings.TrimLeft(lines[line-1], " \t")
+	return strings.Contains(strings.TrimSuffix(lines[line-1], content), "\t")
 }
 
 // The library forgets blank lines. They are read as comments of a kind of their

@@ -59,7 +59,7 @@ func TestAFileIsCutIntoItsDocuments(t *testing.T) {
 		"several":                   {"a: 1\n---\nb: 2\n--- # c\nc: 3", []string{"a: 1\n", "b: 2\n", "c: 3"}, []int{1, 3, 5}},
 		"on the line of the marker": {"--- {a: 1}\n---\t[b]\n", []string{"{a: 1}\n", "[b]\n"}, []int{1, 2}},
 		"no markers":                {"---a: 1\n ---\n", []string{"---a: 1\n ---\n"}, []int{1}},
-		"ended by dots":             {"a: 1\n...\nb: 2\n", []string{"a: 1\n...\n", "b: 2\n"}, []int{1, 3}},
+		"ended by dots":             {"a: 1\n...\nb: 2\n", []string{"a: 1\n", "b: 2\n"}, []int{1, 3}},
 		"Windows' line breaks":      {"a: 1\r\n---\r\nb: 2\r\n", []string{"a: 1\r\n", "b: 2\r\n"}, []int{1, 3}},
 		"JSON in a row":             {"{\"a\": 1}\n{\n\"b\": 2}{}\n", []string{"{\"a\": 1}\n", "{\n\"b\": 2}", "{}\n"}, []int{1, 2, 3}},
 		"objects in YAML's way":     {"{a: 1}\n---\n{\"b\": 2}", []string{"{a: 1}\n", "{\"b\": 2}"}, []int{1, 3}},
@@ -85,13 +85,14 @@ func TestAFileIsCutIntoItsDocuments(t *testing.T) {
 // FuzzFiles holds that parts joined are the file, and that whatever is read is
 // read as kubectl reads it, and survives being rewritten.
 func FuzzFiles(f *testing.F) {
-	for _, text := range append(asKubectlReads(), "a: 1\n---\n\n# b\n...\n{}{}\n", "a: &x {b: 1}\nc: *x\n\n\n<<: *x\n") {
+	for _, text := range append(asKubectlReads(), "a: 1\n---\n\n# b\n...\n{}{}\n", "a: &x {b: 1}\nc: *x\n\n\n<<: *x\n",
+		"a: 1\n...\nb: 2\n...", "\ufeff---\r\na: 1 # b\r\n", "{\"a\": 1}\n...\n--- # c\n[1]") {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		var joined strings.Builder
 		for _, part := range manifests.Split(file) {
-			joined.WriteString(part.Separator + part.Body)
+			joined.WriteString(part.Separator + part.Body + part.End)
 			document, err := manifests.Parse(&part)
 			if err != nil {
 				continue
@@ -180,10 +181,31 @@ func TestErrorsNameTheLineOfTheFile(t *testing.T) {
 		"{a: 1}\n%TAG ! x\n":   "line 11: is no YAML",
 		laughs():               "too big",
 		"{{- if .x }}\na: b\n": "render it first",
+		"a:\n\tb: 1\n":         "line 11: is no YAML: found character that cannot start any token; indent with spaces, not with tabs",
+		"a: \"b\n":             "line 10: is no YAML: found unexpected end of stream",
+		"a: \x01\n":            "line 10: is no YAML: control characters are not allowed",
 	} {
 		_, err := manifests.Parse(&manifests.Part{Body: text, Line: 10})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestFilesThatAreNotUTF8AreRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                         "",
+		"\ufeffa: \ufffdö\n":       "",
+		"a: 1\nb: ö\nc: \xff\n":    "line 3: the byte 0xff is not UTF-8; save the file as UTF-8",
+		"\xff\xfea\x00:\x00 \x001": "is written in UTF-16; save it as UTF-8",
+	} {
+		got := ""
+		if err := manifests.CheckEncoding([]byte(text)); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }

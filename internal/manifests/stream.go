@@ -12,8 +12,10 @@ package manifests
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Part is a piece of a file: one document with what stands before it, or what
@@ -24,40 +26,81 @@ type Part struct {
 	Separator string
 	// Body is the document.
 	Body string
+	// End is the line that ends the document, "..." with its line break, "" for
+	// one that ends where the next starts.
+	End string
 	// Line is the line of the file that the body starts on, from 1.
 	Line int
+}
+
+// ByteOrderMark may start a file, and is no part of any document.
+const ByteOrderMark = "\ufeff"
+
+// CheckEncoding returns an error that names the line where a file is not UTF-8,
+// as YAML and JSON have to be.
+func CheckEncoding(file []byte) error {
+	if bytes.HasPrefix(file, []byte("\xff\xfe")) || bytes.HasPrefix(file, []byte("\xfe\xff")) {
+		return errors.New("is written in UTF-16; save it as UTF-8")
+	}
+	if utf8.Valid(file) {
+		return nil
+	}
+	at := 0
+	for {
+		letter, size := utf8.DecodeRune(file[at:])
+		if letter == utf8.RuneError && size <= 1 {
+			return fmt.Errorf("line %d: the byte 0x%02x is not UTF-8; save the file as UTF-8", 1+bytes.Count(file[:at], []byte("\n")), file[at])
+		}
+		at += size
+	}
 }
 
 // Split cuts a file into its documents. JSON objects may follow each other
 // without a separator.
 func Split(file []byte) []Part {
 	var parts []Part
-	current, line, started := Part{Line: 1}, 0, false
-	for text := range strings.Lines(string(file)) {
-		line++
-		switch marker, rest := cutMarker(text); {
-		case marker != "":
-			if started {
-				parts = append(parts, current)
-			}
-			current = Part{Separator: marker, Body: rest, Line: line}
-			if rest == "" {
-				current.Line = line + 1
-			}
-		case strings.TrimRight(text, " \t\r\n") == "...":
-			current.Body += text
-			parts = append(parts, current)
-			current, started = Part{Line: line + 1}, false
-			continue
-		default:
-			current.Body += text
+	line := 1
+	for rest := string(file); rest != ""; {
+		part, length := nextPart(rest, line)
+		parts = append(parts, jsonObjects(part)...)
+		line += strings.Count(rest[:length], "\n")
+		rest = rest[length:]
+	}
+	return parts
+}
+
+// nextPart cuts off the part that a text starts with, and returns its length.
+func nextPart(text string, line int) (Part, int) {
+	part := Part{Line: line}
+	first := firstLine(text)
+	end := 0
+	if marker, rest := cutMarker(first); marker != "" {
+		part.Separator, end = marker, len(first)
+		if rest == "" {
+			part.Line++
 		}
-		started = true
 	}
-	if started {
-		parts = append(parts, current)
+	for end < len(text) {
+		next := firstLine(text[end:])
+		if marker, _ := cutMarker(next); marker != "" {
+			break
+		}
+		if strings.TrimRight(next, " \t\r\n") == "..." {
+			part.End = next
+			break
+		}
+		end += len(next)
 	}
-	return splitJSON(parts)
+	part.Body = text[len(part.Separator):end]
+	return part, end + len(part.End)
+}
+
+// firstLine is the first line of a text with its line break.
+func firstLine(text string) string {
+	if i := strings.IndexByte(text, '\n'); i >= 0 {
+		return text[:i+1]
+	}
+	return text
 }
 
 // cutMarker cuts the marker that starts a document off a line, "" if the line
@@ -77,15 +120,7 @@ func cutMarker(line string) (marker, rest string) {
 	return line[:len(line)-len(content)], content
 }
 
-// splitJSON cuts documents that are several JSON objects in a row.
-func splitJSON(parts []Part) []Part {
-	var split []Part
-	for _, part := range parts {
-		split = append(split, jsonObjects(part)...)
-	}
-	return split
-}
-
+// jsonObjects cuts a document that is several JSON objects in a row.
 func jsonObjects(part Part) []Part {
 	if !strings.HasPrefix(strings.TrimSpace(part.Body), "{") {
 		return []Part{part}
@@ -112,6 +147,7 @@ func jsonObjects(part Part) []Part {
 	}
 	objects[0].Separator, objects[0].Line = part.Separator, part.Line
 	objects[len(objects)-1].Body += part.Body[start:]
+	objects[len(objects)-1].End = part.End
 	return objects
 }
 
@@ -120,7 +156,7 @@ func jsonObjects(part Part) []Part {
 func (p *Part) IsEmpty() bool {
 	for line := range strings.Lines(p.Body) {
 		text := strings.TrimSpace(line)
-		if text != "" && text != "..." && text[0] != '#' && line[0] != '%' {
+		if text != "" && text[0] != '#' && line[0] != '%' {
 			return false
 		}
 	}
