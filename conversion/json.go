@@ -175,12 +175,10 @@ func quote(s string) []byte {
 
 // appendQuoted appends a string as JSON, which for nearly all is itself.
 func appendQuoted(out []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			// A string always marshals.
-			quoted, _ := json.Marshal(s)
-			return append(out, quoted...)
-		}
+	if !plain(s) {
+		// A string always marshals.
+		quoted, _ := json.Marshal(s)
+		return append(out, quoted...)
 	}
 	out = append(out, '"')
 	out = append(out, s...)
@@ -250,9 +248,9 @@ func (s *scanner) key() string {
 }
 
 // plain says whether the inside of a JSON string stands for itself.
-func plain(inside []byte) bool {
-	for _, c := range inside {
-		if c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
+func plain[T string | []byte](inside T) bool {
+	for i := range len(inside) {
+		if c := inside[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
 			return false
 		}
 	}

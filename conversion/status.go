@@ -187,22 +187,12 @@ func sum(counts object, value []byte, before int) []byte {
 	return strconv.AppendInt(nil, max(math.MinInt32, min(math.MaxInt32, a+b)), 10)
 }
 
-// countsToHub returns the taskStatus that extended keeps, where v1alpha1's
-// replicaStatus is still what shows it, else what replicaStatus says, and of
-// each role that it says nothing new of what extended keeps.
+// countsToHub returns what replicaStatus says as taskStatus. Of each role that
+// it says nothing new of, it is what extended keeps.
 func countsToHub(v1, extended object, keys statusKeys) ([]byte, bool) {
 	replicas, counted := v1.get(fieldReplicaStatus)
-	kept, ok := extended.get(fieldTaskStatus)
-	if ok {
-		shown, _ := countsFromHub(kept, keys)
-		if sameCounts(shown, replicas) {
-			return kept, true
-		}
-	}
-	if !counted {
-		return nil, false
-	}
-	return replicaCountsToHub(replicas, kept, keys), true
+	kept, _ := extended.get(fieldTaskStatus)
+	return replicaCountsToHub(replicas, kept, keys), counted
 }
 
 // sameCounts says whether two replicaStatus count the same. An absent count is
