@@ -190,6 +190,11 @@ func (p *patch) set(path string, value any) {
 	*p = append(*p, jsonpatch.NewOperation("add", path, value))
 }
 
+// remove removes the member at the path, which must exist.
+func (p *patch) remove(path string) {
+	*p = append(*p, jsonpatch.NewOperation("remove", path, nil))
+}
+
 // members are the members of a JSON object, and nil for anything else.
 func members(raw []byte) map[string]json.RawMessage {
 	var parsed map[string]json.RawMessage

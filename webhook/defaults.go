@@ -38,22 +38,56 @@ func defaultV1(asked *question) (patch, error) {
 		// not to be changed through v1alpha1, by nobody.
 		return changes, nil
 	}
-	var written struct {
-		Spec struct {
-			CleanPodPolicy string `json:"cleanPodPolicy"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(raw, &written); err != nil {
-		return nil, fmt.Errorf("decoding the job: %w", err)
-	}
-	policy := written.Spec.CleanPodPolicy
+	spec := members(members(raw)["spec"])
+	defaultPolicyV1(&changes, spec["cleanPodPolicy"])
+	dropUnusedRoles(&changes, spec)
+	return changes, nil
+}
+
+// defaultPolicyV1 fills the policy, and levels its letter case, of which
+// v1alpha1 takes any.
+func defaultPolicyV1(changes *patch, raw json.RawMessage) {
+	var written string
+	// What is no text was refused before.
+	_ = json.Unmarshal(raw, &written)
+	policy := written
 	if policy == "" {
 		policy = string(v2alpha1.CleanPodPolicyRunning)
 	}
-	if canonical, ok := conversion.CanonicalCleanPodPolicy(policy); ok && written.Spec.CleanPodPolicy != string(canonical) {
+	if canonical, ok := conversion.CanonicalCleanPodPolicy(policy); ok && written != string(canonical) {
 		changes.set("/spec/cleanPodPolicy", canonical)
 	}
-	return changes, nil
+}
+
+// dropUnusedRoles drops the collector and the learner where they are what typed
+// Go clients write for a role that a job does not have.
+func dropUnusedRoles(changes *patch, spec map[string]json.RawMessage) {
+	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		if isZeroRole(spec[string(role)]) {
+			changes.remove("/spec/" + string(role))
+		}
+	}
+}
+
+// isZeroRole says whether a role is the zero value of its Go type, which is
+// told by the containers: of all that is empty, no others are written. A person
+// who writes an empty role has forgotten something, and reads what.
+func isZeroRole(role json.RawMessage) bool {
+	containers, written := members(members(members(role)["template"])["spec"])["containers"]
+	// What was decoded decodes again.
+	value, _ := decodeAny(role)
+	return written && !isSet(containers) && saysNothing(value)
+}
+
+// saysNothing says whether a decoded value is null, or holds nothing else.
+func saysNothing(value any) bool {
+	members, isObject := value.(map[string]any)
+	for _, member := range members {
+		if !saysNothing(member) {
+			return false
+		}
+	}
+	return isObject || isEmpty(value)
 }
 
 // restoreExtended keeps the stored extended where an update lacks it, as old
