@@ -17,7 +17,10 @@ import (
 
 const (
 	goodTask = `{type: learner, name: learner, replicas: 1, template: {spec: {containers: [{name: a}]}}}`
-	badTask  = `{type: none, replicas: 1, template: {spec: {containers: [{name: a}]}}}`
+	twoTasks = `{type: learner, name: learner, replicas: 2}, {type: collector, name: collector, replicas: 3}`
+	// settled is what defaults leave alone.
+	settled = `cleanPodPolicy: All, backoffLimit: 0, priority: high, `
+	badTask = `{type: none, replicas: 1, template: {spec: {containers: [{name: a}]}}}`
 )
 
 func rawJob(t *testing.T, version, spec string) runtime.RawExtension {
@@ -106,6 +109,31 @@ func TestDefaultsPatchNothingElse(t *testing.T) {
 		"v2alpha1, elastic wins in a new job": {version: "v2alpha1", handle: defaultV2,
 			spec: `spec: {cleanPodPolicy: All, backoffLimit: 0, priority: high, elastic: {task: main, replicas: 4}, tasks: [{type: none, name: main, replicas: 2}]}`,
 			want: []string{`add /spec/tasks/0/replicas 4`}},
+		"v2alpha1, a count below 0 stays where it was written": {version: "v2alpha1", handle: defaultV2,
+			spec: `spec: {` + settled + `elastic: {task: main, replicas: -4}, tasks: [{type: none, name: main, replicas: 2}]}`},
+		"v2alpha1, the defaulted elastic task is removed": {version: "v2alpha1", handle: defaultV2,
+			old:  `spec: {` + settled + `elastic: {task: collector, replicas: 3}, tasks: [` + twoTasks + `]}`,
+			spec: `spec: {` + settled + `elastic: {task: collector, replicas: 3}, tasks: [{type: learner, name: learner, replicas: 2}]}`,
+			want: []string{`add /spec/elastic/task "learner"`, `add /spec/elastic/replicas 2`}},
+		"v2alpha1, the defaulted elastic task is renamed": {version: "v2alpha1", handle: defaultV2,
+			old:  `spec: {` + settled + `elastic: {task: main, replicas: 2, maxReplicas: 4}, tasks: [{type: none, name: main, replicas: 2}]}`,
+			spec: `spec: {` + settled + `elastic: {task: main, replicas: 2, maxReplicas: 4}, tasks: [{type: none, name: trunk, replicas: 2}]}`,
+			want: []string{`add /spec/elastic/task "trunk"`, `add /spec/elastic/replicas 2`}},
+		"v2alpha1, the defaulted elastic task is removed and the other resized": {version: "v2alpha1", handle: defaultV2,
+			old:  `spec: {` + settled + `elastic: {task: collector, replicas: 3}, tasks: [` + twoTasks + `]}`,
+			spec: `spec: {` + settled + `elastic: {task: collector, replicas: 5}, tasks: [{type: learner, name: learner, replicas: 2}]}`,
+			want: []string{`add /spec/elastic/task "learner"`, `add /spec/tasks/0/replicas 5`}},
+		"v2alpha1, the defaulted elastic task is removed and nothing can be": {version: "v2alpha1", handle: defaultV2,
+			old:  `spec: {` + settled + `elastic: {task: collector, replicas: 3}, tasks: [` + twoTasks + `]}`,
+			spec: `spec: {` + settled + `elastic: {task: collector, replicas: 3}, tasks: [{type: learner, name: learner, replicas: 2}, {type: evaluator, name: evaluator, replicas: 1}]}`,
+			want: []string{`remove /spec/elastic null`}},
+		"v2alpha1, the defaulted elastic task is removed and its bounds are not": {version: "v2alpha1", handle: defaultV2,
+			old:  `spec: {` + settled + `elastic: {task: collector, replicas: 3, minReplicas: 1}, tasks: [` + twoTasks + `]}`,
+			spec: `spec: {` + settled + `elastic: {task: collector, replicas: 3, minReplicas: 1}, tasks: [{type: learner, name: learner, replicas: 2}, {type: evaluator, name: evaluator, replicas: 1}]}`,
+			want: []string{`remove /spec/elastic/task null`, `remove /spec/elastic/replicas null`}},
+		"v2alpha1, an elastic task that its author named is removed": {version: "v2alpha1", handle: defaultV2,
+			old:  `spec: {` + settled + `elastic: {task: learner, replicas: 2}, tasks: [` + twoTasks + `]}`,
+			spec: `spec: {` + settled + `elastic: {task: learner, replicas: 2}, tasks: [{type: collector, name: collector, replicas: 3}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -162,6 +162,9 @@ func defaultTask(changes *patch, spec *v2alpha1.DIJobSpec, i int) {
 // one that was changed.
 func defaultElastic(changes *patch, asked *question) {
 	spec := &asked.job.Spec
+	if asked.old != nil && elasticTaskGone(spec, &asked.old.Spec) {
+		forgetElasticTask(changes, spec, &asked.old.Spec)
+	}
 	i := names.ElasticTask(spec)
 	if i < 0 {
 		return
@@ -178,13 +181,56 @@ func defaultElastic(changes *patch, asked *question) {
 	case spec.Elastic.Task == "":
 		changes.set("/spec/elastic/task", name)
 	}
-	wanted := spec.Elastic.Replicas
-	before, countBefore := oldCounts(asked.old, name)
+	levelCounts(changes, asked, i)
+}
+
+// levelCounts levels elastic.replicas and the replicas of the elastic task to
+// the one that was changed; in a new job elastic.replicas wins.
+func levelCounts(changes *patch, asked *question, elastic int) {
+	task := &asked.job.Spec.Tasks[elastic]
+	wanted, count := asked.job.Spec.Elastic.Replicas, replicasOf(task)
+	before, countBefore := oldCounts(asked.old, names.TaskName(task))
 	switch {
 	case wanted == nil, before != nil && *wanted == *before && countBefore != count:
 		changes.set("/spec/elastic/replicas", count)
+	case *wanted < 0:
+		// As above.
 	case *wanted != count && (before == nil || *wanted != *before):
-		changes.set(fmt.Sprintf("/spec/tasks/%d/replicas", i), *wanted)
+		changes.set(fmt.Sprintf("/spec/tasks/%d/replicas", elastic), *wanted)
+	}
+}
+
+// elasticTaskGone says whether an update removed the task that defaulting named
+// in elastic and left its name there, as who applies a manifest does: what the
+// manifest never said, it does not take back.
+func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
+	if spec.Elastic == nil || old.Elastic == nil || spec.Elastic.Task == "" ||
+		spec.Elastic.Task != old.Elastic.Task || names.ElasticTask(spec) >= 0 {
+		return false
+	}
+	derived := names.ElasticTask(&v2alpha1.DIJobSpec{Tasks: old.Tasks})
+	return derived >= 0 && names.TaskName(&old.Tasks[derived]) == old.Elastic.Task
+}
+
+// forgetElasticTask forgets what defaulting wrote about a task that is gone, so
+// that it is written anew, if there is a task to write it about.
+func forgetElasticTask(changes *patch, spec, old *v2alpha1.DIJobSpec) {
+	elastic := spec.Elastic
+	elastic.Task = ""
+	counted := elastic.Replicas != nil && old.Elastic.Replicas != nil && *elastic.Replicas == *old.Elastic.Replicas
+	if counted {
+		elastic.Replicas = nil
+	}
+	if names.ElasticTask(spec) >= 0 {
+		return
+	}
+	if *elastic == (v2alpha1.Elastic{}) {
+		changes.remove("/spec/elastic")
+		return
+	}
+	changes.remove("/spec/elastic/task")
+	if counted {
+		changes.remove("/spec/elastic/replicas")
 	}
 }
 
