@@ -226,16 +226,19 @@ func label(ctx context.Context, namespace, value string) {
 // spare sets for which namespaces admission is asked.
 func spare(ctx context.Context, selector string) {
 	GinkgoHelper()
-	patch := fmt.Sprintf(`[{"op":"replace","path":"/webhooks/0/namespaceSelector","value":%[1]s},`+
-		`{"op":"replace","path":"/webhooks/1/namespaceSelector","value":%[1]s}]`, selector)
-	for kind, name := range map[string]string{
-		"MutatingWebhookConfiguration":   webhook.MutatingConfiguration,
-		"ValidatingWebhookConfiguration": webhook.ValidatingConfiguration,
+	for name, kind := range map[string]string{
+		webhook.MutatingConfiguration: "MutatingWebhookConfiguration", webhook.ValidatingConfiguration: "ValidatingWebhookConfiguration",
 	} {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind})
-		object.SetName(name)
-		Expect(c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKey{Name: name}, object)).To(Succeed())
+		webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+		Expect(err).NotTo(HaveOccurred())
+		patch := make([]string, len(webhooks))
+		for i := range webhooks {
+			patch[i] = fmt.Sprintf(`{"op":"replace","path":"/webhooks/%d/namespaceSelector","value":%s}`, i, selector)
+		}
+		Expect(c.Patch(ctx, object, jsonPatch("["+strings.Join(patch, ",")+"]"))).To(Succeed())
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 
 // validateTemplate holds what must be right about a template for pods to be
 // made at all.
-func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
-	template, found := readRaw[corev1.PodTemplateSpec](task.Template.Raw, at)
+func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
+	template, found := readRaw[corev1.PodTemplateSpec](raw, at)
 	if len(found.mistyped) > 0 {
 		return found.mistyped
 	}
@@ -162,7 +162,13 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
 			},
 		}
 	}
-	role := names.ReplicaType(task.Type)
+	// The roles of tasks are named like their types.
+	return replicaOverrides(names.ReplicaType(task.Type))
+}
+
+// replicaOverrides returns what the operator sets on the pods of a role of
+// coordinator-led jobs.
+func replicaOverrides(role names.ReplicaType) overrides {
 	set := overrides{
 		labels: slices.Sorted(maps.Keys(names.ReplicaLabels("", role, ""))),
 		env:    []string{names.EnvPodNamespace, names.EnvPodName, names.EnvServerURL, names.PortVariable(role)},
@@ -206,11 +212,8 @@ func unknownFields(found findings) []string {
 
 // warnTemplate says what of a template its pods will not have.
 func warnTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, template *corev1.PodTemplateSpec, at *field.Path) []string {
-	set := overridesOf(spec, task)
 	var w notes
-	w.metadata(template, set, at.Child("metadata"))
-	w.environment(template.Spec.InitContainers, set.env, at.Child("spec", "initContainers"))
-	w.environment(template.Spec.Containers, set.env, at.Child("spec", "containers"))
+	w.overridden(template, overridesOf(spec, task), at)
 	if own := template.Spec.PriorityClassName; own != "" && spec.PriorityClassName != "" && own != spec.PriorityClassName {
 		w.add(at.Child("spec", "priorityClassName"), "is overridden by the job's, which is %s", spec.PriorityClassName)
 	}
@@ -227,6 +230,13 @@ type notes []string
 
 func (w *notes) add(at *field.Path, message string, args ...any) {
 	*w = append(*w, at.String()+": "+fmt.Sprintf(message, args...))
+}
+
+// overridden says what of a template the operator sets itself.
+func (w *notes) overridden(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
+	w.metadata(template, set, at.Child("metadata"))
+	w.environment(template.Spec.InitContainers, set.env, at.Child("spec", "initContainers"))
+	w.environment(template.Spec.Containers, set.env, at.Child("spec", "containers"))
 }
 
 func (w *notes) metadata(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
@@ -267,7 +277,12 @@ func (w *notes) coordinatorLed(task *v2alpha1.Task, pod *corev1.PodSpec, at *fie
 	if task.Type == v2alpha1.TaskTypeCoordinator && pod.RestartPolicy == corev1.RestartPolicyAlways {
 		w.add(at.Child("restartPolicy"), "is Always: the coordinator is restarted when it has finished, so the job never is; leave it out, or set Never")
 	}
-	served := names.DIPort(pod, names.ReplicaType(task.Type))
+	w.untoldPorts(names.ReplicaType(task.Type), pod, at)
+}
+
+// untoldPorts says which ports look like the one that others are told, and are not.
+func (w *notes) untoldPorts(role names.ReplicaType, pod *corev1.PodSpec, at *field.Path) {
+	served := names.DIPort(pod, role)
 	for i := range pod.Containers {
 		for j, port := range pod.Containers[i].Ports {
 			if port.Name == names.Port && pod.Containers[i].Name != names.Container {

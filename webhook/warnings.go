@@ -37,14 +37,18 @@ func warnings(asked *question) []string {
 		return bounded(found)
 	}
 	if len(found) > 0 {
-		before := warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old))
-		found = slices.DeleteFunc(found, func(warning string) bool { return slices.Contains(before, warning) })
+		found = fewer(found, warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old)))
 	}
 	found = append(found, warnChangedTemplates(asked.job, asked.old, at)...)
 	if writtenInV2(asked.raw) {
 		found = append(found, warnLost(asked)...)
 	}
 	return bounded(found)
+}
+
+// fewer returns those of the warnings that are not among the others.
+func fewer(warnings, others []string) []string {
+	return slices.DeleteFunc(warnings, func(warning string) bool { return slices.Contains(others, warning) })
 }
 
 // pathsOf returns the paths of the version that a job is written in.

@@ -373,6 +373,6 @@ func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
 			configs = append(configs, hook.ClientConfig)
 		}
 	}
-	Expect(configs).To(HaveLen(5))
+	Expect(configs).To(HaveLen(6))
 	return configs
 }
