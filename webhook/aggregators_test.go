@@ -5,12 +5,20 @@ package webhook_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
+
+const noContainer = ".containers: Required value: a pod needs a container"
 
 // aggregators returns an AggregatorConfig of the version whose template has the pod spec.
 func aggregators(version, namespace, podSpec string) *unstructured.Unstructured {
@@ -35,7 +43,7 @@ var _ = Describe("An AggregatorConfig", func() {
 				}
 			},
 			Entry("a sound template", `{containers: [{name: di-container}]}`, ""),
-			Entry("no container", `{}`, ".containers: Required value: a pod needs a container"),
+			Entry("no container", `{}`, noContainer),
 			Entry("a value of the wrong type", `{containers: [{name: di-container, ports: [{containerPort: http}]}]}`,
 				`.containers[0].ports[0].containerPort: Invalid value: "http": must be an integer`),
 			Entry("containers of one name", `{containers: [{name: a}, {name: a}]}`, `.containers[1].name: Duplicate value: "a"`),
@@ -77,3 +85,14 @@ var _ = Describe("An AggregatorConfig", func() {
 		Expect(c.Patch(ctx, config, mergePatch(`{"metadata":{"finalizers":null}}`))).To(Succeed())
 	})
 })
+
+func TestTheRuleForAggregatorsIsDocumentedWithItsMessage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := " | webhook | `spec.aggregator.template.spec" + noContainer + "` |"; !strings.Contains(string(page), row) {
+		t.Errorf("docs/validation.md has no row that ends in%s", row)
+	}
+}

@@ -291,7 +291,7 @@ func literals(expression ast.Expr) string {
 		}
 		if literal, isLiteral := node.(*ast.BasicLit); isLiteral && literal.Kind == token.STRING {
 			if text, err := strconv.Unquote(literal.Value); err == nil {
-				verbs := regexp.MustCompile(`%[ds]`)
+				verbs := regexp.MustCompile(`%[dsq]`)
 				parts = append(parts, verbs.ReplaceAllString(regexp.QuoteMeta(text), ".*"))
 			}
 		}
@@ -302,14 +302,7 @@ func literals(expression ast.Expr) string {
 
 func TestTheTableHasEveryMessageOfTheSchema(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "crd", "bases", "diengine.opendilab.org_dijobs.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(raw, crd); err != nil {
-		t.Fatal(err)
-	}
+	crd := readCRD(t, "dijobs")
 	all := tableErrors(t, bySchema)
 	for _, version := range crd.Spec.Versions {
 		everyRule("", version.Schema.OpenAPIV3Schema, func(path string, rule apiextensionsv1.ValidationRule) {
@@ -324,6 +317,20 @@ func TestTheTableHasEveryMessageOfTheSchema(t *testing.T) {
 			}
 		})
 	}
+}
+
+// readCRD returns the CRD of a resource.
+func readCRD(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err == nil {
+		err = yaml.Unmarshal(raw, crd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crd
 }
 
 // everyRule calls back with each rule of a schema and where it stands.

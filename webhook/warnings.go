@@ -88,9 +88,8 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 		return nil
 	}
 	var w notes
-	const reach = "is changed: pods that are created from now on have it, those that run keep what they were made from"
 	if !sameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
-		w.add(at.spec("volumes"), reach)
+		w.changed(at.spec("volumes"))
 	}
 	before := map[string]*v2alpha1.Task{}
 	for i := range old.Spec.Tasks {
@@ -99,10 +98,14 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
 		if stored, ok := before[names.TaskName(task)]; ok && !sameTemplate(&job.Spec, task, stored) {
-			w.add(at.task(i, "template"), reach)
+			w.changed(at.task(i, "template"))
 		}
 	}
 	return w
+}
+
+func (w *notes) changed(at *field.Path) {
+	w.add(at, "is changed: pods that are created from now on have it, those that run keep what they were made from")
 }
 
 func sameTemplate(spec *v2alpha1.DIJobSpec, a, b *v2alpha1.Task) bool {
