@@ -1,9 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook serves what the API server asks about DIJobs: their
-// conversion between the versions, their defaults, and whether they are valid.
-// An error names the path in the version that the user wrote.
+// Package webhook serves what the API server asks about DIJobs and
+// AggregatorConfigs: the conversion of jobs between the versions, their
+// defaults, and whether both are valid. An error names the path in the version
+// that the user wrote.
 //
 // It reads and writes nothing but its own certificate authority and the places
 // where that is published, needs no cache and is not leader-elected, so that
@@ -12,7 +13,6 @@ package webhook
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -203,18 +203,4 @@ func (p *patch) set(path string, value any) {
 // remove removes the member at the path, which must exist.
 func (p *patch) remove(path string) {
 	*p = append(*p, jsonpatch.NewOperation("remove", path, nil))
-}
-
-// members are the members of a JSON object, and nil for anything else.
-func members(raw []byte) map[string]json.RawMessage {
-	var parsed map[string]json.RawMessage
-	if json.Unmarshal(raw, &parsed) != nil {
-		return nil
-	}
-	return parsed
-}
-
-// isSet says whether a member is there and not null.
-func isSet(raw json.RawMessage) bool {
-	return len(raw) > 0 && string(raw) != "null"
 }

@@ -171,7 +171,9 @@ var _ = Describe("A job in both versions", func() {
 			Expect(os.WriteFile(file, []byte(manifest), 0o600)).To(Succeed())
 			out, err := kubectl(ctx, api.KubeConfig, "apply", flag, "-f", file)
 			Expect(err).NotTo(HaveOccurred(), out)
-			return get(ctx, "v2alpha1", namespace, "w").Object["spec"].(map[string]any)["elastic"]
+			elastic, _, err := unstructured.NestedMap(get(ctx, "v2alpha1", namespace, "w").Object, "spec", "elastic")
+			Expect(err).NotTo(HaveOccurred())
+			return elastic
 		}
 		const template = `template: {spec: {containers: [{name: di-container}]}}}`
 		const learner, collector = `{type: learner, ` + template, `{type: collector, replicas: 3, ` + template
