@@ -73,9 +73,12 @@ func dropUnusedRoles(changes *patch, spec map[string]json.RawMessage) {
 // who writes an empty role has forgotten something, and reads what.
 func isZeroRole(role json.RawMessage) bool {
 	containers, written := members(members(members(role)["template"])["spec"])["containers"]
+	if !written || isSet(containers) {
+		return false
+	}
 	// What was decoded decodes again.
 	value, _ := decodeAny(role)
-	return written && !isSet(containers) && saysNothing(value)
+	return saysNothing(value)
 }
 
 // restoreExtended keeps the stored extended where an update lacks it, as old
