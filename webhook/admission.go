@@ -1,9 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook serves what the API server asks about DIJobs: their
-// conversion between the versions, their defaults, and whether they are valid.
-// An error names the path in the version that the user wrote.
+// Package webhook serves what the API server asks about DIJobs and
+// AggregatorConfigs: the conversion of jobs between the versions, their
+// defaults, and whether both are valid. An error names the path in the version
+// that the user wrote.
 //
 // It reads and writes nothing but its own certificate authority and the places
 // where that is published, needs no cache and is not leader-elected, so that
@@ -12,7 +13,6 @@ package webhook
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -38,11 +38,14 @@ const (
 	PathMutateV2   = "/mutate-v2alpha1-dijob"
 	PathValidateV1 = "/validate-v1alpha1-dijob"
 	PathValidateV2 = "/validate-v2alpha1-dijob"
+	// PathValidateAggregatorConfig is for both versions, which are alike.
+	PathValidateAggregatorConfig = "/validate-aggregatorconfig"
 )
 
 const (
-	kindDIJob         = "DIJob"
-	subresourceStatus = "status"
+	kindDIJob            = "DIJob"
+	kindAggregatorConfig = "AggregatorConfig"
+	subresourceStatus    = "status"
 )
 
 // newHandler returns the handler of all paths.
@@ -58,6 +61,8 @@ func newHandler(log logr.Logger, metrics *conversionMetrics) (http.Handler, erro
 		PathMutateV2:   mutating(defaultV2),
 		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1)),
 		PathValidateV2: validating(validateV2),
+
+		PathValidateAggregatorConfig: validateAggregatorConfig,
 	} {
 		handler, err := admissionHandler(log, path, handle)
 		if err != nil {
@@ -159,25 +164,30 @@ func validating(validate func(*question) field.ErrorList) admission.HandlerFunc 
 		if err != nil {
 			return unreadable(&request, err)
 		}
-		if errs := validate(asked); len(errs) > 0 {
-			return notValid(request.Name, errs).WithWarnings(warnings(asked)...)
-		}
-		return admission.Allowed("").WithWarnings(warnings(asked)...)
+		return answer(kindDIJob, request.Name, validate(asked), warnings(asked))
 	}
+}
+
+// answer is the answer that an object is valid if there are no errors, and what
+// its writer should know.
+func answer(kind, name string, errs field.ErrorList, warnings []string) admission.Response {
+	if len(errs) > 0 {
+		return notValid(kind, name, errs).WithWarnings(warnings...)
+	}
+	return admission.Allowed("").WithWarnings(warnings...)
 }
 
 // unreadable is the answer about a job that does not decode.
 func unreadable(request *admission.Request, err error) admission.Response {
 	if errs := mistyped(request.Object.Raw); len(errs) > 0 && members(request.Object.Raw) != nil {
-		return notValid(request.Name, errs)
+		return notValid(kindDIJob, request.Name, errs)
 	}
 	return admission.Errored(http.StatusBadRequest, err)
 }
 
-// notValid is the answer that a job is not valid.
-func notValid(job string, errs field.ErrorList) admission.Response {
-	kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: kindDIJob}
-	invalid := apierrors.NewInvalid(kind, job, errs).Status()
+// notValid is the answer that an object is not valid.
+func notValid(kind, name string, errs field.ErrorList) admission.Response {
+	invalid := apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.GroupName, Kind: kind}, name, errs).Status()
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
 }
 
@@ -190,16 +200,7 @@ func (p *patch) set(path string, value any) {
 	*p = append(*p, jsonpatch.NewOperation("add", path, value))
 }
 
-// members are the members of a JSON object, and nil for anything else.
-func members(raw []byte) map[string]json.RawMessage {
-	var parsed map[string]json.RawMessage
-	if json.Unmarshal(raw, &parsed) != nil {
-		return nil
-	}
-	return parsed
-}
-
-// isSet says whether a member is there and not null.
-func isSet(raw json.RawMessage) bool {
-	return len(raw) > 0 && string(raw) != "null"
+// remove removes the member at the path, which must exist.
+func (p *patch) remove(path string) {
+	*p = append(*p, jsonpatch.NewOperation("remove", path, nil))
 }

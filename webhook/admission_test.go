@@ -4,11 +4,8 @@
 package webhook
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -60,58 +57,6 @@ func TestAnUpdateIsNotRefusedForWhatWasAlreadySo(t *testing.T) {
 			}
 			if causes := response.Result.Details.Causes; len(causes) != 1 || causes[0].Field != tc.want {
 				t.Errorf("causes: %v, want one at %s", causes, tc.want)
-			}
-		})
-	}
-}
-
-func TestDefaultsPatchNothingElse(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		version, spec, old string
-		handle             func(*question) (patch, error)
-		want               []string
-	}{
-		"v1alpha1, nothing said": {version: "v1alpha1", handle: defaultV1, spec: `spec: {coordinator: {}}`,
-			want: []string{`add /spec/cleanPodPolicy "Running"`}},
-		"v1alpha1, any letter case": {version: "v1alpha1", handle: defaultV1, spec: `spec: {coordinator: {}, cleanPodPolicy: nONE}`,
-			want: []string{`add /spec/cleanPodPolicy "None"`}},
-		"v1alpha1, an unknown policy": {version: "v1alpha1", handle: defaultV1, spec: `spec: {coordinator: {}, cleanPodPolicy: x}`},
-		"v1alpha1, no spec":           {version: "v1alpha1", handle: defaultV1, spec: ``},
-		"v1alpha1, an old manifest": {version: "v1alpha1", handle: defaultV1, spec: `spec: {cleanPodPolicy: All, coordinator: {}}`,
-			old:  `spec: {coordinator: {}, extended: {suspend: true}}`,
-			want: []string{`add /spec/extended {"suspend":true}`}},
-		"v2alpha1, no spec": {version: "v2alpha1", handle: defaultV2, spec: ``},
-		"v2alpha1, led by its coordinator": {version: "v2alpha1", handle: defaultV2,
-			spec: `spec: {lifecycle: CoordinatorLed, cleanPodPolicy: All, tasks: [{type: coordinator}, {type: learner}]}`,
-			want: []string{`add /spec/backoffLimit 0`, `add /spec/tasks/0/name "coordinator"`, `add /spec/tasks/0/replicas 1`,
-				`add /spec/tasks/1/name "learner"`, `add /spec/tasks/1/replicas 0`}},
-		"v2alpha1, the lifecycle is kept": {version: "v2alpha1", handle: defaultV2,
-			spec: `spec: {cleanPodPolicy: All, backoffLimit: 0}`, old: `spec: {lifecycle: CoordinatorLed}`,
-			want: []string{`add /spec/lifecycle "CoordinatorLed"`}},
-		"v2alpha1, the only task is elastic": {version: "v2alpha1", handle: defaultV2,
-			spec: `spec: {cleanPodPolicy: All, backoffLimit: 0, priority: high, tasks: [{type: none, name: main, replicas: 2}]}`,
-			want: []string{`add /spec/elastic {"replicas":2,"task":"main"}`}},
-		"v2alpha1, elastic wins in a new job": {version: "v2alpha1", handle: defaultV2,
-			spec: `spec: {cleanPodPolicy: All, backoffLimit: 0, priority: high, elastic: {task: main, replicas: 4}, tasks: [{type: none, name: main, replicas: 2}]}`,
-			want: []string{`add /spec/tasks/0/replicas 4`}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			response := mutating(tc.handle)(t.Context(), requestOf(t, tc.version, tc.spec, tc.old))
-			if !response.Allowed {
-				t.Fatalf("refused: %v", response.Result)
-			}
-			var got []string
-			for _, operation := range response.Patches {
-				value, err := json.Marshal(operation.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got = append(got, strings.Join([]string{operation.Operation, operation.Path, string(value)}, " "))
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -257,11 +257,16 @@ var _ = Describe("While no webhook answers", func() {
 		Expect(alone.Create(ctx, released)).To(Succeed())
 		live := job("v2alpha1", metav1.NamespaceDefault, "live", v2Job)
 		Expect(alone.Create(ctx, live)).To(Succeed())
+		config := aggregators("v2alpha1", metav1.NamespaceDefault, `{containers: [{name: di-container}]}`)
+		config.SetFinalizers([]string{"test/last"})
+		Expect(alone.Create(ctx, config)).To(Succeed())
 		stop()
 
 		By("changing it, which fails")
 		Expect(alone.Patch(ctx, live.DeepCopy(), mergePatch(`{"spec":{"cleanPodPolicy":"None"}}`))).To(MatchError(ContainSubstring("failed calling webhook")))
 		Expect(alone.Create(ctx, job("v2alpha1", metav1.NamespaceDefault, "new", v2Job))).To(MatchError(ContainSubstring("failed calling webhook")))
+
+		Expect(alone.Patch(ctx, config.DeepCopy(), mergePatch(`{"spec":null}`))).To(MatchError(ContainSubstring("failed calling webhook")))
 
 		By("writing labels, scale and status")
 		Expect(alone.Patch(ctx, live, mergePatch(`{"metadata":{"labels":{"a":"b"}}}`))).To(Succeed())
@@ -279,6 +284,9 @@ var _ = Describe("While no webhook answers", func() {
 		released.SetFinalizers(nil)
 		Expect(alone.Update(ctx, released)).To(Succeed())
 		Expect(alone.Get(ctx, client.ObjectKeyFromObject(released), released)).To(Satisfy(apierrors.IsNotFound))
+		Expect(alone.Delete(ctx, config)).To(Succeed())
+		Expect(alone.Patch(ctx, config, mergePatch(`{"metadata":{"finalizers":null}}`))).To(Succeed())
+		Expect(alone.Get(ctx, client.ObjectKeyFromObject(config), config)).To(Satisfy(apierrors.IsNotFound))
 	}, SpecTimeout(3*time.Minute))
 })
 

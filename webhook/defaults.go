@@ -9,7 +9,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // Defaults of worker-led jobs.
@@ -38,22 +37,48 @@ func defaultV1(asked *question) (patch, error) {
 		// not to be changed through v1alpha1, by nobody.
 		return changes, nil
 	}
-	var written struct {
-		Spec struct {
-			CleanPodPolicy string `json:"cleanPodPolicy"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(raw, &written); err != nil {
-		return nil, fmt.Errorf("decoding the job: %w", err)
-	}
-	policy := written.Spec.CleanPodPolicy
+	spec := members(members(raw)["spec"])
+	defaultPolicyV1(&changes, spec["cleanPodPolicy"])
+	dropUnusedRoles(&changes, spec)
+	return changes, nil
+}
+
+// defaultPolicyV1 fills the policy, and levels its letter case, of which
+// v1alpha1 takes any.
+func defaultPolicyV1(changes *patch, raw json.RawMessage) {
+	var written string
+	// What is no text was refused before.
+	_ = json.Unmarshal(raw, &written)
+	policy := written
 	if policy == "" {
 		policy = string(v2alpha1.CleanPodPolicyRunning)
 	}
-	if canonical, ok := conversion.CanonicalCleanPodPolicy(policy); ok && written.Spec.CleanPodPolicy != string(canonical) {
+	if canonical, ok := conversion.CanonicalCleanPodPolicy(policy); ok && written != string(canonical) {
 		changes.set("/spec/cleanPodPolicy", canonical)
 	}
-	return changes, nil
+}
+
+// dropUnusedRoles drops the collector and the learner where they are what typed
+// Go clients write for a role that a job does not have.
+func dropUnusedRoles(changes *patch, spec map[string]json.RawMessage) {
+	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		if isZeroRole(spec[string(role)]) {
+			changes.remove("/spec/" + string(role))
+		}
+	}
+}
+
+// isZeroRole says whether a role is the zero value of its Go type, which is
+// told by the containers: of all that is empty, no others are written. A person
+// who writes an empty role has forgotten something, and reads what.
+func isZeroRole(role json.RawMessage) bool {
+	containers, written := members(members(members(role)["template"])["spec"])["containers"]
+	if !written || isSet(containers) {
+		return false
+	}
+	// What was decoded decodes again.
+	value, _ := decodeAny(role)
+	return saysNothing(value)
 }
 
 // restoreExtended keeps the stored extended where an update lacks it, as old
@@ -122,49 +147,6 @@ func defaultTask(changes *patch, spec *v2alpha1.DIJobSpec, i int) {
 		}
 		changes.set(at+"replicas", replicas)
 	}
-}
-
-// defaultElastic fills which task is resized, and levels its two counts to the
-// one that was changed.
-func defaultElastic(changes *patch, asked *question) {
-	spec := &asked.job.Spec
-	i := names.ElasticTask(spec)
-	if i < 0 {
-		return
-	}
-	name, count := names.TaskName(&spec.Tasks[i]), replicasOf(&spec.Tasks[i])
-	if count < 0 {
-		// It is refused, and only where the user wrote it.
-		return
-	}
-	switch {
-	case spec.Elastic == nil:
-		changes.set("/spec/elastic", map[string]any{"task": name, "replicas": count})
-		return
-	case spec.Elastic.Task == "":
-		changes.set("/spec/elastic/task", name)
-	}
-	wanted := spec.Elastic.Replicas
-	before, countBefore := oldCounts(asked.old, name)
-	switch {
-	case wanted == nil, before != nil && *wanted == *before && countBefore != count:
-		changes.set("/spec/elastic/replicas", count)
-	case *wanted != count && (before == nil || *wanted != *before):
-		changes.set(fmt.Sprintf("/spec/tasks/%d/replicas", i), *wanted)
-	}
-}
-
-// oldCounts returns what the replaced job wanted of the task, if it was the one
-// to be resized, and how many the task itself said.
-func oldCounts(old *v2alpha1.DIJob, task string) (wanted *int32, count int32) {
-	if old == nil {
-		return nil, 0
-	}
-	i := names.ElasticTask(&old.Spec)
-	if i < 0 || names.TaskName(&old.Spec.Tasks[i]) != task || old.Spec.Elastic == nil {
-		return nil, 0
-	}
-	return old.Spec.Elastic.Replicas, replicasOf(&old.Spec.Tasks[i])
 }
 
 func replicasOf(task *v2alpha1.Task) int32 {

@@ -6,14 +6,12 @@ package webhook
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
 )
@@ -48,15 +46,19 @@ func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.E
 }
 
 // validateKept returns what a job says twice, or at a place that it does not
-// have, and the conversion would not keep. Without extended nothing is lost.
+// have, and the conversion would not keep. Without extended nothing is lost, and
+// what is shown of a job that is led by its workers was held to be as it was.
 func validateKept(asked *question) field.ErrorList {
-	if asked.subresource == subresourceStatus || !isSet(members(members(asked.raw)["spec"])[fieldExtended]) {
+	if asked.subresource == subresourceStatus || !isSet(members(members(asked.raw)["spec"])[fieldExtended]) ||
+		!asked.create && !coordinatorLed(&asked.job.Spec) {
 		return nil
 	}
-	paths, err := conversionLoses(asked.raw)
+	paths, err := conversion.Lost(asked.raw)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
+	// Only a write of the status writes one.
+	paths = slices.DeleteFunc(paths, func(path string) bool { return !strings.HasPrefix(path, "spec.") })
 	var errs field.ErrorList
 	for _, path := range paths {
 		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "would be lost: " + rightPlace(path, &asked.job.Spec)})
@@ -77,73 +79,4 @@ func rightPlace(path string, spec *v2alpha1.DIJobSpec) string {
 		return "v1alpha1 says it in spec." + name
 	}
 	return "v1alpha1 and v2alpha1 have no such field"
-}
-
-// conversionLoses returns the paths of what a job of v1alpha1 says and the
-// stored form does not keep.
-func conversionLoses(raw []byte) ([]string, error) {
-	hubRaw, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
-	if err != nil {
-		return nil, err
-	}
-	backRaw, err := conversion.Convert(hubRaw, v1alpha1.GroupVersion.String())
-	if err != nil {
-		return nil, err
-	}
-	spec, hub, back := specValues(raw), specValues(hubRaw), specValues(backRaw)
-	at := field.NewPath("spec")
-	var paths []string
-	for _, key := range slices.Sorted(maps.Keys(spec)) {
-		if key != fieldExtended {
-			paths = append(paths, missing(spec[key], back[key], at.Child(key))...)
-		}
-	}
-	extended, _ := spec[fieldExtended].(map[string]any)
-	for _, key := range slices.Sorted(maps.Keys(extended)) {
-		at := at.Child(fieldExtended, key)
-		if tasks, ok := extended[key].([]any); ok && key == "tasks" && hub["lifecycle"] == string(v2alpha1.LifecycleCoordinatorLed) {
-			paths = append(paths, missingTasks(tasks, spec, at)...)
-			continue
-		}
-		paths = append(paths, missing(extended[key], hub[key], at)...)
-	}
-	return paths, nil
-}
-
-// missingTasks returns what listed tasks say that their roles' own fields say too.
-func missingTasks(tasks []any, spec map[string]any, at *field.Path) []string {
-	var paths []string
-	for i, entry := range tasks {
-		task, _ := entry.(map[string]any)
-		role, _ := task["type"].(string)
-		if _, ok := spec[role].(map[string]any); ok && task["template"] != nil {
-			paths = append(paths, at.Index(i).Child("template").String())
-		}
-	}
-	return paths
-}
-
-func specValues(raw []byte) map[string]any {
-	// What was converted is valid.
-	value, _ := decodeAny(members(raw)["spec"])
-	spec, _ := value.(map[string]any)
-	return spec
-}
-
-// missing returns the paths of what a value says and the other does not; what
-// is null or empty says nothing.
-func missing(value, other any, at *field.Path) []string {
-	if value = withoutEmpty(value); value == nil || reflect.DeepEqual(value, withoutEmpty(other)) {
-		return nil
-	}
-	object, isObject := value.(map[string]any)
-	others, both := other.(map[string]any)
-	if !isObject || !both {
-		return []string{at.String()}
-	}
-	var paths []string
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		paths = append(paths, missing(object[key], others[key], at.Child(key))...)
-	}
-	return paths
 }

@@ -46,10 +46,10 @@ func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJobIsRefused(t *testing.T) {
+func TestWhatIsOfAnotherKindIsRefused(t *testing.T) {
 	t.Parallel()
 	handler := quietHandler(t)
-	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2} {
+	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2, PathValidateAggregatorConfig} {
 		for _, object := range []string{`{"apiVersion":"v1","kind":"Pod"}`, `[]`, `"text"`} {
 			answer := ask(t, handler, path, reviewOf(t, object, ""))
 			if answer.Allowed || answer.Result.Code != http.StatusBadRequest {

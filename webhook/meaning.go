@@ -156,16 +156,3 @@ func withoutDefaults(value any, in string, defaults []apiDefault) any {
 	}
 	return value
 }
-
-// isEmpty says whether a decoded value is null or has no content.
-func isEmpty(value any) bool {
-	switch value := value.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		return len(value) == 0
-	case []any:
-		return len(value) == 0
-	}
-	return false
-}

@@ -226,16 +226,19 @@ func label(ctx context.Context, namespace, value string) {
 // spare sets for which namespaces admission is asked.
 func spare(ctx context.Context, selector string) {
 	GinkgoHelper()
-	patch := fmt.Sprintf(`[{"op":"replace","path":"/webhooks/0/namespaceSelector","value":%[1]s},`+
-		`{"op":"replace","path":"/webhooks/1/namespaceSelector","value":%[1]s}]`, selector)
-	for kind, name := range map[string]string{
-		"MutatingWebhookConfiguration":   webhook.MutatingConfiguration,
-		"ValidatingWebhookConfiguration": webhook.ValidatingConfiguration,
+	for name, kind := range map[string]string{
+		webhook.MutatingConfiguration: "MutatingWebhookConfiguration", webhook.ValidatingConfiguration: "ValidatingWebhookConfiguration",
 	} {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind})
-		object.SetName(name)
-		Expect(c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKey{Name: name}, object)).To(Succeed())
+		webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+		Expect(err).NotTo(HaveOccurred())
+		patch := make([]string, len(webhooks))
+		for i := range webhooks {
+			patch[i] = fmt.Sprintf(`{"op":"replace","path":"/webhooks/%d/namespaceSelector","value":%s}`, i, selector)
+		}
+		Expect(c.Patch(ctx, object, jsonPatch("["+strings.Join(patch, ",")+"]"))).To(Succeed())
 	}
 }
 
@@ -288,7 +291,7 @@ func literals(expression ast.Expr) string {
 		}
 		if literal, isLiteral := node.(*ast.BasicLit); isLiteral && literal.Kind == token.STRING {
 			if text, err := strconv.Unquote(literal.Value); err == nil {
-				verbs := regexp.MustCompile(`%[ds]`)
+				verbs := regexp.MustCompile(`%[dsq]`)
 				parts = append(parts, verbs.ReplaceAllString(regexp.QuoteMeta(text), ".*"))
 			}
 		}
@@ -299,14 +302,7 @@ func literals(expression ast.Expr) string {
 
 func TestTheTableHasEveryMessageOfTheSchema(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "crd", "bases", "diengine.opendilab.org_dijobs.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(raw, crd); err != nil {
-		t.Fatal(err)
-	}
+	crd := readCRD(t, "dijobs")
 	all := tableErrors(t, bySchema)
 	for _, version := range crd.Spec.Versions {
 		everyRule("", version.Schema.OpenAPIV3Schema, func(path string, rule apiextensionsv1.ValidationRule) {
@@ -321,6 +317,20 @@ func TestTheTableHasEveryMessageOfTheSchema(t *testing.T) {
 			}
 		})
 	}
+}
+
+// readCRD returns the CRD of a resource.
+func readCRD(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err == nil {
+		err = yaml.Unmarshal(raw, crd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crd
 }
 
 // everyRule calls back with each rule of a schema and where it stands.

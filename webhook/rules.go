@@ -69,7 +69,7 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 			errs = append(errs, field.Invalid(at.task(i, "name"), name,
 				"must be at most 63 lower-case letters, digits and -, the first and last of them no -, as it is part of host names"))
 		}
-		errs = append(errs, validateTemplate(task, at.task(i, "template"))...)
+		errs = append(errs, validateTemplate(task.Template.Raw, at.task(i, "template"))...)
 	}
 	return errs
 }

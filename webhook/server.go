@@ -162,13 +162,16 @@ func New(options Options) (*Server, error) {
 func publication(endpoint certs.Endpoint) certs.Publication {
 	suffix := "." + v2alpha1.GroupName
 	return certs.Publication{
-		CRD:             CRD,
-		ConversionPath:  PathConvert,
-		Mutating:        MutatingConfiguration,
-		Validating:      ValidatingConfiguration,
-		MutatingPaths:   map[string]string{"mutate-v1alpha1" + suffix: PathMutateV1, "mutate-v2alpha1" + suffix: PathMutateV2},
-		ValidatingPaths: map[string]string{"validate-v1alpha1" + suffix: PathValidateV1, "validate-v2alpha1" + suffix: PathValidateV2},
-		Endpoint:        endpoint,
+		CRD:            CRD,
+		ConversionPath: PathConvert,
+		Mutating:       MutatingConfiguration,
+		Validating:     ValidatingConfiguration,
+		MutatingPaths:  map[string]string{"mutate-v1alpha1" + suffix: PathMutateV1, "mutate-v2alpha1" + suffix: PathMutateV2},
+		ValidatingPaths: map[string]string{
+			"validate-v1alpha1" + suffix: PathValidateV1, "validate-v2alpha1" + suffix: PathValidateV2,
+			"validate-aggregatorconfigs" + suffix: PathValidateAggregatorConfig,
+		},
+		Endpoint: endpoint,
 	}
 }
 

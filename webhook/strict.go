@@ -4,7 +4,6 @@
 package webhook
 
 import (
-	"bytes"
 	"encoding"
 	"encoding/base64"
 	"encoding/json"
@@ -42,15 +41,6 @@ func compare(raw []byte, goType reflect.Type, at *field.Path) findings {
 	slices.Sort(c.unknown)
 	slices.SortStableFunc(c.mistyped, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return c.findings
-}
-
-// decodeAny decodes JSON and leaves numbers as they are written.
-func decodeAny(raw []byte) (any, error) {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	var value any
-	err := decoder.Decode(&value)
-	return value, err
 }
 
 type comparison struct {

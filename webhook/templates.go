@@ -4,10 +4,7 @@
 package webhook
 
 import (
-	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -15,19 +12,18 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // Templates and volumes are carried as the user's JSON, and the API server
 // checks nothing in them: what would keep every pod from being made is refused
-// here, and what would be left out without a word is warned about. The rest of
-// the rules for pods is the API server's, which applies those of its version
-// when a pod is made.
+// here, and what would be left out is warned about. The rest of the rules for
+// pods is the API server's, which applies those of its version when a pod is
+// made.
 
 // validateTemplate holds what must be right about a template for pods to be
 // made at all.
-func validateTemplate(task *v2alpha1.Task, at *field.Path) field.ErrorList {
-	template, found := readRaw[corev1.PodTemplateSpec](task.Template.Raw, at)
+func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
+	template, found := readRaw[corev1.PodTemplateSpec](raw, at)
 	if len(found.mistyped) > 0 {
 		return found.mistyped
 	}
@@ -140,155 +136,4 @@ func volumeNames(task *v2alpha1.Task) []string {
 		volumes[i] = template.Spec.Volumes[i].Name
 	}
 	return volumes
-}
-
-// overrides is what the operator sets on the pods of a task, in place of what
-// their template says.
-type overrides struct {
-	labels, annotations, env []string
-}
-
-// overridesOf returns what the operator sets on the pods of a task.
-func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
-	if !coordinatorLed(spec) {
-		return overrides{
-			labels: slices.Sorted(maps.Keys(names.WorkerLabels("", task.Type, "", ""))),
-			annotations: []string{
-				names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
-			},
-			env: []string{
-				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes,
-				names.TaskNodesVariable(names.TaskName(task)),
-			},
-		}
-	}
-	role := names.ReplicaType(task.Type)
-	set := overrides{
-		labels: slices.Sorted(maps.Keys(names.ReplicaLabels("", role, ""))),
-		env:    []string{names.EnvPodNamespace, names.EnvPodName, names.EnvServerURL, names.PortVariable(role)},
-	}
-	if role == names.ReplicaTypeCoordinator {
-		set.env = append(set.env, names.EnvCoordinatorURL)
-	} else {
-		set.annotations = []string{names.AnnotationSlot}
-	}
-	return set
-}
-
-// warnTemplates says what the templates and volumes of a job hold that its
-// pods will not.
-func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
-	var warnings []string
-	for i := range spec.Volumes {
-		_, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at.spec("volumes").Index(i))
-		warnings = append(warnings, unknownFields(found)...)
-	}
-	for i := range spec.Tasks {
-		at := at.task(i, "template")
-		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
-		warnings = append(warnings, unknownFields(found)...)
-		if len(found.mistyped) == 0 {
-			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], template, at)...)
-		}
-	}
-	return warnings
-}
-
-// unknownFields warns in the words of the API server, which so warns about
-// the fields whose schema it has.
-func unknownFields(found findings) []string {
-	warnings := make([]string, len(found.unknown))
-	for i, path := range found.unknown {
-		warnings[i] = fmt.Sprintf("unknown field %q", path)
-	}
-	return warnings
-}
-
-// warnTemplate says what of a template its pods will not have.
-func warnTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, template *corev1.PodTemplateSpec, at *field.Path) []string {
-	set := overridesOf(spec, task)
-	var w notes
-	w.metadata(template, set, at.Child("metadata"))
-	w.environment(template.Spec.InitContainers, set.env, at.Child("spec", "initContainers"))
-	w.environment(template.Spec.Containers, set.env, at.Child("spec", "containers"))
-	if own := template.Spec.PriorityClassName; own != "" && spec.PriorityClassName != "" && own != spec.PriorityClassName {
-		w.add(at.Child("spec", "priorityClassName"), "is overridden by the job's, which is %s", spec.PriorityClassName)
-	}
-	if coordinatorLed(spec) {
-		w.coordinatorLed(task, &template.Spec, at.Child("spec"))
-	} else {
-		w.workerLed(spec, task, &template.Spec, at.Child("spec"))
-	}
-	return w
-}
-
-// notes are warnings, each with the path that it is about.
-type notes []string
-
-func (w *notes) add(at *field.Path, message string, args ...any) {
-	*w = append(*w, at.String()+": "+fmt.Sprintf(message, args...))
-}
-
-func (w *notes) metadata(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
-	for _, ignored := range []struct {
-		name  string
-		isSet bool
-	}{
-		{"name", template.Name != ""}, {"generateName", template.GenerateName != ""},
-		{"namespace", template.Namespace != ""}, {"ownerReferences", len(template.OwnerReferences) > 0},
-	} {
-		if ignored.isSet {
-			w.add(at.Child(ignored.name), "is ignored: pods are named by the operator, live in the job's namespace and belong to the job")
-		}
-	}
-	for _, key := range set.labels {
-		if _, ok := template.Labels[key]; ok {
-			w.add(at.Child("labels").Key(key), "is overridden: the operator sets this label")
-		}
-	}
-	for _, key := range set.annotations {
-		if _, ok := template.Annotations[key]; ok {
-			w.add(at.Child("annotations").Key(key), "is overridden: the operator sets this annotation")
-		}
-	}
-}
-
-func (w *notes) environment(containers []corev1.Container, ours []string, at *field.Path) {
-	for i := range containers {
-		for j := range containers[i].Env {
-			if name := containers[i].Env[j].Name; slices.Contains(ours, name) {
-				w.add(at.Index(i).Child("env").Index(j), "is overridden: the operator sets %s", name)
-			}
-		}
-	}
-}
-
-func (w *notes) coordinatorLed(task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path) {
-	if task.Type == v2alpha1.TaskTypeCoordinator && pod.RestartPolicy == corev1.RestartPolicyAlways {
-		w.add(at.Child("restartPolicy"), "is Always: the coordinator is restarted when it has finished, so the job never is; leave it out, or set Never")
-	}
-	served := names.DIPort(pod, names.ReplicaType(task.Type))
-	for i := range pod.Containers {
-		for j, port := range pod.Containers[i].Ports {
-			if port.Name == names.Port && pod.Containers[i].Name != names.Container {
-				w.add(at.Child("containers").Index(i).Child("ports").Index(j),
-					"is not what others are told: they are told %d, as only %s of a container named %s counts", served, names.Port, names.Container)
-			}
-		}
-	}
-}
-
-func (w *notes) workerLed(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path) {
-	if policy := pod.RestartPolicy; policy != "" && policy != corev1.RestartPolicyNever {
-		w.add(at.Child("restartPolicy"), "is overridden by Never: spec.backoffLimit says how often the job is restarted")
-	}
-	if pod.Hostname != "" {
-		w.add(at.Child("hostname"), "is overridden: replicas find each other by their pods' names")
-	}
-	if pod.Subdomain != "" {
-		w.add(at.Child("subdomain"), "is overridden: replicas find each other through the job's service")
-	}
-	if pod.HostNetwork && (replicasOf(task) > 1 || len(spec.Tasks) > 1) {
-		w.add(at.Child("hostNetwork"), "lets no two replicas that serve on the same port share a node: those that find no free one stay pending")
-	}
 }

@@ -110,12 +110,6 @@ func sameView(a, b json.RawMessage) bool {
 	return saysTheSame(encode(fieldsOfA), encode(fieldsOfB))
 }
 
-// encode encodes members that were decoded, which encode again.
-func encode(fields map[string]json.RawMessage) json.RawMessage {
-	raw, _ := json.Marshal(fields)
-	return raw
-}
-
 // inTurn asks one validation after the other, until one finds an error: each is
 // for jobs that the ones before it have passed.
 func inTurn(validations ...func(*question) field.ErrorList) func(*question) field.ErrorList {
@@ -161,48 +155,4 @@ func less(errs, others field.ErrorList) field.ErrorList {
 // other APIs, whatever it was before.
 func validateContent(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return append(validateJob(job, at), validateVolumes(&job.Spec, at)...)
-}
-
-// saysTheSame says whether two JSON values differ in nothing but members that
-// are absent in one and null or empty in the other: typed clients write such
-// members for all that they know and did not find.
-func saysTheSame(a, b json.RawMessage) bool {
-	var decodedA, decodedB any
-	// Absent values stay nil; others were decoded as parts of their objects.
-	_ = json.Unmarshal(a, &decodedA)
-	_ = json.Unmarshal(b, &decodedB)
-	return reflect.DeepEqual(withoutEmpty(decodedA), withoutEmpty(decodedB))
-}
-
-// withoutEmpty returns a decoded JSON value without members that are null or
-// empty, and nil for a value that is so itself.
-func withoutEmpty(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		kept := map[string]any{}
-		for key, member := range value {
-			if member = withoutEmpty(member); member != nil {
-				kept[key] = member
-			}
-		}
-		if len(kept) > 0 {
-			return kept
-		}
-		return nil
-	case []any:
-		if len(value) == 0 {
-			return nil
-		}
-		kept := make([]any, len(value))
-		for i, item := range value {
-			// Items keep their places.
-			kept[i] = withoutEmpty(item)
-		}
-		return kept
-	case string:
-		if value == "" {
-			return nil
-		}
-	}
-	return value
 }

@@ -37,14 +37,18 @@ func warnings(asked *question) []string {
 		return bounded(found)
 	}
 	if len(found) > 0 {
-		before := warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old))
-		found = slices.DeleteFunc(found, func(warning string) bool { return slices.Contains(before, warning) })
+		found = fewer(found, warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old)))
 	}
 	found = append(found, warnChangedTemplates(asked.job, asked.old, at)...)
 	if writtenInV2(asked.raw) {
 		found = append(found, warnLost(asked)...)
 	}
 	return bounded(found)
+}
+
+// fewer returns those of the warnings that are not among the others.
+func fewer(warnings, others []string) []string {
+	return slices.DeleteFunc(warnings, func(warning string) bool { return slices.Contains(others, warning) })
 }
 
 // pathsOf returns the paths of the version that a job is written in.
@@ -84,9 +88,8 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 		return nil
 	}
 	var w notes
-	const reach = "is changed: pods that are created from now on have it, those that run keep what they were made from"
 	if !sameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
-		w.add(at.spec("volumes"), reach)
+		w.changed(at.spec("volumes"))
 	}
 	before := map[string]*v2alpha1.Task{}
 	for i := range old.Spec.Tasks {
@@ -95,10 +98,14 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
 		if stored, ok := before[names.TaskName(task)]; ok && !sameTemplate(&job.Spec, task, stored) {
-			w.add(at.task(i, "template"), reach)
+			w.changed(at.task(i, "template"))
 		}
 	}
 	return w
+}
+
+func (w *notes) changed(at *field.Path) {
+	w.add(at, "is changed: pods that are created from now on have it, those that run keep what they were made from")
 }
 
 func sameTemplate(spec *v2alpha1.DIJobSpec, a, b *v2alpha1.Task) bool {

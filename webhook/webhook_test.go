@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -160,6 +161,29 @@ var _ = Describe("A job in both versions", func() {
 		_, err = kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).NotTo(HaveOccurred(), "the size of a preemptible job is the allocator's")
 	})
+
+	DescribeTable("resizes another task when the one that nobody named is applied away", func(ctx SpecContext, flag string) {
+		namespace := newNamespace(ctx)
+		file := filepath.Join(GinkgoT().TempDir(), "job.yaml")
+		apply := func(tasks string) any {
+			GinkgoHelper()
+			manifest := "apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata: {name: w, namespace: " + namespace + "}\nspec: {tasks: [" + tasks + "]}\n"
+			Expect(os.WriteFile(file, []byte(manifest), 0o600)).To(Succeed())
+			out, err := kubectl(ctx, api.KubeConfig, "apply", flag, "-f", file)
+			Expect(err).NotTo(HaveOccurred(), out)
+			elastic, _, err := unstructured.NestedMap(get(ctx, "v2alpha1", namespace, "w").Object, "spec", "elastic")
+			Expect(err).NotTo(HaveOccurred())
+			return elastic
+		}
+		const template = `template: {spec: {containers: [{name: di-container}]}}}`
+		const learner, collector = `{type: learner, ` + template, `{type: collector, replicas: 3, ` + template
+		Expect(apply(learner + "," + collector)).To(Equal(content(`{task: collector, replicas: 3}`)))
+		Expect(apply(learner)).To(Equal(content(`{task: learner, replicas: 1}`)))
+		Expect(apply(collector)).To(Equal(content(`{task: collector, replicas: 3}`)))
+	},
+		Entry("by the client", "--server-side=false"),
+		Entry("by the server", "--server-side"),
+	)
 
 	It("has its status written and read in both", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
@@ -317,7 +341,7 @@ func serve(ctx context.Context, options webhook.Options) (stop func()) {
 	return func() {
 		GinkgoHelper()
 		cancel()
-		Eventually(ended).Should(Receive(BeNil()))
+		Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
 		Expect(server.Ready(request)).NotTo(Succeed())
 	}
 }
@@ -351,6 +375,6 @@ func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
 			configs = append(configs, hook.ClientConfig)
 		}
 	}
-	Expect(configs).To(HaveLen(5))
+	Expect(configs).To(HaveLen(6))
 	return configs
 }

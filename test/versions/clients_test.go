@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,6 +75,12 @@ func writeStatus(ctx context.Context, namespace, name, manifest string) {
 	stored := get(ctx, v2, namespace, name)
 	stored.Object["status"] = part(manifest, "status")
 	Expect(c.Status().Update(ctx, stored)).To(Succeed())
+}
+
+// serialSpec returns the spec of a job of a coordinator only, in v1alpha1.
+func serialSpec(image string) any {
+	GinkgoHelper()
+	return fields(`{cleanPodPolicy: Running, coordinator: {template: {spec: {containers: [{name: di-container, image: ` + image + `}]}}}}`)
 }
 
 // changed returns a copy of a part of a job in which one field says something
@@ -147,6 +154,50 @@ spec:
 		Expect(old.Create(ctx, written)).To(Succeed())
 		spec := get(ctx, v2, namespace, "j").Object["spec"]
 		Expect(spec).To(And(HaveKeyWithValue("lifecycle", "CoordinatorLed"), HaveKeyWithValue("backoffLimit", int64(0)), Not(HaveKey("suspend"))))
+	})
+
+	It("creates a serial job, of which it writes all roles as well", func(ctx SpecContext) {
+		written := &oldV1Job{}
+		written.Namespace, written.Name = namespace, "j"
+		written.Spec.Coordinator.Template.Spec.Containers = []corev1.Container{{Name: "di-container", Image: "a"}}
+		Expect(old.Create(ctx, written)).To(Succeed())
+		expectSame(serialSpec("a"), said(get(ctx, v1, namespace, "j").Object["spec"]))
+	})
+
+	It("labels and changes a serial job, which stays one", func(ctx SpecContext) {
+		create(ctx, v1, namespace, "j", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
+		seen := read(ctx, "j")
+		seen.Labels = map[string]string{"seen": "yes"}
+		Expect(old.Update(ctx, seen)).To(Succeed())
+		labelled := get(ctx, v1, namespace, "j")
+		Expect(labelled.GetLabels()).To(HaveKeyWithValue("seen", "yes"))
+		expectSame(serialSpec("a"), said(labelled.Object["spec"]))
+
+		seen = read(ctx, "j")
+		seen.Spec.Coordinator.Template.Spec.Containers[0].Image = "b"
+		Expect(old.Update(ctx, seen)).To(Succeed())
+		expectSame(serialSpec("b"), said(get(ctx, v1, namespace, "j").Object["spec"]))
+	})
+
+	It("keeps the collector of a job that has one and no learner, and takes it away", func(ctx SpecContext) {
+		before := create(ctx, v2, namespace, "j", `
+spec:
+  lifecycle: CoordinatorLed
+  suspend: true
+  tasks:
+  - {type: coordinator, template: {spec: {containers: [{name: di-container, image: a}]}}}
+  - {type: collector, name: other, template: {spec: {containers: [{name: di-container, image: b}]}}}
+`)
+		seen := read(ctx, "j")
+		seen.Labels = map[string]string{"seen": "yes"}
+		Expect(old.Update(ctx, seen)).To(Succeed())
+		expectSame(said(before.Object["spec"]), said(get(ctx, v2, namespace, "j").Object["spec"]))
+
+		seen = read(ctx, "j")
+		seen.Spec.Collector = oldV1Role{}
+		Expect(old.Update(ctx, seen)).To(Succeed())
+		after := get(ctx, v2, namespace, "j").Object["spec"]
+		Expect(after).To(And(HaveKeyWithValue("suspend", true), HaveKeyWithValue("tasks", HaveLen(1))))
 	})
 
 	It("writes the status, and what it does not know stays", func(ctx SpecContext) {

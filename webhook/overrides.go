@@ -1,0 +1,182 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// overrides is what the operator sets on the pods of a task, in place of what
+// their template says.
+type overrides struct {
+	labels, annotations, env []string
+}
+
+// overridesOf returns what the operator sets on the pods of a task.
+func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
+	if !coordinatorLed(spec) {
+		return overrides{
+			labels: slices.Sorted(maps.Keys(names.WorkerLabels("", task.Type, "", ""))),
+			annotations: []string{
+				names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
+			},
+			env: []string{
+				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes,
+				names.TaskNodesVariable(names.TaskName(task)),
+			},
+		}
+	}
+	// The roles of tasks are named like their types.
+	return replicaOverrides(names.ReplicaType(task.Type))
+}
+
+// replicaOverrides returns what the operator sets on the pods of a role of
+// coordinator-led jobs.
+func replicaOverrides(role names.ReplicaType) overrides {
+	set := overrides{
+		labels: slices.Sorted(maps.Keys(names.ReplicaLabels("", role, ""))),
+		env:    []string{names.EnvPodNamespace, names.EnvPodName, names.EnvServerURL, names.PortVariable(role)},
+	}
+	if role == names.ReplicaTypeCoordinator {
+		set.env = append(set.env, names.EnvCoordinatorURL)
+	} else {
+		set.annotations = []string{names.AnnotationSlot}
+	}
+	return set
+}
+
+// warnTemplates says what the templates and volumes of a job hold that its
+// pods will not.
+func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
+	var warnings []string
+	for i := range spec.Volumes {
+		_, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at.spec("volumes").Index(i))
+		warnings = append(warnings, unknownFields(found)...)
+	}
+	for i := range spec.Tasks {
+		at := at.task(i, "template")
+		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
+		warnings = append(warnings, unknownFields(found)...)
+		if len(found.mistyped) == 0 {
+			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], template, at)...)
+		}
+	}
+	return warnings
+}
+
+// unknownFields warns in the words of the API server, which so warns about
+// the fields whose schema it has.
+func unknownFields(found findings) []string {
+	warnings := make([]string, len(found.unknown))
+	for i, path := range found.unknown {
+		warnings[i] = fmt.Sprintf("unknown field %q", path)
+	}
+	return warnings
+}
+
+// warnTemplate says what of a template its pods will not have.
+func warnTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, template *corev1.PodTemplateSpec, at *field.Path) []string {
+	var w notes
+	w.overridden(template, overridesOf(spec, task), at)
+	if own := template.Spec.PriorityClassName; own != "" && spec.PriorityClassName != "" && own != spec.PriorityClassName {
+		w.add(at.Child("spec", "priorityClassName"), "is overridden by the job's, which is %s", spec.PriorityClassName)
+	}
+	if coordinatorLed(spec) {
+		w.coordinatorLed(task, &template.Spec, at.Child("spec"))
+	} else {
+		w.workerLed(spec, task, &template.Spec, at.Child("spec"))
+	}
+	return w
+}
+
+// notes are warnings, each with the path that it is about.
+type notes []string
+
+func (w *notes) add(at *field.Path, message string, args ...any) {
+	*w = append(*w, at.String()+": "+fmt.Sprintf(message, args...))
+}
+
+// overridden says what of a template the operator sets itself.
+func (w *notes) overridden(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
+	w.metadata(template, set, at.Child("metadata"))
+	w.environment(template.Spec.InitContainers, set.env, at.Child("spec", "initContainers"))
+	w.environment(template.Spec.Containers, set.env, at.Child("spec", "containers"))
+}
+
+func (w *notes) metadata(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
+	for _, ignored := range []struct {
+		name  string
+		isSet bool
+	}{
+		{"name", template.Name != ""}, {"generateName", template.GenerateName != ""},
+		{"namespace", template.Namespace != ""}, {"ownerReferences", len(template.OwnerReferences) > 0},
+	} {
+		if ignored.isSet {
+			w.add(at.Child(ignored.name), "is ignored: pods are named by the operator, live in the job's namespace and belong to the job")
+		}
+	}
+	for _, key := range set.labels {
+		if _, ok := template.Labels[key]; ok {
+			w.add(at.Child("labels").Key(key), "is overridden: the operator sets this label")
+		}
+	}
+	for _, key := range set.annotations {
+		if _, ok := template.Annotations[key]; ok {
+			w.add(at.Child("annotations").Key(key), "is overridden: the operator sets this annotation")
+		}
+	}
+}
+
+func (w *notes) environment(containers []corev1.Container, ours []string, at *field.Path) {
+	for i := range containers {
+		for j := range containers[i].Env {
+			if name := containers[i].Env[j].Name; slices.Contains(ours, name) {
+				w.add(at.Index(i).Child("env").Index(j), "is overridden: the operator sets %s", name)
+			}
+		}
+	}
+}
+
+func (w *notes) coordinatorLed(task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path) {
+	if task.Type == v2alpha1.TaskTypeCoordinator && pod.RestartPolicy == corev1.RestartPolicyAlways {
+		w.add(at.Child("restartPolicy"), "is Always: the coordinator is restarted when it has finished, so the job never is; leave it out, or set Never")
+	}
+	w.untoldPorts(names.ReplicaType(task.Type), pod, at)
+}
+
+// untoldPorts says which ports look like the one that others are told, and are not.
+func (w *notes) untoldPorts(role names.ReplicaType, pod *corev1.PodSpec, at *field.Path) {
+	served := names.DIPort(pod, role)
+	for i := range pod.Containers {
+		for j, port := range pod.Containers[i].Ports {
+			if port.Name == names.Port && pod.Containers[i].Name != names.Container {
+				w.add(at.Child("containers").Index(i).Child("ports").Index(j),
+					"is not what others are told: they are told %d, as only %s of a container named %s counts", served, names.Port, names.Container)
+			}
+		}
+	}
+}
+
+func (w *notes) workerLed(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path) {
+	if policy := pod.RestartPolicy; policy != "" && policy != corev1.RestartPolicyNever {
+		w.add(at.Child("restartPolicy"), "is overridden by Never: spec.backoffLimit says how often the job is restarted")
+	}
+	if pod.Hostname != "" {
+		w.add(at.Child("hostname"), "is overridden: replicas find each other by their pods' names")
+	}
+	if pod.Subdomain != "" {
+		w.add(at.Child("subdomain"), "is overridden: replicas find each other through the job's service")
+	}
+	if pod.HostNetwork && (replicasOf(task) > 1 || len(spec.Tasks) > 1) {
+		w.add(at.Child("hostNetwork"), "lets no two replicas that serve on the same port share a node: those that find no free one stay pending")
+	}
+}
