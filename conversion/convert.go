@@ -81,16 +81,17 @@ func convertJob(job object, toVersion string) {
 	if toVersion == v1alpha1.Version {
 		specToOther, statusToOther = specFromHub, statusFromHub
 	}
-	// The keys of a status follow from the spec in the hub's form.
-	var hub object
+	// The keys of a status follow from the spec in v1alpha1's form, whichever way
+	// it goes.
+	var v1 object
 	replace(job, "spec", func(spec object) object {
 		converted := specToOther(spec)
-		if hub = converted; toVersion == v1alpha1.Version {
-			hub = spec
+		if v1 = spec; toVersion == v1alpha1.Version {
+			v1 = converted
 		}
 		return converted
 	})
-	replace(job, "status", func(status object) object { return statusToOther(status, taskKeys(hub)) })
+	replace(job, "status", func(status object) object { return statusToOther(status, taskKeys(v1)) })
 }
 
 // replace replaces a member that is an object by what the function makes of it.

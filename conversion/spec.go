@@ -69,7 +69,6 @@ func specToHub(v1 object) object {
 	raw, _ := v1.get(fieldExtended)
 	extended := held[v2alpha1.DIJobSpec](raw)
 	lifecycle, stated := extended.get(fieldLifecycle)
-	workerLed := stated && text(lifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
 
 	var hub object
 	if !stated {
@@ -82,12 +81,18 @@ func specToHub(v1 object) object {
 		hub.set(fieldBackoffLimit, []byte("0"))
 	}
 	hub = append(hub, sharedSpecFields(v1)...)
-	if !workerLed {
+	if !isWorkerLed(extended) {
 		if tasks, ok := tasksToHub(v1, extended); ok {
 			hub.set(fieldTasks, tasks)
 		}
 	}
 	return hub.completedBy(extended.without(fieldLifecycle, "group", "priorityClassName", "cleanPodPolicy", "volumes"))
+}
+
+// isWorkerLed says whether extended makes a job one that its workers lead.
+func isWorkerLed(extended object) bool {
+	lifecycle, stated := extended.get(fieldLifecycle)
+	return stated && text(lifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
 }
 
 // sharedSpecFields returns the members of a spec of v1alpha1 that the hub has

@@ -259,11 +259,14 @@ type keyPair struct {
 	task, replica string
 }
 
-// taskKeys returns the keys for a spec of the hub: those of the tasks that
-// v1alpha1 shows under a role, and for the other roles their own names.
-func taskKeys(spec object) statusKeys {
-	workerLed := spec.text(fieldLifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
-	tasks, _ := spec.get(fieldTasks)
+// taskKeys returns the keys for a spec of v1alpha1: those of the tasks that it
+// shows under a role, and for the other roles their own names. Only extended
+// names tasks otherwise than their roles.
+func taskKeys(v1 object) statusKeys {
+	raw, _ := v1.get(fieldExtended)
+	extended, _ := parseObject(raw)
+	workerLed := isWorkerLed(extended)
+	tasks, _ := extended.get(fieldTasks)
 	entries, _ := parseArray(tasks)
 	keys := make(statusKeys, 0, 4)
 	for _, entry := range entries {
