@@ -82,8 +82,10 @@ func lostOfTasks(path *field.Path, listed []any, written, hub map[string]any) []
 		removed := isRole(role) && !seen[role] && !has
 		seen[role] = true
 		if !removed {
-			lost = append(lost, lostValue(path.Index(i), entry, stored[:1])...)
-			stored = stored[1:]
+			// There are fewer where v2alpha1 cannot hold the list.
+			kept := stored[:min(1, len(stored))]
+			lost = append(lost, lostValue(path.Index(i), entry, kept)...)
+			stored = stored[len(kept):]
 			continue
 		}
 		maps.DeleteFunc(task, func(key string, _ any) bool {

@@ -101,3 +101,16 @@ func TestOnlyAJobCanLoseSomething(t *testing.T) {
 		t.Error("a Pod is taken for a job")
 	}
 }
+
+func TestTasksThatV2alpha1CannotHoldAreLostAndDoNoHarm(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []string{
+		`{extended: {tasks: [{type: evaluator, replicas: x}]}}`,
+		`{coordinator: {}, extended: {tasks: [{type: evaluator, replicas: x}, {type: none}, 3, null]}}`,
+	} {
+		lost, err := Lost(fromYAML(t, headV1+"spec: "+spec))
+		if err != nil || len(lost) == 0 {
+			t.Errorf("%s loses %v, %v, want the tasks", spec, lost, err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -101,7 +102,7 @@ func writable(job *v2alpha1.DIJob) error {
 	switch {
 	case job.DeletionTimestamp != nil:
 		return failure(KindNotFound, "job %s/%s is being deleted", job.Namespace, job.Name)
-	case job.Spec.Suspend != nil && *job.Spec.Suspend:
+	case ptr.Deref(job.Spec.Suspend, false):
 		return failure(KindConflict, "job %s/%s is suspended", job.Namespace, job.Name)
 	case isFinished(job):
 		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)

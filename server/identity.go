@@ -131,7 +131,7 @@ func (i *identifier) review(ctx context.Context, token string) (*authenticationv
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
 		Token: token, Audiences: []string{names.ServerAudience},
 	}}
-	if err := i.store.create(ctx, review); err != nil {
+	if err := persist(ctx, func(ctx context.Context) error { return i.store.create(ctx, review) }); err != nil {
 		return nil, fmt.Errorf("reviewing a token: %w", err)
 	}
 	if !review.Status.Authenticated || !slices.Contains(review.Status.Audiences, names.ServerAudience) {
@@ -154,7 +154,7 @@ func (i *identifier) boundPod(ctx context.Context, user *authenticationv1.UserIn
 	err := i.store.get(ctx, key, &pod)
 	if apierrors.IsNotFound(err) || err == nil && string(pod.UID) != uid {
 		pod = corev1.Pod{}
-		err = i.store.live(ctx, key, &pod)
+		err = persist(ctx, func(ctx context.Context) error { return i.store.live(ctx, key, &pod) })
 	}
 	switch {
 	case apierrors.IsNotFound(err):

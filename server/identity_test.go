@@ -19,9 +19,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -165,6 +167,29 @@ var _ = Describe("who may call", func() {
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 		})
 
+		It("keeps a caller waiting while the API server cannot be asked about its token", func(ctx SpecContext) {
+			failures := 2
+			flaky := interceptor.NewClient(api.live, interceptor.Funcs{
+				Create: func(ctx context.Context, through client.WithWatch, object client.Object, options ...client.CreateOption) error {
+					if _, isReview := object.(*authenticationv1.TokenReview); isReview && failures > 0 {
+						failures--
+						return apierrors.NewServiceUnavailable("starting")
+					}
+					return through.Create(ctx, object, options...)
+				},
+			})
+			// What is written goes through the flaky client; what is read comes from the cache.
+			served, err := server.New(server.Options{
+				Client: readFrom{flaky, api.cached}, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr,
+			})
+			Expect(err).NotTo(HaveOccurred())
+			listening := httptest.NewServer(served.Handler())
+			DeferCleanup(listening.Close)
+			own := tokenOf(ctx, at(ctx, job, given.next(), nil), names.ServerAudience)
+			Expect(status(withToken(ctx, own, http.MethodGet, listening.URL+list(), ""))).To(Equal(http.StatusOK))
+			Expect(failures).To(BeZero())
+		})
+
 		It("refuses a token for another audience, of a pod that has finished, and none at all", func(ctx SpecContext) {
 			base := serve(server.ModeEnforce)
 			pod := at(ctx, job, given.next(), nil)
@@ -211,6 +236,20 @@ var _ = Describe("who may call", func() {
 })
 
 func status(code int, _ string) int { return code }
+
+// readFrom is a client that reads from another.
+type readFrom struct {
+	client.Client
+	reader client.Reader
+}
+
+func (r readFrom) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return r.reader.Get(ctx, key, object, options...)
+}
+
+func (r readFrom) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return r.reader.List(ctx, list, options...)
+}
 
 // callFrom calls from an address of this machine.
 func callFrom(ctx context.Context, address, method, url, body string) (int, string) {

@@ -20,27 +20,32 @@ import (
 // Limits bound what one job may ask for, so that no job takes the cluster or
 // di-server from the others.
 type Limits struct {
-	// ReplicasPerRequest is how many replicas of one task a request may ask for,
-	// by default 500.
+	// ReplicasPerRequest is how many replicas of one task a request may ask for.
 	ReplicasPerRequest int32
-	// ReplicasPerJob is how many replicas a job may have, by default 2000, which
-	// is also the most of a coordinator-led one.
+	// ReplicasPerJob is how many replicas a job may have; a coordinator-led one
+	// never more than by default.
 	ReplicasPerJob int32
-	// WritesPerSecond and WriteBurst are how fast writes for one job are done,
-	// by default 10 a second after 50 at once. What comes faster waits.
+	// WritesPerSecond and WriteBurst are how fast writes for one job are done.
+	// What comes faster waits.
 	WritesPerSecond float64
 	WriteBurst      int
+}
+
+// DefaultLimits returns the limits that hold where none are given.
+func DefaultLimits() Limits {
+	return Limits{ReplicasPerRequest: 500, ReplicasPerJob: membership.MaxMembers, WritesPerSecond: 10, WriteBurst: 50}
 }
 
 // maxLimiters bounds for how many jobs the rate of writes is remembered.
 const maxLimiters = 8192
 
 func (l Limits) withDefaults() (Limits, error) {
+	defaults := DefaultLimits()
 	l = Limits{
-		ReplicasPerRequest: cmp.Or(l.ReplicasPerRequest, 500),
-		ReplicasPerJob:     cmp.Or(l.ReplicasPerJob, membership.MaxMembers),
-		WritesPerSecond:    cmp.Or(l.WritesPerSecond, 10),
-		WriteBurst:         cmp.Or(l.WriteBurst, 50),
+		ReplicasPerRequest: cmp.Or(l.ReplicasPerRequest, defaults.ReplicasPerRequest),
+		ReplicasPerJob:     cmp.Or(l.ReplicasPerJob, defaults.ReplicasPerJob),
+		WritesPerSecond:    cmp.Or(l.WritesPerSecond, defaults.WritesPerSecond),
+		WriteBurst:         cmp.Or(l.WriteBurst, defaults.WriteBurst),
 	}
 	if l.ReplicasPerRequest < 0 || l.ReplicasPerJob < 0 || l.WritesPerSecond < 0 || l.WriteBurst < 0 {
 		return l, fmt.Errorf("server options: Limits: %+v: must all be positive", l)

@@ -38,10 +38,11 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 		"addresses to serve on; both protocols are served on each")
 	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
 		"what becomes of callers that are no pod of the job and have no token: enforce refuses them, legacy lets them in and warns, off identifies nobody")
-	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", 500, "how many replicas of one task a request may ask for")
-	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", 2000, "how many replicas a job may have")
-	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", 10, "how many writes a second are done for one job; more wait")
-	flags.IntVar(&o.limits.WriteBurst, "write-burst", 50, "how many writes for one job are done at once")
+	limits := server.DefaultLimits()
+	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", limits.ReplicasPerRequest, "how many replicas of one task a request may ask for")
+	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", limits.ReplicasPerJob, "how many replicas a job may have")
+	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", limits.WritesPerSecond, "how many writes a second are done for one job; more wait")
+	flags.IntVar(&o.limits.WriteBurst, "write-burst", limits.WriteBurst, "how many writes for one job are done at once")
 }
 
 func newServerCommand() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -97,5 +98,5 @@ func (p *pass) resume() {
 
 // IsSuspended tells whether a job is to have no pods for now.
 func IsSuspended(job *v2alpha1.DIJob) bool {
-	return job.Spec.Suspend != nil && *job.Spec.Suspend
+	return ptr.Deref(job.Spec.Suspend, false)
 }
