@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -72,6 +73,10 @@ type Options struct {
 	// Addresses are where the server listens, by default :8080 and :8081; both
 	// protocols are served on each.
 	Addresses []string
+	// TLSAddress is where the server listens for TLS; nowhere where it is empty.
+	TLSAddress string
+	// GetCertificate serves TLS handshakes. Required beside TLSAddress.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
 // Server is di-server.
@@ -116,6 +121,9 @@ func (options *Options) complete() error {
 	case ModeEnforce, ModeLegacy, ModeOff:
 	default:
 		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, ModeEnforce, ModeLegacy, ModeOff)
+	}
+	if options.TLSAddress != "" && options.GetCertificate == nil {
+		return errors.New("server options: GetCertificate is required beside TLSAddress")
 	}
 	var err error
 	if options.Limits, err = options.Limits.withDefaults(); err != nil {
@@ -165,7 +173,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := warm(ctx, s.options.Cache); err != nil {
 		return err
 	}
-	listeners, err := listen(ctx, s.options.Addresses)
+	doors, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -176,18 +184,19 @@ func (s *Server) Start(ctx context.Context) error {
 		WriteTimeout:      readTime + requestTime + sendTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.GetCertificate},
 		// Requests that were read are finished, also when the server stops.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
-	return s.serve(ctx, server, listeners)
+	return s.serve(ctx, server, doors)
 }
 
-// serve serves on all listeners until the context ends or one of them fails.
-func (s *Server) serve(ctx context.Context, server *http.Server, listeners []net.Listener) error {
-	failed := make(chan error, len(listeners))
-	for _, listener := range listeners {
-		s.options.Log.Info("Serving", "address", listener.Addr().String())
-		go func() { failed <- server.Serve(listener) }()
+// serve serves at all doors until the context ends or one of them fails.
+func (s *Server) serve(ctx context.Context, server *http.Server, doors []door) error {
+	failed := make(chan error, len(doors))
+	for _, door := range doors {
+		s.options.Log.Info("Serving", "address", door.listener.Addr().String(), "tls", door.tls)
+		go func() { failed <- door.serve(server) }()
 	}
 	s.tellMode()
 	s.serving.Store(true)
@@ -218,19 +227,40 @@ func (s *Server) tellMode() {
 	}
 }
 
-// listen opens all addresses or none.
-func listen(ctx context.Context, addresses []string) ([]net.Listener, error) {
-	var listeners []net.Listener
-	var config net.ListenConfig
-	for _, address := range addresses {
-		listener, err := config.Listen(ctx, "tcp", address)
-		if err != nil {
-			for _, open := range listeners {
-				err = errors.Join(err, open.Close())
-			}
-			return nil, fmt.Errorf("listening on %q: %w", address, err)
-		}
-		listeners = append(listeners, listener)
+// door is where the server listens, and how it serves there.
+type door struct {
+	address  string
+	tls      bool
+	listener net.Listener
+}
+
+func (d door) serve(server *http.Server) error {
+	if d.tls {
+		// The certificate comes from the server's configuration.
+		return server.ServeTLS(d.listener, "", "")
 	}
-	return listeners, nil
+	return server.Serve(d.listener)
+}
+
+// open listens on all addresses or on none.
+func (s *Server) open(ctx context.Context) ([]door, error) {
+	var doors []door
+	for _, address := range s.options.Addresses {
+		doors = append(doors, door{address: address})
+	}
+	if s.options.TLSAddress != "" {
+		doors = append(doors, door{address: s.options.TLSAddress, tls: true})
+	}
+	var config net.ListenConfig
+	for i := range doors {
+		listener, err := config.Listen(ctx, "tcp", doors[i].address)
+		if err != nil {
+			for _, opened := range doors[:i] {
+				err = errors.Join(err, opened.listener.Close())
+			}
+			return nil, fmt.Errorf("listening on %q: %w", doors[i].address, err)
+		}
+		doors[i].listener = listener
+	}
+	return doors, nil
 }

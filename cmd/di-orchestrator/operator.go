@@ -4,10 +4,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,13 +13,17 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
@@ -49,8 +51,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
 	defaults := workload.Settings{}.Defaults()
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
-	flags.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), names.SystemNamespace),
-		"namespace of the operator's own Secret, Service and Lease")
+	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the operator's own Secrets, Service and Lease")
 	flags.StringVar(&o.webhookAddress, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
 	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service by which the API server reaches the webhooks")
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
@@ -151,5 +152,34 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)
 	}
+	issuer, err := newIssuer(config, log, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(issuer); err != nil {
+		return nil, fmt.Errorf("adding the issuer of di-server's certificate: %w", err)
+	}
 	return mgr, nil
+}
+
+// newIssuer keeps the certificate of di-server, which may not have the
+// authority's key.
+func newIssuer(config *rest.Config, log logr.Logger, options *operatorOptions) (*certs.Issuer, error) {
+	api, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the issuer: %w", err)
+	}
+	of := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: options.namespace, Name: name}
+	}
+	host := names.ServerService + "." + options.namespace
+	return &certs.Issuer{
+		API:       api,
+		Authority: of(webhook.AuthoritySecret),
+		Secret:    of(serverCertificate),
+		Bundle:    of(serverBundle),
+		Hosts:     []string{host, host + ".svc", host + "." + options.settings.ServiceDomain},
+		Clock:     clock.RealClock{},
+		Log:       log.WithName("issuer"),
+	}, nil
 }

@@ -4,7 +4,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +42,18 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	o.aggregatorConfig = defaultAggregatorConfig()
 	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
 	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
+}
+
+// What the operator issues and di-server serves with, and what clients of
+// di-server are to trust.
+const (
+	serverCertificate = "di-orchestrator-server-tls"
+	serverBundle      = "di-orchestrator-server-ca"
+)
+
+// ownNamespace returns the namespace that the process runs in.
+func ownNamespace() string {
+	return cmp.Or(os.Getenv("POD_NAMESPACE"), names.SystemNamespace)
 }
 
 // restConfig finds the cluster: the one that KUBECONFIG names, else the one

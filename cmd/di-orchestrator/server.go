@@ -11,11 +11,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 )
@@ -26,9 +29,11 @@ const stopTimeout = 40 * time.Second
 
 type serverOptions struct {
 	processOptions
-	addresses []string
-	identity  string
-	limits    server.Limits
+	addresses  []string
+	tlsAddress string
+	namespace  string
+	identity   string
+	limits     server.Limits
 }
 
 func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
@@ -36,6 +41,9 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
 		"addresses to serve on; both protocols are served on each")
+	flags.StringVar(&o.tlsAddress, "tls-address", fmt.Sprintf(":%d", names.ServerPortTLS),
+		"address to serve both protocols on by TLS, once the operator has issued a certificate; empty for none")
+	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the certificate's Secret "+serverCertificate)
 	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
 		"what becomes of callers that are no pod of the job and have no token: enforce refuses them, legacy lets them in and warns, off identifies nobody")
 	limits := server.DefaultLimits()
@@ -86,6 +94,12 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("setting up indexes: %w", err)
 	}
+	issued := &certs.Issued{
+		API:    mgr.GetAPIReader(),
+		Secret: types.NamespacedName{Namespace: options.namespace, Name: serverCertificate},
+		Clock:  clock.RealClock{},
+		Log:    log.WithName("certificate"),
+	}
 	api, err := server.New(server.Options{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
@@ -97,12 +111,19 @@ func runServer(ctx context.Context, options *serverOptions) error {
 		GPUResource:      corev1.ResourceName(options.gpuResource),
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
 		Addresses:        options.addresses,
+		TLSAddress:       options.tlsAddress,
+		GetCertificate:   issued.GetCertificate,
 	})
 	if err != nil {
 		return fmt.Errorf("making di-server: %w", err)
 	}
 	if err := mgr.Add(api); err != nil {
 		return fmt.Errorf("adding di-server: %w", err)
+	}
+	if options.tlsAddress != "" {
+		if err := mgr.Add(issued); err != nil {
+			return fmt.Errorf("adding the certificate of di-server: %w", err)
+		}
 	}
 	if err := addProbes(mgr, api.Ready); err != nil {
 		return err

@@ -62,6 +62,7 @@ const (
 	ServerAudience          = "di-server"
 	ServerPortV1      int32 = 8080
 	ServerPortV2      int32 = 8081
+	ServerPortTLS     int32 = 8443
 	AggregatorConfig        = "aggregator-config"
 	DefaultDomain           = "svc.cluster.local"
 	DefaultGPU              = corev1.ResourceName("nvidia.com/gpu")

@@ -1,0 +1,82 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// readInterval is how often an issued certificate is read: much more often
+	// than it is renewed.
+	readInterval = 5 * time.Minute
+	// readRetry is how soon one is looked for again that is not there yet.
+	readRetry = 5 * time.Second
+)
+
+// Issued serves with the certificate that an Issuer, or whoever else, keeps in
+// a Secret of type TLS.
+type Issued struct {
+	// API reads without a cache.
+	API client.Reader
+	// Secret has the certificate.
+	Secret types.NamespacedName
+	// Clock wakes the reader.
+	Clock clock.WithTicker
+	// Log is told while there is no certificate to serve with.
+	Log logr.Logger
+
+	current atomic.Pointer[tls.Certificate]
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: everybody reads.
+func (*Issued) NeedLeaderElection() bool {
+	return false
+}
+
+// Start implements manager.Runnable: it reads until the context ends. A
+// certificate that cannot be read leaves the last one in use.
+func (i *Issued) Start(ctx context.Context) error {
+	return repeat(ctx, i.Clock, func() time.Duration {
+		if err := i.Read(ctx); err != nil {
+			i.Log.Info("There is no certificate to serve TLS with yet, or not a new one", "secret", i.Secret.String(), "reason", err.Error())
+			return readRetry
+		}
+		return readInterval
+	})
+}
+
+// Read reads the certificate once.
+func (i *Issued) Read(ctx context.Context) error {
+	var secret corev1.Secret
+	if err := i.API.Get(ctx, i.Secret, &secret); err != nil {
+		return fmt.Errorf("reading Secret %s: %w", i.Secret, err)
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return fmt.Errorf("decoding the certificate of Secret %s: %w", i.Secret, err)
+	}
+	i.current.Store(&pair)
+	return nil
+}
+
+// GetCertificate serves a TLS handshake, as tls.Config asks for it.
+func (i *Issued) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	current := i.current.Load()
+	if current == nil {
+		return nil, errors.New("no certificate was issued yet")
+	}
+	return current, nil
+}

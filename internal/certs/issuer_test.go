@@ -1,0 +1,139 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"crypto/tls"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+func newIssuer(t *testing.T, api client.Client, clk *clocktesting.FakeClock) *Issuer {
+	t.Helper()
+	return &Issuer{
+		API:       api,
+		Authority: secretName(),
+		Secret:    types.NamespacedName{Namespace: "di-system", Name: "leaf"},
+		Bundle:    types.NamespacedName{Namespace: "di-system", Name: "trust"},
+		Hosts:     []string{"di-server.di-system", "di-server.di-system.svc"},
+		Clock:     clk,
+		Log:       testr.New(t),
+	}
+}
+
+// issued issues, and returns what is served then and what clients trust.
+func issued(t *testing.T, issuer *Issuer) (*tls.Certificate, []byte) {
+	t.Helper()
+	if err := issuer.Issue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reader := &Issued{API: issuer.API, Secret: issuer.Secret, Clock: issuer.Clock, Log: issuer.Log}
+	if err := reader.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	served, err := reader.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trust corev1.ConfigMap
+	if err := issuer.API.Get(t.Context(), issuer.Bundle, &trust); err != nil {
+		t.Fatal(err)
+	}
+	return served, []byte(trust.Data[BundleKey])
+}
+
+func TestClientsThatTrustTheBundleAcceptWhatIsIssuedForItsWholeLife(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	issuer := newIssuer(t, fake.NewFakeClient(), clk)
+	first, bundle := issued(t, issuer)
+	if again, _ := issued(t, issuer); again.Leaf.SerialNumber.Cmp(first.Leaf.SerialNumber) != 0 {
+		t.Error("a certificate that is not due was signed anew")
+	}
+	for range 60 {
+		clk.Step(12 * time.Hour)
+		served, _ := issued(t, issuer)
+		if err := verify(served.Leaf, bundle, issuer.Hosts, clk.Now().Add(issueInterval)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestACertificateThatIsOfNoUseIsIssuedAnew(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*Issuer, *corev1.Secret){
+		"other hosts":     func(issuer *Issuer, _ *corev1.Secret) { issuer.Hosts = []string{"other.di-system"} },
+		"other authority": func(issuer *Issuer, _ *corev1.Secret) { issuer.Authority.Name = "other" },
+		"corrupt":         func(_ *Issuer, secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("x") },
+		"empty":           func(_ *Issuer, secret *corev1.Secret) { secret.Data = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			issuer := newIssuer(t, fake.NewFakeClient(), newClock())
+			before, _ := issued(t, issuer)
+			var secret corev1.Secret
+			if err := issuer.API.Get(t.Context(), issuer.Secret, &secret); err != nil {
+				t.Fatal(err)
+			}
+			spoil(issuer, &secret)
+			if err := issuer.API.Update(t.Context(), &secret); err != nil {
+				t.Fatal(err)
+			}
+			after, bundle := issued(t, issuer)
+			if after.Leaf.SerialNumber.Cmp(before.Leaf.SerialNumber) == 0 {
+				t.Error("it was left as it was")
+			}
+			if err := verify(after.Leaf, bundle, issuer.Hosts, issuer.Clock.Now()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWhatSomebodyElseMadeIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	issuer := newIssuer(t, fake.NewFakeClient(), newClock())
+	meta := func(name types.NamespacedName) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}
+	}
+	secret := &corev1.Secret{ObjectMeta: meta(issuer.Secret), Data: map[string][]byte{"tls.crt": []byte("theirs")}}
+	trust := &corev1.ConfigMap{ObjectMeta: meta(issuer.Bundle), Data: map[string]string{BundleKey: "theirs"}}
+	for _, object := range []client.Object{secret, trust} {
+		if err := issuer.API.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := issuer.Issue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []client.Object{secret, trust} {
+		version := object.GetResourceVersion()
+		if err := issuer.API.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			t.Fatal(err)
+		}
+		if object.GetResourceVersion() != version {
+			t.Errorf("%T was written", object)
+		}
+	}
+}
+
+func TestNothingIsServedBeforeACertificateIsIssued(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	reader := &Issued{API: fake.NewFakeClient(), Secret: secretName(), Clock: clk, Log: testr.New(t)}
+	if err := reader.Read(t.Context()); err == nil {
+		t.Error("got a certificate from nowhere")
+	}
+	if _, err := reader.GetCertificate(nil); err == nil {
+		t.Error("serves a certificate from nowhere")
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"strings"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/server"
+)
+
+var _ = Describe("a server that serves TLS", func() {
+	It("serves with the certificate that the operator issued, as soon as it is there", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
+		issuer := &certs.Issuer{
+			API: api.live, Authority: of("authority"), Secret: of("certificate"), Bundle: of("trust"),
+			Hosts: []string{"di-server.di-system"}, Clock: clock.RealClock{}, Log: GinkgoLogr,
+		}
+		issued := &certs.Issued{API: api.live, Secret: issuer.Secret, Clock: clock.RealClock{}, Log: GinkgoLogr}
+
+		By("serving before there is a certificate")
+		address := startTLS(ctx, issued)
+		dialer := &tls.Dialer{Config: &tls.Config{ServerName: issuer.Hosts[0], MinVersion: tls.VersionTLS12}}
+		_, err := dialer.DialContext(ctx, "tcp", address)
+		Expect(err).To(HaveOccurred())
+
+		By("issuing one")
+		Expect(issuer.Issue(ctx)).To(Succeed())
+		Expect(issued.Read(ctx)).To(Succeed())
+		var trust corev1.ConfigMap
+		Expect(api.live.Get(ctx, issuer.Bundle, &trust)).To(Succeed())
+		roots := x509.NewCertPool()
+		Expect(roots.AppendCertsFromPEM([]byte(trust.Data[certs.BundleKey]))).To(BeTrue())
+
+		for _, protocol := range []string{"h2", "http/1.1"} {
+			transport := &http.Transport{TLSClientConfig: &tls.Config{
+				RootCAs: roots, ServerName: issuer.Hosts[0], NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12,
+			}, ForceAttemptHTTP2: protocol == "h2"}
+			DeferCleanup(transport.CloseIdleConnections)
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/v1alpha1/replicas", strings.NewReader("{}"))
+			Expect(err).NotTo(HaveOccurred())
+			response, err := (&http.Client{Transport: transport}).Do(request)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Body.Close()).To(Succeed())
+			Expect(response.StatusCode).To(Equal(http.StatusOK))
+			Expect(response.TLS.NegotiatedProtocol).To(Equal(protocol))
+		}
+	})
+
+	It("must be told where its certificate comes from", func() {
+		_, err := server.New(server.Options{
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, TLSAddress: "127.0.0.1:0",
+		})
+		Expect(err).To(MatchError("server options: GetCertificate is required beside TLSAddress"))
+	})
+})
+
+// startTLS starts a server and returns the address where it serves TLS.
+func startTLS(ctx context.Context, issued *certs.Issued) string {
+	GinkgoHelper()
+	addresses := make(chan string, 1)
+	log := funcr.NewJSON(func(line string) {
+		if _, rest, found := strings.Cut(line, `"address":"`); found && strings.Contains(line, `"tls":true`) {
+			address, _, _ := strings.Cut(rest, `"`)
+			addresses <- address
+		}
+	}, funcr.Options{})
+	served, err := server.New(server.Options{
+		Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+		Addresses: []string{"127.0.0.1:0"}, TLSAddress: "127.0.0.1:0", GetCertificate: issued.GetCertificate,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan error, 1)
+	go func() { stopped <- served.Start(running) }()
+	DeferCleanup(func() {
+		stop()
+		Eventually(stopped, "10s").Should(Receive(BeNil()))
+	})
+	var address string
+	Eventually(addresses, "10s").Should(Receive(&address))
+	return address
+}
