@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -390,6 +391,10 @@ var _ = Describe("An operator that crashes after any of its writes of a take-ove
 	})
 })
 
+func variable(name string, value int32) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, Value: strconv.Itoa(int(value))}
+}
+
 // derived is the name of a DDP learner that is made for the aggregator of the specs.
 func derived(index int) string {
 	return membership.DDPPodName("job", "job-aggregator-7hc88", index)
@@ -437,9 +442,7 @@ func (s *space) expectRanks(ctx context.Context) {
 			pod := &corev1.Pod{}
 			Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
 			Expect(pod.Spec.Containers[0].Env).To(ContainElements(
-				corev1.EnvVar{Name: "START_RANK", Value: fmt.Sprint(start)},
-				corev1.EnvVar{Name: "LOCAL_WORLD_SIZE", Value: fmt.Sprint(member.DDPGPUs[index])},
-				corev1.EnvVar{Name: "WORLD_SIZE", Value: fmt.Sprint(world)},
+				variable("START_RANK", start), variable("LOCAL_WORLD_SIZE", member.DDPGPUs[index]), variable("WORLD_SIZE", world),
 			), name)
 			start += member.DDPGPUs[index]
 		}
