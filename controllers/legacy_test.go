@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -141,7 +142,7 @@ func (l *legacy) ddp(ctx context.Context, aggregator *corev1.Pod, name string, s
 		})
 		container := &pod.Spec.Containers[0]
 		for key, value := range map[string]int{"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": gpus, "START_RANK": start} {
-			container.Env = append(container.Env, corev1.EnvVar{Name: key, Value: fmt.Sprint(value)})
+			container.Env = append(container.Env, corev1.EnvVar{Name: key, Value: strconv.Itoa(value)})
 		}
 	})...)
 }
