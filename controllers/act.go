@@ -86,7 +86,8 @@ func isRefusal(err error) bool {
 // act does what was decided. Nothing is created where the Membership could not
 // be brought to what the creation rests on.
 func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	done := r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)
+	done := r.adopt(ctx, observed, decision)
+	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
 	if err := r.writeMembership(ctx, observed, decision); err != nil {
 		return append(done, effect{err: err})

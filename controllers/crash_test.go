@@ -60,6 +60,12 @@ func crashAfter(writes int) interceptor.Funcs {
 			}
 			return next.Delete(ctx, object, options...)
 		},
+		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if err := take(); err != nil {
+				return err
+			}
+			return next.Patch(ctx, object, patch, options...)
+		},
 		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
 			if err := take(); err != nil {
 				return err

@@ -84,10 +84,7 @@ func (s *space) replicaPods(ctx context.Context) []string {
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		name := membership.PodName("job", member, membership.Lost(&list.Status, member.Slot))
-		wanted = append(wanted, name)
-		for index := range member.DDPGPUs {
-			wanted = append(wanted, membership.DDPPodName("job", name, index))
-		}
+		wanted = append(append(wanted, name), membership.DDPPodNames("job", member, name)...)
 	}
 	return wanted
 }

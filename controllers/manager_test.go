@@ -24,7 +24,22 @@ const patience = 60 * time.Second
 var _ = Describe("The operator in its manager", func() {
 	It("follows jobs by its watches", func(ctx SpecContext) {
 		s := newSpace(ctx)
+		earlier := newSpace(ctx)
+		earlier.submitLegacy(ctx, "0").team(ctx)
+		before := earlier.identities(ctx)
 		s.startManager(ctx)
+
+		By("taking over a job of an earlier release")
+		Eventually(earlier.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElement("Adopted"))
+		Eventually(func(g Gomega, ctx context.Context) {
+			var lists v2alpha1.MembershipList
+			g.Expect(shared.api.List(ctx, &lists, client.InNamespace(earlier.name))).To(Succeed())
+			g.Expect(lists.Items).To(HaveLen(1))
+			g.Expect(lists.Items[0].Status.Slots).To(HaveLen(4))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Expect(earlier.members(ctx)).To(ConsistOf(teamMembers()))
+		Expect(earlier.identities(ctx)).To(Equal(before))
+		earlier.expectStoredOwners(ctx)
 
 		By("running a worker-led job to its end")
 		s.submitWorkers(ctx, 1)

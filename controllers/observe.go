@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // observe reads a job's objects from the caches, and live what is in doubt.
@@ -59,8 +60,9 @@ func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *l
 	return r.confirm(ctx, observed)
 }
 
-// confirm reads live what would be acted on as lost or as surplus. The list
-// comes first, as the current one may leave no pod in doubt, or others.
+// confirm reads live what would be acted on as lost or as surplus, and what a
+// list would be made from. The list comes first, as the current one may leave no
+// pod in doubt, or others.
 func (r *DIJobReconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
 	var err error
 	if lifecycle.FindDoubts(*observed).Membership {
@@ -68,19 +70,49 @@ func (r *DIJobReconciler) confirm(ctx context.Context, observed *lifecycle.Obser
 		if observed.Membership, err = find(ctx, r.live, key, &v2alpha1.Membership{}); err != nil {
 			return err
 		}
-		for _, name := range lifecycle.FindDoubts(*observed).Pods {
-			key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
-			pod, err := find(ctx, r.live, key, &corev1.Pod{})
-			if err != nil {
-				return err
-			}
-			if pod != nil && metav1.IsControlledBy(pod, observed.Job) {
-				observed.Pods = append(observed.Pods, pod)
-			}
+		if err := r.confirmPods(ctx, observed); err != nil {
+			return err
 		}
 	}
 	observed.Confirmed = true
 	return nil
+}
+
+func (r *DIJobReconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
+	doubts := lifecycle.FindDoubts(*observed)
+	if doubts.AllPods {
+		var err error
+		observed.Pods, err = r.livePods(ctx, observed.Job)
+		return err
+	}
+	for _, name := range doubts.Pods {
+		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
+		pod, err := find(ctx, r.live, key, &corev1.Pod{})
+		if err != nil {
+			return err
+		}
+		if pod != nil && metav1.IsControlledBy(pod, observed.Job) {
+			observed.Pods = append(observed.Pods, pod)
+		}
+	}
+	return nil
+}
+
+// livePods lists the pods of a coordinator-led job from the API server, which
+// has them by label and not by owner.
+func (r *DIJobReconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	err := r.live.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingLabels(names.JobLabels(job.Name)))
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of job %s/%s live: %w", job.Namespace, job.Name, err)
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], job) {
+			pods = append(pods, &list.Items[i])
+		}
+	}
+	return pods, nil
 }
 
 // configKey names the AggregatorConfig that a job uses.

@@ -4,7 +4,8 @@
 package controllers
 
 // What the operator may do. Jobs' finalizers are named because the owner
-// references that it sets block the deletion of jobs.
+// references that it sets block the deletion of jobs. Pods and services are
+// patched where an earlier release made them.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
@@ -12,6 +13,6 @@ package controllers
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships/status,verbs=update
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=aggregatorconfigs,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

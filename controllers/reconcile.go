@@ -43,6 +43,7 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	committed, commitErr := r.commit(ctx, job, &decision.Status)
 
 	r.tellOfObjects(job, done)
+	r.tellOfAdoption(job, done)
 	if committed {
 		r.tellOfJob(job, &decision)
 	}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -44,14 +45,15 @@ type suite struct {
 
 var shared suite
 
-var _ = BeforeSuite(func() {
+var _ = BeforeSuite(func(ctx SpecContext) {
 	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter)))
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 
 	scheme := runtime.NewScheme()
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
 	environment.Config.QPS = -1
 	api, err := client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
@@ -120,6 +122,9 @@ func (s *space) counting() interceptor.Funcs {
 		},
 		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
 			return s.done(next.Delete(ctx, object, options...), "")
+		},
+		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			return s.done(next.Patch(ctx, object, patch, options...), "")
 		},
 		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
 			return s.done(next.SubResource(name).Update(ctx, object, options...), "")

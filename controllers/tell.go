@@ -19,6 +19,7 @@ const (
 	actionCreate = "Create"
 	actionDelete = "Delete"
 	actionSync   = "Sync"
+	actionAdopt  = "Adopt"
 )
 
 // tellOfObjects sends an event for each pod or service that was written, or could not be.

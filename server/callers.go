@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -32,7 +33,7 @@ func (c *caller) role() names.ReplicaType {
 // container identifies the coordinator's container for its life: the pod and
 // how often its container was restarted.
 func (c *caller) container() string {
-	return fmt.Sprintf("%s/%d", c.pod.UID, restarts(c.pod))
+	return membership.Container(c.pod)
 }
 
 // knownCaller finds the caller in the caches, and live where they do not know it yet.
@@ -120,22 +121,4 @@ func roleOf(pod *corev1.Pod) names.ReplicaType {
 		return ""
 	}
 	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
-}
-
-// restarts returns how often the container that DI-engine runs in was
-// restarted: that of the known name, else the one named after the role, else
-// the only one.
-func restarts(pod *corev1.Pod) int32 {
-	statuses := pod.Status.ContainerStatuses
-	for _, name := range []string{names.Container, string(roleOf(pod))} {
-		for i := range statuses {
-			if statuses[i].Name == name {
-				return statuses[i].RestartCount
-			}
-		}
-	}
-	if len(statuses) == 1 {
-		return statuses[0].RestartCount
-	}
-	return 0
 }

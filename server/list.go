@@ -150,7 +150,7 @@ func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*jo
 	}
 	var learners []string
 	if found.member != nil {
-		learners = place.DDPURLs(key.Name, found.member.DDPGPUs)
+		learners = place.DDPURLs(found.member, key.Name)
 	} else {
 		learners = place.ddpPodURLs(found.pod, s.options.GPUResource)
 	}

@@ -120,7 +120,7 @@ func replacements(by *caller, list *v2alpha1.Membership, place *place, replaced 
 	for i := range replaced {
 		member := &replaced[i]
 		pod := membership.PodName(by.job.Name, member, membership.Lost(&list.Status, member.Slot))
-		urls.Learners = append(urls.Learners, place.DDPURLs(pod, member.DDPGPUs)...)
+		urls.Learners = append(urls.Learners, place.DDPURLs(member, pod)...)
 	}
 	return urls
 }

@@ -80,6 +80,8 @@ const (
 	ReasonFailedCreate     = "FailedCreate"
 	ReasonSuccessfulDelete = "SuccessfulDelete"
 	ReasonFailedDelete     = "FailedDelete"
+	// ReasonAdopted is that pods and services of an earlier release were taken over.
+	ReasonAdopted = "Adopted"
 )
 
 // AggregatorTaskStatus is the key of aggregators in status.taskStatus.

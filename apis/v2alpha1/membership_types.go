@@ -53,7 +53,8 @@ type MembershipSpec struct {
 	// +optional
 	Members []Member `json:"members,omitempty"`
 
-	// lingering are lost pods of members that were removed later: their URLs stay
+	// lingering are lost pods of members that were removed later, and pods that
+	// stood for no member when the list was built from pods: their URLs stay
 	// listed until they are reported failed, or the coordinator was restarted.
 	// +listType=atomic
 	// +optional
@@ -61,7 +62,8 @@ type MembershipSpec struct {
 
 	// coordinator is the container of the coordinator that last asked for
 	// replicas, its pod's UID and its restarts: the first request of another
-	// one creates only what is missing.
+	// one creates only what is missing. In a list that was built from pods it is
+	// the one that was there then, "gone" where there was none.
 	// +optional
 	Coordinator string `json:"coordinator,omitempty"`
 
@@ -96,6 +98,13 @@ type Member struct {
 	// +optional
 	DDPGPUs []int32 `json:"ddpGPUs,omitempty"`
 
+	// ddpPodNames are the names of the DDP learner pods that go with podName, in
+	// rank order, where an earlier release named them at random; empty where
+	// they follow from podName, as those of all later pods do.
+	// +listType=atomic
+	// +optional
+	DDPPodNames []string `json:"ddpPodNames,omitempty"`
+
 	// reported is how often the member's pod was reported failed.
 	// +optional
 	Reported int32 `json:"reported,omitempty"`
@@ -112,7 +121,8 @@ type Member struct {
 	Delisted []int32 `json:"delisted,omitempty"`
 }
 
-// LingeringPod is a lost pod of a member that was removed later.
+// LingeringPod is a pod that is no member's, or none's any more, and whose URL
+// a coordinator may know.
 type LingeringPod struct {
 	// task is the role that the member had, collector or learner.
 	Task TaskType `json:"task"`

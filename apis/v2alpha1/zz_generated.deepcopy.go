@@ -512,6 +512,11 @@ func (in *Member) DeepCopyInto(out *Member) {
 		*out = make([]int32, len(*in))
 		copy(*out, *in)
 	}
+	if in.DDPPodNames != nil {
+		in, out := &in.DDPPodNames, &out.DDPPodNames
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Delisted != nil {
 		in, out := &in.Delisted, &out.Delisted
 		*out = make([]int32, len(*in))

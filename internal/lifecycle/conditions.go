@@ -31,18 +31,19 @@ func reasonOf(phase v2alpha1.Phase, coordinatorLed bool) string {
 }
 
 // setPhase sets the phase, its condition to True, and those of the other phases
-// to False. It tells whether the phase is a new one.
+// to False, which earlier releases left as they were. It tells whether the phase
+// is a new one.
 func setPhase(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, kind, reason, message string, now metav1.Time) bool {
-	if status.Phase == phase && isTrue(status, kind) {
-		return false
-	}
-	status.Phase = phase
 	for i := range status.Conditions {
 		condition := &status.Conditions[i]
 		if condition.Type != kind && isPhase(condition.Type) {
 			turn(condition, corev1.ConditionFalse, now)
 		}
 	}
+	if status.Phase == phase && isTrue(status, kind) {
+		return false
+	}
+	status.Phase = phase
 	setCondition(status, kind, corev1.ConditionTrue, reason, message, now)
 	return true
 }

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // coordinatorRules are the rules of a coordinator-led job, in order.
 func coordinatorRules() []rule {
 	return []rule{
+		{"what an earlier release made is taken over", adopt},
 		{"a finished job is kept for so long", expire},
 		{"what a finished job needs no longer is deleted", cleanUp},
 		{"the end of the coordinator is the end of the job", endWithCoordinator},
@@ -79,8 +79,10 @@ func ensureMembership(p *pass) outcome {
 }
 
 // newMembership is empty for a new job. Where the object was lost while
-// replicas live, they make the list.
+// replicas live, or an earlier release made them, they make the list.
 func newMembership(p *pass) *v2alpha1.Membership {
+	spec := p.remains().Spec()
+	spec.JobUID = p.Job.UID
 	return &v2alpha1.Membership{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      p.Job.Name,
@@ -89,10 +91,7 @@ func newMembership(p *pass) *v2alpha1.Membership {
 				*metav1.NewControllerRef(p.Job, v2alpha1.GroupVersion.WithKind("DIJob")),
 			},
 		},
-		Spec: v2alpha1.MembershipSpec{
-			JobUID:  p.Job.UID,
-			Members: membership.FromPods(p.Job.Name, p.Pods, p.Settings.Defaults().GPUResource),
-		},
+		Spec: spec,
 	}
 }
 

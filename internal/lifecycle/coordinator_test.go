@@ -478,6 +478,9 @@ func (w *world) ledMischief(random *rand.Rand) {
 		}
 	case 4:
 		w.reap()
+		if random.IntN(4) == 0 {
+			w.membership = nil
+		}
 	default:
 		w.loseOrRun(random)
 	}

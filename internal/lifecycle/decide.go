@@ -41,12 +41,17 @@ type Observed struct {
 	Drain time.Duration
 }
 
-// Decision is what is to be done, in the order of its fields: deletions,
-// Membership, services, pods, the job's status, events.
+// Decision is what is to be done, in the order of its fields: adoptions,
+// deletions, Membership, services, pods, the job's status, events.
 type Decision struct {
 	// DeleteJob is set when the job has been finished for as long as it is kept;
 	// nothing else is to be done then.
 	DeleteJob bool
+	// AdoptPods and AdoptServices are objects as they were observed, but for the
+	// metadata that they are to have. Where there are any, nothing else is to be
+	// done.
+	AdoptPods     []*corev1.Pod
+	AdoptServices []*corev1.Service
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
@@ -107,7 +112,7 @@ func Decide(observed Observed) Decision {
 			break
 		}
 	}
-	if p.decision.DeleteJob {
+	if p.decision.DeleteJob || p.decision.isAdoption() {
 		return p.decision
 	}
 	summarize(p)

@@ -44,10 +44,8 @@ func (p *pass) slots() ([]slot, bool) {
 		member := &list.Spec.Members[i]
 		recorded := recordedSlot(&list.Status, member.Slot)
 		name := membership.PodName(p.Job.Name, member, recorded.Lost)
-		slots[i] = slot{member: member, recorded: recorded, name: name, pods: []string{name}}
-		for index := range member.DDPGPUs {
-			slots[i].pods = append(slots[i].pods, membership.DDPPodName(p.Job.Name, name, index))
-		}
+		pods := append([]string{name}, membership.DDPPodNames(p.Job.Name, member, name)...)
+		slots[i] = slot{member: member, recorded: recorded, name: name, pods: pods}
 	}
 	return slots, true
 }

@@ -15,8 +15,11 @@ import (
 // Doubts are what must be read live before it is acted on, as a cache may be
 // behind.
 type Doubts struct {
-	// Membership is set where pods seem to fill no slot, or to be lost.
+	// Membership is set where pods seem to fill no slot, or to be lost, or where
+	// the list itself does.
 	Membership bool
+	// AllPods is set where there is no list, so that one is made from the pods.
+	AllPods bool
 	// Pods are the names of pods that seem to be lost.
 	Pods []string
 }
@@ -30,6 +33,9 @@ func FindDoubts(observed Observed) Doubts {
 	p := newPass(observed)
 	slots, known := p.slots()
 	if !known {
+		isNew := observed.Job.Status.Phase == "" && len(observed.Pods) == 0
+		doubts.AllPods = observed.Membership == nil && !isNew && !IsSuspended(observed.Job)
+		doubts.Membership = doubts.AllPods
 		return doubts
 	}
 	for i := range slots {

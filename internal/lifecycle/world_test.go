@@ -102,7 +102,13 @@ func (w *world) step() bool {
 }
 
 func (w *world) act(decision Decision) bool {
-	changed := false
+	changed := decision.isAdoption()
+	for _, pod := range decision.AdoptPods {
+		w.pods[pod.Name] = pod
+	}
+	for _, service := range decision.AdoptServices {
+		w.services[service.Name] = service
+	}
 	for _, pod := range decision.DeletePods {
 		now := metav1.NewTime(w.now)
 		w.pods[pod.Name].DeletionTimestamp = &now

@@ -135,8 +135,8 @@ func currentNames(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 		member := &spec.Members[i]
 		pod := PodName(job, member, lost[member.Slot])
 		slots[pod] = member.Slot
-		for rank := range member.DDPGPUs {
-			slots[DDPPodName(job, pod, rank)] = member.Slot
+		for _, learner := range DDPPodNames(job, member, pod) {
+			slots[learner] = member.Slot
 		}
 	}
 	return slots

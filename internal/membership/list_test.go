@@ -56,7 +56,7 @@ func TestDDPURLsAreOnePerGPUProcessInRankOrder(t *testing.T) {
 		first + ".default:22271", first + ".default:22272", first + ".default:22273",
 		second + ".default:22271",
 	}
-	if diff := cmp.Diff(want, place().DDPURLs(aggregator, []int32{3, 1})); diff != "" {
+	if diff := cmp.Diff(want, place().DDPURLs(&v2alpha1.Member{PodName: aggregator, DDPGPUs: []int32{3, 1}}, aggregator)); diff != "" {
 		t.Errorf("URLs (-want +got):\n%s", diff)
 	}
 }

@@ -8,6 +8,7 @@
 package membership
 
 import (
+	"slices"
 	"strconv"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -49,8 +50,22 @@ func podNameAt(job string, member *v2alpha1.Member, incarnation int32) string {
 	return names.ReplicaPod(job, Role(member), suffix)
 }
 
-// DDPPodName returns the name of a unit's DDP learner pod, counted from 0 in
-// rank order. It follows from the aggregator's name, so that the unit is
+// DDPPodNames returns the names of a unit's DDP learner pods in rank order,
+// given that of its aggregator. Those of a unit that an earlier release made are
+// recorded; all others follow from the aggregator's.
+func DDPPodNames(job string, member *v2alpha1.Member, aggregator string) []string {
+	if aggregator == member.PodName && len(member.DDPPodNames) == len(member.DDPGPUs) {
+		return slices.Clone(member.DDPPodNames)
+	}
+	pods := make([]string, len(member.DDPGPUs))
+	for index := range pods {
+		pods[index] = DDPPodName(job, aggregator, index)
+	}
+	return pods
+}
+
+// DDPPodName returns the name that a DDP learner pod is given, counted from 0
+// in rank order. It follows from the aggregator's name, so that the unit is
 // renamed as one.
 func DDPPodName(job, aggregator string, index int) string {
 	suffix := names.Suffix(aggregator, strconv.Itoa(index))

@@ -6,7 +6,6 @@ package membership
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,71 +14,91 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// FromPods returns the members that a job's pods stand for, oldest first, for
-// a list that was lost. Pods that name no slot, are being deleted or have
-// ended stand for none.
-func FromPods(job string, pods []*corev1.Pod, gpu corev1.ResourceName) []v2alpha1.Member {
-	live := make(map[string]*corev1.Pod, len(pods))
-	var heads []*corev1.Pod
-	for _, pod := range pods {
-		if pod.Annotations[names.AnnotationSlot] == "" || !pod.DeletionTimestamp.IsZero() ||
-			pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-			continue
+// Remains are what is left of a job's replicas where their list was lost, or
+// where an earlier release made them, which had none.
+type Remains struct {
+	// Job is the name of the job.
+	Job string
+	// Pods are all pods of the job.
+	Pods []*corev1.Pod
+	// GPU is the resource that GPUs are asked for by.
+	GPU corev1.ResourceName
+	// LearnerGPUs are the GPUs of the job's learner template. They are those of
+	// an aggregator that has no DDP learner yet to tell them.
+	LearnerGPUs int32
+}
+
+// Spec returns the list that the pods stand for, but for the job that it is of.
+//
+// A member is made by a pod that names its slot and lives; of an aggregator
+// together with its DDP learners. The others that a coordinator may know linger:
+// those that have ended or are being deleted, and aggregators of which nothing
+// tells how many GPUs they are to have.
+func (r Remains) Spec() v2alpha1.MembershipSpec {
+	var spec v2alpha1.MembershipSpec
+	at := map[string]int{}
+	for _, pod := range r.heads() {
+		member, stands := r.member(pod)
+		index, known := at[member.Slot]
+		switch {
+		case !stands && lingers(pod):
+			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: taskOf(pod), PodName: pod.Name})
+		case !stands:
+		case known:
+			// Of two pods of a slot the younger replaces the other.
+			spec.Members[index] = member
+		default:
+			at[member.Slot] = len(spec.Members)
+			spec.Members = append(spec.Members, member)
 		}
-		live[pod.Name] = pod
-		if roleOf(pod) != names.ReplicaTypeDDPLearner {
+	}
+	if len(spec.Members)+len(spec.Lingering) > 0 {
+		spec.Coordinator = r.container()
+	}
+	return spec
+}
+
+// Stands tells whether a pod would make a member if it named a slot.
+func (r Remains) Stands(pod *corev1.Pod) bool {
+	if !isLive(pod) || !isHead(pod) {
+		return false
+	}
+	return roleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0
+}
+
+// heads returns the pods that a coordinator is told of, oldest first.
+func (r Remains) heads() []*corev1.Pod {
+	var heads []*corev1.Pod
+	for _, pod := range r.Pods {
+		if isHead(pod) {
 			heads = append(heads, pod)
 		}
 	}
 	slices.SortFunc(heads, func(a, b *corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-
-	seen := make(map[string]bool, len(heads))
-	var members []v2alpha1.Member
-	for _, pod := range heads {
-		member, ok := memberOf(job, pod, live, gpu)
-		if !ok || seen[member.Slot] {
-			continue
-		}
-		seen[member.Slot] = true
-		members = append(members, member)
-	}
-	return members
+	return heads
 }
 
-// memberOf returns the member that a pod stands for; for an aggregator together
-// with its DDP learners, false where it has none.
-func memberOf(job string, pod *corev1.Pod, live map[string]*corev1.Pod, gpu corev1.ResourceName) (v2alpha1.Member, bool) {
-	member := v2alpha1.Member{
-		Slot:    pod.Annotations[names.AnnotationSlot],
-		Task:    v2alpha1.TaskTypeLearner,
-		PodName: pod.Name,
+// member returns the member that a pod stands for, and whether it does.
+func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
+	slot := pod.Annotations[names.AnnotationSlot]
+	if slot == "" || !r.Stands(pod) {
+		return v2alpha1.Member{}, false
 	}
-	switch roleOf(pod) {
-	case names.ReplicaTypeCollector:
-		member.Task = v2alpha1.TaskTypeCollector
-		member.Resources = resourcesOf(pod, gpu)
-	case names.ReplicaTypeAggregator:
-		for i := 0; ; i++ {
-			learner, ok := live[DDPPodName(job, pod.Name, i)]
-			if !ok {
-				break
-			}
-			gpus, _ := strconv.ParseInt(environment(learner, names.EnvLocalWorldSize), 10, 32)
-			member.DDPGPUs = append(member.DDPGPUs, int32(gpus))
-			member.Resources = resourcesOf(learner, gpu)
-		}
-		member.Resources.GPUs = resource.NewQuantity(int64(sum(member.DDPGPUs)), resource.DecimalSI)
-		return member, len(member.DDPGPUs) > 0
-	default:
-		member.Resources = resourcesOf(pod, gpu)
+	member := v2alpha1.Member{Slot: slot, Task: taskOf(pod), PodName: pod.Name}
+	if roleOf(pod) != names.ReplicaTypeAggregator {
+		member.Resources = r.resources(pod)
+		return member, true
 	}
-	return member, true
+	unit := r.unitOf(pod)
+	member.DDPGPUs, member.DDPPodNames, member.Resources = unit.gpus, unit.recordedNames(), unit.resources
+	member.Resources.GPUs = resource.NewQuantity(int64(sum(unit.gpus)), resource.DecimalSI)
+	return member, len(unit.gpus) > 0
 }
 
-// resourcesOf returns what a pod's main container asks for.
-func resourcesOf(pod *corev1.Pod, gpu corev1.ResourceName) v2alpha1.MemberResources {
+// resources returns what a pod's main container asks for.
+func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
 	limits := mainContainer(pod).Resources.Limits
 	of := func(name corev1.ResourceName) *resource.Quantity {
 		quantity, ok := limits[name]
@@ -88,7 +107,46 @@ func resourcesOf(pod *corev1.Pod, gpu corev1.ResourceName) v2alpha1.MemberResour
 		}
 		return &quantity
 	}
-	return v2alpha1.MemberResources{CPUs: of(corev1.ResourceCPU), Memory: of(corev1.ResourceMemory), GPUs: of(gpu)}
+	return v2alpha1.MemberResources{CPUs: of(corev1.ResourceCPU), Memory: of(corev1.ResourceMemory), GPUs: of(r.GPU)}
+}
+
+// container returns that of the coordinator there is.
+func (r Remains) container() string {
+	for _, pod := range r.Pods {
+		if pod.Name == names.CoordinatorPod(r.Job) {
+			return Container(pod)
+		}
+	}
+	return goneContainer
+}
+
+// lingers tells whether the URL of a pod that stands for no member stays
+// listed. A pod that lives and names no slot is not one of ours, but for an
+// aggregator that could be given none.
+func lingers(pod *corev1.Pod) bool {
+	return !isLive(pod) || roleOf(pod) == names.ReplicaTypeAggregator
+}
+
+func isLive(pod *corev1.Pod) bool {
+	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	return pod.DeletionTimestamp.IsZero() && !ended
+}
+
+// isHead tells whether a pod is a replica that a coordinator is told of.
+func isHead(pod *corev1.Pod) bool {
+	switch roleOf(pod) {
+	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeAggregator:
+		return true
+	case names.ReplicaTypeCoordinator, names.ReplicaTypeDDPLearner:
+	}
+	return false
+}
+
+func taskOf(pod *corev1.Pod) v2alpha1.TaskType {
+	if roleOf(pod) == names.ReplicaTypeCollector {
+		return v2alpha1.TaskTypeCollector
+	}
+	return v2alpha1.TaskTypeLearner
 }
 
 func mainContainer(pod *corev1.Pod) *corev1.Container {
@@ -98,15 +156,6 @@ func mainContainer(pod *corev1.Pod) *corev1.Container {
 		}
 	}
 	return &pod.Spec.Containers[0]
-}
-
-func environment(pod *corev1.Pod, name string) string {
-	for _, variable := range mainContainer(pod).Env {
-		if variable.Name == name {
-			return variable.Value
-		}
-	}
-	return ""
 }
 
 func roleOf(pod *corev1.Pod) names.ReplicaType {

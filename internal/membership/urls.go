@@ -41,13 +41,14 @@ func (p Place) URLs(members []v2alpha1.Member, status *v2alpha1.MembershipStatus
 	return urls
 }
 
-// DDPURLs returns the addresses of the DDP learners of an aggregator, one per
-// GPU process: those of a pod are on consecutive ports, the pods in rank order.
-func (p Place) DDPURLs(aggregator string, ddpGPUs []int32) []string {
+// DDPURLs returns the addresses of the DDP learners that go with an aggregator
+// of a member, one per GPU process: those of a pod are on consecutive ports, the
+// pods in rank order.
+func (p Place) DDPURLs(member *v2alpha1.Member, aggregator string) []string {
 	urls := []string{}
-	for index, gpus := range ddpGPUs {
-		pod := DDPPodName(p.Job, aggregator, index)
-		urls = append(urls, GPUURLs(pod, p.Namespace, p.Ports(pod, names.ReplicaTypeDDPLearner), gpus)...)
+	for index, pod := range DDPPodNames(p.Job, member, aggregator) {
+		port := p.Ports(pod, names.ReplicaTypeDDPLearner)
+		urls = append(urls, GPUURLs(pod, p.Namespace, port, member.DDPGPUs[index])...)
 	}
 	return urls
 }

@@ -1,0 +1,65 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+)
+
+// adopt patches the metadata of what an earlier release made. Each patch holds
+// the resource version, as it replaces a list of which others may write too.
+func (r *DIJobReconciler) adopt(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	wanted := slices.Concat(toObjects(decision.AdoptPods), toObjects(decision.AdoptServices))
+	if len(wanted) == 0 {
+		return nil
+	}
+	originals := map[types.UID]client.Object{}
+	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
+		originals[object.GetUID()] = object
+	}
+	return r.inParallel(ctx, wanted, func(ctx context.Context, object client.Object) effect {
+		return r.patchMetadata(ctx, originals[object.GetUID()], object)
+	})
+}
+
+// patchMetadata brings an object to the metadata of another. One that is gone
+// has no need of it.
+func (r *DIJobReconciler) patchMetadata(ctx context.Context, original, wanted client.Object) effect {
+	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, wanted, patch); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return effect{}
+		}
+		return effect{err: fmt.Errorf("adopting %T %s/%s: %w", wanted, wanted.GetNamespace(), wanted.GetName(), err)}
+	}
+	return effect{object: wanted, reason: v2alpha1.ReasonAdopted}
+}
+
+// tellOfAdoption sends one event for all that was taken over.
+func (r *DIJobReconciler) tellOfAdoption(job *v2alpha1.DIJob, done effects) {
+	pods, services := 0, 0
+	for i := range done {
+		if done[i].reason != v2alpha1.ReasonAdopted {
+			continue
+		}
+		if _, isPod := done[i].object.(*corev1.Pod); isPod {
+			pods++
+		} else {
+			services++
+		}
+	}
+	if pods+services > 0 {
+		r.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonAdopted, actionAdopt,
+			"took over %d pods and %d services of an earlier release", pods, services)
+	}
+}

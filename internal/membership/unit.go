@@ -1,0 +1,149 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package membership
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// maxGPUs bounds the GPUs of one unit, whatever its pods say.
+const maxGPUs = 4096
+
+// unit is the DDP learners of one aggregator, in rank order, as they are to be.
+type unit struct {
+	job, aggregator string
+	gpus            []int32
+	pods            []string
+	// next is the first rank that none of them has.
+	next      int32
+	resources v2alpha1.MemberResources
+}
+
+// unitOf returns the unit of an aggregator: the DDP learners that it has, and
+// those that it lacks. How the lacking ranks are cut is taken from the largest
+// pod there is; a unit that has none is one pod, as nothing tells the GPUs of a
+// node.
+func (r Remains) unitOf(aggregator *corev1.Pod) unit {
+	u := unit{job: r.Job, aggregator: aggregator.Name}
+	learners := r.learnersOf(aggregator)
+	if len(learners) == 0 {
+		u.fill(min(r.LearnerGPUs, maxGPUs), maxGPUs)
+		return u
+	}
+	var world, largest int32
+	for i := range learners {
+		world = max(world, learners[i].world, learners[i].start+learners[i].gpus)
+		largest = max(largest, learners[i].gpus)
+	}
+	u.resources = r.resources(learners[0].pod)
+	for i := range learners {
+		// One whose ranks another has is left out.
+		if learners[i].start >= u.next {
+			u.fill(learners[i].start, largest)
+			u.add(learners[i].pod.Name, learners[i].gpus)
+		}
+	}
+	u.fill(min(world, maxGPUs), largest)
+	return u
+}
+
+func (u *unit) add(pod string, gpus int32) {
+	u.pods = append(u.pods, pod)
+	u.gpus = append(u.gpus, gpus)
+	u.next += gpus
+}
+
+// fill adds pods that are still to be made for the ranks before end.
+func (u *unit) fill(end, largest int32) {
+	for u.next < end {
+		u.add(DDPPodName(u.job, u.aggregator, len(u.pods)), min(largest, end-u.next))
+	}
+}
+
+// recordedNames returns the names of the pods, nil where they follow from the
+// aggregator's.
+func (u *unit) recordedNames() []string {
+	for index, pod := range u.pods {
+		if pod != DDPPodName(u.job, u.aggregator, index) {
+			return u.pods
+		}
+	}
+	return nil
+}
+
+// ddpLearner is a DDP learner pod with its ranks, as its environment tells them.
+type ddpLearner struct {
+	pod                *corev1.Pod
+	start, gpus, world int32
+}
+
+// learnersOf returns the DDP learners that name an aggregator as an owner, by
+// rank; of those of the same ranks one that lives first, then the youngest. One
+// that has ended is counted in: its unit is to be replaced whole.
+func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
+	var learners []ddpLearner
+	for _, pod := range r.Pods {
+		if roleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
+			continue
+		}
+		learner := ddpLearner{
+			pod:   pod,
+			start: number(pod, names.EnvStartRank),
+			gpus:  number(pod, names.EnvLocalWorldSize),
+			world: number(pod, names.EnvWorldSize),
+		}
+		if learner.gpus > 0 && learner.start+learner.gpus <= maxGPUs {
+			learners = append(learners, learner)
+		}
+	}
+	slices.SortFunc(learners, func(a, b ddpLearner) int {
+		return cmp.Or(
+			cmp.Compare(a.start, b.start),
+			-compareBool(isLive(a.pod), isLive(b.pod)),
+			-a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time),
+			cmp.Compare(a.pod.Name, b.pod.Name),
+		)
+	})
+	return learners
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+func isOwnedBy(pod, owner *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.OwnerReferences, func(reference metav1.OwnerReference) bool {
+		return reference.UID == owner.UID
+	})
+}
+
+// number returns a variable of a pod's main container as a number of GPUs, 0
+// where it is none. The last of several counts, as in the container.
+func number(pod *corev1.Pod, name string) int32 {
+	var value string
+	for _, variable := range mainContainer(pod).Env {
+		if variable.Name == name {
+			value = variable.Value
+		}
+	}
+	parsed, err := strconv.ParseUint(value, 10, 31)
+	if err != nil || parsed > maxGPUs {
+		return 0
+	}
+	return int32(parsed)
+}
