@@ -173,6 +173,25 @@ var _ = Describe("A job whose pods do not get on", func() {
 	})
 })
 
+var _ = Describe("The operator in its manager, told of pods that do not get on", func() {
+	It("follows them by its watches", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.startManager(ctx)
+		s.submitWorkers(ctx, 0)
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
+		s.report(ctx, "job-learner-0", unschedulableStatus)
+		Eventually(s.job).WithContext(ctx).WithTimeout(patience).Should(
+			condition(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonUnschedulable, HavePrefix("job-learner-0 ")))
+		s.report(ctx, "job-learner-0", imageBackOffStatus)
+		Eventually(s.job).WithContext(ctx).WithTimeout(patience).Should(
+			condition(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonImagePull, HavePrefix("job-learner-0 ")))
+		s.report(ctx, "job-learner-0", `{phase: Running, conditions: [{type: Ready, status: "True"}]}`)
+		Eventually(s.job).WithContext(ctx).WithTimeout(patience).Should(
+			condition(v2alpha1.ConditionReplicasStalled, corev1.ConditionFalse, "", BeEmpty()))
+		Eventually(s.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElements(v2alpha1.ReasonUnschedulable, v2alpha1.ReasonImagePull))
+	})
+})
+
 // expectNoWrite: what happened is not worth a write.
 func (s *space) expectNoWrite(ctx context.Context) {
 	GinkgoHelper()

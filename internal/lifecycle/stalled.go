@@ -102,7 +102,7 @@ func describeStalled(stalled []stalledPod) string {
 	}
 	message := strings.Join(texts, "; ")
 	if more := len(stalled) - namedStalls; more > 0 {
-		message += fmt.Sprintf("; and %s more", roughly(more))
+		message += "; and " + roughly(more)
 	}
 	return message
 }
@@ -117,11 +117,14 @@ func (s *stalledPod) describe() string {
 }
 
 // roughly tells large numbers in steps, as many pods do not come up at once.
-func roughly(count int) string {
-	if count < 10 {
-		return fmt.Sprint(count)
+func roughly(pods int) string {
+	switch {
+	case pods == 1:
+		return "1 more pod"
+	case pods < 10:
+		return fmt.Sprintf("%d more pods", pods)
 	}
-	return fmt.Sprintf("%d+", stepBelow(int32(count)))
+	return fmt.Sprintf("%d+ more pods", stepBelow(int32(pods)))
 }
 
 // tellsAsMuch tells whether a recorded message says the same as another one but

@@ -138,7 +138,7 @@ func TestTheMostSeriousPodsAreNamedFirstAndTheOthersCounted(t *testing.T) {
 	const unplaced = "cannot be scheduled: no node is available: Insufficient nvidia.com/gpu"
 	w.expectStalled("True", "ContainerConfig",
 		"job-learner-0 (learner): container di-container cannot be configured: secret 'wandb' not found; "+
-			"job-collector-0 (collector): "+unplaced+"; job-collector-1 (collector): "+unplaced+"; and 3 more")
+			"job-collector-0 (collector): "+unplaced+"; job-collector-1 (collector): "+unplaced+"; and 3 more pods")
 
 	w.pod("job-learner-0").Status = corev1.PodStatus{}
 	w.run("job-learner-0")
@@ -148,8 +148,22 @@ func TestTheMostSeriousPodsAreNamedFirstAndTheOthersCounted(t *testing.T) {
 	}
 	w.run("job-collector-3")
 	w.settle()
-	if message := w.stalled()[2]; !strings.HasSuffix(message, "; and 1 more") || w.told("Unschedulable") != 1 {
+	if message := w.stalled()[2]; !strings.HasSuffix(message, "; and 1 more pod") || w.told("Unschedulable") != 1 {
 		t.Errorf("the message is %q and events are %v, want no further one", message, w.events)
+	}
+}
+
+func TestManyPodsAreCountedInSteps(t *testing.T) {
+	t.Parallel()
+	stalled := make([]stalledPod, 100)
+	for i := range stalled {
+		stalled[i].pod = &corev1.Pod{}
+	}
+	for count, want := range map[int]string{3: "", 4: "; and 1 more pod", 12: "; and 9 more pods", 13: "; and 10+ more pods", 100: "; and 50+ more pods"} {
+		message := describeStalled(stalled[:count])
+		if rest := strings.TrimPrefix(message, describeStalled(stalled[:namedStalls])); rest != want {
+			t.Errorf("of %d pods the rest are told as %q, want %q", count, rest, want)
+		}
 	}
 }
 
