@@ -27,7 +27,7 @@ func table(ctx context.Context, version, namespace string) *metav1.Table {
 	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	response, err := httpClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(response.Body.Close)
+	defer func() { Expect(response.Body.Close()).To(Succeed()) }()
 	Expect(response).To(HaveHTTPStatus(http.StatusOK))
 	rows := &metav1.Table{}
 	Expect(json.NewDecoder(response.Body).Decode(rows)).To(Succeed())
