@@ -58,31 +58,6 @@ func (e effects) conflicts() []string {
 	return taken
 }
 
-// refusals says what the API server refuses to create, "" where it refuses
-// nothing. One speaks for all: they are mostly refused for the same reason.
-func (e effects) refusals() string {
-	first, others := "", 0
-	for i := range e {
-		switch {
-		case e[i].reason != v2alpha1.ReasonFailedCreate || !isRefusal(e[i].err):
-		case first == "":
-			first = e[i].err.Error()
-		default:
-			others++
-		}
-	}
-	if others > 0 {
-		return fmt.Sprintf("%s; %d others are refused too", first, others)
-	}
-	return first
-}
-
-// isRefusal tells an answer to what was asked for from a fault that passes by
-// itself.
-func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
-}
-
 // act does what was decided. Nothing is created where the Membership could not
 // be brought to what the creation rests on.
 func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {

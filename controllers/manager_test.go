@@ -11,8 +11,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -91,6 +93,8 @@ func (s *space) startManager(ctx context.Context) {
 		Scheme:  shared.scheme,
 		Cache:   CacheOptions(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
+		// Each spec has a manager of its own.
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(Setup(ctx, mgr, Options{

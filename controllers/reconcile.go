@@ -70,8 +70,9 @@ func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycl
 		decision.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
 	}
 	// Each refusal has an event of its own.
-	lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, v2alpha1.ReasonFailedCreate, done.refusals(), observed.Now)
-	message := strings.Join(done.conflicts(), "; ")
+	reason, message := done.refusals()
+	lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
+	message = strings.Join(done.conflicts(), "; ")
 	if lifecycle.Complain(&decision.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
 		decision.Events = append(decision.Events, lifecycle.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionNameConflict, Message: message,

@@ -91,7 +91,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
-		Owns(&corev1.Pod{}, builder.WithPredicates(podChanges())).
+		Owns(&corev1.Pod{}, builder.WithPredicates(podChanges(reconciler.now))).
 		Owns(&corev1.Service{}, builder.WithPredicates(comingsAndGoings())).
 		Owns(&v2alpha1.Membership{}).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -56,32 +57,37 @@ func jobChanges() predicate.Predicate {
 }
 
 // podChanges lets the changes of a pod pass that a decision may rest on.
-func podChanges() predicate.Predicate {
+func podChanges(now func() time.Time) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		before, okBefore := update.ObjectOld.(*corev1.Pod)
 		after, okAfter := update.ObjectNew.(*corev1.Pod)
-		return okBefore && okAfter && !reflect.DeepEqual(outlineOf(before), outlineOf(after))
+		return okBefore && okAfter &&
+			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || lifecycle.StallsDiffer(before, after, now()))
 	}}
 }
 
-// outline is what decisions rest on in a pod.
+// outline is what decisions rest on in a pod beside its stalls.
 type outline struct {
 	uid        types.UID
 	deleted    bool
 	phase      corev1.PodPhase
 	reason     string
 	conditions []corev1.PodConditionType
-	containers []containerOutline
+	// containers are those that ended, by name.
+	containers map[string]containerOutline
 }
 
+// containerOutline is how a container ended, and whether the kubelet waits
+// before it starts it again.
 type containerOutline struct {
-	waiting    string
+	looping    bool
 	terminated *corev1.ContainerStateTerminated
 }
 
 func outlineOf(pod *corev1.Pod) outline {
 	result := outline{
 		uid: pod.UID, deleted: !pod.DeletionTimestamp.IsZero(), phase: pod.Status.Phase, reason: pod.Status.Reason,
+		containers: map[string]containerOutline{},
 	}
 	for _, condition := range pod.Status.Conditions {
 		relevant := []corev1.PodConditionType{corev1.PodReady, corev1.DisruptionTarget}
@@ -90,12 +96,11 @@ func outlineOf(pod *corev1.Pod) outline {
 		}
 	}
 	for i := range pod.Status.ContainerStatuses {
-		state := pod.Status.ContainerStatuses[i].State
-		container := containerOutline{terminated: state.Terminated}
-		if state.Waiting != nil {
-			container.waiting = state.Waiting.Reason
+		status := &pod.Status.ContainerStatuses[i]
+		looping := status.State.Waiting != nil && status.State.Waiting.Reason == "CrashLoopBackOff"
+		if looping || status.State.Terminated != nil {
+			result.containers[status.Name] = containerOutline{looping: looping, terminated: status.State.Terminated}
 		}
-		result.containers = append(result.containers, container)
 	}
 	return result
 }

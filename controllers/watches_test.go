@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -73,8 +74,18 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		}, true},
 		"another condition": {func(pod *corev1.Pod) {
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}}
 		}, false},
+		"an address": {func(pod *corev1.Pod) { pod.Status.PodIP = "10.0.0.1" }, false},
+		"no node": {func(pod *corev1.Pod) {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+		}, true},
+		"a container that is being made": {waits("ContainerCreating", ""), false},
+		"an image that is not found":     {waits("ErrImagePull", "not found"), true},
+		"a crash loop":                   {waits("CrashLoopBackOff", ""), true},
+		"an init container that waits": {func(pod *corev1.Pod) {
+			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: waiting("ErrImagePull", "")}}
+		}, true},
 		"an end of a container": {func(pod *corev1.Pod) {
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 		}, true},
@@ -85,7 +96,20 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 			before := podOwnedBy("diengine.opendilab.org/v2alpha1", "DIJob")
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := podChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := podChanges(time.Now).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+				t.Errorf("passes: %v, want %v", got, tc.want)
+			}
+		})
+	}
+	for name, tc := range stalledPods() {
+		t.Run("of a stalled pod: "+name, func(t *testing.T) {
+			t.Parallel()
+			before := podOwnedBy("diengine.opendilab.org/v2alpha1", "DIJob")
+			before.Status.Phase, before.CreationTimestamp = corev1.PodPending, metav1.Now()
+			tc.before(before)
+			after := before.DeepCopy()
+			tc.change(after)
+			if got := podChanges(time.Now).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})
@@ -109,5 +133,82 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+func waiting(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+// waits makes the only container of a pod wait.
+func waits(reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "di-container", State: waiting(reason, message)}}
+	}
+}
+
+// unschedulable makes the scheduler say why it finds no node.
+func unschedulable(message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,
+		}}
+	}
+}
+
+// assigned gives a pod its node.
+func assigned(pod *corev1.Pod) {
+	pod.Spec.NodeName = "node"
+	pod.Status.Phase = corev1.PodPending
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+}
+
+// preparing has the node of a pod work on its volumes for so long.
+func preparing(since time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		assigned(pod)
+		pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-since))
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+			Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse,
+		})
+	}
+}
+
+type podChange struct {
+	before, change func(*corev1.Pod)
+	want           bool
+}
+
+// stalledPods are changes of what the kubelet and the scheduler say of a pod
+// that does not get on.
+func stalledPods() map[string]podChange {
+	looping := func(restarts int32) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			waits("CrashLoopBackOff", "back-off")(pod)
+			status := &pod.Status.ContainerStatuses[0]
+			status.RestartCount = restarts
+			status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
+		}
+	}
+	return map[string]podChange{
+		"a node before long": {func(*corev1.Pod) {}, assigned, false},
+		"a node after long": {
+			func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) }, assigned, true,
+		},
+		"volumes that are to be mounted":     {assigned, preparing(0), true},
+		"volumes that are mounted":           {preparing(0), assigned, false},
+		"volumes that are mounted after all": {preparing(time.Hour), assigned, true},
+		"the next look of the scheduler": {
+			unschedulable("0/3 nodes are available: 3 Insufficient cpu."), unschedulable("0/4 nodes are available: 4 Insufficient cpu."), false,
+		},
+		"another cause": {
+			unschedulable("0/3 nodes are available: 3 Insufficient cpu."), unschedulable("0/3 nodes are available: 3 Insufficient memory."), true,
+		},
+		"the next wait for an image":       {waits("ErrImagePull", "not found"), waits("ImagePullBackOff", `Back-off pulling image "a": ErrImagePull: not found`), false},
+		"another wait for a restart":       {waits("CrashLoopBackOff", "back-off 10s"), waits("CrashLoopBackOff", "back-off 20s"), false},
+		"a restart between two steps":      {looping(6), looping(7), false},
+		"a restart that reaches a step":    {looping(9), looping(10), true},
+		"a Secret that is there at last":   {waits("CreateContainerConfigError", `secret "a" not found`), waits("ContainerCreating", ""), true},
+		"another Secret that is not there": {waits("CreateContainerConfigError", `secret "a" not found`), waits("CreateContainerConfigError", `secret "b" not found`), true},
 	}
 }

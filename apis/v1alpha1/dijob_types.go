@@ -18,6 +18,12 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.replicaStatus.Coordinator.active`,description="coordinators that are pending or run"
+// +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.replicaStatus.Collector.active`,description="collectors that are pending or run"
+// +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.replicaStatus.Learner.active`,description="learners that are pending or run"
+// +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.replicaStatus.Aggregator.active`,description="aggregators that are pending or run"
+// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods do not get on; see the condition ReplicasStalled"
+// +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see the condition ReplicaFailure"
 type DIJob struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.

@@ -43,6 +43,9 @@ const (
 	// ConditionReplicaFailure says that the API server refuses a pod or service that the job needs, such as one over
 	// a quota, against a policy or of a missing priority class.
 	ConditionReplicaFailure = "ReplicaFailure"
+	// ConditionReplicasStalled says that pods of the job do not get on: one cannot be scheduled, an image cannot be
+	// pulled, a container crashes again and again.
+	ConditionReplicasStalled = "ReplicasStalled"
 	// ConditionInvalidSpec says that the stored spec cannot be acted on, such as a template that does not decode.
 	ConditionInvalidSpec = "InvalidSpec"
 )
@@ -72,6 +75,30 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonResumed is that a suspended job goes on.
 	ReasonResumed = "Resumed"
+)
+
+// Reasons of the condition ReplicasStalled and its events, the most serious first.
+const (
+	// ReasonCrashLoop is that a container ends soon after each start.
+	ReasonCrashLoop = "CrashLoop"
+	// ReasonContainerStart is that the node cannot start a container, such as one whose command does not exist.
+	ReasonContainerStart = "ContainerStart"
+	// ReasonContainerConfig is that what a container is configured from is missing or wrong, such as a Secret.
+	ReasonContainerConfig = "ContainerConfig"
+	// ReasonImagePull is that an image cannot be had.
+	ReasonImagePull = "ImagePull"
+	// ReasonPodSetup is that the node does not get the pod's volumes and network ready.
+	ReasonPodSetup = "PodSetup"
+	// ReasonUnschedulable is that no node is found for a pod.
+	ReasonUnschedulable = "Unschedulable"
+)
+
+// Reasons of the condition ReplicaFailure; any other refusal has ReasonFailedCreate.
+const (
+	// ReasonQuotaExceeded is that a ResourceQuota leaves no room.
+	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonPodSecurityViolation is that the namespace's Pod Security Standard does not allow the pod.
+	ReasonPodSecurityViolation = "PodSecurityViolation"
 )
 
 // Reasons of events about pods and services.

@@ -26,6 +26,14 @@ import (
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
 // +kubebuilder:printcolumn:name="Reschedules",type=integer,JSONPath=`.status.reschedules`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.taskStatus.coordinator.Running`,description="pods of the task coordinator that run"
+// +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.taskStatus.collector.Running`,description="pods of the task collector that run"
+// +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.taskStatus.learner.Running`,description="pods of the task learner that run"
+// +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.taskStatus.aggregator.Running`,description="pods of the task aggregator that run"
+// +kubebuilder:printcolumn:name="Evaluators",type=integer,priority=1,JSONPath=`.status.taskStatus.evaluator.Running`,description="pods of the task evaluator that run"
+// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods do not get on; see the condition ReplicasStalled"
+// +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see the condition ReplicaFailure"
+// +kubebuilder:printcolumn:name="Tasks",type=string,priority=1,JSONPath=`.status.taskStatus`,description="pods of each task by pod phase"
 type DIJob struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.

@@ -71,10 +71,12 @@ func setCondition(status *v2alpha1.DIJobStatus, kind string, value corev1.Condit
 	return true
 }
 
-// clearCondition turns a condition to False where it was ever set.
+// clearCondition turns a complaint to False where it was ever made. It keeps
+// no reason: tables show a condition's reason whatever its status is.
 func clearCondition(status *v2alpha1.DIJobStatus, kind string, now metav1.Time) {
 	if condition := findCondition(status, kind); condition != nil {
 		turn(condition, corev1.ConditionFalse, now)
+		condition.Reason, condition.Message = "", ""
 	}
 }
 

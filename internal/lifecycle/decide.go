@@ -116,6 +116,7 @@ func Decide(observed Observed) Decision {
 		return p.decision
 	}
 	summarize(p)
+	p.reportStalled()
 	p.reportInvalid()
 	p.decision.Status.ObservedGeneration = observed.Job.Generation
 	return p.decision

@@ -104,6 +104,8 @@ func summarizeReplicas(p *pass) {
 	}
 }
 
+// count counts a pod under its task. One that crashes again and again is not
+// counted as ready in between.
 func (p *pass) count(task string, pod *corev1.Pod) {
 	status := p.status()
 	if status.TaskStatus == nil {
@@ -113,7 +115,7 @@ func (p *pass) count(task string, pod *corev1.Pod) {
 		status.TaskStatus[task] = v2alpha1.TaskStatus{}
 	}
 	status.TaskStatus[task][phaseOf(pod)]++
-	if isReady(pod) {
+	if isReady(pod) && !p.isCrashing(pod) {
 		status.ReadyReplicas++
 	}
 }
