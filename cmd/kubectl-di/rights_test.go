@@ -1,0 +1,183 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// grant gives a user, or a service account, rights in a namespace.
+func (w *world) grant(t *testing.T, namespace string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "role-"}, Rules: rules}
+	must(t, w.live.Create(t.Context(), role))
+	must(t, w.live.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "binding-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{to},
+	}))
+}
+
+func user(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+}
+
+func rule(group, resource, verb string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
+}
+
+// readyServer makes a Service with a ready pod, which no kubelet runs.
+func (w *world) readyServer(t *testing.T, namespace string) {
+	t.Helper()
+	labels := map[string]string{"control-plane": "di-server"}
+	must(t, w.live.Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.ServerService},
+		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: names.ServerPortV1}}},
+	}))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "server", Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "server", Image: "di"}}},
+	}
+	must(t, w.live.Create(t.Context(), pod))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	must(t, w.live.Status().Update(t.Context(), pod))
+}
+
+// tellsOfRights gives a user one right after the other, each as the command
+// says that it is missing.
+func tellsOfRights(t *testing.T, w *world) {
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	w.readyServer(t, ns)
+	for _, step := range []struct {
+		want string
+		then rbacv1.PolicyRule
+	}{
+		{"kubectl -n NS create role kubectl-di-dijobs --verb=get --resource=dijobs.diengine.opendilab.org\n", rule(v2alpha1.GroupName, "dijobs", "get")},
+		{"kubectl -n NS create role kubectl-di-pods --verb=get --resource=pods\n", rule("", "pods", "get")},
+		{"kubectl -n NS create role kubectl-di-token --verb=create --resource=serviceaccounts/token --resource-name=trainer\n", rule("", "serviceaccounts/token", "create")},
+		{"kubectl -n NS create role kubectl-di-services --verb=get --resource=services --resource-name=di-server\n", rule("", "services", "get")},
+		{"kubectl -n NS create role kubectl-di-pods --verb=list --resource=pods\n", rule("", "pods", "list")},
+		{"kubectl -n NS create role kubectl-di-portforward --verb=create --resource=pods/portforward\n", rule("", "pods/portforward", "create")},
+		{"does not have a host assigned", rbacv1.PolicyRule{}},
+	} {
+		got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
+		if got.code != exitFailed || !strings.Contains(plain(got.stderr, ns), step.want) {
+			t.Fatalf("got %+v, want %s", got, step.want)
+		}
+		if remedy := strings.Contains(got.stderr, "create role"); remedy != (len(step.then.Verbs) > 0) {
+			t.Errorf("got %+v", got)
+		}
+		if len(step.then.Verbs) > 0 {
+			w.grant(t, ns, user("jane"), step.then)
+		}
+	}
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) > 0 {
+		t.Errorf("%+v came of nothing", members)
+	}
+}
+
+// isAllowedByTheDocumentedRoles gives a user the roles of the documentation, in
+// namespaces of the test.
+func isAllowedByTheDocumentedRoles(t *testing.T, w *world) {
+	ns, system := w.namespace(t), w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.readyServer(t, system)
+	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(documentation)
+	for i, document := range strings.Split(block[1], "---\n") {
+		var role rbacv1.Role
+		must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
+		w.grant(t, []string{ns, system}[i], user("john"), role.Rules...)
+	}
+	for _, args := range [][]string{
+		{"add", "collector", "cartpole"}, {"add", "learner", "cartpole"}, {"delete", "learner", "cartpole"}, {"add", "collector", "pong"},
+	} {
+		w.did(t, ns, append(args, "--as", "john")...)
+	}
+	w.did(t, ns, "restart", "cartpole", w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName, "--as", "john")
+	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "--server-namespace", system)
+	if got.code != exitFailed || !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "you may not") {
+		t.Errorf("got %+v", got)
+	}
+	if got := kubectlDI(t, "", "__complete", "add", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "learner", ""); got.stdout != "cartpole\npong\n:4\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func takesATokenFile(t *testing.T, w *world) {
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	holder := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "caller"}}
+	must(t, w.live.Create(t.Context(), holder))
+	token := func(audience string) string {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+		must(t, w.live.SubResource("token").Create(t.Context(), holder, request))
+		path := filepath.Join(t.TempDir(), "token")
+		writeFile(t, path, request.Status.Token+"\n")
+		return path
+	}
+	w.grant(t, ns, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "caller"}, rule(v2alpha1.GroupName, "dijobs/replicas", "create"))
+	w.did(t, ns, "add", "collector", "cartpole", "--token-file", token(names.ServerAudience))
+	for want, args := range map[string][]string{
+		"di-server refuses: user \"system:serviceaccount:NS:caller\" may not delete dijobs/replicas": {"delete", "collector", "cartpole", "--token-file", token(names.ServerAudience)},
+		"di-server refuses: the token is not valid: it must be a current one of audience di-server":  {"add", "collector", "cartpole", "--token-file", token("another")},
+	} {
+		if got := w.di(t, ns, args...); got.code != exitFailed || !strings.Contains(plain(got.stderr, ns), want) {
+			t.Errorf("got %+v, want %s", got, want)
+		}
+	}
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 {
+		t.Errorf("the collectors became %+v", members)
+	}
+}
+
+func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"the type of replicas is missing: want collector or learner":                                      {"add"},
+		`type of replicas "worker": want collector or learner`:                                            {"delete", "worker", "cartpole"},
+		"JOB is missing: name a DIJob":                                                                    {"add", "collector"},
+		`JOB "pod/x": want the name of a DIJob`:                                                           {"add", "collector", "pod/x"},
+		`"b": one job at a time`:                                                                          {"add", "collector", "a", "b"},
+		`"a": one job at a time`:                                                                          {"add", "collector", "a", "--coordinator-name", "b-coordinator"},
+		`--coordinator-name "b": want the name of a coordinator's pod, JOB-coordinator`:                   {"add", "collector", "--coordinator-name", "b"},
+		"--replicas 0: want 1 or more":                                                                    {"add", "collector", "a", "--replicas", "0"},
+		"--replicas -1: want 1 or more":                                                                   {"delete", "collector", "a", "--replicas", "-1"},
+		`--cpus "two": want a number of CPUs such as 2, 0.5 or 500m`:                                      {"add", "collector", "a", "--cpus", "two"},
+		`--cpus "": want a number of CPUs such as 2, 0.5 or 500m`:                                         {"add", "collector", "a", "--cpus", ""},
+		`--gpus "0.5": want a whole number of GPUs`:                                                       {"add", "learner", "a", "--gpus", "0.5"},
+		`--gpus "-1": want a whole number of GPUs`:                                                        {"add", "learner", "a", "--gpus", "-1"},
+		`--memory "4GB": want an amount of bytes such as 4Gi or 512Mi`:                                    {"add", "learner", "a", "--memory", "4GB"},
+		"unknown flag: --cpus":                                                                            {"delete", "learner", "a", "--cpus", "1"},
+		`-o "yaml": want json, or nothing for a text`:                                                     {"add", "learner", "a", "-o", "yaml"},
+		`--server "ftp://x": want a URL such as http://localhost:8080`:                                    {"add", "learner", "a", "--server", "ftp://x"},
+		"--server and --server-service exclude each other: they say in two ways where di-server is":       {"add", "learner", "a", "--server", "x", "--server-service", "y"},
+		"POD is missing: name a collector, learner or aggregator, see kubectl get pods -l dijob-name=JOB": {"restart", "a"},
+		`POD "A_b": want the name of a pod`:                                                               {"restart", "a", "A_b"},
+	} {
+		got := kubectlDI(t, "", append(args, "--kubeconfig", "/nope")...)
+		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
+			t.Errorf("%v: got %+v, want %s", args, got, want)
+		}
+	}
+	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "reading the kubeconfig: stat /nope: no such file or directory") {
+		t.Errorf("got %+v", got)
+	}
+}
