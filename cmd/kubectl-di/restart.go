@@ -22,10 +22,15 @@ reporting them to di-server as failed, as the job's coordinator does.
 A replica is named by its pod or its URL. A learner of several GPUs is replaced as
 a whole, its aggregator too, whichever of its pods is named.
 
-A worker-led job needs none of this: delete the pod, and it is made again in its place.
+This is for replicas that the coordinator never reached. Of one that it is connected
+to it takes leave when its URL disappears, and DI-engine's coordinator gives the
+job up when it cannot. Rather delete the pod of such a one: it is replaced too,
+and its URL stays listed until the coordinator reports it.
+
+In a worker-led job, too, a pod that is deleted is made again in its place.
 ` + reachLong
 
-const restartExamples = `  # A new collector in place of one that hangs
+const restartExamples = `  # A new collector in place of one that does not come up
   kubectl di restart cartpole cartpole-collector-x7k2p
 
   # By the name of the coordinator's pod

@@ -40,8 +40,8 @@ func rule(group, resource, verb string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
 }
 
-// readyServer makes a Service with a ready pod, which no kubelet runs.
-func (w *world) readyServer(t *testing.T, namespace string) {
+// readyServer makes a Service with a ready pod on a node, or on none.
+func (w *world) readyServer(t *testing.T, namespace, node string) {
 	t.Helper()
 	labels := map[string]string{"control-plane": "di-server"}
 	must(t, w.live.Create(t.Context(), &corev1.Service{
@@ -50,7 +50,7 @@ func (w *world) readyServer(t *testing.T, namespace string) {
 	}))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "server", Labels: labels},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "server", Image: "di"}}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "server", Image: "di"}}},
 	}
 	must(t, w.live.Create(t.Context(), pod))
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -62,7 +62,7 @@ func (w *world) readyServer(t *testing.T, namespace string) {
 func tellsOfRights(t *testing.T, w *world) {
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
-	w.readyServer(t, ns)
+	w.readyServer(t, ns, "")
 	for _, step := range []struct {
 		want string
 		then rbacv1.PolicyRule
@@ -97,7 +97,7 @@ func isAllowedByTheDocumentedRoles(t *testing.T, w *world) {
 	ns, system := w.namespace(t), w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	w.readyServer(t, system)
+	w.readyServer(t, system, "")
 	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
 	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(documentation)
 	for i, document := range strings.Split(block[1], "---\n") {
