@@ -26,7 +26,8 @@ import (
 // each connection is one to di-server, whichever pod is named.
 type kubelet struct {
 	*httptest.Server
-	to string
+	node string
+	to   string
 
 	mutex    sync.Mutex
 	cuts     int
@@ -34,7 +35,7 @@ type kubelet struct {
 }
 
 // newKubelet starts a kubelet that cuts the first connections, and makes its node.
-func (w *world) newKubelet(t *testing.T, node string, cuts int) *kubelet {
+func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
 	t.Helper()
 	k := &kubelet{to: strings.TrimPrefix(w.url, "http://"), cuts: cuts}
 	k.Server = httptest.NewTLSServer(http.HandlerFunc(k.portForward))
@@ -43,8 +44,9 @@ func (w *world) newKubelet(t *testing.T, node string, cuts int) *kubelet {
 	if !isTCP {
 		t.Fatalf("%v is no TCP address", k.Listener.Addr())
 	}
-	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
 	must(t, w.live.Create(t.Context(), object))
+	k.node = object.Name
 	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
 	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) //nolint:gosec // a port fits
 	must(t, w.live.Status().Update(t.Context(), object))
@@ -90,6 +92,13 @@ func (k *kubelet) cut() bool {
 	return k.forwards <= k.cuts
 }
 
+// count returns how many connections there were.
+func (k *kubelet) count() int {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return k.forwards
+}
+
 func (k *kubelet) join(r *http.Request, stream httpstream.Stream) {
 	connection, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", k.to)
 	if err != nil {
@@ -104,14 +113,16 @@ func (k *kubelet) join(r *http.Request, stream httpstream.Stream) {
 	_ = errors.Join(err, stream.Close())
 }
 
-// forwardsAPort reaches di-server as a user does by default: through the API
-// server and a kubelet.
-func forwardsAPort(t *testing.T, w *world) {
+// TestDIServerIsReachedThroughTheAPIServer reaches di-server as a user does by
+// default: through the API server and a kubelet.
+func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	kubelet := w.newKubelet(t, "forwarding", 0)
-	w.readyServer(t, ns, "forwarding")
+	kubelet := w.newKubelet(t, 0)
+	w.readyServer(t, ns, kubelet.node)
 	for _, args := range [][]string{
 		{"add", "collectors", "cartpole", "--replicas", "2"}, {"delete", "collector", "cartpole"}, {"add", "collector", "pong"},
 	} {
@@ -120,18 +131,20 @@ func forwardsAPort(t *testing.T, w *world) {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}
-	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 || kubelet.forwards != 3 {
-		t.Errorf("%d connections led to %+v", kubelet.forwards, members)
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 || kubelet.count() != 3 {
+		t.Errorf("%d connections led to %+v", kubelet.count(), members)
 	}
 }
 
-// forwardsBySPDY reaches di-server by a role that allows no websocket, through
-// a kubelet that cuts the first two connections.
-func forwardsBySPDY(t *testing.T, w *world) {
+// TestDIServerIsReachedWhereARoleAllowsNoWebsocket reaches di-server by SPDY,
+// through a kubelet that cuts the first two connections.
+func TestDIServerIsReachedWhereARoleAllowsNoWebsocket(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
-	kubelet := w.newKubelet(t, "cutting", 2)
-	w.readyServer(t, ns, "cutting")
+	kubelet := w.newKubelet(t, 2)
+	w.readyServer(t, ns, kubelet.node)
 	for resource, verb := range map[string]string{
 		"pods": "get", "services": "get", "serviceaccounts/token": "create", "pods/portforward": "create",
 	} {
@@ -141,8 +154,8 @@ func forwardsBySPDY(t *testing.T, w *world) {
 	}
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"get"}})
 	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "bob", "-n", ns, "--server-namespace", ns)
-	if got.code != 0 || strings.Count(got.stderr, "calling again") != 2 || kubelet.forwards != 3 {
-		t.Errorf("%d connections, got %+v", kubelet.forwards, got)
+	if got.code != 0 || strings.Count(got.stderr, "calling again") != 2 || kubelet.count() != 3 {
+		t.Errorf("%d connections, got %+v", kubelet.count(), got)
 	}
 	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 {
 		t.Errorf("the collectors became %+v", members)

@@ -25,38 +25,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// TestWithARealServer runs the commands that call di-server against a real one
-// on a real API server. The tests share both and keep apart by namespace.
-func TestWithARealServer(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for name, test := range map[string]func(*testing.T, *world){
-		"replicas are added as they are asked for":              addsReplicas,
-		"a learner of several GPUs is added as an aggregator":   addsAggregators,
-		"replicas are deleted, as many as there are":            deletesReplicas,
-		"replicas are replaced under new names":                 replacesReplicas,
-		"what is answered is printed as JSON":                   printsJSON,
-		"a worker-led job's elastic task is resized":            resizesWorkers,
-		"a preemptible job's range is moved":                    movesTheRange,
-		"what cannot be done is refused":                        refuses,
-		"a call is made again and done once":                    callsAgain,
-		"the same key is done once":                             knowsTheKey,
-		"a call that may have been done is not made again":      doesNotCallAgain,
-		"who lacks a right is told which":                       tellsOfRights,
-		"the documented roles are enough":                       isAllowedByTheDocumentedRoles,
-		"a token of one's own is judged by its roles":           takesATokenFile,
-		"a ready pod behind di-server's Service is looked for":  looksForAServer,
-		"di-server is reached through the API server":           forwardsAPort,
-		"di-server is reached where a role allows no websocket": forwardsBySPDY,
-		"names are completed":                                   completes,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, w)
-		})
-	}
-}
-
 var suffix = regexp.MustCompile(`-(collector|learner|aggregator)-[a-z0-9]{5}\b`)
 
 // plain puts fixed texts for what is random in a text.
@@ -64,7 +32,9 @@ func plain(text, namespace string) string {
 	return strings.ReplaceAll(suffix.ReplaceAllString(text, "-$1-*"), namespace, "NS")
 }
 
-func addsReplicas(t *testing.T, w *world) {
+func TestReplicasAreAddedAsTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	got := w.did(t, ns, "add", "collectors", "cartpole", "--replicas", "2", "--cpus", "500m", "--memory", "1Gi")
@@ -91,7 +61,9 @@ func addsReplicas(t *testing.T, w *world) {
 	}
 }
 
-func addsAggregators(t *testing.T, w *world) {
+func TestALearnerOfSeveralGPUsIsAddedAsAnAggregator(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	got := w.did(t, ns, "add", "learner", "cartpole", "--gpus", "10")
@@ -103,7 +75,9 @@ func addsAggregators(t *testing.T, w *world) {
 	}
 }
 
-func deletesReplicas(t *testing.T, w *world) {
+func TestReplicasAreDeletedAsManyAsThereAre(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.did(t, ns, "add", "collector", "cartpole", "--replicas", "3")
@@ -127,7 +101,9 @@ func deletesReplicas(t *testing.T, w *world) {
 	}
 }
 
-func replacesReplicas(t *testing.T, w *world) {
+func TestReplicasAreReplacedUnderNewNames(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.did(t, ns, "add", "collector", "cartpole", "--replicas", "2")
@@ -162,7 +138,9 @@ func replacesReplicas(t *testing.T, w *world) {
 	}
 }
 
-func printsJSON(t *testing.T, w *world) {
+func TestWhatIsAnsweredIsPrintedAsJSON(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	w.trainer(t, ns, "cartpole")
 	var got struct {
@@ -185,7 +163,9 @@ func printsJSON(t *testing.T, w *world) {
 	}
 }
 
-func resizesWorkers(t *testing.T, w *world) {
+func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	wanted := func() int32 {
@@ -222,7 +202,9 @@ func resizesWorkers(t *testing.T, w *world) {
 	}
 }
 
-func movesTheRange(t *testing.T, w *world) {
+func TestAPreemptibleJobsRangeIsMoved(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	job.Spec.Preemptible = true
@@ -233,7 +215,9 @@ func movesTheRange(t *testing.T, w *world) {
 	}
 }
 
-func refuses(t *testing.T, w *world) {
+func TestWhatCannotBeDoneIsRefused(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	running := w.trainer(t, ns, "running")
 	finished := w.trainer(t, ns, "finished")
@@ -248,7 +232,7 @@ func refuses(t *testing.T, w *world) {
 	elsewhere := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(elsewhere.Close)
 	for want, args := range map[string][]string{
-		`reading a job of namespace NS: dijobs.diengine.opendilab.org "nope" not found`:                                                       {"add", "collector", "nope"},
+		`reading job NS/nope: dijobs.diengine.opendilab.org "nope" not found`:                                                                 {"add", "collector", "nope"},
 		"di-server refuses: job NS/finished has finished: Succeeded":                                                                          {"add", "collector", "finished"},
 		"kubectl-di: job NS/ended has finished: Failed":                                                                                       {"delete", "collector", "ended"},
 		"job NS/new is in phase Pending and has no coordinator yet that could be given replicas: try again when pod new-coordinator is there": {"add", "collector", "new"},
@@ -257,7 +241,7 @@ func refuses(t *testing.T, w *world) {
 		"di-server refuses: collectors.replicas: 501 is more than the 500 that one request may ask for":                                       {"add", "collector", "running", "--replicas", "501"},
 		"di-server refuses: learners.gpus: 5k is more than 4096":                                                                              {"add", "learner", "running", "--gpus", "5000"},
 		"answered with status 404 and what is no reply of di-server: \"404 page not found\\n\"":                                               {"add", "collector", "running", "--server", elsewhere.URL},
-		"kubectl-di: di-server did not answer":                                                                                                {"add", "collector", "running", "--server", "127.0.0.1:1"},
+		"calling again\nkubectl-di: di-server cannot be reached: ":                                                                            {"add", "collector", "running", "--server", "127.0.0.1:1"},
 		"--token-file: open /nope: no such file or directory":                                                                                 {"add", "collector", "running", "--token-file", "/nope"},
 	} {
 		// A flag that is given twice is taken as it was given last.
@@ -302,7 +286,9 @@ func newCutter(t *testing.T, to string, cuts int) *cutter {
 	return c
 }
 
-func callsAgain(t *testing.T, w *world) {
+func TestACallIsMadeAgainAndDoneOnce(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	cut := newCutter(t, w.url, 2)
@@ -323,7 +309,9 @@ func callsAgain(t *testing.T, w *world) {
 	}
 }
 
-func knowsTheKey(t *testing.T, w *world) {
+func TestTheSameKeyIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	cut := newCutter(t, w.url, 5)
@@ -343,7 +331,9 @@ func knowsTheKey(t *testing.T, w *world) {
 	}
 }
 
-func doesNotCallAgain(t *testing.T, w *world) {
+func TestACallThatMayHaveBeenDoneIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	cut := newCutter(t, w.url, 1)
@@ -353,12 +343,19 @@ func doesNotCallAgain(t *testing.T, w *world) {
 		t.Errorf("got %+v", got)
 	}
 	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	never := kubectlDI(t, "", "add", "collector", "pong", "--kubeconfig", w.kubeconfig, "-n", ns, "--server", "127.0.0.1:1")
+	if strings.Contains(never.stderr, "whether it was done") || strings.Count(never.stderr, "calling again") != 4 ||
+		never.code != exitFailed || never.stdout != "" {
+		t.Errorf("got %+v", never)
+	}
 	if len(cut.keys) != 1 || job.Status.Replicas != 4 {
 		t.Errorf("%d calls came of one, and %d replicas are wanted", len(cut.keys), job.Status.Replicas)
 	}
 }
 
-func completes(t *testing.T, w *world) {
+func TestNamesAreCompleted(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	pod := "cartpole-collector-abcde"
@@ -377,8 +374,11 @@ func completes(t *testing.T, w *world) {
 	}
 }
 
-// looksForAServer goes as far as an API server without kubelets lets it.
-func looksForAServer(t *testing.T, w *world) {
+// TestAReadyPodOfTheServiceIsLookedFor goes as far as it can where the pod is on
+// no node.
+func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	w.trainer(t, ns, "cartpole")
 	add := func(args ...string) string {
@@ -390,7 +390,7 @@ func looksForAServer(t *testing.T, w *world) {
 		}
 		return plain(got.stderr, ns)
 	}
-	if got := add(); !strings.Contains(got, `looking for di-server by --server-namespace and --server-service: services "di-server" not found`) {
+	if got := add(); !strings.Contains(got, `looking for di-server by service NS/di-server (--server-namespace, --server-service): services "di-server" not found`) {
 		t.Errorf("got %s", got)
 	}
 	must(t, w.live.Create(t.Context(), &corev1.Service{

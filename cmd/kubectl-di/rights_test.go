@@ -57,9 +57,11 @@ func (w *world) readyServer(t *testing.T, namespace, node string) {
 	must(t, w.live.Status().Update(t.Context(), pod))
 }
 
-// tellsOfRights gives a user one right after the other, each as the command
-// says that it is missing.
-func tellsOfRights(t *testing.T, w *world) {
+// TestWhoLacksARightIsToldWhich gives a user one right after the other, each as
+// the command says that it is missing.
+func TestWhoLacksARightIsToldWhich(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.readyServer(t, ns, "")
@@ -91,9 +93,11 @@ func tellsOfRights(t *testing.T, w *world) {
 	}
 }
 
-// isAllowedByTheDocumentedRoles gives a user the roles of the documentation, in
-// namespaces of the test.
-func isAllowedByTheDocumentedRoles(t *testing.T, w *world) {
+// TestTheDocumentedRolesAreEnough gives a user the roles of the documentation,
+// in namespaces of the test.
+func TestTheDocumentedRolesAreEnough(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns, system := w.namespace(t), w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
@@ -120,7 +124,9 @@ func isAllowedByTheDocumentedRoles(t *testing.T, w *world) {
 	}
 }
 
-func takesATokenFile(t *testing.T, w *world) {
+func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	holder := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "caller"}}

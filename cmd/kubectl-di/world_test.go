@@ -5,11 +5,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -39,80 +47,132 @@ type world struct {
 	kubeconfig string
 	// url is di-server's.
 	url string
+	// stop ends it all, what was started last first.
+	stop []func() error
 }
 
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	environment, err := testkit.StartAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Error(err)
+// started starts the one world of all tests, which keep apart by namespace,
+// when the first of them needs it.
+var started = sync.OnceValues(startWorld)
+
+// needed says that a test needed the world.
+var needed atomic.Bool
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	code := m.Run()
+	if needed.Load() {
+		w, err := started()
+		if err := errors.Join(err, w.end()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
 		}
-	})
-	scheme := runtime.NewScheme()
-	w := &world{environment: environment}
-	must(t, clientgoscheme.AddToScheme(scheme))
-	must(t, v2alpha1.AddToScheme(scheme))
-	w.live, err = client.New(environment.Config, client.Options{Scheme: scheme})
+	}
+	os.Exit(code)
+}
+
+// theWorld returns the world of all tests.
+func theWorld(t *testing.T) *world {
+	t.Helper()
+	needed.Store(true)
+	w, err := started()
 	must(t, err)
-	w.kubeconfig = w.user(t, "admin", "system:masters")
-	must(t, w.live.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}))
-	w.serve(t, scheme)
-	w.allowLearnersOfGPUs(t)
 	return w
 }
 
+// end stops what was started.
+func (w *world) end() error {
+	var errs []error
+	for _, stop := range slices.Backward(w.stop) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+// startWorld starts the world; it is to be ended also where that fails.
+func startWorld() (*world, error) {
+	w := &world{}
+	environment, err := testkit.StartAPI()
+	if err != nil {
+		return w, err
+	}
+	w.environment = environment
+	w.stop = append(w.stop, environment.Stop)
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
+		return w, err
+	}
+	if w.live, err = client.New(environment.Config, client.Options{Scheme: scheme}); err != nil {
+		return w, err
+	}
+	if err := w.addAdministrator(); err != nil {
+		return w, err
+	}
+	return w, errors.Join(w.allowLearnersOfGPUs(context.Background()), w.serve(scheme))
+}
+
+// addAdministrator writes the kubeconfig of a user who may do everything.
+func (w *world) addAdministrator() error {
+	added, err := w.environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return err
+	}
+	content, err := added.KubeConfig()
+	if err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "kubectl-di-")
+	if err != nil {
+		return err
+	}
+	w.stop = append(w.stop, func() error { return os.RemoveAll(folder) })
+	w.kubeconfig = filepath.Join(folder, "kubeconfig")
+	return os.WriteFile(w.kubeconfig, content, 0o600)
+}
+
 // serve starts a cache and a di-server on it.
-func (w *world) serve(t *testing.T, scheme *runtime.Scheme) {
-	t.Helper()
+func (w *world) serve(scheme *runtime.Scheme) error {
 	options := server.CacheOptions()
 	options.Scheme = scheme
 	informers, err := cache.New(w.environment.Config, options)
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	must(t, server.SetupIndexes(ctx, informers))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
+	w.stop = append(w.stop, func() error { cancel(); return <-stopped })
+	if err := server.SetupIndexes(ctx, informers); err != nil {
+		stopped <- err
+		return err
+	}
 	go func() { stopped <- informers.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		must(t, <-stopped)
-	})
 	w.cached, err = client.New(w.environment.Config, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: informers}})
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	served, err := server.New(server.Options{Client: w.cached, APIReader: w.live, Cache: informers})
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	listening := httptest.NewServer(served.Handler())
-	t.Cleanup(listening.Close)
+	w.stop = append(w.stop, func() error { listening.Close(); return nil })
 	w.url = listening.URL
+	return nil
 }
 
 // allowLearnersOfGPUs makes what a learner of several GPUs needs.
-func (w *world) allowLearnersOfGPUs(t *testing.T) {
-	t.Helper()
+func (w *world) allowLearnersOfGPUs(ctx context.Context) error {
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	must(t, w.live.Create(t.Context(), node))
-	node.Status.Allocatable = corev1.ResourceList{names.DefaultGPU: resource.MustParse("8")}
-	must(t, w.live.Status().Update(t.Context(), node))
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
 	config.Spec.Aggregator.Template = podTemplate()
-	must(t, w.live.Create(t.Context(), config))
-	w.cacheKnows(t, config)
-	w.cacheKnows(t, node)
-}
-
-// user returns the kubeconfig of a user.
-func (w *world) user(t *testing.T, name string, groups ...string) string {
-	t.Helper()
-	added, err := w.environment.AddUser(envtest.User{Name: name, Groups: groups}, nil)
-	must(t, err)
-	content, err := added.KubeConfig()
-	must(t, err)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	writeFile(t, path, string(content))
-	return path
+	for _, object := range []client.Object{system, node, config} {
+		if err := w.live.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+	node.Status.Allocatable = corev1.ResourceList{names.DefaultGPU: resource.MustParse("8")}
+	return w.live.Status().Update(ctx, node)
 }
 
 func (w *world) namespace(t *testing.T) string {

@@ -111,7 +111,7 @@ func submitSlowJob(ctx context.Context, namespace, job string) {
 		"name: cartpole-distributed": "name: " + job,
 		"--min-round=500ms":          "--min-round=20s",
 		"--learner-gpus=2":           "--learner-gpus=0",
-		"              - --strict\n":  "",
+		"              - --strict\n": "",
 	} {
 		Expect(changed).To(ContainSubstring(from))
 		changed = strings.ReplaceAll(changed, from, to)

@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -84,7 +86,10 @@ func New(config *rest.Config, namespace string) (*Cluster, error) {
 	}
 	mapper.Add(v2alpha1.GroupVersion.WithKind("DIJob"), meta.RESTScopeNamespace)
 	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
-	api, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	// Without a logger the client complains, at length, when it gets old.
+	api, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper, Log: klog.Background()})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}

@@ -73,7 +73,7 @@ func (f *Forward) target(ctx context.Context) (string, int32, error) {
 	var service corev1.Service
 	if err := f.cluster.client.Get(ctx, f.service, &service); err != nil {
 		need := right{verb: "get", resource: "services", namespace: f.service.Namespace, name: f.service.Name}
-		return "", 0, need.denied("looking for di-server by --server-namespace and --server-service", err)
+		return "", 0, need.denied("looking for di-server by service "+f.service.String()+" (--server-namespace, --server-service)", err)
 	}
 	var pods corev1.PodList
 	selector := labels.SelectorFromSet(service.Spec.Selector)

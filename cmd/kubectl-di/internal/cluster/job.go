@@ -27,11 +27,7 @@ const tokenSeconds = 600
 // Job reads a job.
 func (c *Cluster) Job(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
 	var job v2alpha1.DIJob
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, &job)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading a job of namespace %s: %w", c.Namespace, err)
-	}
-	if err != nil {
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, &job); err != nil {
 		need := right{verb: "get", group: v2alpha1.GroupName, resource: "dijobs", namespace: c.Namespace}
 		return nil, need.denied("reading job "+c.Namespace+"/"+name, err)
 	}

@@ -143,7 +143,7 @@ func (c *Client) do(ctx context.Context, asked *call) (json.RawMessage, error) {
 		again := asked.repeatable || !wasSent(err)
 		sent = sent || wasSent(err)
 		if attempt == attempts || !again || ctx.Err() != nil {
-			return nil, stillUnknown(unanswered.cause, sent)
+			return nil, unreached(unanswered, sent)
 		}
 		c.options.Report(err)
 		if err := pause(ctx, c.options.RetryWait); err != nil {
@@ -160,6 +160,14 @@ func stillUnknown(err error, sent bool) error {
 		return err
 	}
 	return &UnansweredError{err}
+}
+
+// unreached is the error of a call that got no answer.
+func unreached(unanswered *UnansweredError, sent bool) error {
+	if sent {
+		return unanswered
+	}
+	return fmt.Errorf("di-server cannot be reached: %w", unanswered.cause)
 }
 
 // wasSent tells whether a request may have reached di-server.
