@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -40,10 +41,7 @@ func (r *right) remedy() string {
 
 // role returns a name for a role of the right.
 func (r *right) role() string {
-	if r.subresource != "" {
-		return r.subresource
-	}
-	return r.resource
+	return r.verb + "-" + cmp.Or(r.subresource, r.resource)
 }
 
 // qualified names the resource as kubectl create role does.
