@@ -4,17 +4,22 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -32,6 +37,35 @@ func (w *world) grant(t *testing.T, namespace string, to rbacv1.Subject, rules .
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{to},
 	}))
+	name := to.Name
+	if to.Kind == rbacv1.ServiceAccountKind {
+		name = "system:serviceaccount:" + to.Namespace + ":" + to.Name
+	}
+	for i := range rules {
+		w.waitAllowed(t, namespace, name, &rules[i])
+	}
+}
+
+// waitAllowed waits until the API server, which learns of roles by a watch of
+// its own, lets a user do what a rule says.
+func (w *world) waitAllowed(t *testing.T, namespace, user string, rule *rbacv1.PolicyRule) {
+	t.Helper()
+	for _, verb := range rule.Verbs {
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		wanted := &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+		}
+		if len(rule.ResourceNames) > 0 {
+			wanted.Name = rule.ResourceNames[0]
+		}
+		must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			review := &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: wanted},
+			}
+			err := w.live.Create(ctx, review)
+			return review.Status.Allowed, err
+		}))
+	}
 }
 
 func user(name string) rbacv1.Subject {
@@ -82,6 +116,9 @@ func TestWhoLacksARightIsToldWhich(t *testing.T) {
 		w.kubectl(t, strings.Fields(strings.ReplaceAll(want, "NS", ns))[1:]...)
 		role := strings.Fields(want)[5]
 		w.kubectl(t, "-n", ns, "create", "rolebinding", role, "--role", role, "--user", "jane")
+		var made rbacv1.Role
+		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: role}, &made))
+		w.waitAllowed(t, ns, "jane", &made.Rules[0])
 	}
 	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
 	if !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "create role") {

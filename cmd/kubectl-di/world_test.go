@@ -270,7 +270,7 @@ func (w *world) cacheKnows(t *testing.T, object client.Object) {
 	if !isObject {
 		t.Fatalf("%T is no object", object)
 	}
-	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := w.cached.Get(ctx, client.ObjectKeyFromObject(object), seen)
 		return err == nil && seen.GetResourceVersion() == version, client.IgnoreNotFound(err)
 	}))
