@@ -70,7 +70,7 @@ func newCommand() *cobra.Command {
 		RunE:          func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return coded{err, exitUsage} })
-	root.AddCommand(newConvertCommand(), newVersionCommand())
+	root.AddCommand(newAddCommand(), newDeleteCommand(), newRestartCommand(), newConvertCommand(), newVersionCommand())
 	return root
 }
 

@@ -12,13 +12,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 )
 
 const (
+	// TokenFile is where a pod finds its token.
+	TokenFile = "/var/run/secrets/diengine.opendilab.org/token"
 	// maxReply bounds what is read of a reply.
 	maxReply = 8 << 20
 	// retries is how often a call is made again after a connection error,
@@ -35,6 +39,9 @@ type Config struct {
 	Namespace  string
 	// Name is the pod name of the caller.
 	Name string
+	// TokenFile holds the token that tells di-server who calls; empty, and where
+	// there is no such file, for none. It is renewed, so each call reads it.
+	TokenFile string
 	// RetryWait is the pause before a call is made again.
 	RetryWait time.Duration
 	// HTTP makes the calls; its timeout bounds each of them.
@@ -227,11 +234,30 @@ func isAnswer(err error) bool {
 	return ok
 }
 
+// authorize tells di-server who calls, where there is a token to tell it by.
+func (c *Client) authorize(request *http.Request) error {
+	if c.config.TokenFile == "" {
+		return nil
+	}
+	token, err := os.ReadFile(c.config.TokenFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the token for di-server: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return nil
+}
+
 // once makes one call. It sends no Content-Type, as deployed clients do.
 func (c *Client) once(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
 	httpRequest, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if err := c.authorize(httpRequest); err != nil {
+		return nil, err
 	}
 	response, err := c.http.Do(httpRequest)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -195,4 +197,45 @@ func TestWithoutServerNoProfilingsArePosted(t *testing.T) {
 	go p.Run(t.Context())
 	p.Report(1)
 	p.Close()
+}
+
+func TestCallsBearTheTokenAsItIsNow(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	f := &transport{statuses: []int{http.StatusOK}, reply: goodReply}
+	watched := watch{f, func(r *http.Request) { sent = append(sent, strings.Join(r.Header.Values("Authorization"), "|")) }}
+	file := filepath.Join(t.TempDir(), "token")
+	config := diserver.Config{URL: "s", APIVersion: "/v1alpha1", Namespace: "ns", Name: "c", HTTP: &http.Client{Transport: watched}}
+	call := func(tokenFile string) {
+		config.TokenFile = tokenFile
+		c, err := diserver.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.OfCoordinator(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(file)
+	for _, token := range []string{"first", "second\n"} {
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		call(file)
+	}
+	call("")
+	if want := []string{"", "Bearer first", "Bearer second", ""}; !slices.Equal(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
+	}
+}
+
+// watch is a transport that tells of each call.
+type watch struct {
+	http.RoundTripper
+	told func(*http.Request)
+}
+
+func (w watch) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.told(r)
+	return w.RoundTripper.RoundTrip(r)
 }

@@ -39,6 +39,9 @@ func (f *following) client(system System) (*diserver.Client, error) {
 		RetryWait:  f.serverRetry,
 		HTTP:       system.httpClient(f.serverTimeout),
 	}
+	if !f.strict {
+		config.TokenFile = diserver.TokenFile
+	}
 	if config.APIVersion == "" {
 		config.APIVersion = "/v1alpha1"
 	}

@@ -1,0 +1,190 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// localhost is where a forwarded port is listened on.
+const localhost = "127.0.0.1"
+
+// Forward is the way to di-server through the API server, as kubectl
+// port-forward goes it: to a ready pod behind di-server's Service.
+type Forward struct {
+	cluster *Cluster
+	service client.ObjectKey
+}
+
+// Forward returns the way to a Service's pods.
+func (c *Cluster) Forward(namespace, service string) *Forward {
+	return &Forward{cluster: c, service: client.ObjectKey{Namespace: namespace, Name: service}}
+}
+
+// Open returns the URL of a local port that is forwarded until end is called.
+func (f *Forward) Open(ctx context.Context) (string, func(), error) {
+	pod, port, err := f.target(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	url, ended, err := f.cluster.forward(ctx, client.ObjectKey{Namespace: f.service.Namespace, Name: pod}, port)
+	if err != nil {
+		cancel()
+		return "", nil, f.explain(context.WithoutCancel(ctx), pod, err)
+	}
+	return url, func() { cancel(); <-ended }, nil
+}
+
+// explain says why a pod's port cannot be forwarded. The protocol's upgrade
+// does not tell a refusal from a failure, so it is asked for.
+func (f *Forward) explain(ctx context.Context, pod string, err error) error {
+	err = fmt.Errorf("forwarding a port to pod %s/%s, which is a di-server: %w", f.service.Namespace, pod, err)
+	need := right{verb: "create", resource: "pods", subresource: "portforward", namespace: f.service.Namespace}
+	if need.isMissing(ctx, f.cluster) {
+		return fmt.Errorf("%w\nyou may not %s %s in namespace %s; %s\nor reach di-server by a URL of it: --server",
+			err, need.verb, need.qualified(), need.namespace, need.remedy())
+	}
+	return err
+}
+
+// target returns a ready pod of the Service and the port that di-server serves
+// on there.
+func (f *Forward) target(ctx context.Context) (string, int32, error) {
+	var service corev1.Service
+	if err := f.cluster.client.Get(ctx, f.service, &service); err != nil {
+		need := right{verb: "get", resource: "services", namespace: f.service.Namespace, name: f.service.Name}
+		return "", 0, need.denied("looking for di-server by service "+f.service.String()+" (--server-namespace, --server-service)", err)
+	}
+	var pods corev1.PodList
+	selector := labels.SelectorFromSet(service.Spec.Selector)
+	if err := f.cluster.client.List(ctx, &pods, client.InNamespace(f.service.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		need := right{verb: "list", resource: "pods", namespace: f.service.Namespace}
+		return "", 0, need.denied("looking for the pods of service "+f.service.String(), err)
+	}
+	ready := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isReady(&pod) })
+	if len(service.Spec.Selector) == 0 || len(ready) == 0 {
+		return "", 0, fmt.Errorf("service %s has no ready pod: is di-server up? See kubectl -n %s get pods", f.service, f.service.Namespace)
+	}
+	// Any of them serves, and another one where the last did not.
+	pod := &ready[rand.IntN(len(ready))]
+	port := targetPort(&service, pod)
+	if port == 0 {
+		return "", 0, fmt.Errorf("service %s has no port %d, nor %d, that its pods serve", f.service, names.ServerPortV1, names.ServerPortV2)
+	}
+	return pod.Name, port, nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
+}
+
+// targetPort returns the port of a pod that di-server's port leads to, on
+// either of which both protocols are served; 0 for none.
+func targetPort(service *corev1.Service, pod *corev1.Pod) int32 {
+	for _, wanted := range []int32{names.ServerPortV1, names.ServerPortV2} {
+		for _, port := range service.Spec.Ports {
+			if port.Port != wanted {
+				continue
+			}
+			if target := containerPort(pod, port.TargetPort); target != 0 {
+				return target
+			}
+		}
+	}
+	return 0
+}
+
+func containerPort(pod *corev1.Pod, target intstr.IntOrString) int32 {
+	if target.Type == intstr.Int {
+		return target.IntVal
+	}
+	for i := range pod.Spec.Containers {
+		for _, port := range pod.Spec.Containers[i].Ports {
+			if port.Name == target.StrVal {
+				return port.ContainerPort
+			}
+		}
+	}
+	return 0
+}
+
+// forward forwards a local port to a pod's until the context ends, and returns
+// its URL and what is closed when it has ended.
+func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32) (string, <-chan struct{}, error) {
+	dialer, err := c.dialer(pod)
+	if err != nil {
+		return "", nil, err
+	}
+	ready := make(chan struct{})
+	// What goes wrong shows in the call that is made.
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	forwarder, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, []string{localhost}, []string{fmt.Sprintf("0:%d", port)},
+		ready, io.Discard, io.Discard)
+	if err != nil {
+		return "", nil, err
+	}
+	failed, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		failed <- forwarder.ForwardPorts()
+	}()
+	select {
+	case <-ctx.Done():
+		return "", nil, context.Cause(ctx)
+	case err := <-failed:
+		return "", nil, err
+	case <-ready:
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("http://%s:%d", localhost, ports[0].Local), ended, nil
+}
+
+// dialer dials over a websocket, and where something in between knows none, or
+// a role allows to create and not to get, by SPDY, as kubectl does.
+func (c *Cluster) dialer(pod client.ObjectKey) (httpstream.Dialer, error) {
+	config := rest.CopyConfig(c.config)
+	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(c.client.Scheme()).WithoutConversion()
+	api, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	url := api.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	websocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, config)
+	if err != nil {
+		return nil, fmt.Errorf("making a dialer: %w", err)
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a dialer: %w", err)
+	}
+	bySPDY := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	return portforward.NewFallbackDialerForStreaming(websocket, bySPDY, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	}), nil
+}

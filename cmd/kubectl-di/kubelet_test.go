@@ -1,0 +1,163 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// kubelet serves what the API server asks a kubelet for to forward a port:
+// each connection is one to di-server, whichever pod is named.
+type kubelet struct {
+	*httptest.Server
+	node string
+	to   string
+
+	mutex    sync.Mutex
+	cuts     int
+	forwards int
+}
+
+// newKubelet starts a kubelet that cuts the first connections, and makes its node.
+func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
+	t.Helper()
+	k := &kubelet{to: strings.TrimPrefix(w.url, "http://"), cuts: cuts}
+	k.Server = httptest.NewTLSServer(http.HandlerFunc(k.portForward))
+	t.Cleanup(k.Close)
+	address, isTCP := k.Listener.Addr().(*net.TCPAddr)
+	if !isTCP {
+		t.Fatalf("%v is no TCP address", k.Listener.Addr())
+	}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
+	must(t, w.live.Create(t.Context(), object))
+	k.node = object.Name
+	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
+	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) //nolint:gosec // a port fits
+	must(t, w.live.Status().Update(t.Context(), object))
+	return k
+}
+
+func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
+	if _, err := httpstream.Handshake(r, w, []string{"portforward.k8s.io"}); err != nil {
+		return
+	}
+	streams := make(chan httpstream.Stream, 8)
+	connection := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
+		streams <- stream
+		return nil
+	})
+	if connection == nil {
+		return
+	}
+	defer connection.Close() //nolint:errcheck // the test is over
+	for {
+		select {
+		case <-connection.CloseChan():
+			return
+		case stream := <-streams:
+			if stream.Headers().Get(corev1.StreamType) != corev1.StreamTypeData {
+				// Of errors there are none to tell.
+				_ = stream.Close()
+				continue
+			}
+			if k.cut() {
+				return
+			}
+			go k.join(r, stream)
+		}
+	}
+}
+
+// cut counts a connection and tells whether it is to be cut.
+func (k *kubelet) cut() bool {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.forwards++
+	return k.forwards <= k.cuts
+}
+
+// count returns how many connections there were.
+func (k *kubelet) count() int {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return k.forwards
+}
+
+func (k *kubelet) join(r *http.Request, stream httpstream.Stream) {
+	connection, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", k.to)
+	if err != nil {
+		_ = stream.Reset()
+		return
+	}
+	go func() {
+		_, err := io.Copy(connection, stream)
+		_ = errors.Join(err, connection.Close())
+	}()
+	_, err = io.Copy(stream, connection)
+	_ = errors.Join(err, stream.Close())
+}
+
+// TestDIServerIsReachedThroughTheAPIServer reaches di-server as a user does by
+// default: through the API server and a kubelet.
+func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	kubelet := w.newKubelet(t, 0)
+	w.readyServer(t, ns, kubelet.node)
+	for _, args := range [][]string{
+		{"add", "collectors", "cartpole", "--replicas", "2"}, {"delete", "collector", "cartpole"}, {"add", "collector", "pong"},
+	} {
+		got := kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", ns, "--server-namespace", ns)...)
+		if got.code != 0 || got.stderr != "" {
+			t.Errorf("%v: got %+v", args, got)
+		}
+	}
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 || kubelet.count() != 3 {
+		t.Errorf("%d connections led to %+v", kubelet.count(), members)
+	}
+}
+
+// TestDIServerIsReachedWhereARoleAllowsNoWebsocket reaches di-server by SPDY,
+// through a kubelet that cuts the first two connections.
+func TestDIServerIsReachedWhereARoleAllowsNoWebsocket(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	kubelet := w.newKubelet(t, 2)
+	w.readyServer(t, ns, kubelet.node)
+	for resource, verb := range map[string]string{
+		"pods": "get", "services": "get", "serviceaccounts/token": "create", "pods/portforward": "create",
+	} {
+		rule := rule("", resource, verb)
+		rule.Verbs = append(rule.Verbs, map[string][]string{"pods": {"list"}}[resource]...)
+		w.grant(t, ns, user("bob"), rule)
+	}
+	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"get"}})
+	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "bob", "-n", ns, "--server-namespace", ns)
+	if got.code != 0 || strings.Count(got.stderr, "calling again") != 2 || kubelet.count() != 3 {
+		t.Errorf("%d connections, got %+v", kubelet.count(), got)
+	}
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 {
+		t.Errorf("the collectors became %+v", members)
+	}
+}

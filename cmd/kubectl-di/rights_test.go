@@ -1,0 +1,235 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// grant gives a user, or a service account, rights in a namespace.
+func (w *world) grant(t *testing.T, namespace string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "role-"}, Rules: rules}
+	must(t, w.live.Create(t.Context(), role))
+	must(t, w.live.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "binding-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{to},
+	}))
+	name := to.Name
+	if to.Kind == rbacv1.ServiceAccountKind {
+		name = "system:serviceaccount:" + to.Namespace + ":" + to.Name
+	}
+	for i := range rules {
+		w.waitAllowed(t, namespace, name, &rules[i])
+	}
+}
+
+// waitAllowed waits until the API server, which learns of roles by a watch of
+// its own, lets a user do what a rule says.
+func (w *world) waitAllowed(t *testing.T, namespace, user string, rule *rbacv1.PolicyRule) {
+	t.Helper()
+	for _, verb := range rule.Verbs {
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		wanted := &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+		}
+		if len(rule.ResourceNames) > 0 {
+			wanted.Name = rule.ResourceNames[0]
+		}
+		must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			review := &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: wanted},
+			}
+			err := w.live.Create(ctx, review)
+			return review.Status.Allowed, err
+		}))
+	}
+}
+
+func user(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+}
+
+func rule(group, resource, verb string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
+}
+
+// readyServer makes a Service with a ready pod on a node, or on none.
+func (w *world) readyServer(t *testing.T, namespace, node string) {
+	t.Helper()
+	labels := map[string]string{"control-plane": "di-server"}
+	must(t, w.live.Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.ServerService},
+		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: names.ServerPortV1}}},
+	}))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "server", Labels: labels},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "server", Image: "di"}}},
+	}
+	must(t, w.live.Create(t.Context(), pod))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	must(t, w.live.Status().Update(t.Context(), pod))
+}
+
+// TestWhoLacksARightIsToldWhich has kubectl make each role that the command says
+// is missing, and gives it to the user, until none is.
+func TestWhoLacksARightIsToldWhich(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	w.readyServer(t, ns, "")
+	for _, want := range []string{
+		"kubectl -n NS create role kubectl-di-get-dijobs --verb=get --resource=dijobs.diengine.opendilab.org\n",
+		"kubectl -n NS create role kubectl-di-get-pods --verb=get --resource=pods\n",
+		"kubectl -n NS create role kubectl-di-create-token --verb=create --resource=serviceaccounts/token --resource-name=trainer\n",
+		"kubectl -n NS create role kubectl-di-get-services --verb=get --resource=services --resource-name=di-server\n",
+		"kubectl -n NS create role kubectl-di-list-pods --verb=list --resource=pods\n",
+		"kubectl -n NS create role kubectl-di-create-portforward --verb=create --resource=pods/portforward\n",
+	} {
+		got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
+		if got.code != exitFailed || !strings.Contains(plain(got.stderr, ns), want) {
+			t.Fatalf("got %+v, want %s", got, want)
+		}
+		w.kubectl(t, strings.Fields(strings.ReplaceAll(want, "NS", ns))[1:]...)
+		role := strings.Fields(want)[5]
+		w.kubectl(t, "-n", ns, "create", "rolebinding", role, "--role", role, "--user", "jane")
+		var made rbacv1.Role
+		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: role}, &made))
+		w.waitAllowed(t, ns, "jane", &made.Rules[0])
+	}
+	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
+	if !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "create role") {
+		t.Errorf("got %+v", got)
+	}
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) > 0 {
+		t.Errorf("%+v came of nothing", members)
+	}
+}
+
+// kubectl runs the real one.
+func (w *world) kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	path := filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl")
+	output, err := exec.CommandContext(t.Context(), path, append(args, "--kubeconfig", w.kubeconfig)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %v: %v: %s", args, err, output)
+	}
+}
+
+// TestTheDocumentedRolesAreEnough gives a user the roles of the documentation,
+// in namespaces of the test.
+func TestTheDocumentedRolesAreEnough(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns, system := w.namespace(t), w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.readyServer(t, system, "")
+	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(documentation)
+	for i, document := range strings.Split(block[1], "---\n") {
+		var role rbacv1.Role
+		must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
+		w.grant(t, []string{ns, system}[i], user("john"), role.Rules...)
+	}
+	for _, args := range [][]string{
+		{"add", "collector", "cartpole"}, {"add", "learner", "cartpole"}, {"delete", "learner", "cartpole"}, {"add", "collector", "pong"},
+	} {
+		w.did(t, ns, append(args, "--as", "john")...)
+	}
+	w.did(t, ns, "restart", "cartpole", w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName, "--as", "john")
+	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "--server-namespace", system)
+	if got.code != exitFailed || !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "you may not") {
+		t.Errorf("got %+v", got)
+	}
+	if got := kubectlDI(t, "", "__complete", "add", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "learner", ""); got.stdout != "cartpole\npong\n:4\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	holder := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "caller"}}
+	must(t, w.live.Create(t.Context(), holder))
+	token := func(audience string) string {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+		must(t, w.live.SubResource("token").Create(t.Context(), holder, request))
+		path := filepath.Join(t.TempDir(), "token")
+		writeFile(t, path, request.Status.Token+"\n")
+		return path
+	}
+	w.grant(t, ns, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "caller"}, rule(v2alpha1.GroupName, "dijobs/replicas", "create"))
+	w.did(t, ns, "add", "collector", "cartpole", "--token-file", token(names.ServerAudience))
+	for want, args := range map[string][]string{
+		"di-server refuses: user \"system:serviceaccount:NS:caller\" may not delete dijobs/replicas": {"delete", "collector", "cartpole", "--token-file", token(names.ServerAudience)},
+		"di-server refuses: the token is not valid: it must be a current one of audience di-server":  {"add", "collector", "cartpole", "--token-file", token("another")},
+	} {
+		if got := w.di(t, ns, args...); got.code != exitFailed || !strings.Contains(plain(got.stderr, ns), want) {
+			t.Errorf("got %+v, want %s", got, want)
+		}
+	}
+	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) != 1 {
+		t.Errorf("the collectors became %+v", members)
+	}
+}
+
+func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"the type of replicas is missing: want collector or learner":                                      {"add"},
+		`type of replicas "worker": want collector or learner`:                                            {"delete", "worker", "cartpole"},
+		"JOB is missing: name a DIJob":                                                                    {"add", "collector"},
+		`JOB "pod/x": want the name of a DIJob`:                                                           {"add", "collector", "pod/x"},
+		`"b": one job at a time`:                                                                          {"add", "collector", "a", "b"},
+		`"a": one job at a time`:                                                                          {"add", "collector", "a", "--coordinator-name", "b-coordinator"},
+		`--coordinator-name "b": want the name of a coordinator's pod, JOB-coordinator`:                   {"add", "collector", "--coordinator-name", "b"},
+		"--replicas 0: want 1 or more":                                                                    {"add", "collector", "a", "--replicas", "0"},
+		"--replicas -1: want 1 or more":                                                                   {"delete", "collector", "a", "--replicas", "-1"},
+		`--cpus "two": want a number of CPUs such as 2, 0.5 or 500m`:                                      {"add", "collector", "a", "--cpus", "two"},
+		`--cpus "": want a number of CPUs such as 2, 0.5 or 500m`:                                         {"add", "collector", "a", "--cpus", ""},
+		`--gpus "0.5": want a whole number of GPUs`:                                                       {"add", "learner", "a", "--gpus", "0.5"},
+		`--gpus "-1": want a whole number of GPUs`:                                                        {"add", "learner", "a", "--gpus", "-1"},
+		`--memory "4GB": want an amount of bytes such as 4Gi or 512Mi`:                                    {"add", "learner", "a", "--memory", "4GB"},
+		"unknown flag: --cpus":                                                                            {"delete", "learner", "a", "--cpus", "1"},
+		`-o "yaml": want json, or nothing for a text`:                                                     {"add", "learner", "a", "-o", "yaml"},
+		`--server "ftp://x": want a URL such as http://localhost:8080`:                                    {"add", "learner", "a", "--server", "ftp://x"},
+		"--server and --server-service exclude each other: they say in two ways where di-server is":       {"add", "learner", "a", "--server", "x", "--server-service", "y"},
+		"POD is missing: name a collector, learner or aggregator, see kubectl get pods -l dijob-name=JOB": {"restart", "a"},
+		`POD "A_b": want the name of a pod`:                                                               {"restart", "a", "A_b"},
+	} {
+		got := kubectlDI(t, "", append(args, "--kubeconfig", "/nope")...)
+		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
+			t.Errorf("%v: got %+v, want %s", args, got, want)
+		}
+	}
+	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "reading the kubeconfig: stat /nope: no such file or directory") {
+		t.Errorf("got %+v", got)
+	}
+}

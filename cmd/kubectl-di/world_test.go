@@ -1,0 +1,300 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/server"
+)
+
+// account is the service account that the pods of the tests run under.
+const account = "trainer"
+
+// world is a real API server and a real di-server, which knows its callers.
+type world struct {
+	environment *envtest.Environment
+	live        client.Client
+	cached      client.Client
+	// kubeconfig is the file of a user who may do everything.
+	kubeconfig string
+	// url is di-server's.
+	url string
+	// stop ends it all, what was started last first.
+	stop []func() error
+}
+
+// started starts the one world of all tests, which keep apart by namespace,
+// when the first of them needs it.
+var started = sync.OnceValues(startWorld)
+
+// needed says that a test needed the world.
+var needed atomic.Bool
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	code := m.Run()
+	if needed.Load() {
+		w, err := started()
+		if err := errors.Join(err, w.end()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// theWorld returns the world of all tests.
+func theWorld(t *testing.T) *world {
+	t.Helper()
+	needed.Store(true)
+	w, err := started()
+	must(t, err)
+	return w
+}
+
+// end stops what was started.
+func (w *world) end() error {
+	var errs []error
+	for _, stop := range slices.Backward(w.stop) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+// startWorld starts the world; it is to be ended also where that fails.
+func startWorld() (*world, error) {
+	w := &world{}
+	environment, err := testkit.StartAPI()
+	if err != nil {
+		return w, err
+	}
+	w.environment = environment
+	w.stop = append(w.stop, environment.Stop)
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
+		return w, err
+	}
+	if w.live, err = client.New(environment.Config, client.Options{Scheme: scheme}); err != nil {
+		return w, err
+	}
+	if err := w.addAdministrator(); err != nil {
+		return w, err
+	}
+	return w, errors.Join(w.allowLearnersOfGPUs(context.Background()), w.serve(scheme))
+}
+
+// addAdministrator writes the kubeconfig of a user who may do everything.
+func (w *world) addAdministrator() error {
+	added, err := w.environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return err
+	}
+	content, err := added.KubeConfig()
+	if err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "kubectl-di-")
+	if err != nil {
+		return err
+	}
+	w.stop = append(w.stop, func() error { return os.RemoveAll(folder) })
+	w.kubeconfig = filepath.Join(folder, "kubeconfig")
+	return os.WriteFile(w.kubeconfig, content, 0o600)
+}
+
+// serve starts a cache and a di-server on it.
+func (w *world) serve(scheme *runtime.Scheme) error {
+	options := server.CacheOptions()
+	options.Scheme = scheme
+	informers, err := cache.New(w.environment.Config, options)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	w.stop = append(w.stop, func() error { cancel(); return <-stopped })
+	if err := server.SetupIndexes(ctx, informers); err != nil {
+		stopped <- err
+		return err
+	}
+	go func() { stopped <- informers.Start(ctx) }()
+	w.cached, err = client.New(w.environment.Config, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: informers}})
+	if err != nil {
+		return err
+	}
+	served, err := server.New(server.Options{Client: w.cached, APIReader: w.live, Cache: informers})
+	if err != nil {
+		return err
+	}
+	listening := httptest.NewServer(served.Handler())
+	w.stop = append(w.stop, func() error { listening.Close(); return nil })
+	w.url = listening.URL
+	return nil
+}
+
+// allowLearnersOfGPUs makes what a learner of several GPUs needs.
+func (w *world) allowLearnersOfGPUs(ctx context.Context) error {
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
+	config.Spec.Aggregator.Template = podTemplate()
+	for _, object := range []client.Object{system, node, config} {
+		if err := w.live.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+	node.Status.Allocatable = corev1.ResourceList{names.DefaultGPU: resource.MustParse("8")}
+	return w.live.Status().Update(ctx, node)
+}
+
+func (w *world) namespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	must(t, w.live.Create(t.Context(), namespace))
+	must(t, w.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: account}}))
+	return namespace.Name
+}
+
+func podTemplate() v2alpha1.RawObject {
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(
+		`{"spec":{"containers":[{"name":"di-container","image":"di","ports":[{"name":"di-port","containerPort":22270}]}]}}`)}}
+}
+
+// job makes a job of these tasks, as a user does.
+func (w *world) job(t *testing.T, namespace, name string, lifecycle v2alpha1.Lifecycle, tasks ...v2alpha1.Task) *v2alpha1.DIJob {
+	t.Helper()
+	for i := range tasks {
+		tasks[i].Template = podTemplate()
+	}
+	job := &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v2alpha1.DIJobSpec{Lifecycle: lifecycle, Tasks: tasks},
+	}
+	must(t, w.live.Create(t.Context(), job))
+	return job
+}
+
+// trainer makes a coordinator-led job with what the operator makes for it: its
+// Membership and its coordinator.
+func (w *world) trainer(t *testing.T, namespace, name string) *v2alpha1.DIJob {
+	t.Helper()
+	job := w.job(t, namespace, name, v2alpha1.LifecycleCoordinatorLed,
+		v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	must(t, w.live.Create(t.Context(), &v2alpha1.Membership{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v2alpha1.MembershipSpec{JobUID: job.UID},
+	}))
+	coordinator := names.CoordinatorPod(name)
+	w.pod(t, job, coordinator, names.ReplicaLabels(name, names.ReplicaTypeCoordinator, coordinator))
+	return job
+}
+
+// workers makes a worker-led job of three replicas of a task, and one pod.
+func (w *world) workers(t *testing.T, namespace, name string, task v2alpha1.Task) *v2alpha1.DIJob {
+	t.Helper()
+	three := int32(3)
+	task.Replicas = &three
+	job := w.job(t, namespace, name, v2alpha1.LifecycleWorkerLed, task)
+	pod := names.WorkerPod(name, names.TaskName(&task), 0)
+	w.pod(t, job, pod, names.WorkerLabels(name, task.Type, names.TaskName(&task), pod))
+	return job
+}
+
+func (w *world) pod(t *testing.T, job *v2alpha1.DIJob, name string, labels map[string]string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.Namespace, Name: name, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+		},
+		Spec: corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: names.Container, Image: "di"}}},
+	}
+	must(t, w.live.Create(t.Context(), pod))
+	return pod
+}
+
+// members returns the members of a job that are of a task.
+func (w *world) members(t *testing.T, job *v2alpha1.DIJob, task v2alpha1.TaskType) []v2alpha1.Member {
+	t.Helper()
+	var list v2alpha1.Membership
+	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
+	var found []v2alpha1.Member
+	for _, member := range list.Spec.Members {
+		if member.Task == task {
+			found = append(found, member)
+		}
+	}
+	return found
+}
+
+// setStatus changes a job's status, as the operator does.
+func (w *world) setStatus(t *testing.T, job *v2alpha1.DIJob, change func(*v2alpha1.DIJobStatus)) {
+	t.Helper()
+	change(&job.Status)
+	must(t, w.live.Status().Update(t.Context(), job))
+	w.cacheKnows(t, job)
+}
+
+// cacheKnows waits until di-server's cache has an object as it is.
+func (w *world) cacheKnows(t *testing.T, object client.Object) {
+	t.Helper()
+	version := object.GetResourceVersion()
+	seen, isObject := object.DeepCopyObject().(client.Object)
+	if !isObject {
+		t.Fatalf("%T is no object", object)
+	}
+	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := w.cached.Get(ctx, client.ObjectKeyFromObject(object), seen)
+		return err == nil && seen.GetResourceVersion() == version, client.IgnoreNotFound(err)
+	}))
+}
+
+// di runs the command on a namespace, with di-server's URL.
+func (w *world) di(t *testing.T, namespace string, args ...string) ran {
+	t.Helper()
+	return kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", namespace, "--server", w.url)...)
+}
+
+// did runs the command and checks that it succeeds without a complaint.
+func (w *world) did(t *testing.T, namespace string, args ...string) string {
+	t.Helper()
+	got := w.di(t, namespace, args...)
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("%v: exit code %d: %s", args, got.code, got.stderr)
+	}
+	return got.stdout
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,176 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+var _ = Describe("kubectl di, through the API server and a kubelet", func() {
+	const namespace, job = "kubectl-di", "resized"
+
+	It("adds, replaces and deletes collectors of a job that trains", func(ctx SpecContext) {
+		plugins := buildPlugin(ctx)
+		di := func(args ...string) replicasAnswer {
+			GinkgoHelper()
+			return kubectlDI(ctx, plugins, append(args, "-n", namespace, "-o", "json")...)
+		}
+		submitSlowJob(ctx, namespace, job)
+		coordinator := readyPod(ctx, namespace, names.CoordinatorPod(job))
+		var before map[string]bool
+		Eventually(func(g Gomega) {
+			before = readyCollectors(ctx, g, namespace, job)
+			g.Expect(before).To(HaveLen(2))
+		}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+
+		added := di("add", "collector", job)
+		Expect(added.Collectors).To(HaveLen(1))
+		one := names.PodOfURL(added.Collectors[0])
+		Expect(before).NotTo(HaveKey(one))
+		readyPod(ctx, namespace, one)
+
+		replaced := di("restart", job, one)
+		Expect(replaced.Collectors).To(HaveLen(1))
+		other := names.PodOfURL(replaced.Collectors[0])
+		Expect(other).NotTo(Equal(one))
+		readyPod(ctx, namespace, other)
+		gonePod(ctx, namespace, one)
+
+		removed := di("delete", "collector", job)
+		Expect(removed.Collectors).To(Equal(replaced.Collectors))
+		gonePod(ctx, namespace, other)
+
+		Expect(readyCollectors(ctx, Default, namespace, job)).To(Equal(before))
+		after := readyPod(ctx, namespace, coordinator.Name)
+		Expect(after.UID).To(Equal(coordinator.UID))
+		Expect(after.Status.ContainerStatuses[0].RestartCount).To(BeZero())
+	})
+})
+
+// replicasAnswer is what di-server answers, as kubectl di prints it.
+type replicasAnswer struct {
+	Collectors []string `json:"collectors"`
+	Learners   []string `json:"learners"`
+}
+
+// buildPlugin returns a folder that has the plugin.
+func buildPlugin(ctx context.Context) string {
+	GinkgoHelper()
+	folder := GinkgoT().TempDir()
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(folder, "kubectl-di"), "./cmd/kubectl-di")
+	build.Dir = testkit.Root()
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+	return folder
+}
+
+// kubectlDI runs the plugin as kubectl finds it.
+func kubectlDI(ctx context.Context, plugins string, args ...string) replicasAnswer {
+	GinkgoHelper()
+	command := exec.CommandContext(ctx, kubectl, append([]string{"di"}, args...)...)
+	command.Env = append(os.Environ(), "PATH="+plugins+string(os.PathListSeparator)+os.Getenv("PATH"))
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	output, err := command.Output()
+	Expect(err).NotTo(HaveOccurred(), complaints.String())
+	Expect(complaints.String()).To(BeEmpty())
+	var answer replicasAnswer
+	Expect(json.Unmarshal(output, &answer)).To(Succeed(), string(output))
+	return answer
+}
+
+// submitSlowJob submits the distributed example in a namespace of its own,
+// without GPUs, and with rounds so slow that it is still training when the spec
+// ends. Its coordinator is not strict: a strict one gives the job up when it
+// cannot take leave of a replica that is replaced, and sends no token.
+func submitSlowJob(ctx context.Context, namespace, job string) {
+	GinkgoHelper()
+	manifest, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v1alpha1-distributed.yaml"))
+	Expect(err).NotTo(HaveOccurred())
+	changed := string(manifest)
+	for from, to := range map[string]string{
+		"name: cartpole-distributed": "name: " + job,
+		"--min-round=500ms":          "--min-round=20s",
+		"--learner-gpus=2":           "--learner-gpus=0",
+		"              - --strict\n": "",
+	} {
+		Expect(changed).To(ContainSubstring(from))
+		changed = strings.ReplaceAll(changed, from, to)
+	}
+	_, err = core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx SpecContext) {
+		kubectlOutput(ctx, "-n", namespace, "delete", "dijob", job, "--cascade=foreground", "--wait", "--ignore-not-found")
+		kubectlOutput(ctx, "delete", "namespace", namespace, "--wait")
+	})
+	apply := exec.CommandContext(ctx, kubectl, "-n", namespace, "apply", "-f", "-")
+	apply.Stdin = strings.NewReader(changed)
+	output, err := apply.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+}
+
+// readyPod waits until a pod is ready.
+func readyPod(ctx context.Context, namespace, name string) *corev1.Pod {
+	GinkgoHelper()
+	var pod *corev1.Pod
+	Eventually(func(g Gomega) {
+		var err error
+		pod, err = core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(isReady(pod)).To(BeTrue())
+	}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+	return pod
+}
+
+// gonePod waits until a pod is gone.
+func gonePod(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		_, err := core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(BeTrue())
+}
+
+// readyCollectors returns the names of a job's collectors that are ready.
+func readyCollectors(ctx context.Context, g Gomega, namespace, job string) map[string]bool {
+	GinkgoHelper()
+	selector := names.JobLabels(job)
+	selector[names.LabelReplicaType] = string(names.ReplicaTypeCollector)
+	pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(selector).String()})
+	g.Expect(err).NotTo(HaveOccurred())
+	found := map[string]bool{}
+	for i := range pods.Items {
+		if isReady(&pods.Items[i]) {
+			found[pods.Items[i].Name] = true
+		}
+	}
+	return found
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
