@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -43,6 +44,8 @@ type operatorOptions struct {
 	webhookURL     string
 	workers        int
 	settings       workload.Settings
+	priorityNormal string
+	priorityHigh   string
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
@@ -56,6 +59,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
 		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
 	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
+	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
+		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
+	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
 	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")
 	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "what a coordinator's replicas are told of di-server")
@@ -143,6 +149,9 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	options.settings.GPUResource = corev1.ResourceName(options.gpuResource)
+	options.settings.PriorityClasses = map[v2alpha1.Priority]string{
+		v2alpha1.PriorityNormal: options.priorityNormal, v2alpha1.PriorityHigh: options.priorityHigh,
+	}
 	err = controllers.Setup(ctx, mgr, controllers.Options{
 		Settings:         options.settings,
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,

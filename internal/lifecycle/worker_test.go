@@ -434,6 +434,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 			random := newRandom(seed)
 			spec := trainingJob()
 			spec.BackoffLimit = ptr.To(int32(-1))
+			spec.FailurePolicy = anyPolicy(random)
 			w := newWorld(t, spec)
 			for range 120 {
 				w.mischief(random)
@@ -452,10 +453,24 @@ func TestWorkersInAnyOrder(t *testing.T) {
 				if IsFinished(&w.job.Status) {
 					break
 				}
+				w.now = w.now.Add(ignoredDelay)
+				w.settle()
 			}
 			w.expectPhase(v2alpha1.JobSucceeded)
 		})
 	}
+}
+
+// anyPolicy returns a failure policy by which no failure fails the job.
+func anyPolicy(random *rand.Rand) *v2alpha1.FailurePolicy {
+	actions := []v2alpha1.FailurePolicyAction{
+		v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyRestartReplica, v2alpha1.FailurePolicyIgnore,
+	}
+	policy := &v2alpha1.FailurePolicy{}
+	for _, task := range []string{"learner", "collector", "evaluator"} {
+		policy.Rules = append(policy.Rules, v2alpha1.FailurePolicyRule{Action: actions[random.IntN(3)], Tasks: []string{task}})
+	}
+	return policy
 }
 
 // mischief does one random thing to the job.

@@ -39,6 +39,9 @@ const (
 	AnnotationNode = "diengine/node"
 	// AnnotationAttempt is the job's count of restarts that the pod belongs to.
 	AnnotationAttempt = "diengine/attempt"
+	// AnnotationReplicaRestart is how often the pod's replica was restarted alone
+	// in that attempt; absent for never.
+	AnnotationReplicaRestart = "diengine/replica-restart"
 	// AnnotationSlot is the slot of the Membership that the pod fills.
 	AnnotationSlot = "diengine/slot"
 )

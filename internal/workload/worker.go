@@ -34,6 +34,8 @@ type Roster struct {
 	Nodes []string
 	// Attempt counts the job's restarts.
 	Attempt int32
+	// ReplicaRestarts counts the restarts of replicas alone in that attempt, by pod.
+	ReplicaRestarts map[string]int32
 }
 
 // addresses are what the pods of one roster are told, which is the same for
@@ -51,7 +53,7 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 		return nil, err
 	}
 	task := &b.job.Spec.Tasks[seat.Task]
-	pod := newPod(b.job, template, seat.Pod)
+	pod := b.newPod(template, seat.Pod)
 	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), seat.Pod))
 	b.annotateWorker(pod, roster, seat)
 	pod.Spec.Hostname = seat.Pod
@@ -73,6 +75,11 @@ func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
 	setAnnotation(pod, names.AnnotationTaskRank, strconv.Itoa(int(seat.Index)))
 	setAnnotation(pod, names.AnnotationNode, node)
 	setAnnotation(pod, names.AnnotationAttempt, strconv.Itoa(int(roster.Attempt)))
+	// Seldom there, so that a job's pods hold no more than they need.
+	delete(pod.Annotations, names.AnnotationReplicaRestart)
+	if restarts := roster.ReplicaRestarts[seat.Pod]; restarts > 0 {
+		setAnnotation(pod, names.AnnotationReplicaRestart, strconv.Itoa(int(restarts)))
+	}
 }
 
 func (b *Builder) workerEnv(roster *Roster, seat *Seat) []corev1.EnvVar {
