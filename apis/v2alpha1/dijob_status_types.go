@@ -149,4 +149,9 @@ type ScalingStatus struct {
 	// another value there was written by somebody else.
 	// +optional
 	LastReplicas int32 `json:"lastReplicas,omitempty"`
+
+	// lastAllocation is a digest of the allocation that the operator last acted
+	// on; empty for none.
+	// +optional
+	LastAllocation string `json:"lastAllocation,omitempty"`
 }

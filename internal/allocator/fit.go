@@ -63,6 +63,7 @@ func (Fit) Optimize(jobs []*Job, nodes []*Node, previous map[types.NamespacedNam
 // board is the nodes while jobs are placed on them.
 type board struct {
 	nodes  []*corev1.Node
+	closed []bool
 	free   [][]int64
 	byName map[string]int
 }
@@ -70,7 +71,7 @@ type board struct {
 func newBoard(nodes []*Node) *board {
 	b := &board{byName: make(map[string]int, len(nodes))}
 	for i, node := range nodes {
-		b.nodes = append(b.nodes, node.Object)
+		b.nodes, b.closed = append(b.nodes, node.Object), append(b.closed, node.Closed)
 		b.free = append(b.free, slices.Clone(node.Free))
 		b.byName[node.Object.Name] = i
 	}
@@ -99,7 +100,7 @@ func (b *board) keep(job *Job, nodes []string) (Placement, bool) {
 // seat takes the room of one replica on a node of that name, if it has it.
 func (b *board) seat(pod *Requirements, node string) bool {
 	at, there := b.byName[node]
-	if !there || pod.room(b.free[at], 1) == 0 || !pod.accepts(b.nodes[at]) {
+	if !there || pod.room(b.free[at], 1) == 0 || !pod.mayStay(b.nodes[at]) {
 		return false
 	}
 	take(b.free[at], pod.amounts, 1)
@@ -158,7 +159,7 @@ func (b *board) candidates(job *Job) [][]bool {
 	for at, node := range b.nodes {
 		candidates[at] = make([]bool, len(job.Tasks))
 		for task := range job.Tasks {
-			candidates[at][task] = job.Tasks[task].Pod.accepts(node)
+			candidates[at][task] = !b.closed[at] && job.Tasks[task].Pod.accepts(node)
 		}
 	}
 	return candidates
@@ -350,7 +351,7 @@ func (b *board) lacking(pod *Requirements, task int, candidates [][]bool) string
 	}
 	parts := []string{fmt.Sprintf("there is room for %d by itself", room)}
 	if repelled > 0 {
-		parts = append(parts, fmt.Sprintf("%d nodes have untolerated taints or other labels", repelled))
+		parts = append(parts, fmt.Sprintf("%d nodes are cordoned, not ready, tainted or of other labels", repelled))
 	}
 	for _, name := range sortedNames(short) {
 		parts = append(parts, fmt.Sprintf("%d nodes lack %s", short[name], name))

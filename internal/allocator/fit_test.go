@@ -187,6 +187,33 @@ func TestAJobWhoseNodeIsGoneIsPlacedAnew(t *testing.T) {
 	}
 }
 
+func TestAJobStaysOnANodeThatTakesNoFurtherPodsAndLeavesOneThatDrivesItOut(t *testing.T) {
+	t.Parallel()
+	taint := func(effect corev1.TaintEffect, key string) func(*corev1.Node) {
+		return func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{{Key: key, Effect: effect}} }
+	}
+	tests := map[string]struct {
+		change func(*corev1.Node)
+		want   string
+	}{
+		"cordoned":           {func(node *corev1.Node) { node.Spec.Unschedulable = true }, "a"},
+		"out of reach":       {taint(corev1.TaintEffectNoExecute, corev1.TaintNodeUnreachable), "a"},
+		"closed to others":   {taint(corev1.TaintEffectNoSchedule, "team"), "a"},
+		"drained by a taint": {taint(corev1.TaintEffectNoExecute, "repair"), "b"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0, tc.change), node("b", 4, 0)})
+			job := collectors(snapshot, "job", 1, 1, pod("1", 0))
+			got := Fit{}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a"}})
+			if diff := cmp.Diff([]string{tc.want}, got[job.Name].Nodes); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestAShrunkJobGrowsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
@@ -277,7 +304,7 @@ func overCapacity(snapshot *Snapshot, jobs []*Job, placements map[types.Namespac
 		for task := range job.Tasks {
 			for range job.replicas(task, elastic) {
 				name := placement.Nodes[rank]
-				if nodes[name] == nil || !job.Tasks[task].Pod.accepts(nodes[name]) {
+				if nodes[name] == nil || !job.Tasks[task].Pod.mayStay(nodes[name]) {
 					return fmt.Sprintf("%s has rank %d on %q", job.Name, rank, name)
 				}
 				take(free[name], job.Tasks[task].Pod.amounts, 1)

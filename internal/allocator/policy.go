@@ -113,4 +113,7 @@ type Node struct {
 	Object *corev1.Node
 	// Free is what no other pod has, by the axis of the snapshot.
 	Free []int64
+	// Closed says that it takes no further pods, as it is cordoned or not ready:
+	// what is there stays.
+	Closed bool
 }

@@ -18,13 +18,12 @@ import (
 // resources are numbers in a fixed order, the axis: CPU in thousandths of a
 // core, everything else in its own unit.
 type Snapshot struct {
-	// Nodes are the nodes that pods may be placed on, by name.
+	// Nodes are the nodes by name.
 	Nodes []*Node
 	axis  map[corev1.ResourceName]int
 }
 
-// NewSnapshot returns a snapshot of nodes that nothing runs on. Nodes that are
-// not ready, or take no pods, are left out.
+// NewSnapshot returns a snapshot of nodes that nothing runs on.
 func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 	snapshot := &Snapshot{axis: map[corev1.ResourceName]int{}}
 	for _, node := range nodes {
@@ -35,11 +34,8 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 		}
 	}
 	for _, node := range nodes {
-		if !takesPods(node) {
-			continue
-		}
 		free, _ := snapshot.amounts(node.Status.Allocatable)
-		snapshot.Nodes = append(snapshot.Nodes, &Node{Object: node, Free: free})
+		snapshot.Nodes = append(snapshot.Nodes, &Node{Object: node, Free: free, Closed: !takesPods(node)})
 	}
 	slices.SortFunc(snapshot.Nodes, func(a, b *Node) int {
 		if a.Object.Name < b.Object.Name {
@@ -144,13 +140,30 @@ func (r *Requirements) accepts(node *corev1.Node) bool {
 	if match, err := r.affinity.Match(node); err != nil || !match {
 		return false
 	}
-	_, repelled := schedulinghelper.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, r.tolerations, keepsAway, false)
+	return r.tolerates(node, keepsAway)
+}
+
+// mayStay tells whether pods of these requirements that are on a node already
+// are left there.
+func (r *Requirements) mayStay(node *corev1.Node) bool {
+	return r.tolerates(node, drivesOut)
+}
+
+func (r *Requirements) tolerates(node *corev1.Node, matters func(*corev1.Taint) bool) bool {
+	_, repelled := schedulinghelper.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, r.tolerations, matters, false)
 	return !repelled
 }
 
 // keepsAway tells the taints that keep pods from being placed.
 func keepsAway(taint *corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute
+}
+
+// drivesOut tells the taints that pods are evicted for at once. A node that is
+// out of reach may come back.
+func drivesOut(taint *corev1.Taint) bool {
+	return taint.Effect == corev1.TaintEffectNoExecute &&
+		taint.Key != corev1.TaintNodeNotReady && taint.Key != corev1.TaintNodeUnreachable
 }
 
 // room returns how many pods of these requirements, and no more than so many,

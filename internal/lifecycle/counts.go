@@ -35,10 +35,17 @@ func wantedCounts(job *v2alpha1.DIJob) counts {
 		// A total of 0 is what a writer leaves who does not know the field. One
 		// that is there before the operator has recorded any was asked for, too.
 		scaling := job.Status.Scaling
-		if job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)) {
+		switch {
+		case job.Spec.Preemptible && len(job.Status.Allocation) > 0:
+			count += int32(len(job.Status.Allocation)) - wanted.total
+		case job.Spec.Preemptible:
+		case job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)):
 			count += job.Status.Replicas - wanted.total
 		}
-		count = clamp(count, job.Spec.Elastic)
+		if !job.Spec.Preemptible {
+			count = clamp(count, job.Spec.Elastic)
+		}
+		count = max(count, 0)
 		wanted.total += count - wanted.byTask[elastic]
 		wanted.byTask[elastic] = count
 	}

@@ -19,10 +19,11 @@ import (
 func workerRules() []rule {
 	return []rule{
 		{"the wanted counts are recorded", recordCounts},
+		{"what is placed or sized anew starts anew", reschedule},
 		{"a finished job is kept for so long", expire},
 		{"what a finished job needs no longer is deleted", cleanUp},
 		{"a job is active for so long", endAtDeadline},
-		{"the pods of an attempt that failed are deleted", removeStale},
+		{"the pods of an earlier attempt or placement are deleted", removeStale},
 		{"every replica has its seat", seatAll},
 		{"ranks that have succeeded are recorded", recordCompleted},
 		{"a job whose deciding ranks have all succeeded has succeeded", succeed},
@@ -39,10 +40,20 @@ func recordCounts(p *pass) outcome {
 	status := p.status()
 	if !IsFinished(&p.Job.Status) {
 		status.Replicas = p.counts.total
-		status.Scaling = &v2alpha1.ScalingStatus{SpecReplicas: p.counts.spec, LastReplicas: p.counts.total}
+		status.Scaling = &v2alpha1.ScalingStatus{
+			SpecReplicas: p.counts.spec, LastReplicas: p.counts.total, LastAllocation: p.lastAllocation(),
+		}
 	}
 	p.learnRestarts()
 	return goOn
+}
+
+// lastAllocation returns what is to be recorded of the allocation that is acted on.
+func (p *pass) lastAllocation() string {
+	if !p.Job.Spec.Preemptible {
+		return ""
+	}
+	return digestOf(p.Job.Status.Allocation)
 }
 
 // learnRestarts takes over what the pods know of restarts, and a status that
@@ -51,10 +62,11 @@ func (p *pass) learnRestarts() {
 	status := p.status()
 	for _, pod := range p.Pods {
 		status.Restarts = max(status.Restarts, attemptOf(pod))
+		status.Reschedules = max(status.Reschedules, rescheduleOf(pod))
 	}
 	for _, pod := range p.Pods {
 		restarts := replicaRestartOf(pod)
-		if attemptOf(pod) != status.Restarts || restarts <= status.ReplicaRestarts[pod.Name] {
+		if p.isStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
 			continue
 		}
 		if status.ReplicaRestarts == nil {
@@ -64,21 +76,23 @@ func (p *pass) learnRestarts() {
 	}
 }
 
-// removeStale deletes the pods of earlier attempts, and waits until they are
-// gone: their names are the next attempt's.
+// removeStale deletes the pods of earlier attempts and placements, and waits
+// until they are gone: their names are the next one's.
 func removeStale(p *pass) outcome {
 	stale := false
 	for _, pod := range p.Pods {
-		if attemptOf(pod) < p.status().Restarts {
+		if p.isStale(pod) {
 			stale = true
 			p.deletePod(pod)
 		}
 	}
-	if stale {
-		p.setPhase(v2alpha1.JobRestarting, p.restartMessage())
-		return settled
+	if !stale {
+		return goOn
 	}
-	return goOn
+	if phase := p.status().Phase; phase != v2alpha1.JobRescheduling {
+		p.setPhase(v2alpha1.JobRestarting, p.restartMessage())
+	}
+	return settled
 }
 
 func (p *pass) restartMessage() string {
@@ -86,7 +100,7 @@ func (p *pass) restartMessage() string {
 }
 
 func seatAll(p *pass) outcome {
-	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status().Restarts, p.pods)
+	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods)
 	p.roster.ReplicaRestarts = p.status().ReplicaRestarts
 	return goOn
 }
@@ -114,7 +128,7 @@ func (p *pass) recordCompleted() {
 // isCompleted tells whether a seat's rank is recorded to have succeeded. The
 // records of an earlier attempt do not count.
 func (p *pass) isCompleted(seat *workload.Seat) bool {
-	return p.Job.Status.Restarts == p.roster.Attempt && isRankIn(seat.Rank, p.Job.Status.CompletedRanks)
+	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && isRankIn(seat.Rank, p.Job.Status.CompletedRanks)
 }
 
 // succeed ends the job when every replica of the tasks that decide has
@@ -166,6 +180,9 @@ func removeUnseated(p *pass) outcome {
 }
 
 func ensureWorkers(p *pass) outcome {
+	if isUnplaced(p.Job) {
+		return goOn
+	}
 	p.ensureService(workload.WorkerService(p.Job))
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]

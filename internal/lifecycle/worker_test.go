@@ -218,6 +218,7 @@ func TestAPreemptedPodIsMadeAgainUncounted(t *testing.T) {
 			spec := trainingJob()
 			spec.Preemptible = tc.preemptible
 			w := newWorld(t, spec)
+			w.job.Status.Allocation = []string{"node", "node", "node", "node"}
 			w.settle()
 			w.run(w.podNames()...)
 			w.end("job-collector-0", tc.exitCode)
@@ -435,6 +436,8 @@ func TestWorkersInAnyOrder(t *testing.T) {
 			spec := trainingJob()
 			spec.BackoffLimit = ptr.To(int32(-1))
 			spec.FailurePolicy = anyPolicy(random)
+			spec.Preemptible = random.IntN(2) == 0
+			spec.Elastic = &v2alpha1.Elastic{OnResize: []v2alpha1.OnResize{"", v2alpha1.OnResizeContinue, v2alpha1.OnResizeRestart}[random.IntN(3)]}
 			w := newWorld(t, spec)
 			for range 120 {
 				w.mischief(random)
@@ -442,6 +445,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 					w.step()
 				}
 			}
+			w.job.Status.Allocation = anyAllocation(random, 5)
 			w.settle()
 			for range 20 {
 				w.run(w.running()...)
@@ -461,6 +465,15 @@ func TestWorkersInAnyOrder(t *testing.T) {
 	}
 }
 
+// anyAllocation places so many ranks.
+func anyAllocation(random *rand.Rand, ranks int) []string {
+	var nodes []string
+	for range ranks {
+		nodes = append(nodes, string(rune('a'+random.IntN(2))))
+	}
+	return nodes
+}
+
 // anyPolicy returns a failure policy by which no failure fails the job.
 func anyPolicy(random *rand.Rand) *v2alpha1.FailurePolicy {
 	actions := []v2alpha1.FailurePolicyAction{
@@ -475,6 +488,10 @@ func anyPolicy(random *rand.Rand) *v2alpha1.FailurePolicy {
 
 // mischief does one random thing to the job.
 func (w *world) mischief(random *rand.Rand) {
+	if w.job.Spec.Preemptible && random.IntN(8) == 0 {
+		w.job.Status.Allocation = anyAllocation(random, random.IntN(7))
+		return
+	}
 	if choice := random.IntN(9); choice == 0 {
 		w.job.Status.Replicas = 1 + random.Int32N(8)
 		return
