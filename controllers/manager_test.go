@@ -11,8 +11,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -75,6 +77,8 @@ func (s *space) startManager(ctx context.Context) {
 	mgr, err := ctrl.NewManager(shared.config, ctrl.Options{
 		Scheme:  shared.scheme,
 		Cache:   CacheOptions(),
+		// Several specs run an operator in this process.
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -82,6 +86,7 @@ func (s *space) startManager(ctx context.Context) {
 		Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond,
 		AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 	})).To(Succeed())
+	Expect(SetupAllocator(mgr, AllocatorOptions{})).To(Succeed())
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(running) }()

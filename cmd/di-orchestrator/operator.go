@@ -44,6 +44,8 @@ type operatorOptions struct {
 	webhookURL     string
 	workers        int
 	settings       workload.Settings
+	allocator      bool
+	allocatorCycle time.Duration
 	priorityNormal string
 	priorityHigh   string
 }
@@ -59,6 +61,8 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
 		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
 	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
+	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
+	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
 	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
 		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
@@ -159,6 +163,11 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)
+	}
+	if options.allocator {
+		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{Cycle: options.allocatorCycle}); err != nil {
+			return nil, fmt.Errorf("setting up the allocator: %w", err)
+		}
 	}
 	return mgr, nil
 }

@@ -5,6 +5,7 @@ package allocator
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,12 +38,7 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 		free, _ := snapshot.amounts(node.Status.Allocatable)
 		snapshot.Nodes = append(snapshot.Nodes, &Node{Object: node, Free: free, Closed: !takesPods(node)})
 	}
-	slices.SortFunc(snapshot.Nodes, func(a, b *Node) int {
-		if a.Object.Name < b.Object.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(snapshot.Nodes, func(a, b *Node) int { return strings.Compare(a.Object.Name, b.Object.Name) })
 	return snapshot
 }
 
@@ -55,18 +51,20 @@ func takesPods(node *corev1.Node) bool {
 
 // Occupy takes what a pod has of its node.
 func (s *Snapshot) Occupy(pod *corev1.Pod) {
-	i, found := slices.BinarySearchFunc(s.Nodes, pod.Spec.NodeName, func(node *Node, name string) int {
-		switch {
-		case node.Object.Name < name:
-			return -1
-		case node.Object.Name > name:
-			return 1
-		}
-		return 0
-	})
-	if found {
-		take(s.Nodes[i].Free, s.requests(pod), 1)
+	if node := s.find(pod.Spec.NodeName); node != nil {
+		take(node.Free, s.requests(pod), 1)
 	}
+}
+
+// find returns the node of a name, nil for none.
+func (s *Snapshot) find(name string) *Node {
+	i, found := slices.BinarySearchFunc(s.Nodes, name, func(node *Node, name string) int {
+		return strings.Compare(node.Object.Name, name)
+	})
+	if !found {
+		return nil
+	}
+	return s.Nodes[i]
 }
 
 // amounts returns amounts by the axis. It tells whether the axis has all of them.
@@ -183,4 +181,10 @@ func take(free, amounts []int64, times int32) {
 	for i := range free {
 		free[i] -= amounts[i] * int64(times)
 	}
+}
+
+// IsClosed tells whether a node takes no further pods.
+func (s *Snapshot) IsClosed(name string) bool {
+	node := s.find(name)
+	return node != nil && node.Closed
 }

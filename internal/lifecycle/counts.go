@@ -72,3 +72,29 @@ func clamp(count int32, elastic *v2alpha1.Elastic) int32 {
 	}
 	return max(count, 0)
 }
+
+// Range returns which task of a preemptible job the allocator may resize, as
+// its index, and between which counts; -1 where it may resize none. A job
+// without bounds has the range of just its count.
+func Range(job *v2alpha1.DIJob) (elastic int, least, most int32) {
+	elastic = names.ElasticTask(&job.Spec)
+	if elastic < 0 {
+		return -1, 0, 0
+	}
+	least = specCount(job, elastic, elastic)
+	most = least
+	if bounds := job.Spec.Elastic; bounds != nil {
+		if bounds.MinReplicas != nil {
+			least = *bounds.MinReplicas
+		}
+		if bounds.MaxReplicas != nil {
+			most = *bounds.MaxReplicas
+		}
+	}
+	return elastic, min(least, most), most
+}
+
+// Count returns how many replicas of a task the spec asks for.
+func Count(job *v2alpha1.DIJob, task int) int32 {
+	return specCount(job, task, names.ElasticTask(&job.Spec))
+}

@@ -104,3 +104,28 @@ func (p *pass) isStale(pod *corev1.Pod) bool {
 func rescheduleOf(pod *corev1.Pod) int32 {
 	return annotatedNumber(pod, names.AnnotationReschedule, 0)
 }
+
+// WantsPlace tells whether a job is the allocator's to place.
+func WantsPlace(job *v2alpha1.DIJob) bool {
+	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) &&
+		!IsFinished(&job.Status) && !IsSuspended(job) && job.DeletionTimestamp.IsZero()
+}
+
+// NodesByRank returns where the pods of a job are, by rank, as far as they have
+// a node; nil where any has none.
+func NodesByRank(pods []*corev1.Pod) []string {
+	nodes := make([]string, len(pods))
+	for _, pod := range pods {
+		rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+		if rank < 0 || int(rank) >= len(nodes) || nodes[rank] != "" || pod.Spec.NodeName == "" || isTerminating(pod) || isEnded(pod) {
+			return nil
+		}
+		nodes[rank] = pod.Spec.NodeName
+	}
+	return nodes
+}
+
+// PlacedOn returns the node that a pod was made for, "" for none.
+func PlacedOn(pod *corev1.Pod) string {
+	return pod.Annotations[names.AnnotationNode]
+}
