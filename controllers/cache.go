@@ -11,14 +11,16 @@ import (
 )
 
 // CacheOptions returns how a manager's cache keeps objects. Pods of the two
-// generations of jobs bear different labels, which no one selector matches, so
-// all pods are watched; of those that are no job's hardly anything is kept.
+// generations of jobs bear different labels, which no one selector matches, and
+// the allocator reckons with everybody's, so all pods are watched; of those that
+// are no job's only what they have of their node is kept.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:     {Transform: trimForeign},
 			&corev1.Service{}: {Transform: trimForeign},
+			&corev1.Node{}:    {Transform: trimNode},
 		},
 	}
 }
@@ -39,11 +41,47 @@ func trimForeign(in any) (any, error) {
 		Namespace: object.GetNamespace(), Name: object.GetName(),
 		UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
 	}
-	switch object.(type) {
+	switch object := object.(type) {
 	case *corev1.Pod:
-		return &corev1.Pod{ObjectMeta: meta}, nil
+		return &corev1.Pod{ObjectMeta: meta, Spec: occupancyOf(&object.Spec), Status: corev1.PodStatus{Phase: object.Status.Phase}}, nil
 	case *corev1.Service:
 		return &corev1.Service{ObjectMeta: meta}, nil
 	}
 	return object, nil
+}
+
+// occupancyOf keeps of a pod's spec what it has of which node.
+func occupancyOf(spec *corev1.PodSpec) corev1.PodSpec {
+	return corev1.PodSpec{
+		NodeName: spec.NodeName, Resources: spec.Resources, Overhead: spec.Overhead,
+		InitContainers: demandsOf(spec.InitContainers), Containers: demandsOf(spec.Containers),
+	}
+}
+
+func demandsOf(containers []corev1.Container) []corev1.Container {
+	kept := make([]corev1.Container, len(containers))
+	for i := range containers {
+		kept[i] = corev1.Container{Resources: containers[i].Resources, RestartPolicy: containers[i].RestartPolicy}
+	}
+	return kept
+}
+
+// trimNode keeps of a node what placing rests on.
+func trimNode(in any) (any, error) {
+	node, ok := in.(*corev1.Node)
+	if !ok {
+		return in, nil
+	}
+	trimmed := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels, DeletionTimestamp: node.DeletionTimestamp,
+	}}
+	trimmed.Spec.Unschedulable, trimmed.Spec.Taints = node.Spec.Unschedulable, node.Spec.Taints
+	trimmed.Status.Allocatable = node.Status.Allocatable
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			condition.LastHeartbeatTime = metav1.Time{}
+			trimmed.Status.Conditions = append(trimmed.Status.Conditions, condition)
+		}
+	}
+	return trimmed, nil
 }

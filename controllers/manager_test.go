@@ -92,6 +92,8 @@ func (s *space) startManager(ctx context.Context) {
 	mgr, err := ctrl.NewManager(shared.config, ctrl.Options{
 		Scheme:  shared.scheme,
 		Cache:   CacheOptions(),
+		// Several specs run an operator in this process.
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		// Each spec has a manager of its own.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
@@ -101,6 +103,7 @@ func (s *space) startManager(ctx context.Context) {
 		Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond,
 		AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 	})).To(Succeed())
+	Expect(SetupAllocator(mgr, AllocatorOptions{})).To(Succeed())
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(running) }()

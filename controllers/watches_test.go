@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -23,7 +24,13 @@ func podOwnedBy(apiVersion, kind string) *corev1.Pod {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, UID: "job-uid", Controller: ptr.To(true)}},
 			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "di-container"}}},
+		Spec: corev1.PodSpec{
+			NodeName: "node",
+			Containers: []corev1.Container{{
+				Name: "di-container",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
+			}},
+		},
 	}
 }
 
@@ -32,12 +39,12 @@ func TestOnlyPodsOfJobsAreKeptWhole(t *testing.T) {
 	tests := map[string]struct {
 		apiVersion, kind string
 		wantIndex        []string
-		wantContainers   int
+		wantContainer    string
 	}{
-		"of a job":          {"diengine.opendilab.org/v2alpha1", "DIJob", []string{"job-uid"}, 1},
-		"of a legacy job":   {"diengine.opendilab.org/v1alpha1", "DIJob", []string{"job-uid"}, 1},
-		"of another group":  {"other.org/v1", "DIJob", nil, 0},
-		"of another object": {"apps/v1", "ReplicaSet", nil, 0},
+		"of a job":          {"diengine.opendilab.org/v2alpha1", "DIJob", []string{"job-uid"}, "di-container"},
+		"of a legacy job":   {"diengine.opendilab.org/v1alpha1", "DIJob", []string{"job-uid"}, "di-container"},
+		"of another group":  {"other.org/v1", "DIJob", nil, ""},
+		"of another object": {"apps/v1", "ReplicaSet", nil, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -51,8 +58,11 @@ func TestOnlyPodsOfJobsAreKeptWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			trimmed, ok := kept.(*corev1.Pod)
-			if !ok || len(trimmed.Spec.Containers) != tc.wantContainers || trimmed.ManagedFields != nil {
-				t.Errorf("kept is %+v, want %d containers and no managed fields", kept, tc.wantContainers)
+			if !ok || trimmed.Spec.Containers[0].Name != tc.wantContainer || trimmed.ManagedFields != nil {
+				t.Errorf("kept is %+v, want container %q and no managed fields", kept, tc.wantContainer)
+			}
+			if trimmed.Spec.NodeName != "node" || !trimmed.Spec.Containers[0].Resources.Requests.Cpu().Equal(resource.MustParse("2")) {
+				t.Errorf("kept is %+v, and not what it has of its node", trimmed.Spec)
 			}
 			if trimmed.Name != "pod" || trimmed.UID != "pod-uid" || trimmed.ResourceVersion != "1" {
 				t.Errorf("kept is %+v, want the object's identity", trimmed.ObjectMeta)

@@ -90,6 +90,9 @@ func warnTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, template *corev
 	if own := template.Spec.PriorityClassName; own != "" && spec.PriorityClassName != "" && own != spec.PriorityClassName {
 		w.add(at.Child("spec", "priorityClassName"), "is overridden by the job's, which is %s", spec.PriorityClassName)
 	}
+	if own := template.Spec.SchedulerName; own != "" && spec.Scheduling != nil && spec.Scheduling.SchedulerName != "" && own != spec.Scheduling.SchedulerName {
+		w.add(at.Child("spec", "schedulerName"), "is overridden by the job's, which is %s", spec.Scheduling.SchedulerName)
+	}
 	if coordinatorLed(spec) {
 		w.coordinatorLed(task, &template.Spec, at.Child("spec"))
 	} else {

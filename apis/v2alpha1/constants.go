@@ -75,6 +75,13 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonResumed is that a suspended job goes on.
 	ReasonResumed = "Resumed"
+
+	// ReasonReplicaRestarting is the reason of the event that a failed replica
+	// of a worker-led job is made again alone.
+	ReasonReplicaRestarting = "ReplicaRestarting"
+	// ReasonOOMKilled is the kubelet's word for a container that used more
+	// memory than its limit.
+	ReasonOOMKilled = "OOMKilled"
 )
 
 // Reasons of the condition ReplicasStalled and its events, the most serious first.

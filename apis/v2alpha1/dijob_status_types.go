@@ -28,6 +28,11 @@ type DIJobStatus struct {
 	// +optional
 	Restarts int32 `json:"restarts,omitempty"`
 
+	// replicaRestarts is how often each replica was restarted alone since the
+	// job itself was last restarted, by pod; written by the operator.
+	// +optional
+	ReplicaRestarts map[string]int32 `json:"replicaRestarts,omitempty"`
+
 	// reschedules is how often the job was placed anew; written by the operator.
 	// +optional
 	Reschedules int32 `json:"reschedules,omitempty"`
@@ -144,4 +149,9 @@ type ScalingStatus struct {
 	// another value there was written by somebody else.
 	// +optional
 	LastReplicas int32 `json:"lastReplicas,omitempty"`
+
+	// lastAllocation is a digest of the allocation that the operator last acted
+	// on; empty for none.
+	// +optional
+	LastAllocation string `json:"lastAllocation,omitempty"`
 }

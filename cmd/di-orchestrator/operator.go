@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -45,6 +46,10 @@ type operatorOptions struct {
 	webhookURL     string
 	workers        int
 	settings       workload.Settings
+	allocator      bool
+	allocatorCycle time.Duration
+	priorityNormal string
+	priorityHigh   string
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
@@ -57,6 +62,11 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
 		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
 	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
+	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
+	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
+	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
+		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
+	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
 	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")
 	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "what a coordinator's replicas are told of di-server")
@@ -144,6 +154,9 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	options.settings.GPUResource = corev1.ResourceName(options.gpuResource)
+	options.settings.PriorityClasses = map[v2alpha1.Priority]string{
+		v2alpha1.PriorityNormal: options.priorityNormal, v2alpha1.PriorityHigh: options.priorityHigh,
+	}
 	err = controllers.Setup(ctx, mgr, controllers.Options{
 		Settings:         options.settings,
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
@@ -151,6 +164,11 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)
+	}
+	if options.allocator {
+		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{Cycle: options.allocatorCycle}); err != nil {
+			return nil, fmt.Errorf("setting up the allocator: %w", err)
+		}
 	}
 	issuer, err := newIssuer(config, log, options)
 	if err != nil {

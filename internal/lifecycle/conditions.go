@@ -118,3 +118,8 @@ func Complain(status *v2alpha1.DIJobStatus, condition, reason, message string, a
 	}
 	return setCondition(status, condition, corev1.ConditionTrue, reason, message, now)
 }
+
+// Tell sets a condition that is no phase, and tells whether that changed it.
+func Tell(status *v2alpha1.DIJobStatus, condition string, value corev1.ConditionStatus, reason, message string, at time.Time) bool {
+	return setCondition(status, condition, value, reason, message, metav1.NewTime(at.Truncate(time.Second)))
+}

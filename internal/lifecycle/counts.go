@@ -35,10 +35,17 @@ func wantedCounts(job *v2alpha1.DIJob) counts {
 		// A total of 0 is what a writer leaves who does not know the field. One
 		// that is there before the operator has recorded any was asked for, too.
 		scaling := job.Status.Scaling
-		if job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)) {
+		switch {
+		case job.Spec.Preemptible && len(job.Status.Allocation) > 0:
+			count += int32(len(job.Status.Allocation)) - wanted.total
+		case job.Spec.Preemptible:
+		case job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)):
 			count += job.Status.Replicas - wanted.total
 		}
-		count = clamp(count, job.Spec.Elastic)
+		if !job.Spec.Preemptible {
+			count = clamp(count, job.Spec.Elastic)
+		}
+		count = max(count, 0)
 		wanted.total += count - wanted.byTask[elastic]
 		wanted.byTask[elastic] = count
 	}
@@ -64,4 +71,30 @@ func clamp(count int32, elastic *v2alpha1.Elastic) int32 {
 		count = max(count, *elastic.MinReplicas)
 	}
 	return max(count, 0)
+}
+
+// Range returns which task of a preemptible job the allocator may resize, as
+// its index, and between which counts; -1 where it may resize none. A job
+// without bounds has the range of just its count.
+func Range(job *v2alpha1.DIJob) (elastic int, least, most int32) {
+	elastic = names.ElasticTask(&job.Spec)
+	if elastic < 0 {
+		return -1, 0, 0
+	}
+	least = specCount(job, elastic, elastic)
+	most = least
+	if bounds := job.Spec.Elastic; bounds != nil {
+		if bounds.MinReplicas != nil {
+			least = *bounds.MinReplicas
+		}
+		if bounds.MaxReplicas != nil {
+			most = *bounds.MaxReplicas
+		}
+	}
+	return elastic, min(least, most), most
+}
+
+// Count returns how many replicas of a task the spec asks for.
+func Count(job *v2alpha1.DIJob, task int) int32 {
+	return specCount(job, task, names.ElasticTask(&job.Spec))
 }

@@ -24,8 +24,8 @@ const unranked int32 = -1
 // else the one that the other pods were told it has, else the lowest that is
 // free. So ranks are dense at the start, nobody's changes while any pod lives,
 // and growth takes the ranks that shrinking left.
-func seatReplicas(job *v2alpha1.DIJob, byTask []int32, attempt int32, pods map[string]*corev1.Pod) workload.Roster {
-	roster := workload.Roster{Attempt: attempt}
+func seatReplicas(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod) workload.Roster {
+	roster := workload.Roster{Attempt: status.Restarts, Reschedule: status.Reschedules}
 	for task, count := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
 		for index := range count {
@@ -36,7 +36,7 @@ func seatReplicas(job *v2alpha1.DIJob, byTask []int32, attempt int32, pods map[s
 	}
 	var known []string
 	if isAnyUnseated(roster.Seats, pods) {
-		known = rememberedNodes(pods, attempt)
+		known = rememberedNodes(pods, &roster)
 	}
 	assignRanks(roster.Seats, known, pods)
 	roster.Nodes = nodesByRank(roster.Seats, known)
@@ -81,10 +81,10 @@ func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
 
 // rememberedNodes returns who had which rank, as the pods of the attempt were
 // told when they were created. Of different tellings the youngest is true.
-func rememberedNodes(pods map[string]*corev1.Pod, attempt int32) []string {
+func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster) []string {
 	var tellers []*corev1.Pod
 	for _, pod := range pods {
-		if attemptOf(pod) == attempt {
+		if attemptOf(pod) == roster.Attempt && rescheduleOf(pod) == roster.Reschedule {
 			tellers = append(tellers, pod)
 		}
 	}

@@ -22,7 +22,7 @@ func summarizeWorkers(p *pass) {
 		p.count(pod.Labels[names.LabelTaskName], pod)
 	}
 	p.summarizeElastic()
-	if IsFinished(status) || IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts {
+	if IsFinished(status) || IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
 		return
 	}
 	p.summarizePhase()
@@ -49,15 +49,22 @@ func (p *pass) summarizePhase() {
 	}
 	switch wanted := len(p.roster.Seats); {
 	case existing == 0:
-		// Between two attempts there is a moment without pods.
-		if status.Phase != v2alpha1.JobRestarting {
-			p.setPhase(v2alpha1.JobPending, "no pod is created yet")
+		// Between two attempts or placements there is a moment without pods.
+		if isUnplaced(p.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
+			p.setPhase(v2alpha1.JobPending, p.pendingMessage())
 		}
 	case ready == wanted:
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
 	case status.Phase != v2alpha1.JobRunning:
 		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are wanted", wanted))
 	}
+}
+
+func (p *pass) pendingMessage() string {
+	if isUnplaced(p.Job) {
+		return "the job waits for the allocator to place it"
+	}
+	return "no pod is created yet"
 }
 
 // summarizeElastic writes what the scale subresource shows.

@@ -5,32 +5,29 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
-
-// defaultBackoffLimit is how often a job is restarted where it does not say.
-const defaultBackoffLimit int32 = 3
-
-// exitTerminated is the exit code of a process that SIGTERM ended.
-const exitTerminated = 143
 
 // workerRules are the rules of a worker-led job, in order.
 func workerRules() []rule {
 	return []rule{
 		{"the wanted counts are recorded", recordCounts},
+		{"what is placed or sized anew starts anew", reschedule},
 		{"a finished job is kept for so long", expire},
 		{"what a finished job needs no longer is deleted", cleanUp},
 		{"a job is active for so long", endAtDeadline},
-		{"the pods of an attempt that failed are deleted", removeStale},
+		{"the pods of an earlier attempt or placement are deleted", removeStale},
 		{"every replica has its seat", seatAll},
-		{"a failure is counted", countFailure},
 		{"ranks that have succeeded are recorded", recordCompleted},
-		{"a job whose ranks have all succeeded has succeeded", succeed},
+		{"a job whose deciding ranks have all succeeded has succeeded", succeed},
+		{"failures are counted", countFailures},
 		{"a suspended job has no pods", suspend},
 		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
 		{"every seat is filled", ensureWorkers},
@@ -43,30 +40,59 @@ func recordCounts(p *pass) outcome {
 	status := p.status()
 	if !IsFinished(&p.Job.Status) {
 		status.Replicas = p.counts.total
-		status.Scaling = &v2alpha1.ScalingStatus{SpecReplicas: p.counts.spec, LastReplicas: p.counts.total}
+		status.Scaling = &v2alpha1.ScalingStatus{
+			SpecReplicas: p.counts.spec, LastReplicas: p.counts.total, LastAllocation: p.lastAllocation(),
+		}
 	}
-	// Pods know of restarts that a status restored from a backup does not.
-	for _, pod := range p.Pods {
-		status.Restarts = max(status.Restarts, attemptOf(pod))
-	}
+	p.learnRestarts()
 	return goOn
 }
 
-// removeStale deletes the pods of earlier attempts, and waits until they are
-// gone: their names are the next attempt's.
+// lastAllocation returns what is to be recorded of the allocation that is acted on.
+func (p *pass) lastAllocation() string {
+	if !p.Job.Spec.Preemptible {
+		return ""
+	}
+	return digestOf(p.Job.Status.Allocation)
+}
+
+// learnRestarts takes over what the pods know of restarts, and a status that
+// was restored from a backup does not.
+func (p *pass) learnRestarts() {
+	status := p.status()
+	for _, pod := range p.Pods {
+		status.Restarts = max(status.Restarts, attemptOf(pod))
+		status.Reschedules = max(status.Reschedules, rescheduleOf(pod))
+	}
+	for _, pod := range p.Pods {
+		restarts := replicaRestartOf(pod)
+		if p.isStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
+			continue
+		}
+		if status.ReplicaRestarts == nil {
+			status.ReplicaRestarts = map[string]int32{}
+		}
+		status.ReplicaRestarts[pod.Name] = restarts
+	}
+}
+
+// removeStale deletes the pods of earlier attempts and placements, and waits
+// until they are gone: their names are the next one's.
 func removeStale(p *pass) outcome {
 	stale := false
 	for _, pod := range p.Pods {
-		if attemptOf(pod) < p.status().Restarts {
+		if p.isStale(pod) {
 			stale = true
 			p.deletePod(pod)
 		}
 	}
-	if stale {
-		p.setPhase(v2alpha1.JobRestarting, p.restartMessage())
-		return settled
+	if !stale {
+		return goOn
 	}
-	return goOn
+	if phase := p.status().Phase; phase != v2alpha1.JobRescheduling {
+		p.setPhase(v2alpha1.JobRestarting, p.restartMessage())
+	}
+	return settled
 }
 
 func (p *pass) restartMessage() string {
@@ -74,74 +100,9 @@ func (p *pass) restartMessage() string {
 }
 
 func seatAll(p *pass) outcome {
-	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status().Restarts, p.pods)
+	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods)
+	p.roster.ReplicaRestarts = p.status().ReplicaRestarts
 	return goOn
-}
-
-// countFailure records one restart, or the end, for however many pods failed
-// in this attempt. What is to be deleted is deleted once that is recorded.
-func countFailure(p *pass) outcome {
-	failed := p.firstFailed()
-	if failed == nil {
-		return goOn
-	}
-	status := p.status()
-	status.LastFailure = failureOf(failed, "", p.now)
-	limit := defaultBackoffLimit
-	if p.Job.Spec.BackoffLimit != nil {
-		limit = *p.Job.Spec.BackoffLimit
-	}
-	if limit >= 0 && status.Restarts >= limit {
-		p.recordCompleted()
-		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed after %d restarts, the limit is %d", failed.Name, status.Restarts, limit))
-		return settled
-	}
-	status.Restarts++
-	status.CompletedRanks = ""
-	p.setPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed, %s", failed.Name, p.restartMessage()))
-	return settled
-}
-
-// firstFailed returns the failed pod of the lowest rank, nil where none counts.
-func (p *pass) firstFailed() *corev1.Pod {
-	var failed *corev1.Pod
-	lowest := unranked
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		pod := p.pods[seat.Pod]
-		if pod != nil && hasFailed(p.Job, pod) && (failed == nil || seat.Rank < lowest) {
-			failed, lowest = pod, seat.Rank
-		}
-	}
-	return failed
-}
-
-// hasFailed tells whether a pod failed by what it ran. One that its node lost
-// sight of counts as failed; one of a preemptible job that was asked to leave,
-// saved its work and left does not.
-func hasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	if job.Spec.Preemptible {
-		if main := mainTermination(pod, ""); main != nil && main.ExitCode == exitTerminated {
-			return false
-		}
-	}
-	return (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodUnknown) && !isBlameless(pod)
-}
-
-// failureOf says how a pod failed. A worker's role is "", as no container of
-// it is named after one.
-func failureOf(pod *corev1.Pod, role string, now metav1.Time) *v2alpha1.LastFailure {
-	failure := &v2alpha1.LastFailure{Pod: pod.Name, Reason: pod.Status.Reason, Message: pod.Status.Message, Time: &now}
-	if main := mainTermination(pod, role); main != nil {
-		failure.ExitCode = &main.ExitCode
-		if failure.Reason == "" {
-			failure.Reason = main.Reason
-		}
-		if failure.Message == "" {
-			failure.Message = main.Message
-		}
-	}
-	return failure
 }
 
 func recordCompleted(p *pass) outcome {
@@ -167,32 +128,51 @@ func (p *pass) recordCompleted() {
 // isCompleted tells whether a seat's rank is recorded to have succeeded. The
 // records of an earlier attempt do not count.
 func (p *pass) isCompleted(seat *workload.Seat) bool {
-	return p.Job.Status.Restarts == p.roster.Attempt && isRankIn(seat.Rank, p.Job.Status.CompletedRanks)
+	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && isRankIn(seat.Rank, p.Job.Status.CompletedRanks)
 }
 
+// succeed ends the job when every replica of the tasks that decide has
+// succeeded: of all tasks, where the job does not name any.
 func succeed(p *pass) outcome {
-	seats := p.roster.Seats
-	if len(seats) == 0 {
-		return goOn
-	}
-	for i := range seats {
-		if !isRankIn(seats[i].Rank, p.status().CompletedRanks) {
+	deciding := 0
+	for i := range p.roster.Seats {
+		seat := &p.roster.Seats[i]
+		if !decides(p.Job, seat.Task) {
+			continue
+		}
+		deciding++
+		if !isRankIn(seat.Rank, p.status().CompletedRanks) {
 			return goOn
 		}
 	}
-	p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", len(seats)))
+	switch {
+	case deciding == 0:
+		return goOn
+	case deciding == len(p.roster.Seats):
+		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
+	default:
+		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the tasks that decide have succeeded: %s",
+			deciding, strings.Join(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+	}
 	return settled
 }
 
+// decides tells whether a task is one of those whose success is the job's.
+func decides(job *v2alpha1.DIJob, task int) bool {
+	policy := job.Spec.SuccessPolicy
+	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
+}
+
 // removeUnseated deletes pods that shrinking left without a seat, and failed
-// ones that do not count, which are made again under the same name.
+// ones that are to be made again under the same name.
 func removeUnseated(p *pass) outcome {
-	seated := make(map[string]bool, len(p.roster.Seats))
+	seats := make(map[string]*workload.Seat, len(p.roster.Seats))
 	for i := range p.roster.Seats {
-		seated[p.roster.Seats[i].Pod] = true
+		seats[p.roster.Seats[i].Pod] = &p.roster.Seats[i]
 	}
 	for _, pod := range p.Pods {
-		if !seated[pod.Name] || pod.Status.Phase == corev1.PodFailed {
+		seat := seats[pod.Name]
+		if seat == nil || p.isCounted(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplaceWorker(seat, pod) {
 			p.deletePod(pod)
 		}
 	}
@@ -200,6 +180,9 @@ func removeUnseated(p *pass) outcome {
 }
 
 func ensureWorkers(p *pass) outcome {
+	if isUnplaced(p.Job) {
+		return goOn
+	}
 	p.ensureService(workload.WorkerService(p.Job))
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]

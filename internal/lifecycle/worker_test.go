@@ -218,6 +218,7 @@ func TestAPreemptedPodIsMadeAgainUncounted(t *testing.T) {
 			spec := trainingJob()
 			spec.Preemptible = tc.preemptible
 			w := newWorld(t, spec)
+			w.job.Status.Allocation = []string{"node", "node", "node", "node"}
 			w.settle()
 			w.run(w.podNames()...)
 			w.end("job-collector-0", tc.exitCode)
@@ -434,6 +435,9 @@ func TestWorkersInAnyOrder(t *testing.T) {
 			random := newRandom(seed)
 			spec := trainingJob()
 			spec.BackoffLimit = ptr.To(int32(-1))
+			spec.FailurePolicy = anyPolicy(random)
+			spec.Preemptible = random.IntN(2) == 0
+			spec.Elastic = &v2alpha1.Elastic{OnResize: []v2alpha1.OnResize{"", v2alpha1.OnResizeContinue, v2alpha1.OnResizeRestart}[random.IntN(3)]}
 			w := newWorld(t, spec)
 			for range 120 {
 				w.mischief(random)
@@ -441,6 +445,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 					w.step()
 				}
 			}
+			w.job.Status.Allocation = anyAllocation(random, 5)
 			w.settle()
 			for range 20 {
 				w.run(w.running()...)
@@ -452,14 +457,41 @@ func TestWorkersInAnyOrder(t *testing.T) {
 				if IsFinished(&w.job.Status) {
 					break
 				}
+				w.now = w.now.Add(ignoredDelay)
+				w.settle()
 			}
 			w.expectPhase(v2alpha1.JobSucceeded)
 		})
 	}
 }
 
+// anyAllocation places so many ranks.
+func anyAllocation(random *rand.Rand, ranks int) []string {
+	var nodes []string
+	for range ranks {
+		nodes = append(nodes, string(rune('a'+random.IntN(2))))
+	}
+	return nodes
+}
+
+// anyPolicy returns a failure policy by which no failure fails the job.
+func anyPolicy(random *rand.Rand) *v2alpha1.FailurePolicy {
+	actions := []v2alpha1.FailurePolicyAction{
+		v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyRestartReplica, v2alpha1.FailurePolicyIgnore,
+	}
+	policy := &v2alpha1.FailurePolicy{}
+	for _, task := range []string{"learner", "collector", "evaluator"} {
+		policy.Rules = append(policy.Rules, v2alpha1.FailurePolicyRule{Action: actions[random.IntN(3)], Tasks: []string{task}})
+	}
+	return policy
+}
+
 // mischief does one random thing to the job.
 func (w *world) mischief(random *rand.Rand) {
+	if w.job.Spec.Preemptible && random.IntN(8) == 0 {
+		w.job.Status.Allocation = anyAllocation(random, random.IntN(7))
+		return
+	}
 	if choice := random.IntN(9); choice == 0 {
 		w.job.Status.Replicas = 1 + random.Int32N(8)
 		return

@@ -241,12 +241,16 @@ func (w *world) checkRecordedBeforeDeleting(decision Decision) {
 	if decision.Status.Restarts > w.job.Status.Restarts+1 {
 		w.t.Fatalf("restarts go from %d to %d at once", w.job.Status.Restarts, decision.Status.Restarts)
 	}
-	wanted := map[string]bool{}
-	for _, seat := range seatReplicas(w.job, wantedCounts(w.job).byTask, w.job.Status.Restarts, w.pods).Seats {
-		wanted[seat.Pod] = true
+	counts := map[string]bool{}
+	for _, seat := range seatReplicas(w.job, wantedCounts(w.job).byTask, &w.job.Status, w.pods).Seats {
+		if pod := w.pods[seat.Pod]; pod != nil {
+			action, _ := actionFor(w.job, &seat, pod)
+			counts[seat.Pod] = hasFailed(w.job, pod) && action != v2alpha1.FailurePolicyIgnore
+		}
 	}
 	for _, pod := range decision.DeletePods {
-		if wanted[pod.Name] && hasFailed(w.job, pod) && attemptOf(pod) >= w.job.Status.Restarts {
+		recorded := attemptOf(pod) < w.job.Status.Restarts || rescheduleOf(pod) < decision.Status.Reschedules || replicaRestartOf(pod) < w.job.Status.ReplicaRestarts[pod.Name]
+		if counts[pod.Name] && !recorded {
 			w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 		}
 	}

@@ -39,6 +39,12 @@ const (
 	AnnotationNode = "diengine/node"
 	// AnnotationAttempt is the job's count of restarts that the pod belongs to.
 	AnnotationAttempt = "diengine/attempt"
+	// AnnotationReschedule is the job's count of reschedules that the pod belongs
+	// to; absent for none.
+	AnnotationReschedule = "diengine/reschedule"
+	// AnnotationReplicaRestart is how often the pod's replica was restarted alone
+	// in that attempt; absent for never.
+	AnnotationReplicaRestart = "diengine/replica-restart"
 	// AnnotationSlot is the slot of the Membership that the pod fills.
 	AnnotationSlot = "diengine/slot"
 )

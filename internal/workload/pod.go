@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,8 +17,10 @@ import (
 )
 
 // newPod makes a pod of the template: the user's labels and annotations lie
-// beneath ours, and its name and owner are ours.
-func newPod(job *v2alpha1.DIJob, template *corev1.PodTemplateSpec, name string) *corev1.Pod {
+// beneath ours, and its name and owner are ours. What the job says of all its
+// pods wins over the template; the class of its coarse priority does not.
+func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
+	job := b.job
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
@@ -29,8 +32,10 @@ func newPod(job *v2alpha1.DIJob, template *corev1.PodTemplateSpec, name string) 
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
-	if job.Spec.PriorityClassName != "" {
-		pod.Spec.PriorityClassName = job.Spec.PriorityClassName
+	pod.Spec.PriorityClassName = cmp.Or(
+		job.Spec.PriorityClassName, pod.Spec.PriorityClassName, b.settings.PriorityClasses[cmp.Or(job.Spec.Priority, v2alpha1.PriorityNormal)])
+	if job.Spec.Scheduling != nil && job.Spec.Scheduling.SchedulerName != "" {
+		pod.Spec.SchedulerName = job.Spec.Scheduling.SchedulerName
 	}
 	return pod
 }

@@ -55,7 +55,7 @@ func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1
 
 // replica builds what all pods of a coordinator-led job have in common.
 func (b *Builder) replica(template *corev1.PodTemplateSpec, role names.ReplicaType, name string) *corev1.Pod {
-	pod := newPod(b.job, template, name)
+	pod := b.newPod(template, name)
 	setLabels(pod, names.ReplicaLabels(b.job.Name, role, name))
 	port := names.DIPort(&pod.Spec, role)
 	addPort(&pod.Spec, names.Port, port)

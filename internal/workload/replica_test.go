@@ -284,3 +284,36 @@ func volumes(pod *corev1.Pod) []string {
 	}
 	return names
 }
+
+func TestThePriorityClassOfAPodIsTheJobsElseTheTemplatesElseThatOfItsPriority(t *testing.T) {
+	t.Parallel()
+	settings := Settings{PriorityClasses: map[v2alpha1.Priority]string{v2alpha1.PriorityNormal: "usual", v2alpha1.PriorityHigh: "urgent"}}
+	tests := map[string]struct {
+		priority             v2alpha1.Priority
+		ofJob, ofPod, wanted string
+	}{
+		"nothing is said":        {"", "", "", "usual"},
+		"the priority is said":   {v2alpha1.PriorityHigh, "", "", "urgent"},
+		"the template says it":   {v2alpha1.PriorityHigh, "", "own", "own"},
+		"the job says it itself": {v2alpha1.PriorityHigh, "theirs", "own", "theirs"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Priority: tc.priority, PriorityClassName: tc.ofJob}}
+			template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{PriorityClassName: tc.ofPod}}
+			if got := NewBuilder(job, settings).newPod(template, "pod").Spec.PriorityClassName; got != tc.wanted {
+				t.Errorf("got %q, want %q", got, tc.wanted)
+			}
+		})
+	}
+}
+
+func TestTheSchedulerOfTheJobIsThatOfItsPods(t *testing.T) {
+	t.Parallel()
+	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Scheduling: &v2alpha1.Scheduling{SchedulerName: "volcano"}}}
+	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{SchedulerName: "own"}}
+	if got := NewBuilder(job, Settings{}).newPod(template, "pod").Spec.SchedulerName; got != "volcano" {
+		t.Errorf("got %q, want volcano", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -23,6 +24,9 @@ type Settings struct {
 	ServiceDomain string
 	// GPUResource is the resource that a request's GPUs are asked for by.
 	GPUResource corev1.ResourceName
+	// PriorityClasses are the PriorityClasses of the pods of jobs by their coarse
+	// priority, where neither job nor template names one; none by default.
+	PriorityClasses map[v2alpha1.Priority]string
 }
 
 // Defaults returns the settings with the defaults in place of what is empty.
@@ -33,5 +37,6 @@ func (s Settings) Defaults() Settings {
 		ServerURLWorker:      cmp.Or(s.ServerURLWorker, names.WorkerServer),
 		ServiceDomain:        cmp.Or(s.ServiceDomain, names.DefaultDomain),
 		GPUResource:          cmp.Or(s.GPUResource, names.DefaultGPU),
+		PriorityClasses:      s.PriorityClasses,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -34,6 +35,10 @@ type Roster struct {
 	Nodes []string
 	// Attempt counts the job's restarts.
 	Attempt int32
+	// Reschedule counts how often the job was placed or sized anew.
+	Reschedule int32
+	// ReplicaRestarts counts the restarts of replicas alone in that attempt, by pod.
+	ReplicaRestarts map[string]int32
 }
 
 // addresses are what the pods of one roster are told, which is the same for
@@ -51,7 +56,7 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 		return nil, err
 	}
 	task := &b.job.Spec.Tasks[seat.Task]
-	pod := newPod(b.job, template, seat.Pod)
+	pod := b.newPod(template, seat.Pod)
 	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), seat.Pod))
 	b.annotateWorker(pod, roster, seat)
 	pod.Spec.Hostname = seat.Pod
@@ -60,26 +65,69 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
 	setEnv(&pod.Spec, b.workerEnv(roster, seat))
 	addToken(&pod.Spec)
+	place(&pod.Spec, b.nodeOf(seat))
 	return pod, nil
 }
 
 func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
-	node := ""
-	if allocation := b.job.Status.Allocation; b.job.Spec.Preemptible && int(seat.Rank) < len(allocation) {
-		node = allocation[seat.Rank]
-	}
+	node := b.nodeOf(seat)
 	setAnnotation(pod, names.AnnotationReplicas, strconv.Itoa(len(roster.Seats)))
 	setAnnotation(pod, names.AnnotationRank, strconv.Itoa(int(seat.Rank)))
 	setAnnotation(pod, names.AnnotationTaskRank, strconv.Itoa(int(seat.Index)))
 	setAnnotation(pod, names.AnnotationNode, node)
 	setAnnotation(pod, names.AnnotationAttempt, strconv.Itoa(int(roster.Attempt)))
+	annotateCount(pod, names.AnnotationReplicaRestart, roster.ReplicaRestarts[seat.Pod])
+	annotateCount(pod, names.AnnotationReschedule, roster.Reschedule)
+}
+
+// annotateCount annotates a pod with a count that is mostly 0, and then left out,
+// so that a job's pods hold no more than they need.
+func annotateCount(pod *corev1.Pod, key string, count int32) {
+	delete(pod.Annotations, key)
+	if count > 0 {
+		setAnnotation(pod, key, strconv.Itoa(int(count)))
+	}
+}
+
+// nodeOf returns the node that the allocator chose for a seat, "" for none.
+func (b *Builder) nodeOf(seat *Seat) string {
+	if allocation := b.job.Status.Allocation; b.job.Spec.Preemptible && int(seat.Rank) < len(allocation) {
+		return allocation[seat.Rank]
+	}
+	return ""
+}
+
+// place lets a pod run on no other node than the named one, if it is named. The
+// scheduler still looks at whether it can: a pod that is bound to a node at its
+// creation goes around it.
+func place(spec *corev1.PodSpec, node string) {
+	if node == "" {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	affinity := spec.Affinity.NodeAffinity
+	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
+	}
+	// One term that holds is enough, so each has to name the node.
+	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		terms[i].MatchFields = append(terms[i].MatchFields, corev1.NodeSelectorRequirement{
+			Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
+		})
+	}
 }
 
 func (b *Builder) workerEnv(roster *Roster, seat *Seat) []corev1.EnvVar {
 	if b.addresses.roster != roster {
 		b.addresses = b.addressesOf(roster)
 	}
-	generation := int64(roster.Attempt) + int64(b.job.Status.Reschedules)
+	generation := int64(roster.Attempt) + int64(roster.Reschedule)
 	return []corev1.EnvVar{
 		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, generation)),
 		variable(names.EnvDIServerURL, b.settings.ServerURLWorker),

@@ -20,12 +20,11 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		Spec: v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 			{Type: v2alpha1.TaskTypeNone, Name: "my-task", Template: raw(plain)},
 		}},
-		Status: v2alpha1.DIJobStatus{Reschedules: 2},
 	}
 	roster := &Roster{
 		Seats:   []Seat{{Rank: 2, Pod: "job-my-task-0"}, {Index: 1, Rank: 0, Pod: "job-my-task-1"}},
 		Nodes:   []string{"job-my-task-1", "", "job-my-task-0"},
-		Attempt: 3,
+		Attempt: 3, Reschedule: 2,
 	}
 	pod, err := NewBuilder(job, Settings{ServiceDomain: "svc.other"}).Worker(roster, &roster.Seats[0])
 	if err != nil {
@@ -42,7 +41,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 	wantAnnotations := map[string]string{
-		"diengine/replicas": "2", "diengine/rank": "2", "diengine/task-rank": "0", "diengine/node": "", "diengine/attempt": "3",
+		"diengine/replicas": "2", "diengine/rank": "2", "diengine/task-rank": "0", "diengine/node": "", "diengine/attempt": "3", "diengine/reschedule": "2",
 	}
 	if diff := cmp.Diff(wantAnnotations, pod.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
@@ -100,5 +99,36 @@ func TestTheServiceOfWorkersPublishesThoseThatAreNotReady(t *testing.T) {
 	}
 	if service.Name != "di-job" {
 		t.Errorf("service is named %s, want di-job", service.Name)
+	}
+}
+
+func TestAPlacedPodMayRunOnNoOtherNodeByWhicheverTermOfItsTemplate(t *testing.T) {
+	t.Parallel()
+	east := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"east"}}}}
+	ours := corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-b"}}
+	for name, own := range map[string]*corev1.Affinity{
+		"no affinity":          nil,
+		"no affinity to nodes": {PodAffinity: &corev1.PodAffinity{}},
+		"two terms": {NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{east, {MatchFields: []corev1.NodeSelectorRequirement{ours}}},
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &corev1.PodSpec{Affinity: own.DeepCopy()}
+			place(spec, "node-b")
+			terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+			for _, term := range terms {
+				if last := term.MatchFields[len(term.MatchFields)-1]; last.Key != ours.Key || last.Values[0] != "node-b" {
+					t.Errorf("a term leads elsewhere: %+v", term)
+				}
+			}
+			if own != nil && own.NodeAffinity != nil && len(terms) != 2 {
+				t.Errorf("%d terms are left of 2", len(terms))
+			}
+			if spec.NodeName != "" {
+				t.Error("the pod goes around the scheduler")
+			}
+		})
 	}
 }

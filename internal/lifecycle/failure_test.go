@@ -1,0 +1,242 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// runningJob returns a world whose training job runs by a failure policy.
+func runningJob(t *testing.T, limit int32, rules ...v2alpha1.FailurePolicyRule) *world {
+	t.Helper()
+	spec := trainingJob()
+	spec.BackoffLimit = ptr.To(limit)
+	if rules != nil {
+		spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: rules}
+	}
+	w := newWorld(t, spec)
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	return w
+}
+
+func onCodes(operator v2alpha1.ExitCodesOperator, codes ...int32) *v2alpha1.ExitCodesRequirement {
+	return &v2alpha1.ExitCodesRequirement{Operator: operator, Values: codes}
+}
+
+func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
+	t.Parallel()
+	const (
+		failJob, restartJob    = v2alpha1.FailurePolicyFailJob, v2alpha1.FailurePolicyRestartJob
+		restartReplica, ignore = v2alpha1.FailurePolicyRestartReplica, v2alpha1.FailurePolicyIgnore
+	)
+	rules := []v2alpha1.FailurePolicyRule{
+		{Action: ignore, Tasks: []string{"collector"}, OnExitCodes: onCodes(v2alpha1.ExitCodesIn, 42)},
+		{Action: failJob, OnExitCodes: onCodes(v2alpha1.ExitCodesIn, 2, 3)},
+		{Action: restartReplica, Tasks: []string{"collector", "evaluator"}, OnExitCodes: onCodes(v2alpha1.ExitCodesNotIn, 9)},
+	}
+	tests := map[string]struct {
+		pod    string
+		code   int32
+		want   v2alpha1.FailurePolicyAction
+		byRule int
+	}{
+		"task and code match":               {"job-collector-0", 42, ignore, 0},
+		"the code matches another task":     {"job-evaluator-0", 42, restartReplica, 2},
+		"the code is one of several":        {"job-learner-0", 3, failJob, 1},
+		"an earlier rule goes before":       {"job-collector-0", 2, failJob, 1},
+		"the code is not one of those":      {"job-collector-1", 1, restartReplica, 2},
+		"the code is one that is left out":  {"job-collector-1", 9, restartJob, -1},
+		"no rule is for the task":           {"job-learner-0", 1, restartJob, -1},
+		"no rule is for the task, code 137": {"job-learner-0", 137, restartJob, -1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := runningJob(t, 3, rules...)
+			w.end(tc.pod, tc.code)
+			p := newPass(w.observe())
+			recordCounts(p)
+			seatAll(p)
+			for i := range p.roster.Seats {
+				if seat := &p.roster.Seats[i]; seat.Pod == tc.pod {
+					action, rule := actionFor(p.Job, seat, p.pods[tc.pod])
+					if action != tc.want || rule != tc.byRule {
+						t.Errorf("got %s by rule %d, want %s by rule %d", action, rule, tc.want, tc.byRule)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestAFailureThatFailsTheJobDoesSoAtOnce(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 3, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyFailJob, OnExitCodes: onCodes(v2alpha1.ExitCodesIn, 2)})
+	w.end("job-collector-0", 1)
+	w.end("job-collector-1", 2)
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	if w.job.Status.Restarts != 0 || w.job.Status.LastFailure.Pod != "job-collector-1" {
+		t.Errorf("restarts are %d and the last failure is %+v", w.job.Status.Restarts, w.job.Status.LastFailure)
+	}
+	const want = "pod job-collector-1 has failed (exit code 2), which fails the job by rule 0 of its failurePolicy"
+	if got := findCondition(&w.job.Status, string(v2alpha1.JobFailed)).Message; got != want {
+		t.Errorf("the condition says %q, want %q", got, want)
+	}
+}
+
+func TestAReplicaIsRestartedAloneAsOftenAsTheLimitAllows(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 2, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica})
+	others := map[string]string{}
+	for name, pod := range w.pods {
+		others[name] = string(pod.UID)
+	}
+	for round := range 2 {
+		w.end("job-collector-1", 1)
+		w.settle()
+		w.expectPhase(v2alpha1.JobRunning)
+		pod := w.pod("job-collector-1")
+		if pod.Annotations[names.AnnotationRank] != "2" || environmentOf(pod)[names.EnvDIJobID] != "space.job.0" {
+			t.Errorf("round %d: the replica came back as %v", round, pod.Annotations)
+		}
+		w.run("job-collector-1")
+		w.settle()
+	}
+	for name, uid := range others {
+		if name != "job-collector-1" && string(w.pod(name).UID) != uid {
+			t.Errorf("pod %s was restarted, too", name)
+		}
+	}
+	if diff := cmp.Diff(map[string]int32{"job-collector-1": 2}, w.job.Status.ReplicaRestarts); diff != "" || w.job.Status.Restarts != 0 {
+		t.Errorf("restarts of the job are %d, of replicas (-want +got):\n%s", w.job.Status.Restarts, diff)
+	}
+	w.end("job-collector-0", 1)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.run("job-collector-0")
+	w.end("job-collector-1", 1)
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+}
+
+func TestAStatusFromABackupLearnsOfReplicasRestartsFromThePods(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 2, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica})
+	backup := *w.job.Status.DeepCopy()
+	w.end("job-learner-0", 1)
+	w.settle()
+	w.run("job-learner-0")
+	w.settle()
+	w.job.Status = backup
+	w.settle()
+	if got := w.job.Status.ReplicaRestarts["job-learner-0"]; got != 1 || w.created["job-learner-0"] != 2 {
+		t.Errorf("restarts of the learner are %d and it was created %d times", got, w.created["job-learner-0"])
+	}
+}
+
+func TestARestartOfTheJobForgetsTheRestartsOfReplicas(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 3,
+		v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica, Tasks: []string{"collector"}})
+	w.end("job-collector-0", 1)
+	w.settle()
+	w.run("job-collector-0")
+	w.settle()
+	w.end("job-learner-0", 1)
+	w.settle()
+	if w.job.Status.Restarts != 1 || len(w.job.Status.ReplicaRestarts) != 0 {
+		t.Errorf("restarts are %d, of replicas %v", w.job.Status.Restarts, w.job.Status.ReplicaRestarts)
+	}
+	for name, pod := range w.pods {
+		if _, annotated := pod.Annotations[names.AnnotationReplicaRestart]; annotated {
+			t.Errorf("pod %s of the new attempt remembers a restart of its own", name)
+		}
+	}
+}
+
+func TestAnIgnoredFailureIsNotCountedAndTheReplicaIsMadeAgainInAWhile(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 0, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyIgnore})
+	w.end("job-collector-0", 1)
+	ended := w.now
+	for w.step() {
+	}
+	if got := w.created["job-collector-0"]; got != 1 {
+		t.Fatalf("the pod was created %d times at once, want 1", got)
+	}
+	decision := Decide(w.observe())
+	if decision.RequeueAfter <= 0 || decision.RequeueAfter > ignoredDelay {
+		t.Errorf("is looked at again after %s", decision.RequeueAfter)
+	}
+	w.now = ended.Add(ignoredDelay + time.Second)
+	w.settle()
+	if got := w.created["job-collector-0"]; got != 2 || w.job.Status.Restarts != 0 || w.job.Status.LastFailure != nil {
+		t.Errorf("the pod was created %d times, restarts are %d, the last failure is %+v", got, w.job.Status.Restarts, w.job.Status.LastFailure)
+	}
+	w.expectPhase(v2alpha1.JobRunning)
+}
+
+func TestAnOutOfMemoryKillIsToldApart(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 3)
+	w.end("job-learner-0", 137)
+	w.pod("job-learner-0").Status.ContainerStatuses[0].State.Terminated.Reason = v2alpha1.ReasonOOMKilled
+	w.settle()
+	if got := w.job.Status.LastFailure.Reason; got != v2alpha1.ReasonOOMKilled {
+		t.Errorf("the reason of the last failure is %q", got)
+	}
+	if !slices.Contains(w.events, v2alpha1.ReasonOOMKilled) {
+		t.Errorf("events are %v", w.events)
+	}
+	message := findCondition(&w.job.Status, string(v2alpha1.JobRestarting)).Message
+	if !strings.Contains(message, "(exit code 137, OOMKilled)") {
+		t.Errorf("the condition says %q", message)
+	}
+}
+
+func TestTheNamedTasksDecideOnSuccess(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.SuccessPolicy = &v2alpha1.SuccessPolicy{TargetTasks: []string{"learner", "evaluator"}}
+	w := newWorld(t, spec)
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	w.end("job-learner-0", 0)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.end("job-evaluator-0", 0)
+	// What fails when the work is done fails nobody.
+	w.end("job-collector-0", 1)
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+	w.expectPods("job-collector-0", "job-evaluator-0", "job-learner-0")
+}
+
+func TestALostNodeIsAFailureThatRulesAboutExitCodesDoNotMatch(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 3,
+		v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyFailJob, OnExitCodes: onCodes(v2alpha1.ExitCodesNotIn, 1)},
+		v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica})
+	w.pod("job-collector-0").Status.Phase = corev1.PodUnknown
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	if got := w.created["job-collector-0"]; got != 2 {
+		t.Errorf("the pod was created %d times, want 2", got)
+	}
+}

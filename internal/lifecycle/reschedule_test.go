@@ -1,0 +1,188 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// preemptibleWorld returns a world with a preemptible job that the allocator
+// has placed on nodes by rank.
+func preemptibleWorld(t *testing.T, nodes ...string) *world {
+	t.Helper()
+	spec := trainingJob()
+	spec.Preemptible = true
+	w := newWorld(t, spec)
+	w.job.Status.Allocation = nodes
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	return w
+}
+
+func (w *world) expectReschedules(want int32) {
+	w.t.Helper()
+	if got := w.job.Status.Reschedules; got != want {
+		w.t.Fatalf("reschedules are %d, want %d", got, want)
+	}
+}
+
+func TestAPreemptibleJobHasNoPodsBeforeItIsPlaced(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t)
+	w.expectPods()
+	w.expectPhase(v2alpha1.JobPending)
+	if got := findCondition(&w.job.Status, string(v2alpha1.JobPending)).Message; got != "the job waits for the allocator to place it" {
+		t.Errorf("the condition says %q", got)
+	}
+	w.job.Status.Allocation = []string{"a", "a", "b"}
+	w.settle()
+	w.expectPods("job-learner-0", "job-collector-0", "job-evaluator-0")
+	w.expectReschedules(0)
+	if got := w.pod("job-evaluator-0").Annotations[names.AnnotationNode]; got != "b" {
+		t.Errorf("the third rank is placed on %q", got)
+	}
+}
+
+func TestAnotherAllocationStartsAllReplicasAnewOnce(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "b")
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectReschedules(0)
+	w.job.Status.Allocation = []string{"a", "c", "c", "c", "c", "c"}
+	w.step()
+	w.expectPhase(v2alpha1.JobRescheduling)
+	w.settle()
+	w.expectReschedules(1)
+	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-collector-3", "job-evaluator-0")
+	for name, pod := range w.pods {
+		if id := environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
+			t.Errorf("pod %s has job id %s", name, id)
+		}
+	}
+	w.run(w.podNames()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectReschedules(1)
+	if w.job.Status.Restarts != 0 || w.job.Status.Replicas != 6 {
+		t.Errorf("restarts are %d, replicas %d", w.job.Status.Restarts, w.job.Status.Replicas)
+	}
+}
+
+func TestAJobThatLosesItsPlaceWaitsForAnother(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "b")
+	w.job.Status.Allocation = nil
+	w.settle()
+	w.expectPods()
+	w.expectPhase(v2alpha1.JobPending)
+	w.expectReschedules(1)
+	w.job.Status.Allocation = []string{"b", "b", "b"}
+	w.settle()
+	w.expectPods("job-learner-0", "job-collector-0", "job-evaluator-0")
+	w.expectReschedules(1)
+}
+
+func TestAReplicaThatSavedItsWorkAndLeftComesBackWhereItWas(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "b")
+	w.end("job-collector-1", exitTerminated)
+	w.settle()
+	w.expectReschedules(0)
+	if got := w.pod("job-collector-1").Annotations[names.AnnotationNode]; got != "a" || w.created["job-collector-1"] != 2 {
+		t.Errorf("it is placed on %q, created %d times", got, w.created["job-collector-1"])
+	}
+}
+
+func TestAPlacedJobsTotalIsTheAllocatorsWhateverIsWrittenIntoItsStatus(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "b")
+	w.job.Status.Replicas = 9
+	w.job.Spec.Tasks[1].Replicas = ptr.To(int32(5))
+	w.settle()
+	if len(w.pods) != 4 || w.job.Status.Replicas != 4 {
+		t.Errorf("%d pods, replicas %d", len(w.pods), w.job.Status.Replicas)
+	}
+	w.expectReschedules(0)
+}
+
+func TestPodsOfAnEarlierReleaseStayWhereTheAllocatorFindsThem(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		allocation  []string
+		reschedules int32
+	}{
+		"it is placed where it runs": {[]string{"a", "a", "a", "a"}, 0},
+		"it is placed elsewhere":     {[]string{"a", "b", "b", "b"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, trainingJob())
+			w.settle()
+			for _, pod := range w.pods {
+				pod.Spec.NodeName = "a"
+			}
+			w.run(w.podNames()...)
+			w.settle()
+			w.job.Spec.Preemptible = true
+			w.settle()
+			w.expectPhase(v2alpha1.JobRunning)
+			w.job.Status.Allocation = tc.allocation
+			w.settle()
+			w.expectReschedules(tc.reschedules)
+			if got := w.created["job-learner-0"]; got != 1+int(tc.reschedules) {
+				t.Errorf("the learner was created %d times", got)
+			}
+		})
+	}
+}
+
+func TestAResizeStartsAllReplicasAnewWhereTheJobSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, resize := range map[string]func(*world){
+		"by the spec":   func(w *world) { w.job.Spec.Tasks[1].Replicas = ptr.To(int32(3)) },
+		"by the status": func(w *world) { w.job.Status.Replicas = 5 },
+		"by the scale":  func(w *world) { w.job.Spec.Elastic.Replicas = ptr.To(int32(3)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := trainingJob()
+			spec.Elastic = &v2alpha1.Elastic{OnResize: v2alpha1.OnResizeRestart}
+			w := newWorld(t, spec)
+			w.settle()
+			w.run(w.podNames()...)
+			w.end("job-evaluator-0", 0)
+			w.settle()
+			resize(w)
+			w.step()
+			w.expectPhase(v2alpha1.JobRescheduling)
+			w.settle()
+			w.expectReschedules(1)
+			w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-evaluator-0")
+			if got := w.pod("job-evaluator-0").Annotations[names.AnnotationRank]; got != "4" {
+				t.Errorf("ranks are not dense anew: the evaluator has %s", got)
+			}
+			w.settle()
+			w.expectReschedules(1)
+		})
+	}
+}
+
+func TestAStatusFromABackupLearnsOfReschedulesFromThePods(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "b")
+	w.job.Status.Allocation = []string{"c", "c", "c", "c"}
+	w.settle()
+	w.job.Status.Reschedules = 0
+	w.settle()
+	w.expectReschedules(1)
+	if got := w.created["job-learner-0"]; got != 2 {
+		t.Errorf("the learner was created %d times, want 2", got)
+	}
+}
