@@ -139,6 +139,21 @@ var _ = Describe("Jobs whose client forgives nothing", Ordered, func() {
 		}
 	})
 
+	It("survive that replicas in use are replaced by hand", func(ctx SpecContext) {
+		replaced := map[*survivor][]corev1.Pod{}
+		for job, role := range map[*survivor]names.ReplicaType{plain: names.ReplicaTypeLearner, unit: names.ReplicaTypeAggregator} {
+			pods := job.choose(ctx, []names.ReplicaType{names.ReplicaTypeCollector, role})
+			job.letGoOn(ctx)
+			job.replace(ctx, pods)
+			replaced[job] = pods
+		}
+		for _, job := range jobs {
+			job.expectRecovered(ctx, replaced[job])
+			job.expectGoingOn(ctx)
+			job.expectListed(ctx)
+		}
+	})
+
 	It("survive a rollout of the operator and of di-server", func(ctx SpecContext) {
 		before := map[*survivor][]corev1.Pod{}
 		for _, job := range jobs {

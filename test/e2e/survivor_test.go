@@ -244,6 +244,17 @@ func (s *survivor) giveUp(ctx SpecContext, args ...string) {
 	s.known = s.known.Difference(s.dist(ctx, append([]string{"--delete"}, args...)...))
 }
 
+// replace has replicas replaced, which may vanish from the list.
+func (s *survivor) replace(ctx SpecContext, pods []corev1.Pod) {
+	GinkgoHelper()
+	var going []string
+	for i := range pods {
+		going = append(going, pods[i].Name)
+	}
+	s.dist(ctx, "--restart="+strings.Join(going, ","))
+	s.known = s.known.Delete(going...)
+}
+
 // expectListed expects that di-server lists the job's replicas, and beside them
 // only those that were lost since the coordinator was started: all of them.
 func (s *survivor) expectListed(ctx SpecContext) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"strings"
 	"time"
 
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
@@ -18,7 +19,8 @@ import (
 func runDist(ctx context.Context, system System, args []string) error {
 	flags := flag.NewFlagSet("dist", flag.ContinueOnError)
 	following := newFollowing(flags, time.Second, time.Minute)
-	add := flags.Bool("add", false, "ask for so many more replicas; without it and --delete they are listed")
+	add := flags.Bool("add", false, "ask for so many more replicas; without any of these replicas are listed")
+	restart := flags.String("restart", "", "names of replicas, separated by commas, that others are to replace")
 	remove := flags.Bool("delete", false, "give so many replicas up")
 	var collectors, learners diserver.Resources
 	resourceFlags(flags, "collector", 0, &collectors)
@@ -34,6 +36,11 @@ func runDist(ctx context.Context, system System, args []string) error {
 	switch {
 	case *add:
 		answer, err = api.Create(ctx, collectors, learners)
+	case *restart != "":
+		if err := api.ReportFailed(ctx, failedOf(*restart)); err != nil {
+			return err
+		}
+		answer, err = api.OfCoordinator(ctx)
 	case *remove:
 		answer, err = api.Delete(ctx, collectors.Replicas, learners.Replicas)
 	default:
@@ -46,4 +53,17 @@ func runDist(ctx context.Context, system System, args []string) error {
 		return fmt.Errorf("print the answer: %w", err)
 	}
 	return nil
+}
+
+// failedOf sorts names of pods by their role, which is part of the name.
+func failedOf(pods string) diserver.Failed {
+	var failed diserver.Failed
+	for pod := range strings.SplitSeq(pods, ",") {
+		if strings.Contains(pod, "-collector-") {
+			failed.Collectors = append(failed.Collectors, pod)
+		} else {
+			failed.Learners = append(failed.Learners, pod)
+		}
+	}
+	return failed
 }
