@@ -279,7 +279,7 @@ func TestALearnerThatKeepsFailingIsLostOnce(t *testing.T) {
 type broken struct{}
 
 func (broken) State(context.Context) (policy.State, error) { return policy.State{}, errBroken }
-func (broken) Load(context.Context, policy.State) error { return errBroken }
+func (broken) Load(context.Context, policy.State) error    { return errBroken }
 func (broken) Gradients(context.Context, train.GradientRequest) ([]policy.Gradient, error) {
 	return nil, errBroken
 }
