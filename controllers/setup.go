@@ -36,7 +36,7 @@ type Options struct {
 	// AggregatorConfig is the one of jobs that name none: by default
 	// di-system/aggregator-config.
 	AggregatorConfig types.NamespacedName
-	// Drain is how long a replica that was removed on request lives on: 10 s by default.
+	// Drain is how long a replica that was removed or reported lives on: 10 s by default.
 	Drain time.Duration
 	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
 	Workers int

@@ -35,7 +35,7 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(args) > 0 && strings.Contains(args[0], "help") {
-		fmt.Printf("usage: cartpole ROLE [flags]\nroles: local, %s\n", strings.Join(roles.Names(), ", "))
+		fmt.Printf("usage: cartpole ROLE [flags]\nroles: local, crash, %s\n", strings.Join(roles.Names(), ", "))
 		return roles.ExitReached
 	}
 	system, err := newSystem()
@@ -43,15 +43,28 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return roles.ExitFailed
 	}
-	if len(args) > 0 && args[0] == "local" {
+	switch {
+	case len(args) > 0 && args[0] == "local":
 		err = local.Run(ctx, system, args[1:])
-	} else {
+	case len(args) > 0 && args[0] == "crash":
+		err = crash()
+	default:
 		err = roles.Run(ctx, system, args)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "cartpole:", err)
 	}
 	return roles.ExitCode(err)
+}
+
+// crash ends the first process of the container that it is called in, without
+// giving it time for anything: SIGQUIT ends a Go program with a dump of its
+// goroutines, while SIGKILL does not reach the first process from inside.
+func crash() error {
+	if err := syscall.Kill(1, syscall.SIGQUIT); err != nil {
+		return fmt.Errorf("crash the container: %w", err)
+	}
+	return nil
 }
 
 func newSystem() (roles.System, error) {

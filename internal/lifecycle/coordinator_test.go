@@ -284,6 +284,41 @@ func TestARemovedReplicaIsDrained(t *testing.T) {
 	w.expectServicesOfPods()
 }
 
+// A coordinator that is connected to what is reported, as by people or by an
+// aggregator, takes leave of it when it vanishes from the list.
+func TestAReportedReplicaIsDrained(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		told    func(after []string) string
+		port    int32
+		ddpGPUs []int32
+	}{
+		"a plain replica":                     {func(after []string) string { return after[0] }, 22271, nil},
+		"a unit that its coordinator reports": {func(after []string) string { return after[0] }, 22272, []int32{2, 1}},
+		"a unit that its aggregator reports":  {func(after []string) string { return after[2] }, 22271, []int32{2, 1}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := led(t, ledJob())
+			slot := w.ask(v2alpha1.TaskTypeLearner, tc.ddpGPUs...)
+			w.settle()
+			before := w.current(slot)
+			w.membership.Spec.Members[0].Reported++
+			after := w.current(slot)
+			replacement := membership.URLs{Learners: []string{names.ReplicaURL(tc.told(after), w.job.Namespace, tc.port)}}
+			membership.Record(&w.membership.Spec, membership.Request{}, replacement, w.now)
+			w.settle()
+			w.expectPods(append(slices.Concat(before, after), coordinator)...)
+			w.expectServicesOfPods()
+			w.now = w.now.Add(DefaultDrain + time.Second)
+			w.settle()
+			w.expectPods(append(after, coordinator)...)
+			w.expectServicesOfPods()
+		})
+	}
+}
+
 func TestAListThatIsLostIsBuiltFromThePods(t *testing.T) {
 	t.Parallel()
 	w := led(t, ledJob())

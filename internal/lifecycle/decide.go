@@ -15,8 +15,8 @@ import (
 // ManagedByName is what spec.managedBy says when the job is for DI Orchestrator itself.
 const ManagedByName = v2alpha1.GroupName + "/di-operator"
 
-// DefaultDrain is how long a replica that was removed on request lives on, so
-// that its coordinator can take leave of it.
+// DefaultDrain is how long a replica that was removed or reported lives on, so
+// that a coordinator that is connected to it can take leave of it.
 const DefaultDrain = 10 * time.Second
 
 // Observed is what is known of a job and its objects at one moment.
@@ -37,7 +37,7 @@ type Observed struct {
 	Now time.Time
 	// Settings are the installation's.
 	Settings workload.Settings
-	// Drain is how long a removed replica lives on.
+	// Drain is how long a removed or reported replica lives on.
 	Drain time.Duration
 }
 

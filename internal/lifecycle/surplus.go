@@ -101,16 +101,17 @@ func removeSurplus(p *pass) outcome {
 	return goOn
 }
 
-// drainLeft returns how long the pod of a slot that was removed on request is
-// still to live; 0 for one that was replaced. The record of the removal has the
-// URL of the slot's replica; for a unit, that of its aggregator.
+// drainLeft returns how long a pod of a slot that was taken off the list on
+// request is still to live; 0 for one that was lost. The record of a removal has
+// the URL of the slot's replica, for a unit that of its aggregator; the record of
+// a report has those of what takes its place.
 func (p *pass) drainLeft(name string, slots []slot) time.Duration {
-	if slices.ContainsFunc(slots, func(s slot) bool { return s.member.Slot == name }) {
-		return 0
-	}
 	fills := func(url string) bool {
 		pod := p.pods[names.PodOfURL(url)]
 		return pod != nil && slotOf(pod) == name
+	}
+	if i := slices.IndexFunc(slots, func(s slot) bool { return s.member.Slot == name }); i >= 0 {
+		fills = func(url string) bool { return slices.Contains(slots[i].pods, names.PodOfURL(url)) }
 	}
 	var removed time.Time
 	for i := range p.Membership.Spec.Requests {

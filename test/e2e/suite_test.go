@@ -15,10 +15,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/demo"
 )
@@ -32,6 +35,7 @@ func TestEndToEnd(t *testing.T) {
 var (
 	cluster *rest.Config
 	core    kubernetes.Interface
+	api     client.Client
 	kubectl string
 	run     *demo.Demo
 )
@@ -41,6 +45,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	cluster, err = config.GetConfig()
 	Expect(err).NotTo(HaveOccurred())
 	core, err = kubernetes.NewForConfig(cluster)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(v2alpha1.AddToScheme(scheme.Scheme)).To(Succeed())
+	api, err = client.New(cluster, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	kubectl, err = exec.LookPath("kubectl")
 	Expect(err).NotTo(HaveOccurred())

@@ -67,6 +67,11 @@ func (c *Client) Collect(ctx context.Context, u rollout.Unit, w policy.Weights) 
 	return call[rollout.Result](ctx, c, http.MethodPost, "/collect", CollectRequest{Unit: u, Weights: w})
 }
 
+// State implements train.Learner.
+func (c *Client) State(ctx context.Context) (policy.State, error) {
+	return hello[policy.State](ctx, c, http.MethodGet, "/state", Empty{})
+}
+
 // Load implements train.Learner.
 func (c *Client) Load(ctx context.Context, s policy.State) error {
 	_, err := call[Empty](ctx, c, http.MethodPut, "/state", s)

@@ -57,6 +57,7 @@ func (m *Mux) ServeCollector(c train.Collector) {
 
 // ServeLearner makes the process learn.
 func (m *Mux) ServeLearner(l train.Learner) {
+	Handle(m, "GET /state", func(ctx context.Context, _ Empty) (policy.State, error) { return l.State(ctx) })
 	Handle(m, "PUT /state", func(ctx context.Context, s policy.State) (Empty, error) {
 		return Empty{}, l.Load(ctx, s)
 	})

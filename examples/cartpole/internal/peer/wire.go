@@ -9,6 +9,7 @@
 //	POST   /connect     a coordinator or aggregator starts to use this process; Identity
 //	DELETE /disconnect  it stops to
 //	POST   /collect     CollectRequest -> rollout.Result
+//	GET    /state       policy.State that the learner holds
 //	PUT    /state       policy.State -> Empty
 //	POST   /gradients   train.GradientRequest -> []policy.Gradient
 //	POST   /apply       train.ApplyRequest -> policy.State
@@ -16,6 +17,7 @@
 //	POST   /finish      training has ended -> Empty
 //	POST   /join        Join -> Joined, to the master of learners that span pods
 //	GET    /progress    train.Progress of the last round
+//	PUT    /pause       Pause -> Empty, to whoever drives the training
 //
 // Errors come with a status of 400 or above and the body Failure.
 package peer
@@ -74,6 +76,12 @@ type Join struct {
 // Joined answers how many of the parts are there.
 type Joined struct {
 	Count int `json:"count"`
+}
+
+// Pause says after which round training waits until it is told otherwise; 0 is
+// never.
+type Pause struct {
+	After int `json:"after"`
 }
 
 // Empty is the body of replies that have nothing to say.

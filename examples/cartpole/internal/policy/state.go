@@ -24,7 +24,10 @@ const (
 // moments and the number of steps made. A learner that is given a state goes on
 // as if it had made those steps itself.
 type State struct {
-	Round    int       `json:"round"`
+	Round int `json:"round"`
+	// Steps counts the environment steps that were learnt from so far. It
+	// decides nothing, so it is no part of the hash.
+	Steps    int       `json:"steps"`
 	Weights  Weights   `json:"weights"`
 	Momentum []float64 `json:"momentum"`
 	Velocity []float64 `json:"velocity"`
@@ -54,6 +57,7 @@ func (s State) Check() error {
 func (s State) Apply(gradient []float64) State {
 	next := State{
 		Round:    s.Round + 1,
+		Steps:    s.Steps,
 		Weights:  slices.Clone(s.Weights),
 		Momentum: slices.Clone(s.Momentum),
 		Velocity: slices.Clone(s.Velocity),
@@ -69,7 +73,7 @@ func (s State) Apply(gradient []float64) State {
 	return next
 }
 
-// Hash is a short digest of every bit of the state. Learners that made the same
+// Hash is a short digest of every bit that the next step depends on. Learners that made the same
 // steps have the same hash.
 func (s State) Hash() string {
 	digest := sha256.New()

@@ -169,6 +169,15 @@ func (a *aggregator) complete() (train.Ensemble, error) {
 	return a.ensemble, nil
 }
 
+// State implements train.Learner.
+func (a *aggregator) State(ctx context.Context) (policy.State, error) {
+	e, err := a.complete()
+	if err != nil {
+		return policy.State{}, err
+	}
+	return e.State(ctx)
+}
+
 // Load implements train.Learner.
 func (a *aggregator) Load(ctx context.Context, state policy.State) error {
 	e, err := a.complete()

@@ -11,6 +11,7 @@ import (
 
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/peer"
+	"opendilab.org/di-orchestrator/examples/cartpole/internal/policy"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/train"
 )
 
@@ -54,6 +55,7 @@ func runCoordinator(ctx context.Context, system System, args []string) error {
 		return c.crew.stop(err)
 	}
 	c.crew.start(c.follow)
+	training.config.From = c.held(ctx)
 	err = training.run(ctx, c.pool, c.group)
 	if err == nil {
 		c.takeLeave(ctx)
@@ -78,6 +80,18 @@ func (c *coordinator) build(p *patience) {
 	c.learner = c.roster(c.system, c.dialer, func(url string, _ peer.Identity) {
 		c.group.Add(url, c.dialer.Client(url))
 	}, c.group.Remove)
+}
+
+// held returns the state that the job's learners hold, where this coordinator
+// takes the place of another one.
+func (c *coordinator) held(ctx context.Context) policy.State {
+	ctx, cancel := context.WithTimeout(ctx, c.connectTimeout)
+	defer cancel()
+	state := c.group.Held(ctx, max(c.wanted.learners.Replicas, 1))
+	if state.Round > 0 {
+		c.system.Log.Info("going on from the state of the learners", "round", state.Round, "hash", state.Hash())
+	}
+	return state
 }
 
 // follow asks for the replicas once and then follows di-server's list.

@@ -68,6 +68,7 @@ func roles() map[string]role {
 		"ddp-learner": runDDPLearner,
 		"aggregator":  runAggregator,
 		"worker":      runWorker,
+		"dist":        runDist,
 	}
 }
 

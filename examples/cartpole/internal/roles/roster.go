@@ -12,9 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/peer"
 )
+
+// leaveAttempts is how often a strict client tries to take leave of a process.
+const leaveAttempts = 5
 
 // linkState is how far the connection to a listed process has come.
 type linkState int
@@ -169,11 +171,15 @@ func (r *roster) takeLeave(ctx context.Context, url string) error {
 		}
 		return nil
 	}
-	err := diserver.Retry(ctx, r.retry, func() error { return client.Disconnect(ctx) })
-	if err != nil {
-		return fmt.Errorf("strict mode: %s vanished from the list and does not answer DELETE /disconnect: %w", url, err)
+	for attempt := 1; ; attempt++ {
+		err := client.Disconnect(ctx)
+		if err == nil {
+			return nil
+		}
+		if attempt == leaveAttempts || pause(ctx, r.retry) != nil {
+			return fmt.Errorf("strict mode: %s vanished from the list and does not answer DELETE /disconnect: %w", url, err)
+		}
 	}
-	return nil
 }
 
 // lose gives a connected process up, to be reported. A strict client never does.

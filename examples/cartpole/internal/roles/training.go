@@ -19,23 +19,26 @@ type training struct {
 	config train.Config
 	system System
 
-	mu   sync.Mutex // protects last
-	last train.Progress
+	mu         sync.Mutex // protects all below
+	last       train.Progress
+	pauseAfter int           // the round after which training waits; 0 is never
+	released   chan struct{} // closed when pauseAfter changes
 }
 
 func newTraining(system System, flags *flag.FlagSet) *training {
-	t := &training{system: system}
+	t := &training{system: system, released: make(chan struct{})}
 	flags.Uint64Var(&t.config.Seed, "seed", 1, "seed of all randomness; equal seeds give equal curves")
 	flags.Float64Var(&t.config.Target, "target", 195, "mean return over 20 evaluation episodes to be reached")
 	flags.IntVar(&t.config.MaxRounds, "max-rounds", 200, "rounds after which training has failed")
 	flags.DurationVar(&t.config.MinRound, "min-round", 0, "least time that a round takes")
+	flags.IntVar(&t.pauseAfter, "pause-after", 0, "round after which training waits until PUT /pause tells otherwise; 0 is never")
 	return t
 }
 
 // run trains, prints the curve and ends with ErrMissed when the target was not
 // reached. Each round is also handed to the given functions.
 func (t *training) run(ctx context.Context, pool *train.Pool, group *train.Group, tell ...func(train.Progress)) error {
-	t.config.Now = t.system.Now
+	t.config.Now, t.config.Gate = t.system.Now, t.gate
 	t.config.Report = func(p train.Progress) {
 		t.print("", p)
 		t.mu.Lock()
@@ -67,13 +70,41 @@ func (t *training) print(prefix string, p train.Progress) {
 	}
 }
 
-// serve adds the route that tells of the last round.
+// gate waits while training is paused before a round.
+func (t *training) gate(ctx context.Context, round int) error {
+	for {
+		t.mu.Lock()
+		paused, released := t.pauseAfter > 0 && round > t.pauseAfter, t.released
+		t.mu.Unlock()
+		if !paused {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-released:
+		}
+	}
+}
+
+// pause lets training go on up to a round.
+func (t *training) pause(_ context.Context, p peer.Pause) (peer.Empty, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pauseAfter = p.After
+	close(t.released)
+	t.released = make(chan struct{})
+	return peer.Empty{}, nil
+}
+
+// serve adds the routes that tell of the last round and hold up the next.
 func (t *training) serve(m *peer.Mux) {
 	peer.Handle(m, "GET /progress", func(context.Context, peer.Empty) (train.Progress, error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		return t.last, nil
 	})
+	peer.Handle(m, "PUT /pause", t.pause)
 }
 
 // patience is how failing peers are dealt with.

@@ -40,6 +40,21 @@ func (e *MemberError) Unwrap() error {
 // is needed.
 type Ensemble []Member
 
+// State implements Learner: the latest that any member holds, for one that was
+// restarted holds none.
+func (e Ensemble) State(ctx context.Context) (policy.State, error) {
+	states := make([]policy.State, len(e))
+	err := e.each(func(i int, l Learner) error {
+		state, err := l.State(ctx)
+		states[i] = state
+		return err
+	})
+	if err != nil {
+		return policy.State{}, err
+	}
+	return slices.MaxFunc(states, func(a, b policy.State) int { return a.Round - b.Round }), nil
+}
+
 // Load implements Learner: every member gets the state.
 func (e Ensemble) Load(ctx context.Context, state policy.State) error {
 	return e.each(func(_ int, l Learner) error {

@@ -86,6 +86,31 @@ func (g *Group) Size() int {
 	return len(g.members)
 }
 
+// Held returns a state that a member holds, so that whoever drives the training
+// can go on where another one stopped. It waits until a member holds a state or
+// so many members as are enough hold none, and no longer than ctx lasts; the zero
+// value is none. Which member's state it is does not matter, for the steps of a
+// round are the same whenever they are made.
+func (g *Group) Held(ctx context.Context, enough int) policy.State {
+	empty := map[string]bool{}
+	for {
+		members, changed := g.willing()
+		for _, member := range members {
+			state, err := member.Learner.State(ctx)
+			if err == nil && state.Round > 0 {
+				return state
+			}
+			if err == nil {
+				empty[member.Name] = true
+			}
+		}
+		if len(empty) >= enough || ctx.Err() != nil {
+			return policy.State{}
+		}
+		wait(ctx, g.patience.Retry, changed)
+	}
+}
+
 // Step makes one step from the given state, with whichever members answer. It
 // returns when the step is made, when learners diverge or when ctx ends.
 func (g *Group) Step(ctx context.Context, state policy.State, request GradientRequest) (policy.State, error) {
@@ -127,7 +152,7 @@ func tryStep(ctx context.Context, e Ensemble, request GradientRequest) (policy.S
 	if err != nil {
 		return policy.State{}, err
 	}
-	return e.Apply(ctx, ApplyRequest{Base: request.Base, Gradient: policy.Average(gradients)})
+	return e.Apply(ctx, ApplyRequest{Base: request.Base, Gradient: policy.Average(gradients), Steps: request.steps()})
 }
 
 // willing returns the members that have not just failed, by name, and a channel

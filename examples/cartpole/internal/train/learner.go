@@ -38,15 +38,30 @@ type GradientRequest struct {
 	Units    [][]policy.Episode `json:"units"`
 }
 
+// steps is the number of steps of all units.
+func (r GradientRequest) steps() int {
+	total := 0
+	for _, episodes := range r.Units {
+		for _, episode := range episodes {
+			total += episode.Steps()
+		}
+	}
+	return total
+}
+
 // ApplyRequest asks for a step along an average gradient.
 type ApplyRequest struct {
 	// Base is the hash of the state that the step starts from.
 	Base     string    `json:"base"`
 	Gradient []float64 `json:"gradient"`
+	// Steps is the number of environment steps that the gradient was learnt from.
+	Steps int `json:"steps"`
 }
 
 // Learner holds a policy and improves it.
 type Learner interface {
+	// State returns the state that the learner holds; the zero value is none.
+	State(ctx context.Context) (policy.State, error)
 	// Load replaces the state that the learner holds.
 	Load(ctx context.Context, state policy.State) error
 	// Gradients returns one gradient for each unit, in their order.
@@ -60,6 +75,13 @@ type Local struct {
 	mu    sync.Mutex // protects state
 	state policy.State
 	hash  string
+}
+
+// State implements Learner.
+func (l *Local) State(context.Context) (policy.State, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state, nil
 }
 
 // Load implements Learner.
@@ -99,6 +121,7 @@ func (l *Local) Apply(_ context.Context, request ApplyRequest) (policy.State, er
 		return policy.State{}, err
 	}
 	next := state.Apply(request.Gradient)
+	next.Steps += request.Steps
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state, l.hash = next, next.Hash()

@@ -278,7 +278,8 @@ func TestALearnerThatKeepsFailingIsLostOnce(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Load(context.Context, policy.State) error { return errBroken }
+func (broken) State(context.Context) (policy.State, error) { return policy.State{}, errBroken }
+func (broken) Load(context.Context, policy.State) error    { return errBroken }
 func (broken) Gradients(context.Context, train.GradientRequest) ([]policy.Gradient, error) {
 	return nil, errBroken
 }
@@ -316,4 +317,48 @@ func TestTrainingEndsAtTheRoundLimit(t *testing.T) {
 	if last := r.run(t); last.Reached() || last.Round != 2 {
 		t.Errorf("got %+v, want two rounds that miss the target", last)
 	}
+}
+
+func TestTrainingGoesOnWhereAnotherDriverStopped(t *testing.T) {
+	t.Parallel()
+	want := curveOf(t, 4, 1, 1)
+	first := newRig(4, nil)
+	first.config.MaxRounds = 3
+	kept := &train.Local{}
+	first.pool.Add("collector", train.Collecting, train.LocalCollector{})
+	first.group.Add("learner", kept)
+	first.run(t)
+
+	second := newRig(4, nil)
+	second.pool.Add("collector", train.Collecting, train.LocalCollector{})
+	second.group.Add("kept", train.Ensemble{{Name: "restarted", Learner: &train.Local{}}, {Name: "kept", Learner: kept}})
+	second.group.Add("new", &train.Local{})
+	second.config.From = second.group.Held(t.Context(), 2)
+	second.run(t)
+	want[2].Return = 0 // the round that it goes on from was played by the first
+	if !slices.Equal(second.curve, want[2:]) {
+		t.Errorf("got the curve %+v, want %+v", second.curve, want[2:])
+	}
+}
+
+func TestNoStateIsHeldByLearnersThatAreNew(t *testing.T) {
+	t.Parallel()
+	r := newRig(4, nil)
+	r.group.Add("new", &train.Local{})
+	if state := r.group.Held(t.Context(), 1); state.Round != 0 {
+		t.Errorf("got the state of round %d, want none", state.Round)
+	}
+}
+
+func TestAStateIsAwaitedNoLongerThanAllowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(4, nil)
+		r.group.Add("broken", broken{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if state := r.group.Held(ctx, 1); state.Round != 0 || ctx.Err() == nil {
+			t.Errorf("got the state of round %d with %v, want none after the time", state.Round, ctx.Err())
+		}
+	})
 }

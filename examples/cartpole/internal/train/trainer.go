@@ -31,7 +31,11 @@ type Config struct {
 	MaxRounds int
 	// MinRound is the least time that a round takes; a quick round waits.
 	MinRound time.Duration
-	Now      func() time.Time
+	// From is a state to go on from; the zero value starts anew.
+	From policy.State
+	// Gate is waited for before each round, with the round's number. May be nil.
+	Gate func(ctx context.Context, round int) error
+	Now  func() time.Time
 	// Report is told of every round.
 	Report func(Progress)
 }
@@ -41,7 +45,8 @@ type Progress struct {
 	Round int `json:"round"`
 	// Steps counts the environment steps that were learnt from so far.
 	Steps int `json:"steps"`
-	// Return is the mean return of the round's training episodes.
+	// Return is the mean return of the round's training episodes; 0 for the round
+	// that training went on from.
 	Return float64 `json:"return"`
 	// Eval is the mean return of the evaluation episodes.
 	Eval    float64       `json:"eval"`
@@ -63,10 +68,15 @@ func (p Progress) Reached() bool {
 // returns the last round's progress.
 func Run(ctx context.Context, c Config, pool *Pool, group *Group) (Progress, error) {
 	started := c.Now()
-	state := policy.NewState(c.Seed)
-	var progress Progress
-	for progress.Round = 0; progress.Round < c.MaxRounds && (progress.Round == 0 || !progress.Reached()); {
+	state, progress, err := c.begin(ctx, pool, group)
+	if err != nil {
+		return progress, err
+	}
+	for progress.Round < c.MaxRounds && (progress.Round == 0 || !progress.Reached()) {
 		begun := c.Now()
+		if err := c.gate(ctx, state.Round+1); err != nil {
+			return progress, err
+		}
 		next, after, err := c.round(ctx, pool, group, state, progress)
 		if err != nil {
 			return progress, fmt.Errorf("round %d: %w", state.Round+1, err)
@@ -79,6 +89,27 @@ func Run(ctx context.Context, c Config, pool *Pool, group *Group) (Progress, err
 		}
 	}
 	return progress, nil
+}
+
+// begin returns what the first round starts from. A state to go on from is
+// evaluated first: it may be the one that reaches the target.
+func (c Config) begin(ctx context.Context, pool *Pool, group *Group) (policy.State, Progress, error) {
+	if c.From.Round == 0 {
+		return policy.NewState(c.Seed), Progress{}, nil
+	}
+	progress, err := c.evaluate(ctx, pool, group, c.From)
+	if err != nil {
+		return c.From, progress, fmt.Errorf("round %d: %w", c.From.Round, err)
+	}
+	c.Report(progress)
+	return c.From, progress, nil
+}
+
+func (c Config) gate(ctx context.Context, round int) error {
+	if c.Gate == nil {
+		return nil
+	}
+	return c.Gate(ctx, round)
 }
 
 func (c Config) round(
@@ -98,19 +129,29 @@ func (c Config) round(
 	if err != nil {
 		return state, last, err
 	}
-	evaluated, err := pool.Run(ctx, c.units(rollout.Evaluate, number, evaluateUnits, evaluateEpisodes), next.Weights)
+	progress, err := c.evaluate(ctx, pool, group, next)
 	if err != nil {
 		return state, last, err
 	}
-	return next, Progress{
-		Round:      number,
-		Steps:      last.Steps + sum(lengths),
-		Return:     mean(lengths),
+	progress.Return = mean(lengths)
+	return next, progress, nil
+}
+
+// evaluate tells where training stands with a state.
+func (c Config) evaluate(ctx context.Context, pool *Pool, group *Group, state policy.State) (Progress, error) {
+	units := c.units(rollout.Evaluate, state.Round, evaluateUnits, evaluateEpisodes)
+	evaluated, err := pool.Run(ctx, units, state.Weights)
+	if err != nil {
+		return Progress{}, err
+	}
+	return Progress{
+		Round:      state.Round,
+		Steps:      state.Steps,
 		Eval:       mean(returns(evaluated)),
 		Target:     c.Target,
 		Collectors: pool.Count(Collecting),
 		Learners:   group.Size(),
-		Hash:       next.Hash(),
+		Hash:       state.Hash(),
 	}, nil
 }
 

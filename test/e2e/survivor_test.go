@@ -1,0 +1,303 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/set"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// patience bounds every wait; on a machine at rest none takes a tenth of it.
+const patience = 3 * time.Minute
+
+// survivor is a job of the distributed example that loses its pods. Its training
+// is held up after each round until the test lets it go on, so that a loss always
+// comes before the end, however fast the machine is.
+type survivor struct {
+	name string
+	gpus int
+	// wanted are its pods at full strength.
+	wanted map[names.ReplicaType]int
+
+	// round is the one that training may complete.
+	round int
+	// coordinator is the coordinator's pod, which is lost only by our doing.
+	coordinator types.UID
+	// known are the replicas that the coordinator was told of: none of them may
+	// vanish from its list, lost or not, unless it is given up.
+	known set.Set[string]
+}
+
+// submit creates the job, in the version of its manifest.
+func (s *survivor) submit(ctx SpecContext) {
+	GinkgoHelper()
+	s.round, s.known = 1, set.New[string]()
+	job := readManifest("v1alpha1-distributed.yaml")
+	job.SetName(s.name)
+	job.SetNamespace(survivalNamespace)
+	containers, found, err := unstructured.NestedSlice(job.Object, "spec", "coordinator", "template", "spec", "containers")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(found).To(BeTrue())
+	container, ok := containers[0].(map[string]any)
+	Expect(ok).To(BeTrue())
+	args, _, err := unstructured.NestedStringSlice(container, "args")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(args).To(ContainElement("--strict"))
+	args = append(args, curve()...)
+	args = append(args, fmt.Sprintf("--pause-after=%d", s.round), fmt.Sprintf("--learner-gpus=%d", s.gpus))
+	Expect(unstructured.SetNestedStringSlice(container, args, "args")).To(Succeed())
+	Expect(unstructured.SetNestedSlice(job.Object, containers, "spec", "coordinator", "template", "spec", "containers")).To(Succeed())
+	Expect(api.Create(ctx, job)).To(Succeed())
+}
+
+func readManifest(name string) *unstructured.Unstructured {
+	GinkgoHelper()
+	content, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", name))
+	Expect(err).NotTo(HaveOccurred())
+	object := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal(content, &object.Object)).To(Succeed())
+	return object
+}
+
+func (s *survivor) selector() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: names.LabelDIJobName + "=" + s.name}
+}
+
+func (s *survivor) pods(ctx SpecContext, g Gomega) []corev1.Pod {
+	GinkgoHelper()
+	pods, err := core.CoreV1().Pods(survivalNamespace).List(ctx, s.selector())
+	g.Expect(err).NotTo(HaveOccurred())
+	return pods.Items
+}
+
+func roleOf(pod *corev1.Pod) names.ReplicaType {
+	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
+}
+
+// choose returns a pod for each of the roles, another one where a role is
+// repeated.
+func (s *survivor) choose(ctx SpecContext, roles []names.ReplicaType) []corev1.Pod {
+	GinkgoHelper()
+	var chosen []corev1.Pod
+	all := s.pods(ctx, Default)
+	for _, role := range roles {
+		i := slices.IndexFunc(all, func(pod corev1.Pod) bool { return roleOf(&pod) == role })
+		Expect(i).To(BeNumerically(">=", 0), "a pod of role %s", role)
+		chosen = append(chosen, all[i])
+		all = slices.Delete(all, i, i+1)
+	}
+	return chosen
+}
+
+// expectRecovered waits until the job has all its pods again, ready, and none of
+// the lost ones; and expects that nobody but us ended the coordinator.
+func (s *survivor) expectRecovered(ctx SpecContext, lost []corev1.Pod) {
+	GinkgoHelper()
+	gone := uids(lost)
+	for i := range lost {
+		if lost[i].UID == s.coordinator {
+			s.coordinator, s.known = "", set.New[string]()
+		}
+	}
+	Eventually(func(g Gomega) {
+		pods := s.pods(ctx, g)
+		found := map[names.ReplicaType]int{}
+		for i := range pods {
+			pod := &pods[i]
+			if roleOf(pod) == names.ReplicaTypeCoordinator {
+				s.checkCoordinator(pod)
+			}
+			g.Expect(gone.Has(pod.UID)).To(BeFalse(), "%s is still there", pod.Name)
+			g.Expect(isReady(pod)).To(BeTrue(), "%s is to be ready", pod.Name)
+			found[roleOf(pod)]++
+		}
+		g.Expect(found).To(Equal(s.wanted))
+		var job v2alpha1.DIJob
+		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: survivalNamespace, Name: s.name}, &job)).To(Succeed())
+		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
+		g.Expect(job.Status.ReadyReplicas).To(Equal(job.Status.Replicas))
+		g.Expect(int(job.Status.Replicas)).To(Equal(len(pods)))
+	}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), "job %s at full strength", s.name)
+}
+
+// checkCoordinator fails at once where the coordinator has ended by itself.
+func (s *survivor) checkCoordinator(pod *corev1.Pod) {
+	GinkgoHelper()
+	if s.coordinator == "" && pod.DeletionTimestamp == nil {
+		s.coordinator = pod.UID
+	}
+	if pod.Status.Phase == corev1.PodFailed || restarts(pod) > 0 || pod.UID != s.coordinator {
+		StopTrying("the coordinator of job "+s.name+" ended by itself").Attach("pod", pod.Status).Now()
+	}
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func restarts(pod *corev1.Pod) int32 {
+	var total int32
+	for i := range pod.Status.ContainerStatuses {
+		total += pod.Status.ContainerStatuses[i].RestartCount
+	}
+	return total
+}
+
+func uids(pods []corev1.Pod) set.Set[types.UID] {
+	found := set.New[types.UID]()
+	for i := range pods {
+		found.Insert(pods[i].UID)
+	}
+	return found
+}
+
+// letGoOn lets training make some more rounds, so that what comes next meets it
+// under way.
+func (s *survivor) letGoOn(ctx SpecContext) {
+	GinkgoHelper()
+	s.round += 2
+	Eventually(func(g Gomega) { s.pause(ctx, g, s.round) }).
+		WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
+}
+
+// release lets training go on to its end.
+func (s *survivor) release(ctx SpecContext) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) { s.pause(ctx, g, 0) }).
+		WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
+}
+
+// expectGoingOn waits until training has completed a round more than it was
+// allowed so far, which it cannot have begun before.
+func (s *survivor) expectGoingOn(ctx SpecContext) {
+	GinkgoHelper()
+	s.round++
+	Eventually(func(g Gomega) {
+		s.pause(ctx, g, s.round) // again and again, for the coordinator may have been replaced
+		raw, err := s.request(core.CoreV1().RESTClient().Get(), "progress").DoRaw(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		var progress struct{ Round int }
+		g.Expect(json.Unmarshal(raw, &progress)).To(Succeed())
+		g.Expect(progress.Round).To(Equal(s.round))
+	}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), "round of job %s", s.name)
+}
+
+func (s *survivor) pause(ctx SpecContext, g Gomega, after int) {
+	GinkgoHelper()
+	put := s.request(core.CoreV1().RESTClient().Put(), "pause").Body(fmt.Appendf(nil, `{"after":%d}`, after))
+	g.Expect(put.Do(ctx).Error()).To(Succeed())
+}
+
+// request calls the coordinator through the API server.
+func (s *survivor) request(verb *rest.Request, path string) *rest.Request {
+	pod := fmt.Sprintf("%s:%d", names.CoordinatorPod(s.name), names.DefaultPort(names.ReplicaTypeCoordinator))
+	return verb.Namespace(survivalNamespace).Resource("pods").Name(pod).SubResource("proxy").Suffix(path)
+}
+
+// dist asks di-server from inside the coordinator's pod and returns the names of
+// the replicas in its answer.
+func (s *survivor) dist(ctx SpecContext, args ...string) set.Set[string] {
+	GinkgoHelper()
+	answer := kubectlOutput(ctx, append([]string{
+		"exec", "--namespace=" + survivalNamespace, names.CoordinatorPod(s.name), "--", "/cartpole", "dist",
+	}, args...)...)
+	var replicas struct{ Collectors, Learners []string }
+	Expect(json.Unmarshal([]byte(answer), &replicas)).To(Succeed(), answer)
+	found := set.New[string]()
+	for _, url := range slices.Concat(replicas.Collectors, replicas.Learners) {
+		name, _, ok := strings.Cut(url, "."+survivalNamespace+":")
+		Expect(ok).To(BeTrue(), url)
+		found.Insert(name)
+	}
+	return found
+}
+
+// giveUp gives replicas up, which may vanish from the list.
+func (s *survivor) giveUp(ctx SpecContext, args ...string) {
+	GinkgoHelper()
+	s.known = s.known.Difference(s.dist(ctx, append([]string{"--delete"}, args...)...))
+}
+
+// replace has replicas replaced, which may vanish from the list.
+func (s *survivor) replace(ctx SpecContext, pods []corev1.Pod) {
+	GinkgoHelper()
+	var going []string
+	for i := range pods {
+		going = append(going, pods[i].Name)
+	}
+	s.dist(ctx, "--restart="+strings.Join(going, ","))
+	s.known = s.known.Delete(going...)
+}
+
+// expectListed expects that di-server lists the job's replicas, and beside them
+// only those that were lost since the coordinator was started: all of them.
+func (s *survivor) expectListed(ctx SpecContext) {
+	GinkgoHelper()
+	live := set.New[string]()
+	for _, pod := range s.pods(ctx, Default) {
+		if role := roleOf(&pod); role != names.ReplicaTypeCoordinator && role != names.ReplicaTypeDDPLearner {
+			live.Insert(pod.Name)
+		}
+	}
+	listed := s.dist(ctx)
+	Expect(listed.SortedList()).To(Equal(live.Union(s.known).SortedList()), "list of job %s", s.name)
+	s.known = listed
+}
+
+// expectSucceeded waits for the job's end and expects that training gave what it
+// gives in one process.
+func (s *survivor) expectSucceeded(ctx SpecContext, want string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: survivalNamespace, Name: s.name}, &job)).To(Succeed())
+		if job.Status.Phase == v2alpha1.JobFailed {
+			StopTrying("job "+s.name+" failed").Attach("status", job.Status).Now()
+		}
+		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobSucceeded))
+	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	pod, err := core.CoreV1().Pods(survivalNamespace).Get(ctx, names.CoordinatorPod(s.name), metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	s.checkCoordinator(pod)
+	log, err := core.CoreV1().Pods(survivalNamespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(outcome(string(log))).To(Equal(want))
+}
+
+// explain reports what can be seen of a job after a failure.
+func (s *survivor) explain(ctx SpecContext) {
+	for _, command := range [][]string{
+		{"get", "pods", "-o=wide", "--selector=" + names.LabelDIJobName + "=" + s.name},
+		{"get", dijobs + ",memberships", s.name, "-o=yaml"},
+		{"logs", names.CoordinatorPod(s.name), "--tail=40"},
+	} {
+		output, _ := exec.CommandContext(ctx, kubectl, append(command, "--namespace="+survivalNamespace)...).CombinedOutput()
+		AddReportEntry(strings.Join(command, " "), string(output))
+	}
+}
