@@ -52,13 +52,7 @@ var _ = Describe("who may call", func() {
 
 	serve := func(mode server.Mode) string {
 		GinkgoHelper()
-		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: mode,
-		})
-		Expect(err).NotTo(HaveOccurred())
-		listening := httptest.NewServer(served.Handler())
-		DeferCleanup(listening.Close)
-		return listening.URL
+		return newServer(api.cached, within(2*time.Second), func(options *server.Options) { options.Identity = mode })
 	}
 	list := func() string {
 		return "/v1alpha1/replicas?namespace=" + namespace + "&coordinator=" + names.CoordinatorPod(trainer)

@@ -230,7 +230,7 @@ func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit 
 		}
 		made, err := edit(&job)
 		if err != nil {
-			return err
+			return asFailure(err)
 		}
 		return s.store.patch(ctx, &job, made.subresource, made.patch)
 	})
