@@ -62,8 +62,8 @@ func within(limit time.Duration) func(*server.Options) {
 // apiReader returns the live reader that goes with a client: one that crashes
 // with it, if it is one of those.
 func apiReader(through client.Client) client.Reader {
-	if mortal, ok := through.(*mortalClient); ok {
-		return mortal.reader()
+	if own, ok := through.(interface{ reader() client.Reader }); ok {
+		return own.reader()
 	}
 	return api.live
 }
@@ -141,6 +141,10 @@ func createPod(ctx context.Context, job *v2alpha1.DIJob, pod *corev1.Pod) *corev
 	}
 	Expect(api.live.Create(ctx, pod)).To(Succeed())
 	return pod
+}
+
+func podNamed(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
 // membershipOf reads a job's Membership live.

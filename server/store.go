@@ -38,7 +38,7 @@ type store interface {
 	// update writes an object if it is unchanged since it was read.
 	update(ctx context.Context, object client.Object) error
 	// patch writes a patch of an object, or of its subresource of that name.
-	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error
+	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error
 }
 
 // clusterStore is the store over a cached client and a live reader.
@@ -91,12 +91,14 @@ func (s clusterStore) update(ctx context.Context, object client.Object) error {
 	return s.call(ctx, func(ctx context.Context) error { return s.cached.Update(ctx, object) })
 }
 
-func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error {
+func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error {
 	return s.call(ctx, func(ctx context.Context) error {
 		if subresource == "" {
-			return s.cached.Patch(ctx, object, patch)
+			return s.cached.Patch(ctx, object, patch, options...)
 		}
-		return s.cached.SubResource(subresource).Patch(ctx, object, patch)
+		return s.cached.SubResource(subresource).Patch(ctx, object, patch, &client.SubResourcePatchOptions{
+			PatchOptions: *(&client.PatchOptions{}).ApplyOptions(options),
+		})
 	})
 }
 
