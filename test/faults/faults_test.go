@@ -75,6 +75,30 @@ var _ = Describe("A deployed client", func() {
 		outages.Wait()
 	})
 
+	It("never sees its list go backwards on a server whose watch was broken", func(ctx SpecContext) {
+		way := newLink(ctx, apiAddress())
+		behind := newServer(ctx, "https://"+way.address(), "", server.Times{}).waitReady()
+		ahead := newServer(ctx, shared.config.Host, "", server.Times{}).waitReady()
+		job := newTrainer(ctx).run(ctx)
+		for members := 1; members <= 5; members++ {
+			Expect(job.client(behind.url).OfCoordinator(ctx)).To(HaveField("Collectors", HaveLen(members-1)))
+			way.set(cut)
+			_, err := job.client(ahead.url).Create(ctx, diserver.Resources{Replicas: 1, CPUs: fmt.Sprint(members)}, diserver.Resources{})
+			Expect(err).NotTo(HaveOccurred())
+			all := newCalls()
+			all.call(func() error {
+				got, err := job.client(behind.url).OfCoordinator(ctx)
+				if err == nil && len(got.Collectors) != members {
+					err = fmt.Errorf("got %v, want %d collectors", got.Collectors, members)
+				}
+				return err
+			})
+			Consistently(all.done.Load, "100ms").Should(BeZero())
+			way.set(open)
+			all.wait()
+		}
+	})
+
 	It("gets all that it asks for of two servers when many ask at once", func(ctx SpecContext) {
 		one, two := newServer(ctx, shared.config.Host, "", server.Times{}), newServer(ctx, shared.config.Host, "", server.Times{})
 		job := newTrainer(ctx).run(ctx)
@@ -228,16 +252,17 @@ func outlive(ctx context.Context, kind state, way *link, served *running, jobs [
 	all.call(func() error {
 		return jobs[3].client(served.url).ReportFailed(ctx, diserver.Failed{Collectors: known[3][:1]})
 	})
-	broken := false
+	broken, held := false, int32(0)
 	Consistently(func() []any {
-		broken = broken || served.Ready(nil) != nil
+		if !broken && served.Ready(nil) != nil {
+			broken, held = true, polled.Load()
+		}
 		return []any{len(all.errors), all.done.Load()}
 	}, "10s", "100ms").Should(Equal([]any{0, int32(0)}), string(kind))
 	Expect(broken).To(BeTrue(), "the server is still ready")
-
-	before := polled.Load()
+	Expect(polled.Load()).To(Equal(held), "polls were answered though the watches are broken")
 	way.set(open)
-	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", before+3))
+	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", held+3))
 	Eventually(func() error { return served.Ready(nil) }).WithTimeout(patience).Should(Succeed())
 	close(stop)
 	all.wait()
