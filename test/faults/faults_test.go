@@ -80,7 +80,7 @@ var _ = Describe("A deployed client", func() {
 		behind := newServer(ctx, "https://"+way.address(), "", server.Times{}).waitReady()
 		ahead := newServer(ctx, shared.config.Host, "", server.Times{}).waitReady()
 		job := newTrainer(ctx).run(ctx)
-		for members := 1; members <= 5; members++ {
+		for members := 1; members <= 2; members++ {
 			Expect(job.client(behind.url).OfCoordinator(ctx)).To(HaveField("Collectors", HaveLen(members-1)))
 			way.set(cut)
 			_, err := job.client(ahead.url).Create(ctx, diserver.Resources{Replicas: 1, CPUs: fmt.Sprint(members)}, diserver.Resources{})
