@@ -30,17 +30,19 @@ func newBodies(size int64) bodies {
 // bytes: it waits until there is room for it, which is given back when the
 // request is answered.
 func (s *Server) intake(most int64) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		weight := s.bodies.weight(c.Request.ContentLength, most)
-		if err := s.bodies.left.Acquire(c.Request.Context(), weight); err != nil {
-			s.refuse(c, unavailable(err))
-			c.Abort()
-			return
-		}
-		defer s.bodies.left.Release(weight)
-		c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, most)
-		c.Next()
+	return s.step(func(c *gin.Context) error { return s.bodies.admit(c, most) })
+}
+
+// admit waits for room for a request's body, and does what comes after it there.
+func (b bodies) admit(c *gin.Context, most int64) error {
+	weight := b.weight(c.Request.ContentLength, most)
+	if err := b.left.Acquire(c.Request.Context(), weight); err != nil {
+		return unavailable(err)
 	}
+	defer b.left.Release(weight)
+	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, most)
+	c.Next()
+	return nil
 }
 
 // weight returns the room for a body: for one that is sent in chunks, and for

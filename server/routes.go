@@ -126,9 +126,9 @@ func (s *Server) refuse(c *gin.Context, err error) {
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
 		reason := recover()
-		switch {
-		case reason == nil:
-		case reason == http.ErrAbortHandler: //nolint:errorlint // it is the value that net/http compares
+		switch reason {
+		case nil:
+		case http.ErrAbortHandler:
 			panic(reason) //nolint:forbidigo // it goes on to net/http
 		default:
 			s.refuse(c, fmt.Errorf("panic: %v\n%s", reason, debug.Stack()))

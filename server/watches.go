@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -240,7 +241,7 @@ func (s *watchStream) look(read []byte) {
 	if s.open || s.ended {
 		return
 	}
-	seen := append(s.tail, read...)
+	seen := slices.Concat(s.tail, read)
 	if !bytes.Contains(seen, s.awaited) {
 		s.tail = bytes.Clone(seen[max(0, len(seen)-len(s.awaited)):])
 		return

@@ -19,7 +19,6 @@ import (
 // wire is a transport to an API server whose watches the test feeds.
 type wire struct {
 	statuses []int
-	err      error
 	calls    int
 	// streams are the last watches of each path, opened all of them.
 	streams map[string]*io.PipeWriter
@@ -56,8 +55,8 @@ const (
 	configsPath = "/apis/diengine.opendilab.org/v2alpha1/aggregatorconfigs"
 )
 
-// open opens a watch, of which whatever comes is read.
-func open(t *testing.T, through http.RoundTripper, path, query string) *http.Response {
+// mustOpen opens a watch, of which whatever comes is read.
+func mustOpen(t *testing.T, through http.RoundTripper, path, query string) (status int, end func()) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api"+path+"?watch=true"+query, http.NoBody)
 	if err != nil {
@@ -68,7 +67,7 @@ func open(t *testing.T, through http.RoundTripper, path, query string) *http.Res
 		t.Fatal(err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, response.Body) }()
-	return response
+	return response.StatusCode, func() { _ = response.Body.Close() }
 }
 
 func TestRequestsAreHeldWhileAWatchIsBroken(t *testing.T) {
@@ -96,13 +95,13 @@ func TestRequestsAreHeldWhileAWatchIsBroken(t *testing.T) {
 		}
 		expectHeld("before any watch is open", time.Minute)
 		for _, path := range []string{podsPath, jobsPath, membersPath} {
-			open(t, through, path, "")
+			mustOpen(t, through, path, "")
 		}
 		expectHeld("while one is missing", time.Minute)
 		if got := watches.broken(); got != 2*time.Minute {
 			t.Errorf("broken for %s, want two minutes", got)
 		}
-		open(t, through, configsPath, "")
+		mustOpen(t, through, configsPath, "")
 		expectHeld("after an outage", maxCatchUp)
 		expectHeld("while all are open", 0)
 
@@ -110,24 +109,24 @@ func TestRequestsAreHeldWhileAWatchIsBroken(t *testing.T) {
 		step("a connection that is lost", func() {
 			_ = api.streams[podsPath].CloseWithError(errors.New("connection lost"))
 			expectHeld("while it is lost", time.Minute)
-			open(t, through, podsPath, "")
+			mustOpen(t, through, podsPath, "")
 			expectHeld("after it", maxCatchUp)
 		})
 		step("a watch that ends and is opened again at once", func() {
 			_ = api.streams[podsPath].Close()
 			synctest.Wait()
-			time.Sleep(3 * time.Millisecond)
-			open(t, through, podsPath, "")
+			<-time.After(3 * time.Millisecond)
+			mustOpen(t, through, podsPath, "")
 			expectHeld("after a watch was renewed", 3*time.Millisecond)
 		})
 		step("a watch that is closed by the cache", func() {
-			again := open(t, through, podsPath, "")
-			_ = again.Body.Close()
+			_, end := mustOpen(t, through, podsPath, "")
+			end()
 			expectHeld("while another is open", 0)
 		})
 		step("a list that is sent as a watch, in parts", func() {
 			_ = api.streams[jobsPath].Close()
-			open(t, through, jobsPath, "&sendInitialEvents=true")
+			mustOpen(t, through, jobsPath, "&sendInitialEvents=true")
 			synctest.Wait()
 			_, _ = io.WriteString(api.streams[jobsPath], `{"type":"ADDED","object":{}}{"type":"BOOKMARK","annotations":{"k8s.io/initial-ev`)
 			expectHeld("before the list is complete", time.Minute)
@@ -150,8 +149,8 @@ func TestAHeldRequestGoesOnWhenTheWatchIsOpen(t *testing.T) {
 			passed <- time.Since(began)
 		}()
 		for _, path := range []string{podsPath, jobsPath, membersPath, configsPath} {
-			time.Sleep(time.Second)
-			open(t, through, path, "")
+			<-time.After(time.Second)
+			mustOpen(t, through, path, "")
 		}
 		if got := <-passed; got != 4*time.Second+maxCatchUp {
 			t.Errorf("went on after %s", got)
@@ -165,15 +164,14 @@ func TestAWatchIsTriedUntilItOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watches := NewWatches(logr.Discard())
 		api := &wire{streams: map[string]*io.PipeWriter{}, statuses: []int{0, 503, 429, 500}}
-		response := open(t, watches.Wrap(api), podsPath, "")
-		if api.calls != 5 || response.StatusCode != http.StatusOK {
-			t.Errorf("got status %d after %d calls", response.StatusCode, api.calls)
+		if status, _ := mustOpen(t, watches.Wrap(api), podsPath, ""); api.calls != 5 || status != http.StatusOK {
+			t.Errorf("got status %d after %d calls", status, api.calls)
 		}
 		api.close()
 
 		api.statuses = []int{http.StatusGone}
-		if response := open(t, watches.Wrap(api), podsPath, ""); response.StatusCode != http.StatusGone {
-			t.Errorf("got status %d, want what the cache has to know", response.StatusCode)
+		if status, _ := mustOpen(t, watches.Wrap(api), podsPath, ""); status != http.StatusGone {
+			t.Errorf("got status %d, want what the cache has to know", status)
 		}
 
 		api.statuses = make([]int, 1000)

@@ -6,6 +6,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,7 @@ var _ = Describe("A deployed client", func() {
 		for members := 1; members <= 2; members++ {
 			Expect(job.client(behind.url).OfCoordinator(ctx)).To(HaveField("Collectors", HaveLen(members-1)))
 			way.set(cut)
-			_, err := job.client(ahead.url).Create(ctx, diserver.Resources{Replicas: 1, CPUs: fmt.Sprint(members)}, diserver.Resources{})
+			_, err := job.client(ahead.url).Create(ctx, diserver.Resources{Replicas: 1, CPUs: strconv.Itoa(members)}, diserver.Resources{})
 			Expect(err).NotTo(HaveOccurred())
 			all := newCalls()
 			all.call(func() error {
@@ -109,7 +110,7 @@ var _ = Describe("A deployed client", func() {
 			all.call(func() error {
 				for round := range rounds {
 					// Each request differs, so that none is a repeat.
-					if _, err := by.Create(ctx, diserver.Resources{Replicas: 2, CPUs: fmt.Sprint(1 + writer*rounds + round)}, diserver.Resources{}); err != nil {
+					if _, err := by.Create(ctx, diserver.Resources{Replicas: 2, CPUs: strconv.Itoa(1 + writer*rounds + round)}, diserver.Resources{}); err != nil {
 						return err
 					}
 				}
@@ -212,17 +213,17 @@ var _ = Describe("A deployed client", func() {
 		job := newTrainer(ctx).run(ctx)
 		token := tokenOf(ctx, job.job.Namespace)
 		for _, resource := range []string{"tokenreviews", "subjectaccessreviews"} {
-			way.refuses.Store(resource)
+			way.refuse(resource)
 			before := way.refused.Load()
 			all := newCalls()
 			by := job.client(served.url, "Authorization", "Bearer "+token)
 			all.call(func() error {
-				_, err := by.Create(ctx, diserver.Resources{Replicas: 1, CPUs: fmt.Sprint(len(resource))}, diserver.Resources{})
+				_, err := by.Create(ctx, diserver.Resources{Replicas: 1, CPUs: strconv.Itoa(len(resource))}, diserver.Resources{})
 				return err
 			})
 			Eventually(way.refused.Load).WithTimeout(patience).Should(BeNumerically(">", before+2))
 			Expect(all.done.Load()).To(BeZero())
-			way.refuses.Store("nothing")
+			way.refuse("nothing")
 			all.wait()
 			// What the server was told it believes for a while.
 			served = newServer(ctx, way.url, "", server.Times{Call: time.Second}).waitReady()

@@ -23,7 +23,7 @@ type gateway struct {
 	// lost is how many answers to writes of Memberships are still to be lost.
 	lost atomic.Int32
 	// refuses is the resource whose requests are answered with 503.
-	refuses atomic.Value
+	refuses atomic.Pointer[string]
 	refused atomic.Int32
 }
 
@@ -40,10 +40,12 @@ func newGateway(config *rest.Config) *gateway {
 	}
 	g := &gateway{}
 	proxy.ModifyResponse = g.answered
-	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
-	g.refuses.Store("nothing")
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // it is how net/http is told to close a connection
+	}
+	g.refuse("nothing")
 	listening := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/"+g.refuses.Load().(string)) {
+		if strings.HasSuffix(r.URL.Path, "/"+*g.refuses.Load()) {
 			g.refused.Add(1)
 			http.Error(w, "starting", http.StatusServiceUnavailable)
 			return
@@ -54,6 +56,9 @@ func newGateway(config *rest.Config) *gateway {
 	g.url = listening.URL
 	return g
 }
+
+// refuse has requests for a resource answered with 503.
+func (g *gateway) refuse(resource string) { g.refuses.Store(&resource) }
 
 // answered loses an answer on its way back, if one is to be lost.
 func (g *gateway) answered(response *http.Response) error {
