@@ -26,14 +26,18 @@ func newBodies(size int64) bodies {
 	return bodies{semaphore.NewWeighted(size), size}
 }
 
-// intake is the step before a handler that reads a body of at most so many
-// bytes: it waits until there is room for it, which is given back when the
-// request is answered.
-func (s *Server) intake(most int64) gin.HandlerFunc {
-	return s.step(func(c *gin.Context) error { return s.bodies.admit(c, most) })
+// smallBody is the step before a handler that reads what is asked for.
+func (s *Server) smallBody(c *gin.Context) error {
+	return s.bodies.admit(c, maxAsked)
 }
 
-// admit waits for room for a request's body, and does what comes after it there.
+// largeBody is the step before a handler that reads a report.
+func (s *Server) largeBody(c *gin.Context) error {
+	return s.bodies.admit(c, maxBody)
+}
+
+// admit waits until there is room for a body of at most so many bytes, and
+// gives it back when the request is answered.
 func (b bodies) admit(c *gin.Context, most int64) error {
 	weight := b.weight(c.Request.ContentLength, most)
 	if err := b.left.Acquire(c.Request.Context(), weight); err != nil {

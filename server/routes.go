@@ -47,18 +47,18 @@ func (s *Server) routes() http.Handler {
 		group.GET("/healthz", s.wrap(healthy))
 		group.Use(s.step(s.hold), s.step(s.gate.enter))
 		group.GET("/replicas", s.wrap(s.getReplicas))
-		group.POST("/replicas", s.intake(maxAsked), s.wrap(s.createReplicas))
-		group.DELETE("/replicas", s.intake(maxAsked), s.wrap(s.deleteReplicas))
-		group.POST("/replicas/failed", s.intake(maxBody), s.wrap(s.replaceReplicas))
+		group.POST("/replicas", s.step(s.smallBody), s.wrap(s.createReplicas))
+		group.DELETE("/replicas", s.step(s.smallBody), s.wrap(s.deleteReplicas))
+		group.POST("/replicas/failed", s.step(s.largeBody), s.wrap(s.replaceReplicas))
 	}
 	// The design document says the first, deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
 		group := engine.Group(path)
 		group.Use(s.step(s.hold), s.step(s.gate.enter))
 		group.GET("/replicas", s.wrap(s.getWorkers))
-		group.POST("/replicas", s.intake(maxAsked), s.wrap(s.addWorkers))
-		group.DELETE("/replicas", s.intake(maxAsked), s.wrap(s.removeWorkers))
-		group.POST("/profilings", s.intake(maxBody), s.wrap(s.reportProfilings))
+		group.POST("/replicas", s.step(s.smallBody), s.wrap(s.addWorkers))
+		group.DELETE("/replicas", s.step(s.smallBody), s.wrap(s.removeWorkers))
+		group.POST("/profilings", s.step(s.largeBody), s.wrap(s.reportProfilings))
 	}
 	return engine
 }

@@ -62,7 +62,7 @@ func mustOpen(t *testing.T, through http.RoundTripper, path, query string) (stat
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := through.RoundTrip(request)
+	response, err := through.RoundTrip(request) //nolint:bodyclose // the test ends the watch
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestAWatchIsTriedUntilItOpens(t *testing.T) {
 		defer cancel()
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://api"+podsPath+"?watch=1", http.NoBody)
 		began := time.Now()
-		if _, err := watches.Wrap(api).RoundTrip(request); err == nil || time.Since(began) != 10*time.Second {
+		if _, err := watches.Wrap(api).RoundTrip(request); err == nil || time.Since(began) != 10*time.Second { //nolint:bodyclose // there is none
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 	})
@@ -190,7 +190,7 @@ func TestOtherRequestsAreNotFollowed(t *testing.T) {
 	watches := NewWatches(logr.Discard())
 	api := &wire{statuses: []int{0}}
 	request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api"+podsPath, http.NoBody)
-	if _, err := watches.Wrap(api).RoundTrip(request); err == nil || api.calls != 1 {
+	if _, err := watches.Wrap(api).RoundTrip(request); err == nil || api.calls != 1 { //nolint:bodyclose // there is none
 		t.Errorf("got %v after %d calls, want the error after one", err, api.calls)
 	}
 }
