@@ -76,13 +76,15 @@ type observer interface {
 	called(by evidence, allowed bool)
 	// unidentified is told of a call that is let in though its sender is not known.
 	unidentified(from, job string)
+	// forbidden is told of what the server itself may not do.
+	forbidden(err error)
 }
 
-func newGate(mode Mode, store store, clock cache.Clock, told observer) *gate {
+func newGate(mode Mode, store store, watches *Watches, clock cache.Clock, told observer) *gate {
 	return &gate{
 		mode:      mode,
 		store:     store,
-		identity:  newIdentifier(store, clock),
+		identity:  newIdentifier(store, watches, clock),
 		decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, clock),
 		warned:    cache.NewLRUExpireCacheWithClock(maxWarned, clock),
 		told:      told,

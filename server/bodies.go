@@ -52,62 +52,78 @@ type failedBody struct {
 	Learners   []string `json:"learners"`
 }
 
-// resizeBody asks for more or fewer replicas of a worker-led job.
-type resizeBody struct {
-	Replicas int32 `json:"replicas"`
-}
-
 func (a *askedReplicas) resources() v2alpha1.MemberResources {
 	return v2alpha1.MemberResources{CPUs: a.CPUs, GPUs: a.GPUs, Memory: a.Memory}
 }
 
-// check returns what is wrong with what is asked for, under the given name.
-func (a *askedReplicas) check(name string) error {
-	if a.Replicas < 0 {
-		return failure(KindInvalid, "%s.replicas: %d is negative", name, a.Replicas)
-	}
-	quantities := []struct {
-		key   string
-		value *resource.Quantity
-	}{{"cpus", a.CPUs}, {"gpus", a.GPUs}, {"memory", a.Memory}}
-	for _, quantity := range quantities {
-		if quantity.value != nil && quantity.value.Sign() < 0 {
-			return failure(KindInvalid, "%s.%s: %s is negative", name, quantity.key, quantity.value)
-		}
-	}
-	if a.GPUs == nil {
-		return nil
-	}
-	if a.GPUs.CmpInt64(maxGPUs) > 0 {
-		return failure(KindInvalid, "%s.gpus: %s is more than %d", name, a.GPUs, maxGPUs)
-	}
-	if a.GPUs.MilliValue()%1000 != 0 {
-		return failure(KindInvalid, "%s.gpus: %s is no whole number", name, a.GPUs)
-	}
-	return nil
+// rawAsked is askedReplicas as it came.
+type rawAsked struct {
+	Replicas json.RawMessage `json:"replicas"`
+	CPUs     json.RawMessage `json:"cpus"`
+	GPUs     json.RawMessage `json:"gpus"`
+	Memory   json.RawMessage `json:"memory"`
 }
 
-func (f *callerFields) check() error {
-	if f.Namespace == "" || f.Coordinator == "" {
-		return failure(KindInvalid, "namespace and coordinator are required")
+// rawBody is a body of the v1 protocol as it came.
+type rawBody struct {
+	Namespace   json.RawMessage `json:"namespace"`
+	Coordinator json.RawMessage `json:"coordinator"`
+	Collectors  json.RawMessage `json:"collectors"`
+	Learners    json.RawMessage `json:"learners"`
+}
+
+func (r *rawBody) caller(fields *fieldReader) callerFields {
+	return callerFields{
+		Namespace:   fields.required("namespace", r.Namespace),
+		Coordinator: fields.required("coordinator", r.Coordinator),
 	}
-	return nil
+}
+
+// asked reads a number of replicas and their resources under a name.
+func (f *fieldReader) asked(name string, value json.RawMessage) askedReplicas {
+	var raw rawAsked
+	f.object(name, value, &raw)
+	asked := askedReplicas{
+		Replicas: f.count(name+".replicas", raw.Replicas),
+		CPUs:     f.quantity(name+".cpus", raw.CPUs),
+		GPUs:     f.quantity(name+".gpus", raw.GPUs),
+		Memory:   f.quantity(name+".memory", raw.Memory),
+	}
+	switch gpus := asked.GPUs; {
+	case gpus == nil:
+	case gpus.CmpInt64(maxGPUs) > 0:
+		f.add(name+".gpus", "%s is more than %d", gpus, maxGPUs)
+	case gpus.MilliValue()%1000 != 0:
+		f.add(name+".gpus", "%s is no whole number", gpus)
+	}
+	return asked
 }
 
 func readReplicas(c *gin.Context) (*replicasBody, error) {
-	var body replicasBody
-	if err := readBody(c, &body); err != nil {
+	var raw rawBody
+	if err := readBody(c, &raw); err != nil {
 		return nil, err
 	}
-	err := errors.Join(body.check(), body.Collectors.check("collectors"), body.Learners.check("learners"))
-	return &body, err
+	var fields fieldReader
+	body := &replicasBody{
+		callerFields: raw.caller(&fields),
+		Collectors:   fields.asked("collectors", raw.Collectors),
+		Learners:     fields.asked("learners", raw.Learners),
+	}
+	return body, fields.err()
 }
 
 // readFailed reads a report; a pod may also be named by its URL.
 func readFailed(c *gin.Context) (*failedBody, error) {
-	var body failedBody
-	if err := readBody(c, &body); err != nil {
+	var raw rawBody
+	if err := readBody(c, &raw); err != nil {
 		return nil, err
+	}
+	var fields fieldReader
+	body := &failedBody{
+		callerFields: raw.caller(&fields),
+		Collectors:   fields.pods("collectors", raw.Collectors),
+		Learners:     fields.pods("learners", raw.Learners),
 	}
 	for _, pods := range [][]string{body.Collectors, body.Learners} {
 		for i := range pods {
@@ -115,18 +131,23 @@ func readFailed(c *gin.Context) (*failedBody, error) {
 			pods[i] = strings.TrimSuffix(pods[i], "."+body.Namespace)
 		}
 	}
-	return &body, body.check()
+	return body, fields.err()
 }
 
 func readResize(c *gin.Context) (int32, error) {
-	var body resizeBody
-	if err := readBody(c, &body); err != nil {
+	var raw rawAsked
+	if err := readBody(c, &raw); err != nil {
 		return 0, err
 	}
-	if body.Replicas <= 0 {
-		return 0, failure(KindInvalid, "replicas: %d is not positive", body.Replicas)
+	var fields fieldReader
+	replicas := fields.count("replicas", raw.Replicas)
+	if err := fields.err(); err != nil {
+		return 0, err
 	}
-	return body.Replicas, nil
+	if replicas == 0 {
+		return 0, failure(KindInvalid, "replicas: 0 is not positive")
+	}
+	return replicas, nil
 }
 
 // readProfilings reads the object that a job reports, which the design document
@@ -138,7 +159,7 @@ func readProfilings(c *gin.Context) (json.RawMessage, error) {
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(content, &object); err != nil || object == nil {
-		return nil, failure(KindInvalid, "the body must be a JSON object").because(err)
+		return nil, failure(KindInvalid, "the body must be a JSON object, not: %s", shown(bytes.TrimSpace(content))).because(err)
 	}
 	if data, wrapped := object["data"]; wrapped && len(object) == 1 && bytes.HasPrefix(data, []byte("{")) {
 		return data, nil
@@ -146,20 +167,23 @@ func readProfilings(c *gin.Context) (json.RawMessage, error) {
 	return content, nil
 }
 
-// readBody reads a body into a value; keys that it does not know mean nothing.
-func readBody(c *gin.Context, value any) error {
+// readBody reads a body into a struct of raw fields; keys that it does not know
+// mean nothing.
+func readBody(c *gin.Context, into any) error {
 	content, err := readAll(c)
 	if err != nil {
 		return err
 	}
-	err = json.Unmarshal(content, value)
+	var object map[string]json.RawMessage
+	err = json.Unmarshal(content, &object)
 	var mistyped *json.UnmarshalTypeError
 	switch {
-	case errors.As(err, &mistyped) && mistyped.Field == "":
-		return failure(KindInvalid, "the body must be a JSON object, not: %s", mistyped.Value)
-	case errors.As(err, &mistyped):
-		return failure(KindInvalid, "%s: must be of type %s, not: %s", mistyped.Field, mistyped.Type, mistyped.Value)
+	case errors.As(err, &mistyped), err == nil && object == nil:
+		return failure(KindInvalid, "the body must be a JSON object, not: %s", shown(bytes.TrimSpace(content)))
 	case err != nil:
+		return failure(KindInvalid, "the body is no JSON: %v", err)
+	}
+	if err := json.Unmarshal(content, into); err != nil {
 		return failure(KindInvalid, "the body does not decode: %v", err)
 	}
 	return nil

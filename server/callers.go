@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,22 +39,70 @@ func (c *caller) container() string {
 
 // knownCaller finds the caller in the caches, and live where they do not know it yet.
 func (s *Server) knownCaller(ctx context.Context, key types.NamespacedName, roles ...names.ReplicaType) (*caller, error) {
-	return s.callerFrom(ctx, key, s.find, roles)
+	return s.callerFrom(ctx, key, func(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
+		return s.find(ctx, key, pod)
+	}, roles)
 }
 
 // liveCaller finds the caller live: whether its container was restarted decides
 // what its request means, and the cache may not know yet that it was.
 func (s *Server) liveCaller(ctx context.Context, key types.NamespacedName, roles ...names.ReplicaType) (*caller, error) {
-	found, err := s.callerFrom(ctx, key, s.look, roles)
+	found, err := s.callerFrom(ctx, key, s.lookRunning, roles)
 	if err != nil {
 		return nil, err
 	}
 	return found, writable(found.job)
 }
 
+// lookRunning reads a pod live, again while its status says that its main
+// container has ended and another will come: the caller can only be that one,
+// and what it asks must not be taken for its predecessor's. A status that does
+// not come along is waited for only so long.
+func (s *Server) lookRunning(ctx context.Context, key types.NamespacedName, found *corev1.Pod) error {
+	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Successor)
+	defer cancel()
+	err := persist(bounded, func(ctx context.Context) error {
+		var pod corev1.Pod
+		if err := s.store.live(ctx, key, &pod); err != nil {
+			return err
+		}
+		if awaitsSuccessor(&pod) {
+			return errNotYet
+		}
+		pod.DeepCopyInto(found)
+		return nil
+	})
+	if failed := new(Error); errors.As(err, &failed) && failed.Kind == KindUnavailable {
+		return s.look(ctx, key, found)
+	}
+	return err
+}
+
+// awaitsSuccessor tells whether a pod's main container has ended, by its
+// status, and will be started again.
+func awaitsSuccessor(pod *corev1.Pod) bool {
+	main := membership.MainContainer(pod)
+	if main == nil || !isLive(pod) || pod.DeletionTimestamp != nil {
+		return false
+	}
+	switch pod.Spec.RestartPolicy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		if main.State.Terminated != nil && main.State.Terminated.ExitCode == 0 {
+			return false
+		}
+	case corev1.RestartPolicyAlways:
+	}
+	waiting := main.State.Waiting
+	return main.State.Terminated != nil || waiting != nil && waiting.Reason == "CrashLoopBackOff"
+}
+
 type read func(context.Context, types.NamespacedName, client.Object) error
 
-func (s *Server) callerFrom(ctx context.Context, key types.NamespacedName, read read, roles []names.ReplicaType) (*caller, error) {
+type readPod func(context.Context, types.NamespacedName, *corev1.Pod) error
+
+func (s *Server) callerFrom(ctx context.Context, key types.NamespacedName, read readPod, roles []names.ReplicaType) (*caller, error) {
 	var pod corev1.Pod
 	err := read(ctx, key, &pod)
 	switch {

@@ -6,16 +6,20 @@ package server
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 // calls counts and logs who calls.
 type calls struct {
 	total *prometheus.CounterVec
 	log   logr.Logger
+	// missing are the permissions of which it was told that they are missing.
+	missing *cache.LRUExpireCache
 }
 
 // newCalls returns an observer whose metrics the registerer, if there is one, has.
@@ -25,7 +29,8 @@ func newCalls(registerer prometheus.Registerer, log logr.Logger) (*calls, error)
 			Name: "di_orchestrator_server_calls_total",
 			Help: "Calls about jobs, by what their sender was identified by (token, address, none) and whether they were allowed.",
 		}, []string{"identity", "decision"}),
-		log: log,
+		log:     log,
+		missing: cache.NewLRUExpireCache(maxMissing),
 	}
 	if registerer == nil {
 		return c, nil
@@ -47,6 +52,20 @@ func (c *calls) called(by evidence, allowed bool) {
 func (c *calls) unidentified(from, job string) {
 	c.log.Info("A caller that cannot be identified was let in, as mode legacy says; mode enforce would refuse it",
 		"address", from, "job", job)
+}
+
+// forbiddenInterval is how often it is told of the same permission that is missing.
+const forbiddenInterval = time.Minute
+
+// maxMissing bounds how many of them are remembered.
+const maxMissing = 64
+
+func (c *calls) forbidden(err error) {
+	if _, told := c.missing.Get(err.Error()); told {
+		return
+	}
+	c.missing.Add(err.Error(), true, forbiddenInterval)
+	c.log.Error(err, "A permission of di-server is missing; requests that need it wait for it")
 }
 
 // audit logs a write that was done, and on whose behalf.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -36,47 +37,64 @@ type edit func(*v2alpha1.Membership) (membership.URLs, error)
 // that no edit is decided on an old list; where another write came between,
 // the edit is made anew on what that left.
 func (s *Server) change(ctx context.Context, by *caller, request membership.Request, edit edit) (membership.URLs, error) {
-	var answer membership.URLs
-	var list *v2alpha1.Membership
+	w := &write{store: s.store, request: request, arrived: s.options.Clock.Now(), clock: s.options.Clock}
+	w.request.ID = s.unanswered.take(request)
 	err := persist(ctx, func(ctx context.Context) error {
 		var err error
-		if list, err = s.liveMembership(ctx, by.job); err != nil {
+		if w.list, err = s.liveMembership(ctx, by.job); err != nil {
 			return err
 		}
-		answer, err = s.attempt(ctx, list, request, edit)
-		return err
+		return w.attempt(ctx, edit)
 	})
 	if err != nil {
+		if w.uncertain {
+			s.unanswered.add(w.request)
+		}
 		return membership.URLs{}, changeFailure(by.job, err)
 	}
-	s.settle(ctx, list)
-	return answer, nil
+	s.settle(ctx, w.list)
+	return w.answer, nil
 }
 
-// attempt answers a repeat, or makes an edit and writes it.
-func (s *Server) attempt(ctx context.Context, list *v2alpha1.Membership, request membership.Request, edit edit) (membership.URLs, error) {
-	now := s.options.Clock.Now()
-	answer, repeat, err := membership.Recall(&list.Spec, request, now)
+// write is the write of one request, however often it is attempted.
+type write struct {
+	store   store
+	request membership.Request
+	// arrived is when the request came: a repeat that has to wait is one still.
+	arrived time.Time
+	clock   clock.PassiveClock
+	list    *v2alpha1.Membership
+	answer  membership.URLs
+	// uncertain says that an attempt may have been done though it failed, so
+	// that only the request's record tells.
+	uncertain bool
+}
+
+// attempt answers what was done already, or makes an edit and writes it.
+func (w *write) attempt(ctx context.Context, edit edit) error {
+	answer, done, err := membership.Recall(&w.list.Spec, w.request, w.arrived)
 	if err != nil {
-		return membership.URLs{}, failure(KindConflict, "%v", err)
+		return failure(KindConflict, "%v", err)
 	}
-	if repeat {
-		return answer, nil
+	if w.answer = answer; done {
+		return nil
 	}
-	before := list.Spec.DeepCopy()
-	if answer, err = edit(list); err != nil {
-		return membership.URLs{}, err
+	before := w.list.Spec.DeepCopy()
+	if w.answer, err = edit(w.list); err != nil {
+		// Made of what is there, it fails on the same again.
+		return asFailure(err)
 	}
-	if equality.Semantic.DeepEqual(before, &list.Spec) {
-		return answer, nil
+	if equality.Semantic.DeepEqual(before, &w.list.Spec) {
+		return nil
 	}
-	membership.Record(&list.Spec, request, answer, now)
-	err = s.store.update(ctx, list)
+	membership.Record(&w.list.Spec, w.request, w.answer, w.clock.Now())
+	err = w.store.update(ctx, w.list)
+	w.uncertain = w.uncertain || isUncertain(err)
 	if apierrors.IsNotFound(err) {
 		// Deleted since it was read; the operator makes it again.
-		return membership.URLs{}, errNotYet
+		return errNotYet
 	}
-	return answer, err
+	return err
 }
 
 // settle waits until the cache knows a list, so that a client never reads a

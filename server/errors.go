@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,7 +27,8 @@ const (
 	KindConflict Kind = "Conflict"
 	// KindNotImplemented is a method that a path does not know.
 	KindNotImplemented Kind = "NotImplemented"
-	// KindUnavailable is a request that could not be done in time; the same request may succeed later.
+	// KindUnavailable is a request that could not be done in time; the same
+	// request may succeed later. It is not answered: its connection is closed.
 	KindUnavailable Kind = "Unavailable"
 	// KindInternal is every other failure.
 	KindInternal Kind = "Internal"
@@ -48,7 +50,6 @@ func (k Kind) status() int {
 	case KindNotImplemented:
 		return http.StatusNotImplemented
 	case KindUnavailable, KindInternal:
-		// The protocols know one status for all that is not the client's fault.
 		return http.StatusInternalServerError
 	}
 	return http.StatusInternalServerError
@@ -87,11 +88,15 @@ func failure(kind Kind, format string, arguments ...any) *Error {
 }
 
 // asFailure returns the failure that an error is for a client; what no handler
-// named is internal, and its text stays in the log.
+// named is internal, and its text stays in the log. What the end of a request's
+// time cut off is unavailable.
 func asFailure(err error) *Error {
 	var named *Error
-	if errors.As(err, &named) {
+	switch {
+	case errors.As(err, &named):
 		return named
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return unavailable(err)
 	}
 	return failure(KindInternal, "the request could not be done, see the log of di-server").because(err)
 }

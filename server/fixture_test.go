@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -33,27 +34,36 @@ const trainer = "cartpole-dqn"
 const template = `{"spec":{"containers":[{"name":"di-container","image":"di","ports":[{"name":"di-port","containerPort":22270}]}]}}`
 
 // newServer returns the URL of a server that reaches the cluster by the client.
-func newServer(through client.Client) string {
+func newServer(through client.Client, changes ...func(*server.Options)) string {
 	GinkgoHelper()
-	served, err := server.New(server.Options{
+	options := server.Options{
 		Client:           through,
 		APIReader:        apiReader(through),
 		Cache:            api.cache,
 		Log:              GinkgoLogr,
 		Identity:         server.ModeOff,
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
-	})
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	served, err := server.New(options)
 	Expect(err).NotTo(HaveOccurred())
 	listening := httptest.NewServer(served.Handler())
 	DeferCleanup(listening.Close)
 	return listening.URL
 }
 
+// within is an option: requests are worked on for so long.
+func within(limit time.Duration) func(*server.Options) {
+	return func(options *server.Options) { options.Times.Request = limit }
+}
+
 // apiReader returns the live reader that goes with a client: one that crashes
 // with it, if it is one of those.
 func apiReader(through client.Client) client.Reader {
-	if mortal, ok := through.(*mortalClient); ok {
-		return mortal.reader()
+	if own, ok := through.(interface{ reader() client.Reader }); ok {
+		return own.reader()
 	}
 	return api.live
 }
@@ -131,6 +141,10 @@ func createPod(ctx context.Context, job *v2alpha1.DIJob, pod *corev1.Pod) *corev
 	}
 	Expect(api.live.Create(ctx, pod)).To(Succeed())
 	return pod
+}
+
+func podNamed(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
 // membershipOf reads a job's Membership live.

@@ -74,11 +74,12 @@ func (s *subject) String() string {
 // identifier finds out who sends a request.
 type identifier struct {
 	store   store
+	watches *Watches
 	reviews *cache.LRUExpireCache
 }
 
-func newIdentifier(store store, clock cache.Clock) *identifier {
-	return &identifier{store: store, reviews: cache.NewLRUExpireCacheWithClock(maxReviews, clock)}
+func newIdentifier(store store, watches *Watches, clock cache.Clock) *identifier {
+	return &identifier{store: store, watches: watches, reviews: cache.NewLRUExpireCacheWithClock(maxReviews, clock)}
 }
 
 // identify returns who sends a request: whoever its token was issued to, else
@@ -199,7 +200,7 @@ func (i *identifier) podAt(ctx context.Context, address netip.Addr, patient bool
 		}
 		return err
 	})
-	if failed := new(Error); errors.As(err, &failed) && failed.Kind == KindUnavailable {
+	if failed := new(Error); errors.As(err, &failed) && failed.Kind == KindUnavailable && i.watches.broken() == 0 {
 		return nil, nil
 	}
 	return pod, err

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -52,13 +53,7 @@ var _ = Describe("who may call", func() {
 
 	serve := func(mode server.Mode) string {
 		GinkgoHelper()
-		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: mode,
-		})
-		Expect(err).NotTo(HaveOccurred())
-		listening := httptest.NewServer(served.Handler())
-		DeferCleanup(listening.Close)
-		return listening.URL
+		return newServer(api.cached, within(2*time.Second), func(options *server.Options) { options.Identity = mode })
 	}
 	list := func() string {
 		return "/v1alpha1/replicas?namespace=" + namespace + "&coordinator=" + names.CoordinatorPod(trainer)
@@ -96,24 +91,6 @@ var _ = Describe("who may call", func() {
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 		})
 
-		DescribeTable("refuses whoever is not surely a pod of the job, and changes nothing",
-			func(ctx SpecContext, want int, pod func(ctx context.Context, address string)) {
-				base, address := serve(server.ModeEnforce), given.next()
-				pod(ctx, address)
-				within, cancel := context.WithTimeout(ctx, 40*time.Second)
-				defer cancel()
-				Expect(status(callFrom(within, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(want))
-				Expect(membershipOf(ctx, job).Spec.Members).To(BeEmpty())
-			},
-			Entry("a pod of no job", http.StatusForbidden, func(ctx context.Context, address string) { at(ctx, nil, address, nil) }),
-			Entry("a pod of another job", http.StatusForbidden, func(ctx context.Context, address string) {
-				at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, nil)
-			}),
-			Entry("a pod of a job of the same name in another namespace", http.StatusForbidden, func(ctx context.Context, address string) {
-				at(ctx, newJob(ctx, newNamespace(ctx), trainer, coordinatorLed()), address, nil)
-			}),
-		)
-
 		It("waits for an address that is not known yet", func(ctx SpecContext) {
 			base, address := serve(server.ModeEnforce), given.next()
 			answered := make(chan int, 1)
@@ -127,26 +104,143 @@ var _ = Describe("who may call", func() {
 		})
 	})
 
-	// What cannot be told is waited for as long as a request may take, so these
-	// share one wait.
-	It("refuses addresses that stand for no single live pod", func(ctx SpecContext) {
-		base := serve(server.ModeEnforce)
-		hidden := map[string]string{"nobody's": given.next(), "a node's": given.next(), "a finished pod's": given.next(), "two pods'": given.next()}
-		at(ctx, job, hidden["a node's"], func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })
-		at(ctx, job, hidden["a finished pod's"], func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
-		at(ctx, job, hidden["two pods'"], nil)
-		at(ctx, nil, hidden["two pods'"], nil)
-		got := make(chan string, len(hidden))
-		for whose, address := range hidden {
-			go func() {
-				defer GinkgoRecover()
-				got <- fmt.Sprint(whose, " ", status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace))))
-			}()
+	// refusal is a caller that is refused, and how.
+	type refusal struct {
+		whose string
+		want  int
+		// from is the address it calls from, and token its token.
+		from, token string
+	}
+	strangers := func(ctx context.Context) []refusal {
+		GinkgoHelper()
+		other := newJob(ctx, namespace, "other", coordinatorLed())
+		namesake := newJob(ctx, newNamespace(ctx), trainer, coordinatorLed())
+		hostNetwork := func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }
+		ended := func(phase corev1.PodPhase) func(*corev1.Pod) {
+			return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 		}
-		for range hidden {
-			Eventually(got, 40*time.Second).Should(Receive(HaveSuffix(" 401")))
+		var all []refusal
+		byAddress := func(whose string, want int, run func(address string)) {
+			address := given.next()
+			run(address)
+			all = append(all, refusal{whose: whose, want: want, from: address})
 		}
-		Expect(membershipOf(ctx, job).Spec.Members).To(BeEmpty())
+		byAddress("nobody's address", 401, func(string) {})
+		byAddress("a pod of no job", 403, func(a string) { at(ctx, nil, a, nil) })
+		byAddress("a pod of another job", 403, func(a string) { at(ctx, other, a, nil) })
+		byAddress("a pod of a job of the same name in another namespace", 403, func(a string) { at(ctx, namesake, a, nil) })
+		byAddress("a pod of the job on its node's network", 401, func(a string) { at(ctx, job, a, hostNetwork) })
+		byAddress("a pod of the job that succeeded", 401, func(a string) { at(ctx, job, a, ended(corev1.PodSucceeded)) })
+		byAddress("a pod of the job that failed", 401, func(a string) { at(ctx, job, a, ended(corev1.PodFailed)) })
+		byAddress("a pod of another job that has the address of one of the job that ended", 403, func(a string) {
+			at(ctx, job, a, ended(corev1.PodSucceeded))
+			at(ctx, other, a, nil)
+		})
+		byAddress("one of two pods at an address", 401, func(a string) {
+			at(ctx, job, a, nil)
+			at(ctx, nil, a, nil)
+		})
+		byToken := func(whose string, want int, token string) {
+			// Where it calls from is nothing beside a token: it is a pod of the job's.
+			all = append(all, refusal{whose: whose, want: want, from: given.next(), token: token})
+			at(ctx, job, all[len(all)-1].from, nil)
+		}
+		pod := func() *corev1.Pod { return at(ctx, job, given.next(), nil) }
+		byToken("no token", 401, " ")
+		byToken("a token that is none", 401, "none")
+		byToken("a token of a pod of another job", 403, tokenOf(ctx, at(ctx, other, given.next(), nil), names.ServerAudience))
+		byToken("a token of a pod of a job of the same name in another namespace", 403, func() string {
+			Expect(api.live.Create(ctx, serviceAccount(namesake.Namespace))).To(Succeed())
+			return tokenOf(ctx, at(ctx, namesake, given.next(), nil), names.ServerAudience)
+		}())
+		byToken("a token of another audience", 401, tokenOf(ctx, pod(), "https://kubernetes.default.svc"))
+		byToken("a token of a user without role", 403, tokenOf(ctx, serviceAccount(namespace), names.ServerAudience))
+		gone := pod()
+		byToken("a token of a pod that was deleted", 401, tokenOf(ctx, gone, names.ServerAudience))
+		Expect(api.live.Delete(ctx, gone, client.GracePeriodSeconds(0))).To(Succeed())
+		over := pod()
+		byToken("a token of a pod that ended", 401, tokenOf(ctx, over, names.ServerAudience))
+		over.Status.Phase = corev1.PodSucceeded
+		Expect(api.live.Status().Update(ctx, over)).To(Succeed())
+		cacheKnows(ctx, over)
+		return all
+	}
+
+	DescribeTable("refuses whoever is not surely a pod of the job, and changes nothing",
+		func(ctx SpecContext, method, path, rest string) {
+			open := newServer(api.cached) + "/v1alpha1/replicas"
+			_, created := call(ctx, http.MethodPost, open, fmt.Sprintf(post, namespace))
+			collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
+			before := membershipOf(ctx, job)
+			base := newServer(api.cached, within(500*time.Millisecond), func(options *server.Options) { options.Identity = server.ModeEnforce })
+			body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, namespace, names.CoordinatorPod(trainer), strings.ReplaceAll(rest, "COLLECTOR", collector))
+			all := strangers(ctx)
+			got := make(chan string, len(all))
+			for _, stranger := range all {
+				go func() {
+					defer GinkgoRecover()
+					var headers []string
+					if stranger.token != "" {
+						headers = []string{"Authorization", "Bearer " + stranger.token}
+					}
+					code := status(callFrom(ctx, stranger.from, method, base+path, body, headers...))
+					got <- fmt.Sprintf("%s: %d", stranger.whose, code)
+				}()
+			}
+			for range all {
+				var answered string
+				Eventually(got, "30s").Should(Receive(&answered))
+				i := slices.IndexFunc(all, func(stranger refusal) bool { return answered == fmt.Sprintf("%s: %d", stranger.whose, stranger.want) })
+				Expect(i).To(BeNumerically(">=", 0), answered)
+			}
+			Expect(membershipOf(ctx, job)).To(Equal(before))
+		},
+		Entry("POST", http.MethodPost, "/v1alpha1/replicas", `"collectors":{"replicas":2}`),
+		Entry("DELETE", http.MethodDelete, "/v1alpha1/replicas", `"collectors":{"replicas":1}`),
+		Entry("/failed", http.MethodPost, "/v1alpha1/replicas/failed", `"collectors":["COLLECTOR"]`),
+	)
+
+	It("refuses other jobs' pods all writes for a worker-led job, and changes nothing", func(ctx SpecContext) {
+		worker := newJob(ctx, namespace, "worker-led", v2alpha1.DIJobSpec{
+			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}},
+		})
+		base, address := serve(server.ModeEnforce), given.next()
+		token := tokenOf(ctx, at(ctx, job, address, nil), names.ServerAudience)
+		for _, write := range []struct{ method, path, body string }{
+			{http.MethodPost, "/replicas", `{"replicas":1}`},
+			{http.MethodDelete, "/replicas", `{"replicas":1}`},
+			{http.MethodPost, "/profilings", `{"a":1}`},
+		} {
+			url := base + "/v2alpha1/" + namespace + "." + worker.Name + write.path
+			Expect(status(callFrom(ctx, address, write.method, url, write.body))).To(Equal(http.StatusForbidden))
+			Expect(status(call(ctx, write.method, url, write.body, "Authorization", "Bearer "+token))).To(Equal(http.StatusForbidden))
+		}
+		var after v2alpha1.DIJob
+		Expect(api.live.Get(ctx, client.ObjectKeyFromObject(worker), &after)).To(Succeed())
+		Expect(after.ResourceVersion).To(Equal(worker.ResourceVersion))
+	})
+
+	It("lets a pod of the job in that has the address of another job's which ended", func(ctx SpecContext) {
+		base, address := serve(server.ModeEnforce), given.next()
+		at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		at(ctx, job, address, nil)
+		Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
+	})
+
+	It("refuses the token of a pod that was deleted, also where it was good a moment ago", func(ctx SpecContext) {
+		base, pod := serve(server.ModeEnforce), at(ctx, job, given.next(), nil)
+		token := tokenOf(ctx, pod, names.ServerAudience)
+		send := func() int {
+			return status(call(ctx, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace), "Authorization", "Bearer "+token))
+		}
+		Expect(send()).To(Equal(http.StatusOK))
+		Expect(api.live.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
+		Eventually(func() error {
+			return api.cached.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{})
+		}).Should(MatchError(apierrors.IsNotFound, "not found"))
+		before := membershipOf(ctx, job)
+		Expect(send()).To(Equal(http.StatusUnauthorized))
+		Expect(membershipOf(ctx, job)).To(Equal(before))
 	})
 
 	Context("by token", func() {
@@ -252,13 +346,16 @@ func (r readFrom) List(ctx context.Context, list client.ObjectList, options ...c
 }
 
 // callFrom calls from an address of this machine.
-func callFrom(ctx context.Context, address, method, url, body string) (int, string) {
+func callFrom(ctx context.Context, address, method, url, body string, headers ...string) (int, string) {
 	GinkgoHelper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	through := &http.Transport{DialContext: dialer.DialContext}
 	defer through.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	Expect(err).NotTo(HaveOccurred())
+	for i := 0; i+1 < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
 	response, err := (&http.Client{Transport: through}).Do(request)
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()

@@ -94,10 +94,13 @@ func newPace(limits Limits) *pace {
 // error status, until the request's time is over.
 func (p *pace) wait(ctx context.Context, job types.UID) error {
 	err := p.limiter(job).Wait(ctx)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return failure(KindUnavailable, "more than %v writes a second for one job, try again later", p.limits.WritesPerSecond).because(err)
+	if err == nil {
+		return nil
 	}
-	return err
+	// The limiter does not wait for what comes too late, but who is sent away
+	// at once is soon back.
+	<-ctx.Done()
+	return unavailable(fmt.Errorf("more than %v writes a second for one job: %w", p.limits.WritesPerSecond, err))
 }
 
 func (p *pace) limiter(job types.UID) *rate.Limiter {

@@ -5,8 +5,10 @@ package server_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
@@ -23,7 +25,8 @@ var _ = Describe("what one job may ask for", func() {
 		GinkgoHelper()
 		served, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Identity: server.ModeOff, Limits: limits,
-			Log: funcr.New(func(_, args string) { _, _ = fmt.Fprintln(log, args) }, funcr.Options{}),
+			Times: server.Times{Request: 2 * time.Second},
+			Log:   funcr.New(func(_, args string) { _, _ = fmt.Fprintln(log, args) }, funcr.Options{}),
 		})
 		Expect(err).NotTo(HaveOccurred())
 		listening := httptest.NewServer(served.Handler())
@@ -51,9 +54,9 @@ var _ = Describe("what one job may ask for", func() {
 		Expect(answer).To(ContainSubstring("replicas: the job would have 5 replicas, more than the 4 that one may have"))
 
 		Expect(status(call(ctx, http.MethodPost, url, ask(namespace, 1)))).To(Equal(http.StatusOK))
-		code, answer = call(ctx, http.MethodDelete, url, ask(namespace, 1))
-		Expect(code).To(Equal(http.StatusInternalServerError))
-		Expect(answer).To(ContainSubstring("more than 1e-06 writes a second for one job, try again later"))
+		_, _, err := tryCall(ctx, http.MethodDelete, url, ask(namespace, 1))
+		Expect(err).To(MatchError(io.EOF))
+		Expect(log).To(gbytes.Say("more than 1e-06 writes a second for one job"))
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(4))
 	})
 

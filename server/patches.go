@@ -22,11 +22,13 @@ import (
 type jobPatch struct {
 	subresource string
 	patch       client.Patch
+	// relative says that the patch, made anew of what it left, changes it again.
+	relative bool
 }
 
 // changed returns the patch that writes what becomes of the original.
 func changed(original *v2alpha1.DIJob, subresource string) jobPatch {
-	return jobPatch{subresource, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})}
+	return jobPatch{subresource, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{}), true}
 }
 
 // resized returns the patch that makes a worker-led job want more replicas, or
@@ -129,7 +131,7 @@ func profiled(job *v2alpha1.DIJob, profilings json.RawMessage) (jobPatch, error)
 	if err != nil {
 		return jobPatch{}, fmt.Errorf("encoding the patch of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	return jobPatch{"status", client.RawPatch(types.JSONPatchType, content)}, nil
+	return jobPatch{"status", client.RawPatch(types.JSONPatchType, content), false}, nil
 }
 
 func isEmpty(status *v2alpha1.DIJobStatus) bool {

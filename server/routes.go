@@ -36,7 +36,7 @@ func (s *Server) routes() http.Handler {
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.ForwardedByClientIP = false
-	engine.Use(gin.CustomRecoveryWithWriter(nil, s.recovered), bound)
+	engine.Use(s.recovered, s.bound)
 	engine.NoRoute(s.wrap(unknownPath))
 	engine.NoMethod(s.wrap(unknownMethod))
 	engine.GET("/healthz", s.wrap(healthy))
@@ -45,20 +45,20 @@ func (s *Server) routes() http.Handler {
 	for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
 		group := engine.Group(version)
 		group.GET("/healthz", s.wrap(healthy))
-		group.Use(s.step(s.gate.enter))
+		group.Use(s.step(s.hold), s.step(s.gate.enter))
 		group.GET("/replicas", s.wrap(s.getReplicas))
-		group.POST("/replicas", s.wrap(s.createReplicas))
-		group.DELETE("/replicas", s.wrap(s.deleteReplicas))
-		group.POST("/replicas/failed", s.wrap(s.replaceReplicas))
+		group.POST("/replicas", s.step(s.smallBody), s.wrap(s.createReplicas))
+		group.DELETE("/replicas", s.step(s.smallBody), s.wrap(s.deleteReplicas))
+		group.POST("/replicas/failed", s.step(s.largeBody), s.wrap(s.replaceReplicas))
 	}
 	// The design document says the first, deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
 		group := engine.Group(path)
-		group.Use(s.step(s.gate.enter))
+		group.Use(s.step(s.hold), s.step(s.gate.enter))
 		group.GET("/replicas", s.wrap(s.getWorkers))
-		group.POST("/replicas", s.wrap(s.addWorkers))
-		group.DELETE("/replicas", s.wrap(s.removeWorkers))
-		group.POST("/profilings", s.wrap(s.reportProfilings))
+		group.POST("/replicas", s.step(s.smallBody), s.wrap(s.addWorkers))
+		group.DELETE("/replicas", s.step(s.smallBody), s.wrap(s.removeWorkers))
+		group.POST("/profilings", s.step(s.largeBody), s.wrap(s.reportProfilings))
 	}
 	return engine
 }
@@ -83,21 +83,31 @@ func (s *Server) step(handle handler) gin.HandlerFunc {
 	}
 }
 
-// bound bounds a request's body and time.
-func bound(c *gin.Context) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTime)
+// bound bounds a request's time.
+func (s *Server) bound(c *gin.Context) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.options.Times.Request)
 	defer cancel()
 	c.Request = c.Request.WithContext(ctx)
-	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBody)
 	c.Next()
 }
 
-// refuse answers with a failure; the log sees the cause.
+// hold lets a request wait while the cache that answers are made from may be
+// behind what its sender has seen.
+func (s *Server) hold(c *gin.Context) error {
+	return s.options.Watches.wait(c.Request.Context())
+}
+
+// refuse answers with a failure; the log sees the cause. What may succeed later
+// is not answered, as deployed clients end their job at an error status, and
+// send a request again whose connection is closed.
 func (s *Server) refuse(c *gin.Context, err error) {
 	failed := asFailure(err)
 	status := failed.Kind.status()
 	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind)
 	switch {
+	case failed.Kind == KindUnavailable:
+		log.Info("Request not answered, its connection is closed", "reason", err.Error())
+		panic(http.ErrAbortHandler) //nolint:forbidigo // it is how net/http is told to close a connection
 	case status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented:
 		log.Error(err, "Request failed")
 	case c.Request.Method != http.MethodGet && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
@@ -111,10 +121,21 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	}
 }
 
-// recovered answers a request whose handler panicked.
-func (s *Server) recovered(c *gin.Context, reason any) {
-	s.refuse(c, fmt.Errorf("panic: %v\n%s", reason, debug.Stack()))
-	c.Abort()
+// recovered answers a request whose handler panics, unless it does to have the
+// connection closed. Gin's own recovery would answer that with an empty 200.
+func (s *Server) recovered(c *gin.Context) {
+	defer func() {
+		reason := recover()
+		switch reason {
+		case nil:
+		case http.ErrAbortHandler:
+			panic(reason) //nolint:forbidigo // it goes on to net/http
+		default:
+			s.refuse(c, fmt.Errorf("panic: %v\n%s", reason, debug.Stack()))
+			c.Abort()
+		}
+	}()
+	c.Next()
 }
 
 // succeed answers with data.

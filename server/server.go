@@ -27,21 +27,21 @@ import (
 )
 
 const (
-	// requestTime bounds how long a request is worked on: the time for which a
-	// write waits for the operator to create the Membership.
-	requestTime = 30 * time.Second
 	// readTime bounds how long a client may take to send its request.
 	readTime = 15 * time.Second
 	// sendTime bounds how long the answer may take on its way.
 	sendTime = 10 * time.Second
 	// idleTime is how long an idle connection is kept.
 	idleTime = 2 * time.Minute
-	// stopTime bounds how long a stopping server finishes what it has read.
-	stopTime = requestTime + 5*time.Second
+	// stopMargin is how much longer than a request may take a stopping server
+	// finishes what it has read.
+	stopMargin = 5 * time.Second
 	// maxHeader bounds the bytes of a request's head.
 	maxHeader = 64 << 10
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
+	// maxBodies bounds the bytes of all bodies that are being worked on.
+	maxBodies = 32 << 20
 )
 
 // Options are what a server is made of.
@@ -57,6 +57,11 @@ type Options struct {
 	Identity Mode
 	// Limits bound what one job may ask for.
 	Limits Limits
+	// Times are how long the server waits for what.
+	Times Times
+	// Watches follows the watches that keep Cache current; requests are held
+	// while one of them is broken. Nil for none.
+	Watches *Watches
 	// Metrics takes the server's metrics; nil for none.
 	Metrics prometheus.Registerer
 	// Log takes what clients are not told.
@@ -85,7 +90,10 @@ type Server struct {
 	store   store
 	gate    *gate
 	pace    *pace
-	handler http.Handler
+	// unanswered are the writes whose outcome nobody was told.
+	unanswered unanswered
+	bodies     bodies
+	handler    http.Handler
 	// serving is whether the server listens and does not stop.
 	serving atomic.Bool
 }
@@ -102,12 +110,15 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := clusterStore{cached: options.Client, reader: options.APIReader}
+	store := clusterStore{cached: options.Client, reader: options.APIReader, callTime: options.Times.Call, told: told}
 	server := &Server{
 		options: options,
 		store:   store,
-		gate:    newGate(options.Identity, store, options.Clock, told),
+		gate:    newGate(options.Identity, store, options.Watches, options.Clock, told),
 		pace:    newPace(options.Limits),
+
+		unanswered: newUnanswered(options.Clock),
+		bodies:     newBodies(maxBodies),
 	}
 	server.handler = server.routes()
 	return server, nil
@@ -127,6 +138,9 @@ func (options *Options) complete() error {
 	}
 	var err error
 	if options.Limits, err = options.Limits.withDefaults(); err != nil {
+		return err
+	}
+	if options.Times, err = options.Times.withDefaults(); err != nil {
 		return err
 	}
 	if options.Clock == nil {
@@ -152,11 +166,14 @@ func (s *Server) Handler() http.Handler {
 	return s.handler
 }
 
-// Ready tells why the server takes no requests: it does not listen yet, or it
-// stops.
+// Ready tells why the server takes no requests: it does not listen yet, it
+// stops, or what it would answer with has been standing still for long.
 func (s *Server) Ready(*http.Request) error {
 	if !s.serving.Load() {
 		return errors.New("di-server does not listen: its caches are not warm yet, or it is stopping")
+	}
+	if broken := s.options.Watches.broken(); broken > s.options.Times.BrokenWatch {
+		return fmt.Errorf("a watch has been broken for %s: requests wait until the API server can be watched again", broken.Round(time.Second))
 	}
 	return nil
 }
@@ -181,7 +198,7 @@ func (s *Server) Start(ctx context.Context) error {
 		Handler:           s.handler,
 		ReadHeaderTimeout: readTime,
 		ReadTimeout:       readTime,
-		WriteTimeout:      readTime + requestTime + sendTime,
+		WriteTimeout:      readTime + s.options.Times.Request + sendTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.GetCertificate},
@@ -207,7 +224,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, doors []door) e
 		cause = fmt.Errorf("serving: %w", cause)
 	}
 	s.serving.Store(false)
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Times.Request+stopMargin)
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil {
 		return errors.Join(cause, fmt.Errorf("finishing requests: %w", err))

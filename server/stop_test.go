@@ -6,8 +6,11 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
@@ -69,6 +72,67 @@ var _ = Describe("a server that is started and stopped", func() {
 		newMembership(ctx, job)
 		Eventually(answered, "5s").Should(Receive(Equal(http.StatusOK)))
 		Eventually(stopped, "5s").Should(Receive(BeNil()))
+	})
+
+	It("closes the connection of what it cannot answer in time, and is not ready while its watches are broken", func(ctx SpecContext) {
+		served, err := server.New(server.Options{
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: server.ModeOff,
+			Addresses: []string{"127.0.0.1:0"}, Watches: server.NewWatches(GinkgoLogr),
+			Times: server.Times{Request: 200 * time.Millisecond, BrokenWatch: time.Nanosecond},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		listening := httptest.NewServer(served.Handler())
+		DeferCleanup(listening.Close)
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			_, _, err = tryCall(ctx, method, listening.URL+replicas, "{}")
+			Expect(err).To(MatchError(io.EOF))
+		}
+		Expect(status(call(ctx, http.MethodGet, listening.URL+"/healthz", ""))).To(Equal(http.StatusOK))
+		running, stop := context.WithCancel(ctx)
+		stopped := make(chan error, 1)
+		go func() { stopped <- served.Start(running) }()
+		Eventually(func() error { return served.Ready(nil) }).Should(MatchError(ContainSubstring("a watch has been broken for")))
+		stop()
+		Eventually(stopped, "5s").Should(Receive(BeNil()))
+	})
+
+	It("lets a body wait while there is no room for it", func(ctx SpecContext) {
+		url := newServer(api.cached) + replicas + "/failed"
+		// 32 reports of a length that is not known take all the room.
+		var senders []*io.PipeWriter
+		for range 32 {
+			read, write := io.Pipe()
+			senders = append(senders, write)
+			go func() {
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, read)
+				if err != nil {
+					return
+				}
+				if response, err := http.DefaultClient.Do(request); err == nil {
+					_ = response.Body.Close()
+				}
+			}()
+			_, err := io.WriteString(write, " ")
+			Expect(err).NotTo(HaveOccurred())
+		}
+		answered := make(chan int, 1)
+		Eventually(func() error {
+			// Those that come before all the room is taken are answered.
+			within, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			_, _, err := tryCall(within, http.MethodPost, url, "{}")
+			return err
+		}).Should(MatchError(context.DeadlineExceeded))
+		go func() {
+			defer GinkgoRecover()
+			answered <- status(call(ctx, http.MethodPost, url, "{}"))
+		}()
+		Consistently(answered, "200ms").ShouldNot(Receive())
+		Expect(senders[0].Close()).To(Succeed())
+		Eventually(answered, "5s").Should(Receive(Equal(http.StatusBadRequest)))
+		for _, sender := range senders {
+			_ = sender.Close()
+		}
 	})
 
 	It("says which options are missing, and which address is no good", func(ctx SpecContext) {

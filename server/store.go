@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,13 +38,28 @@ type store interface {
 	// update writes an object if it is unchanged since it was read.
 	update(ctx context.Context, object client.Object) error
 	// patch writes a patch of an object, or of its subresource of that name.
-	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error
+	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error
 }
 
 // clusterStore is the store over a cached client and a live reader.
 type clusterStore struct {
 	cached client.Client
 	reader client.Reader
+	// callTime bounds each call of the API server.
+	callTime time.Duration
+	told     observer
+}
+
+// call makes a call of the API server in the time for one. What the server
+// itself may not do is told, as only a person can mend it.
+func (s clusterStore) call(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.callTime)
+	defer cancel()
+	err := do(ctx)
+	if apierrors.IsForbidden(err) {
+		s.told.forbidden(err)
+	}
+	return err
 }
 
 func (s clusterStore) get(ctx context.Context, key types.NamespacedName, object client.Object) error {
@@ -56,7 +72,7 @@ func (s clusterStore) live(ctx context.Context, key types.NamespacedName, object
 	if content.IsPathSegmentName(key.Namespace) != nil || content.IsPathSegmentName(key.Name) != nil {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
-	return s.reader.Get(ctx, key, object)
+	return s.call(ctx, func(ctx context.Context) error { return s.reader.Get(ctx, key, object) })
 }
 
 func (s clusterStore) list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -64,22 +80,26 @@ func (s clusterStore) list(ctx context.Context, list client.ObjectList, options 
 }
 
 func (s clusterStore) liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	return s.reader.List(ctx, list, options...)
+	return s.call(ctx, func(ctx context.Context) error { return s.reader.List(ctx, list, options...) })
 }
 
 func (s clusterStore) create(ctx context.Context, object client.Object) error {
-	return s.cached.Create(ctx, object)
+	return s.call(ctx, func(ctx context.Context) error { return s.cached.Create(ctx, object) })
 }
 
 func (s clusterStore) update(ctx context.Context, object client.Object) error {
-	return s.cached.Update(ctx, object)
+	return s.call(ctx, func(ctx context.Context) error { return s.cached.Update(ctx, object) })
 }
 
-func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error {
-	if subresource == "" {
-		return s.cached.Patch(ctx, object, patch)
-	}
-	return s.cached.SubResource(subresource).Patch(ctx, object, patch)
+func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error {
+	return s.call(ctx, func(ctx context.Context) error {
+		if subresource == "" {
+			return s.cached.Patch(ctx, object, patch, options...)
+		}
+		return s.cached.SubResource(subresource).Patch(ctx, object, patch, &client.SubResourcePatchOptions{
+			PatchOptions: *(&client.PatchOptions{}).ApplyOptions(options),
+		})
+	})
 }
 
 // SetupIndexes adds the indexes that the server reads by; it is called before

@@ -8,13 +8,17 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -154,6 +158,27 @@ func (s *Server) removeWorkers(c *gin.Context) error {
 	return s.resize(c, messageDelete, permission{"delete", resourceReplicas}, -1)
 }
 
+// writer names one request as the manager of the fields that it writes, by
+// which it finds out whether a write was done of which the answer was lost.
+type writer string
+
+func newWriter() writer {
+	return writer("di-server-" + string(uuid.NewUUID()))
+}
+
+// options returns the options of a write. What may be written twice needs no
+// name of its own.
+func (w writer) options(made jobPatch) []client.PatchOption {
+	if !made.relative {
+		return nil
+	}
+	return []client.PatchOption{client.FieldOwner(w)}
+}
+
+func (w writer) wrote(job *v2alpha1.DIJob) bool {
+	return slices.ContainsFunc(job.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == string(w) })
+}
+
 // resize changes the number of replicas that is wanted by what a request asks
 // for, in the direction of the sign.
 func (s *Server) resize(c *gin.Context, message string, wanted permission, sign int64) error {
@@ -212,12 +237,16 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 }
 
 // editJob writes an edit of a job in one optimistic write, made anew where
-// another write came between.
+// another write came between, and done once also where its answer is lost.
 func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit func(*v2alpha1.DIJob) (jobPatch, error)) error {
+	uncertain, writer := false, newWriter()
 	err := persist(ctx, func(ctx context.Context) error {
 		var job v2alpha1.DIJob
 		if err := s.store.live(ctx, id.key, &job); err != nil {
 			return err
+		}
+		if uncertain && writer.wrote(&job) {
+			return nil
 		}
 		if err := s.gate.admit(ctx, &job, wanted); err != nil {
 			return err
@@ -230,9 +259,11 @@ func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit 
 		}
 		made, err := edit(&job)
 		if err != nil {
-			return err
+			return asFailure(err)
 		}
-		return s.store.patch(ctx, &job, made.subresource, made.patch)
+		err = s.store.patch(ctx, &job, made.subresource, made.patch, writer.options(made)...)
+		uncertain = uncertain || isUncertain(err)
+		return err
 	})
 	switch {
 	case err == nil:

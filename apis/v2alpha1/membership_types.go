@@ -151,8 +151,14 @@ type MemberResources struct {
 // RecordedRequest is a request that was done, and its answer.
 type RecordedRequest struct {
 	// key identifies the request: its Idempotency-Key, else the coordinator
-	// container that sent it and a digest of what it asked.
+	// container that sent it and a digest of what it asked. It is empty once a
+	// later removal has made the same a new request.
 	Key string `json:"key"`
+
+	// id is di-server's own name of the HTTP request, by which it finds out
+	// whether a write was done of which it lost the answer.
+	// +optional
+	ID string `json:"id,omitempty"`
 
 	// time is when the request was done.
 	Time metav1.Time `json:"time"`

@@ -76,6 +76,8 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err != nil {
 		return err
 	}
+	watches := server.NewWatches(log.WithName("watches"))
+	config.Wrap(watches.Wrap)
 	scheme, err := newScheme()
 	if err != nil {
 		return err
@@ -106,6 +108,7 @@ func runServer(ctx context.Context, options *serverOptions) error {
 		Cache:            mgr.GetCache(),
 		Identity:         server.Mode(options.identity),
 		Limits:           options.limits,
+		Watches:          watches,
 		Metrics:          metrics.Registry,
 		Log:              log.WithName("server"),
 		GPUResource:      corev1.ResourceName(options.gpuResource),

@@ -21,20 +21,28 @@ func Container(coordinator *corev1.Pod) string {
 	return fmt.Sprintf("%s/%d", coordinator.UID, restarts(coordinator))
 }
 
-// restarts returns how often the container that DI-engine runs in was
-// restarted: that of the known name, else the one named after the role, else
-// the only one.
+// restarts returns how often a pod's main container was restarted.
 func restarts(pod *corev1.Pod) int32 {
+	if main := MainContainer(pod); main != nil {
+		return main.RestartCount
+	}
+	return 0
+}
+
+// MainContainer returns the status of the container that DI-engine runs in:
+// that of the known name, else the one named after the role, else the only
+// one; nil while there is none.
+func MainContainer(pod *corev1.Pod) *corev1.ContainerStatus {
 	statuses := pod.Status.ContainerStatuses
 	for _, name := range []string{names.Container, string(roleOf(pod))} {
 		for i := range statuses {
 			if statuses[i].Name == name {
-				return statuses[i].RestartCount
+				return &statuses[i]
 			}
 		}
 	}
 	if len(statuses) == 1 {
-		return statuses[0].RestartCount
+		return &statuses[0]
 	}
-	return 0
+	return nil
 }

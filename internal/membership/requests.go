@@ -23,6 +23,9 @@ const (
 	RepeatWindow = 30 * time.Second
 	// KeyWindow is how long a request is known by its Idempotency-Key.
 	KeyWindow = time.Hour
+	// idWindow is how long a request is known by its ID: longer than a deployed
+	// client sends one again that stays without answer, 6 times within 30 seconds each.
+	idWindow = 10 * time.Minute
 	// MaxRequests bounds the recorded requests of one job.
 	MaxRequests = 32
 	// maxRecordedURLs bounds the URLs in all recorded requests of one job.
@@ -40,6 +43,8 @@ var ErrKeyReused = errors.New("the Idempotency-Key was used for another request:
 
 // Request identifies what was asked, and by whom.
 type Request struct {
+	// ID is what di-server calls the HTTP request; empty where a request is made once.
+	ID string
 	// Container is the coordinator container that asks.
 	Container string
 	// IdempotencyKey is the key that the client chose; empty where it chose none.
@@ -66,9 +71,12 @@ func (r Request) key() string {
 	return derivedKey + digest(r.Container) + ":" + content
 }
 
-// Recall returns the recorded answer where the request is a repeat of one that
-// was done.
+// Recall returns the recorded answer where the request was done already: this
+// very one, of whose write the answer was lost, or one that it is a repeat of.
 func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs, bool, error) {
+	if record := recordOf(spec, request.ID); record != nil {
+		return recordedURLs(record), true, nil
+	}
 	if !request.isRecognizable() {
 		return URLs{}, false, nil
 	}
@@ -77,7 +85,7 @@ func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs
 	for i := range slices.Backward(spec.Requests) {
 		record := &spec.Requests[i]
 		switch {
-		case expired(record, now):
+		case !repeatable(record, now):
 		case record.Key == key:
 			return recordedURLs(record), true, nil
 		case strings.HasPrefix(asker, chosenKey) && strings.HasPrefix(record.Key, asker):
@@ -87,14 +95,28 @@ func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs
 	return URLs{}, false, nil
 }
 
+// recordOf returns the record of the request of that ID; nil where there is none.
+func recordOf(spec *v2alpha1.MembershipSpec, id string) *v2alpha1.RecordedRequest {
+	for i := range spec.Requests {
+		if id != "" && spec.Requests[i].ID == id {
+			return &spec.Requests[i]
+		}
+	}
+	return nil
+}
+
 // Record records the answer of a request that was done, and forgets what no
-// request can repeat any more and what is too much to keep.
+// request can be known by any more and what is too much to keep.
 func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
+	if request.Removal {
+		endRepeats(spec, request.Container)
+	}
 	spec.Requests = slices.DeleteFunc(spec.Requests, func(record v2alpha1.RecordedRequest) bool {
-		return expired(&record, now) || request.Removal && strings.HasPrefix(record.Key, derivedKey+digest(request.Container))
+		return expired(&record, now)
 	})
 	spec.Requests = append(spec.Requests, v2alpha1.RecordedRequest{
 		Key:        request.key(),
+		ID:         request.ID,
 		Time:       metav1.NewTime(now),
 		Collectors: answer.Collectors,
 		Learners:   answer.Learners,
@@ -122,14 +144,35 @@ func surplus(records []v2alpha1.RecordedRequest) int {
 	return 0
 }
 
-// expired tells whether a record is too old to be repeated. The distance counts
-// in both directions, as servers' clocks differ a little.
-func expired(record *v2alpha1.RecordedRequest, now time.Time) bool {
+// endRepeats makes what a container asks for from now on a new request, also
+// where it asked for the same before.
+func endRepeats(spec *v2alpha1.MembershipSpec, container string) {
+	for i := range spec.Requests {
+		record := &spec.Requests[i]
+		if strings.HasPrefix(record.Key, derivedKey+digest(container)) {
+			record.Key = ""
+		}
+	}
+}
+
+// repeatable tells whether a request by the record's key is a repeat. The
+// distance in time counts in both directions, as servers' clocks differ a little.
+func repeatable(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	window := RepeatWindow
 	if strings.HasPrefix(record.Key, chosenKey) {
 		window = KeyWindow
 	}
-	return now.Sub(record.Time.Time).Abs() > window
+	return record.Key != "" && age(record, now) <= window
+}
+
+// expired tells whether a record is too old to be known by anything.
+func expired(record *v2alpha1.RecordedRequest, now time.Time) bool {
+	known := record.ID != "" && age(record, now) <= idWindow
+	return !known && !repeatable(record, now)
+}
+
+func age(record *v2alpha1.RecordedRequest, now time.Time) time.Duration {
+	return now.Sub(record.Time.Time).Abs()
 }
 
 func recordedURLs(record *v2alpha1.RecordedRequest) URLs {

@@ -89,6 +89,38 @@ func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
 	}
 }
 
+func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	addition := membership.Request{ID: "1", Container: "uid/0", Content: []byte("two more")}
+	removal := membership.Request{ID: "2", Container: "uid/0", Content: []byte("two fewer"), Removal: true}
+	another := membership.Request{ID: "3", Container: "uid/0", Content: []byte("two fewer"), Removal: true}
+	spec := &v2alpha1.MembershipSpec{}
+	membership.Record(spec, addition, membership.URLs{Collectors: []string{"added"}}, noon)
+	membership.Record(spec, removal, membership.URLs{Collectors: []string{"removed"}}, noon.Add(time.Minute))
+	late := noon.Add(2 * time.Minute)
+	for name, tc := range map[string]struct {
+		request membership.Request
+		want    []string
+	}{
+		"an addition that a removal followed": {addition, []string{"added"}},
+		"a removal without key":               {removal, []string{"removed"}},
+		"the same content as another request": {another, nil},
+	} {
+		got, done, err := membership.Recall(spec, tc.request, late)
+		if err != nil || done != (tc.want != nil) {
+			t.Errorf("%s: got done %t, error %v", name, done, err)
+		}
+		if diff := cmp.Diff(tc.want, got.Collectors); diff != "" {
+			t.Errorf("%s: answer (-want +got):\n%s", name, diff)
+		}
+	}
+	membership.Record(spec, another, membership.URLs{}, noon.Add(time.Hour))
+	if len(spec.Requests) != 1 {
+		t.Errorf("got %d records an hour later, want the newest alone", len(spec.Requests))
+	}
+}
+
 func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -165,12 +165,3 @@ func readyCollectors(ctx context.Context, g Gomega, namespace, job string) map[s
 	}
 	return found
 }
-
-func isReady(pod *corev1.Pod) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady {
-			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
-		}
-	}
-	return false
-}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/peer"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/policy"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/train"

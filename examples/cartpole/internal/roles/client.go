@@ -7,7 +7,7 @@ import (
 	"flag"
 	"time"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/peer"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 )
 
 // runDist asks di-server from inside a coordinator's pod, as people do by hand

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"time"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/peer"
 	"opendilab.org/di-orchestrator/examples/cartpole/internal/train"
 )

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"sync"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 )
 
 // Ports of the pods and of the server itself.

@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/diserver"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 )
 
 var errRefused = errors.New("connection refused")

@@ -1,0 +1,48 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Times are how long the server waits for what. The zero value is the default.
+type Times struct {
+	// Request bounds how long a request is worked on: the time for which it
+	// waits for whatever passes.
+	Request time.Duration
+	// Call bounds one call of the API server, so that one that goes nowhere is
+	// made again within the request.
+	Call time.Duration
+	// Successor bounds how long a write waits for the status of a coordinator
+	// whose container has ended to tell of the container that asks.
+	Successor time.Duration
+	// BrokenWatch is how long a watch may be broken until the server is not
+	// ready. It is shorter than the patience of deployed clients, so that they
+	// reach another server, and longer than outages of the API server are,
+	// which all servers share: were all of them not ready when it returns, the
+	// Service would refuse connections.
+	BrokenWatch time.Duration
+}
+
+// DefaultTimes returns the times that hold where none are given.
+func DefaultTimes() Times {
+	return Times{Request: 30 * time.Second, Call: 5 * time.Second, Successor: 10 * time.Second, BrokenWatch: 45 * time.Second}
+}
+
+func (t Times) withDefaults() (Times, error) {
+	defaults := DefaultTimes()
+	t = Times{
+		Request:     cmp.Or(t.Request, defaults.Request),
+		Call:        cmp.Or(t.Call, defaults.Call),
+		Successor:   cmp.Or(t.Successor, defaults.Successor),
+		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
+	}
+	if t.Request < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
+	}
+	return t, nil
+}

@@ -1,0 +1,313 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server"
+)
+
+// calls are calls of clients that run beside the spec.
+type calls struct {
+	group  sync.WaitGroup
+	errors chan error
+	done   atomic.Int32
+}
+
+func newCalls() *calls { return &calls{errors: make(chan error, 1000)} }
+
+// call makes a call beside the spec.
+func (c *calls) call(do func() error) {
+	c.group.Go(func() {
+		if err := do(); err != nil {
+			c.errors <- err
+		}
+		c.done.Add(1)
+	})
+}
+
+// wait returns when all calls have ended, none with an error.
+func (c *calls) wait() {
+	GinkgoHelper()
+	c.group.Wait()
+	Expect(c.errors).NotTo(Receive())
+}
+
+// apiAddress is where the API server listens.
+func apiAddress() string {
+	return strings.Trim(strings.TrimPrefix(shared.config.Host, "https:"), "/")
+}
+
+var _ = Describe("A deployed client", func() {
+	// What is broken for long breaks both ways at once.
+	It("outlives ten seconds without API server", func(ctx SpecContext) {
+		var outages sync.WaitGroup
+		for _, kind := range []state{cut, blackHole} {
+			way := newLink(ctx, apiAddress())
+			served := newServer(ctx, "https://"+way.address(), "", server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
+			jobs := make([]*trainer, 4)
+			for i := range jobs {
+				jobs[i] = newTrainer(ctx).run(ctx)
+			}
+			outages.Go(func() {
+				defer GinkgoRecover()
+				outlive(ctx, kind, way, served, jobs)
+			})
+		}
+		outages.Wait()
+	})
+
+	It("never sees its list go backwards on a server whose watch was broken", func(ctx SpecContext) {
+		way := newLink(ctx, apiAddress())
+		behind := newServer(ctx, "https://"+way.address(), "", server.Times{}).waitReady()
+		ahead := newServer(ctx, shared.config.Host, "", server.Times{}).waitReady()
+		job := newTrainer(ctx).run(ctx)
+		for members := 1; members <= 2; members++ {
+			Expect(job.client(behind.url).OfCoordinator(ctx)).To(HaveField("Collectors", HaveLen(members-1)))
+			way.set(cut)
+			_, err := job.client(ahead.url).Create(ctx, diserver.Resources{Replicas: 1, CPUs: strconv.Itoa(members)}, diserver.Resources{})
+			Expect(err).NotTo(HaveOccurred())
+			all := newCalls()
+			all.call(func() error {
+				got, err := job.client(behind.url).OfCoordinator(ctx)
+				if err == nil && len(got.Collectors) != members {
+					err = fmt.Errorf("got %v, want %d collectors", got.Collectors, members)
+				}
+				return err
+			})
+			Consistently(all.done.Load, "100ms").Should(BeZero())
+			way.set(open)
+			all.wait()
+		}
+	})
+
+	It("gets all that it asks for of two servers when many ask at once", func(ctx SpecContext) {
+		one, two := newServer(ctx, shared.config.Host, "", server.Times{}), newServer(ctx, shared.config.Host, "", server.Times{})
+		job := newTrainer(ctx).run(ctx)
+		all := newCalls()
+		const writers, rounds = 8, 3
+		for writer := range writers {
+			by := job.client([]*running{one.waitReady(), two.waitReady()}[writer%2].url)
+			all.call(func() error {
+				for round := range rounds {
+					// Each request differs, so that none is a repeat.
+					if _, err := by.Create(ctx, diserver.Resources{Replicas: 2, CPUs: strconv.Itoa(1 + writer*rounds + round)}, diserver.Resources{}); err != nil {
+						return err
+					}
+				}
+				_, err := by.Delete(ctx, 1, 0)
+				return err
+			})
+		}
+		all.wait()
+		job.expect(ctx, writers*(2*rounds-1), 0)
+	})
+
+	It("is answered by the next server when one is stopped under it", func(ctx SpecContext) {
+		address := freeAddress(ctx)
+		first := newServer(ctx, shared.config.Host, address, server.Times{}).waitReady()
+		job := newTrainer(ctx).run(ctx)
+		job.collect(ctx, job.client(first.url), 1)
+		all := newCalls()
+		var asked atomic.Int32
+		restarted := make(chan struct{})
+		for writer := range 4 {
+			by := job.client(first.url)
+			all.call(func() error {
+				for round := 0; ; round++ {
+					asked.Add(1)
+					if _, err := by.Create(ctx, diserver.Resources{Replicas: 1, CPUs: fmt.Sprintf("%dm", 2+writer+10*round)}, diserver.Resources{}); err != nil {
+						return err
+					}
+					select {
+					case <-restarted:
+						return nil
+					default:
+					}
+				}
+			})
+		}
+		Eventually(func() int { return len(job.members(ctx)) }).WithTimeout(patience).Should(BeNumerically(">", 8))
+		first.stop()
+		newServer(ctx, shared.config.Host, address, server.Times{}).waitReady()
+		close(restarted)
+		all.wait()
+		job.expect(ctx, 1+int(asked.Load()), 0)
+	})
+
+	It("is not answered before the server knows what there is", func(ctx SpecContext) {
+		way := newLink(ctx, apiAddress())
+		before := newTrainer(ctx).run(ctx)
+		way.set(blackHole)
+		var cold *running
+		made := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(made)
+			cold = newServer(ctx, "https://"+way.address(), "", server.Times{})
+		}()
+		Consistently(made, "500ms").ShouldNot(BeClosed())
+		way.set(open)
+		Eventually(made).WithTimeout(patience).Should(BeClosed())
+		all := newCalls()
+		all.call(func() error { _, err := before.client(cold.url).OfCoordinator(ctx); return err })
+		all.wait()
+
+		By("knowing what was made a moment ago")
+		late := newTrainer(ctx)
+		config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
+		config.Spec.Aggregator.Template = late.job.Spec.Tasks[0].Template
+		Expect(client.IgnoreAlreadyExists(shared.live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}))).To(Succeed())
+		late.run(ctx)
+		Expect(shared.live.Create(ctx, config)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(shared.live.Delete(ctx, config)).To(Succeed()) })
+		_, err := late.client(cold.url).Create(ctx, diserver.Resources{Replicas: 1}, diserver.Resources{Replicas: 1, GPUs: "2"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(late.members(ctx)).To(HaveLen(2))
+
+		By("waiting for a Membership that the operator makes again")
+		job := newTrainer(ctx).run(ctx)
+		Expect(shared.live.Delete(ctx, &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: job.job.Namespace, Name: job.job.Name}})).To(Succeed())
+		job.collect(ctx, job.client(cold.url), 2)
+		job.expect(ctx, 2, 0)
+	})
+
+	It("is answered once when the API server's answer is lost on its way to the server", func(ctx SpecContext) {
+		way := newGateway(shared.config)
+		served := newServer(ctx, way.url, "", server.Times{}).waitReady()
+		job := newTrainer(ctx).run(ctx)
+		by := job.client(served.url)
+		way.lost.Store(1)
+		pods := job.collect(ctx, by, 3)
+		way.lost.Store(1)
+		_, err := by.Delete(ctx, 1, 0)
+		Expect(err).NotTo(HaveOccurred())
+		way.lost.Store(1)
+		Expect(by.ReportFailed(ctx, diserver.Failed{Collectors: pods[:1]})).To(Succeed())
+		Expect(way.lost.Load()).To(BeZero())
+		job.expect(ctx, 2, 1)
+	})
+
+	It("waits while the API server cannot be asked who it is and what it may", func(ctx SpecContext) {
+		way := newGateway(shared.config)
+		served := newServer(ctx, way.url, "", server.Times{Call: time.Second}).waitReady()
+		job := newTrainer(ctx).run(ctx)
+		token := tokenOf(ctx, job.job.Namespace)
+		for _, resource := range []string{"tokenreviews", "subjectaccessreviews"} {
+			way.refuse(resource)
+			before := way.refused.Load()
+			all := newCalls()
+			by := job.client(served.url, "Authorization", "Bearer "+token)
+			all.call(func() error {
+				_, err := by.Create(ctx, diserver.Resources{Replicas: 1, CPUs: strconv.Itoa(len(resource))}, diserver.Resources{})
+				return err
+			})
+			Eventually(way.refused.Load).WithTimeout(patience).Should(BeNumerically(">", before+2))
+			Expect(all.done.Load()).To(BeZero())
+			way.refuse("nothing")
+			all.wait()
+			// What the server was told it believes for a while.
+			served = newServer(ctx, way.url, "", server.Times{Call: time.Second}).waitReady()
+		}
+		job.expect(ctx, 2, 0)
+	})
+})
+
+// outlive breaks the way to the API server while clients call: one polls, the
+// others write.
+func outlive(ctx context.Context, kind state, way *link, served *running, jobs []*trainer) {
+	GinkgoHelper()
+	known := make([][]string, len(jobs))
+	for i, job := range jobs {
+		known[i] = job.collect(ctx, job.client(served.url), 3)
+	}
+	all, polled, stop := newCalls(), atomic.Int32{}, make(chan struct{})
+	all.call(func() error { return poll(ctx, jobs[0].client(served.url), &polled, stop) })
+	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", 3))
+
+	way.set(kind)
+	all.call(func() error {
+		_, err := jobs[1].client(served.url).Create(ctx, diserver.Resources{Replicas: 2}, diserver.Resources{Replicas: 1})
+		return err
+	})
+	all.call(func() error { _, err := jobs[2].client(served.url).Delete(ctx, 1, 0); return err })
+	all.call(func() error {
+		return jobs[3].client(served.url).ReportFailed(ctx, diserver.Failed{Collectors: known[3][:1]})
+	})
+	broken, held := false, int32(0)
+	Consistently(func() []any {
+		if !broken && served.Ready(nil) != nil {
+			broken, held = true, polled.Load()
+		}
+		return []any{len(all.errors), all.done.Load()}
+	}, "10s", "100ms").Should(Equal([]any{0, int32(0)}), string(kind))
+	Expect(broken).To(BeTrue(), "the server is still ready")
+	Expect(polled.Load()).To(Equal(held), "polls were answered though the watches are broken")
+	way.set(open)
+	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", held+3))
+	Eventually(func() error { return served.Ready(nil) }).WithTimeout(patience).Should(Succeed())
+	close(stop)
+	all.wait()
+	jobs[0].expect(ctx, 3, 0)
+	jobs[1].expect(ctx, 6, 0)
+	jobs[2].expect(ctx, 2, 0)
+	jobs[3].expect(ctx, 3, 1)
+}
+
+// poll asks for the list again and again, which must never be another one.
+func poll(ctx context.Context, by *diserver.Client, polled *atomic.Int32, stop <-chan struct{}) error {
+	for {
+		got, err := by.OfCoordinator(ctx)
+		if err != nil {
+			return err
+		}
+		if len(got.Collectors) != 3 {
+			return fmt.Errorf("got %v, want the three collectors", got.Collectors)
+		}
+		polled.Add(1)
+		select {
+		case <-stop:
+			return nil
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// tokenOf returns the token of a user that may do everything to the jobs of a
+// namespace.
+func tokenOf(ctx context.Context, namespace string) string {
+	GinkgoHelper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "user"}}
+	Expect(shared.live.Create(ctx, account)).To(Succeed())
+	Expect(shared.live.Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "user"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs/replicas"}, Verbs: []string{"*"}}},
+	})).To(Succeed())
+	Expect(shared.live.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "user"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "user"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "user"}},
+	})).To(Succeed())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{names.ServerAudience}}}
+	Expect(shared.live.SubResource("token").Create(ctx, account, request)).To(Succeed())
+	return request.Status.Token
+}

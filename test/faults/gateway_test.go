@@ -1,0 +1,71 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+)
+
+// gateway is a way to the API server that knows requests, so that a test can
+// lose the answer of one, or answer in the API server's place.
+type gateway struct {
+	url string
+	// lost is how many answers to writes of Memberships are still to be lost.
+	lost atomic.Int32
+	// refuses is the resource whose requests are answered with 503.
+	refuses atomic.Pointer[string]
+	refused atomic.Int32
+}
+
+func newGateway(config *rest.Config) *gateway {
+	GinkgoHelper()
+	target, err := url.Parse(config.Host)
+	Expect(err).NotTo(HaveOccurred())
+	transport, err := rest.TransportFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+	}
+	g := &gateway{}
+	proxy.ModifyResponse = g.answered
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // it is how net/http is told to close a connection
+	}
+	g.refuse("nothing")
+	listening := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/"+*g.refuses.Load()) {
+			g.refused.Add(1)
+			http.Error(w, "starting", http.StatusServiceUnavailable)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	DeferCleanup(listening.CloseClientConnections)
+	g.url = listening.URL
+	return g
+}
+
+// refuse has requests for a resource answered with 503.
+func (g *gateway) refuse(resource string) { g.refuses.Store(&resource) }
+
+// answered loses an answer on its way back, if one is to be lost.
+func (g *gateway) answered(response *http.Response) error {
+	request := response.Request
+	if request.Method == http.MethodPut && strings.Contains(request.URL.Path, "/memberships/") &&
+		response.StatusCode == http.StatusOK && g.lost.Add(-1) >= 0 {
+		return errCut
+	}
+	return nil
+}

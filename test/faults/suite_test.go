@@ -1,0 +1,269 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package faults tests that nothing that passes reaches a deployed client of
+// di-server as an error: a real API server, the way to which is broken, a real
+// di-server over TCP, the real operator, and the example's strict client, which
+// has the faults of deployed ones.
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/server"
+)
+
+// patience is how long anything may take under load.
+const patience = 30 * time.Second
+
+func TestFaults(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "What passes reaches no client of di-server")
+}
+
+// cluster is what all specs share: an API server with the operator.
+type cluster struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+	live   client.WithWatch
+	// addresses counts the addresses that pods were given.
+	addresses atomic.Int32
+}
+
+var shared cluster
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	logf.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
+	// As in the deployed program, but for its times.
+	GinkgoT().Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
+	GinkgoT().Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
+	environment, err := testkit.StartAPI()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+	shared.config = environment.Config
+	shared.config.QPS = -1
+	shared.scheme = runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(shared.scheme)).To(Succeed())
+	Expect(v2alpha1.AddToScheme(shared.scheme)).To(Succeed())
+	shared.live, err = client.NewWithWatch(shared.config, client.Options{Scheme: shared.scheme})
+	Expect(err).NotTo(HaveOccurred())
+
+	mgr, err := ctrl.NewManager(shared.config, managerOptions(controllers.CacheOptions()))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(controllers.Setup(ctx, mgr, controllers.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
+	DeferCleanup(start(mgr))
+})
+
+func managerOptions(cached cache.Options) ctrl.Options {
+	return ctrl.Options{
+		Scheme:                 shared.scheme,
+		Cache:                  cached,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+	}
+}
+
+// start runs a manager and returns what stops it, once.
+func start(mgr ctrl.Manager) func() {
+	running, stop := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(running) }()
+	ended := false
+	return func() {
+		GinkgoHelper()
+		stop()
+		if !ended {
+			ended = true
+			Eventually(stopped).WithTimeout(patience).Should(Receive(BeNil()))
+		}
+	}
+}
+
+// running is a di-server that runs as the program runs it.
+type running struct {
+	*server.Server
+	url string
+	// stop stops it as a termination of its pod does.
+	stop func()
+}
+
+// newServer starts a di-server that reaches the API server by an address, and
+// listens on another, a free one where it is empty.
+func newServer(ctx context.Context, api, address string, times server.Times) *running {
+	GinkgoHelper()
+	config := rest.CopyConfig(shared.config)
+	config.Host = api
+	if strings.HasPrefix(api, "http://") {
+		config.TLSClientConfig = rest.TLSClientConfig{}
+	}
+	watches := server.NewWatches(GinkgoLogr)
+	config.Wrap(watches.Wrap)
+	mgr, err := ctrl.NewManager(config, managerOptions(server.CacheOptions()))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(server.SetupIndexes(ctx, mgr.GetFieldIndexer())).To(Succeed())
+	if address == "" {
+		address = freeAddress(ctx)
+	}
+	served, err := server.New(server.Options{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Cache: mgr.GetCache(), Watches: watches,
+		Log: GinkgoLogr, Addresses: []string{address}, Times: times,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(mgr.Add(served)).To(Succeed())
+	stop := start(mgr)
+	DeferCleanup(stop)
+	return &running{Server: served, url: "http://" + address, stop: stop}
+}
+
+func (r *running) waitReady() *running {
+	GinkgoHelper()
+	Eventually(func() error { return r.Ready(nil) }).WithTimeout(patience).Should(Succeed())
+	return r
+}
+
+func freeAddress(ctx context.Context) string {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+// trainer is a coordinator-led job whose coordinator runs, at an address of its own.
+type trainer struct {
+	job     *v2alpha1.DIJob
+	address string
+}
+
+// newTrainer submits a job, in a namespace of its own.
+func newTrainer(ctx context.Context) *trainer {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
+	Expect(shared.live.Create(ctx, namespace)).To(Succeed())
+	template := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
+	job := &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "job"},
+		Spec: v2alpha1.DIJobSpec{
+			Lifecycle: v2alpha1.LifecycleCoordinatorLed,
+			Tasks: []v2alpha1.Task{
+				{Type: v2alpha1.TaskTypeCoordinator, Template: template},
+				{Type: v2alpha1.TaskTypeCollector, Template: template},
+				{Type: v2alpha1.TaskTypeLearner, Template: template},
+			},
+		},
+	}
+	Expect(shared.live.Create(ctx, job)).To(Succeed())
+	n := shared.addresses.Add(1)
+	return &trainer{job: job, address: fmt.Sprintf("127.7.%d.%d", n/200, n%200+1)}
+}
+
+// run waits for the operator to make the coordinator, and runs it as a kubelet does.
+func (t *trainer) run(ctx context.Context) *trainer {
+	GinkgoHelper()
+	pod := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: t.job.Namespace, Name: names.CoordinatorPod(t.job.Name)}
+	Eventually(func() error { return shared.live.Get(ctx, key, pod) }).WithTimeout(patience).Should(Succeed())
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.PodIP, pod.Status.PodIPs = t.address, []corev1.PodIP{{IP: t.address}}
+	Expect(shared.live.Status().Update(ctx, pod)).To(Succeed())
+	return t
+}
+
+// client returns the coordinator's client, of a server. It opens a connection
+// for each call, as deployed ones do.
+func (t *trainer) client(url string, headers ...string) *diserver.Client {
+	GinkgoHelper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.address)}}
+	made, err := diserver.New(diserver.Config{
+		URL: url, APIVersion: "/v1alpha1", Namespace: t.job.Namespace, Name: names.CoordinatorPod(t.job.Name),
+		RetryWait: time.Second,
+		HTTP:      &http.Client{Transport: withHeaders{&http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, headers}},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return made
+}
+
+// withHeaders is a transport that adds headers.
+type withHeaders struct {
+	http.RoundTripper
+	headers []string
+}
+
+func (w withHeaders) RoundTrip(request *http.Request) (*http.Response, error) {
+	for i := 0; i+1 < len(w.headers); i += 2 {
+		request.Header.Set(w.headers[i], w.headers[i+1])
+	}
+	return w.RoundTripper.RoundTrip(request)
+}
+
+// collect asks for collectors, and returns their pods.
+func (t *trainer) collect(ctx context.Context, by *diserver.Client, collectors int) []string {
+	GinkgoHelper()
+	got, err := by.Create(ctx, diserver.Resources{Replicas: collectors, CPUs: "1"}, diserver.Resources{})
+	Expect(err).NotTo(HaveOccurred())
+	pods := make([]string, 0, collectors)
+	for _, url := range got.Collectors {
+		pod, _, _ := strings.Cut(url, ".")
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+func (t *trainer) members(ctx context.Context) []v2alpha1.Member {
+	GinkgoHelper()
+	var list v2alpha1.Membership
+	Expect(shared.live.Get(ctx, client.ObjectKeyFromObject(t.job), &list)).To(Succeed())
+	return list.Spec.Members
+}
+
+// expect waits until the job has exactly so many members, of which so many were
+// reported failed, and the operator has made as many pods.
+func (t *trainer) expect(ctx context.Context, members, reports int) {
+	GinkgoHelper()
+	got := t.members(ctx)
+	reported := int32(0)
+	for i := range got {
+		reported += got[i].Reported
+	}
+	Expect(got).To(HaveLen(members))
+	Expect(reported).To(BeEquivalentTo(reports))
+	Eventually(func() int {
+		var pods corev1.PodList
+		Expect(shared.live.List(ctx, &pods, client.InNamespace(t.job.Namespace))).To(Succeed())
+		alive := 0
+		for i := range pods.Items {
+			if pods.Items[i].DeletionTimestamp == nil {
+				alive++
+			}
+		}
+		return alive
+	}).WithTimeout(patience).Should(Equal(members + 1))
+}
