@@ -5,17 +5,19 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
 
-// percentile returns the time below which so many of 100 are; 0 of none.
+// percentile returns the time that so many of 100 did not exceed; 0 of none.
 func percentile(times []time.Duration, percent float64) time.Duration {
 	if len(times) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(times))
-	return sorted[int(float64(len(sorted)-1)*percent/100)]
+	rank := int(math.Ceil(float64(len(sorted)) * percent / 100))
+	return sorted[max(rank, 1)-1]
 }
 
 // millis is a time as tables show it.

@@ -144,12 +144,13 @@ func (g *generator) fail(err error) {
 	}
 }
 
-// write writes for one caller after the other: a collector more, then a
-// collector less, and for every tenth caller a report in between.
+// write writes for one caller after the other, for each fifth of them: a
+// collector more, then a collector less, and for every tenth of those a report
+// in between.
 func (g *generator) write(ctx context.Context) {
-	writers := make([]*writer, 0, len(g.Callers))
-	for i := range g.Callers {
-		one := &writer{line: newLine(g.Server, &g.Callers[i], g.KeepAlive), reports: i%10 == 0}
+	var writers []*writer
+	for i := 0; i < len(g.Callers); i += 5 {
+		one := &writer{line: newLine(g.Server, &g.Callers[i], g.KeepAlive), reports: i%50 == 0}
 		defer one.line.close()
 		writers = append(writers, one)
 	}
