@@ -97,7 +97,7 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := clusterStore{cached: options.Client, reader: options.APIReader}
+	store := clusterStore{cached: options.Client, informers: options.Cache, reader: options.APIReader, pod: &corev1.Pod{}}
 	server := &Server{
 		options: options,
 		store:   store,
