@@ -112,6 +112,10 @@ var _ = Describe("who may call", func() {
 			Entry("a pod of a job of the same name in another namespace", http.StatusForbidden, func(ctx context.Context, address string) {
 				at(ctx, newJob(ctx, newNamespace(ctx), trainer, coordinatorLed()), address, nil)
 			}),
+			Entry("a pod of another namespace that says it is the job's", http.StatusForbidden, func(ctx context.Context, address string) {
+				elsewhere := newNamespace(ctx)
+				at(ctx, job, address, func(pod *corev1.Pod) { pod.Namespace = elsewhere })
+			}),
 		)
 
 		It("waits for an address that is not known yet", func(ctx SpecContext) {

@@ -178,10 +178,11 @@ func jobOwner(object metav1.Object) *metav1.OwnerReference {
 	return owner
 }
 
-// ownedBy says whether a job controls an object.
+// ownedBy says whether a job controls an object. One of another namespace may
+// say so too, but is none of its.
 func ownedBy(object metav1.Object, job *v2alpha1.DIJob) bool {
 	owner := jobOwner(object)
-	return owner != nil && owner.UID == job.UID
+	return owner != nil && owner.UID == job.UID && object.GetNamespace() == job.Namespace
 }
 
 // find reads an object from the cache, and live where the cache does not know
