@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -37,6 +38,8 @@ func serveBare(ctx context.Context, size int, in io.Reader, out io.Writer) error
 		_ = server.Close()
 	}()
 	fmt.Fprintln(out, listener.Addr())
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving: %w", err)
+	}
 	return nil
 }

@@ -25,6 +25,14 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
 }
 
+// shown is a percentile as tables show it.
+func shown(times []time.Duration, percent float64) string {
+	if len(times) == 0 {
+		return "-"
+	}
+	return millis(percentile(times, percent))
+}
+
 // mebibytes is a size as tables show it.
 func mebibytes(bytes int64) string {
 	return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))

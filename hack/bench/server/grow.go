@@ -10,14 +10,13 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"golang.org/x/sync/errgroup"
 
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -299,12 +298,12 @@ func (g *grow) report(ours, plain []grown, processor time.Duration) []string {
 		}
 		posts := [2]string{"-", "-"}
 		if row.name != "plain client" {
-			posts = [2]string{millis(percentile(answered, 50)), millis(percentile(answered, 99))}
+			posts = [2]string{shown(answered, 50), shown(answered, 99)}
 			missed.under(percentile(answered, 99), growPOST, "p99 of POSTs")
 			missed.under(percentile(exist, 99), growExist, "p99 until all exist")
 		}
 		fmt.Fprintf(g.out, "%-28s%12s%12s%22s%12s%12s%14.0f\n", row.name, posts[0], posts[1],
-			millis(percentile(exist, 50)), millis(percentile(exist, 99)), millis(percentile(exist, 100)),
+			shown(exist, 50), shown(exist, 99), shown(exist, 100),
 			2*growReplicas/percentile(exist, 50).Seconds())
 	}
 	last := len(ours) - 1

@@ -72,11 +72,11 @@ func runPolling(ctx context.Context, b *bench) (_ []string, err error) {
 	for _, row := range []pollingRow{
 		{name: "di-server, idle"},
 		{name: "di-server, GETs", polls: true},
+		{name: "bare gin handler, GETs", polls: true, bare: true},
 		{name: "di-server, GETs, keep-alive", polls: true, keepAlive: true},
+		{name: "bare gin handler, GETs, keep-alive", polls: true, keepAlive: true, bare: true},
 		{name: "di-server, GETs and writes", polls: true, writes: b.writes},
 		{name: "di-server, GETs and writes, keep-alive", polls: true, keepAlive: true, writes: b.writes},
-		{name: "bare gin handler, GETs", polls: true, bare: true},
-		{name: "bare gin handler, GETs, keep-alive", polls: true, keepAlive: true, bare: true},
 	} {
 		if err := run.measure(ctx, row); err != nil {
 			return nil, errors.Join(err, run.table.Flush())
@@ -142,7 +142,7 @@ func (r *polling) print(row pollingRow, result *taken, before, after usage, aske
 		writes = append(writes, times...)
 		if len(times) > 0 {
 			r.notes = append(r.notes, fmt.Sprintf("%s: %d times %s: p50 %s, p99 %s", row.name, len(times), what,
-				millis(percentile(times, 50)), millis(percentile(times, 99))))
+				shown(times, 50), shown(times, 99)))
 		}
 	}
 	watches := asked.total("watch")
@@ -152,9 +152,9 @@ func (r *polling) print(row pollingRow, result *taken, before, after usage, aske
 	}
 	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\n", row.name,
 		float64(len(result.Gets))/seconds, result.Errors,
-		millis(percentile(result.Gets, 50)), millis(percentile(result.Gets, 99)), millis(percentile(result.Gets, 99.9)),
-		float64(len(writes))/seconds, millis(percentile(writes, 50)), millis(percentile(writes, 99)), others, watches,
-		(after.processor-before.processor).Seconds()/seconds*100, mebibytes(after.resident), mebibytes(after.peakBytes), millis(percentile(result.Late, 99)))
+		shown(result.Gets, 50), shown(result.Gets, 99), shown(result.Gets, 99.9),
+		float64(len(writes))/seconds, shown(writes, 50), shown(writes, 99), others, watches,
+		(after.processor-before.processor).Seconds()/seconds*100, mebibytes(after.resident), mebibytes(after.peakBytes), shown(result.Late, 99))
 	if len(writes) > 0 {
 		r.notes = append(r.notes, fmt.Sprintf("%s: asked of the API server: %s", row.name, asked))
 	}
