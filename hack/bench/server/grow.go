@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	growReplicas = 100
 	// growTime bounds how long a run may take until all is there.
 	growTime = time.Minute
 	// growPOST and growExist are the limits of what is measured.
@@ -57,7 +56,7 @@ type grow struct {
 	pods     []*corev1.Pod
 }
 
-// runGrow measures how long 100 replicas more take, from the request until
+// runGrow measures how long so many replicas more take, from the request until
 // their pods and services exist, and how long a plain client takes to create
 // the same objects.
 func runGrow(ctx context.Context, b *bench) (_ []string, err error) {
@@ -121,7 +120,7 @@ func (g *grow) byRequest(ctx context.Context, index int) (grown, error) {
 	}
 	return g.time(ctx, job.Name, func(ctx context.Context) error {
 		line := newLine(g.server.address, &by, false)
-		_, err := line.write(ctx, "POST", "/replicas", `"collectors":{"replicas":`+strconv.Itoa(growReplicas)+`}`)
+		_, err := line.write(ctx, "POST", "/replicas", `"collectors":{"replicas":`+strconv.Itoa(g.replicas)+`}`)
 		return err
 	})
 }
@@ -184,11 +183,11 @@ func (g *grow) time(ctx context.Context, job string, begin func(context.Context)
 				if object, ok := event.Object.(client.Object); ok {
 					known[object.GetName()] = true
 				}
-				if len(known) == growReplicas {
+				if len(known) == g.replicas {
 					return nil
 				}
 			}
-			return fmt.Errorf("%d of %d seen in %T when the watch ended", len(known), growReplicas, list)
+			return fmt.Errorf("%d of %d seen in %T when the watch ended", len(known), g.replicas, list)
 		})
 	}
 	began := time.Now()
@@ -214,7 +213,7 @@ func (g *grow) byPlainClient(ctx context.Context, index int) (grown, error) {
 	}
 	job := fmt.Sprintf("bare-%04d", index)
 	var services, pods []client.Object
-	for i := range growReplicas {
+	for i := range g.replicas {
 		name := fmt.Sprintf("%s-collector-%05d", job, i)
 		service, pod := g.services[i].DeepCopy(), g.pods[i].DeepCopy()
 		service.Labels, pod.Labels = names.ReplicaLabels(job, names.ReplicaTypeCollector, name), names.ReplicaLabels(job, names.ReplicaTypeCollector, name)
@@ -286,7 +285,7 @@ func sentMeta(object client.Object) metav1.ObjectMeta {
 func (g *grow) report(ours, plain []grown, processor time.Duration) []string {
 	var missed limits
 	fmt.Fprintf(g.out, "%d runs, each a new job that asks for %d collectors at once; the operator computed %s a run, job included.\n\n",
-		len(ours), growReplicas, processor.Round(time.Millisecond))
+		len(ours), g.replicas, processor.Round(time.Millisecond))
 	fmt.Fprintf(g.out, "%-28s%12s%12s%22s%12s%12s%14s\n", "", "POST p50", "p99", "all exist after: p50", "p99", "most", "objects/s")
 	for _, row := range []struct {
 		name string
@@ -304,7 +303,7 @@ func (g *grow) report(ours, plain []grown, processor time.Duration) []string {
 		}
 		fmt.Fprintf(g.out, "%-28s%12s%12s%22s%12s%12s%14.0f\n", row.name, posts[0], posts[1],
 			shown(exist, 50), shown(exist, 99), shown(exist, 100),
-			2*growReplicas/percentile(exist, 50).Seconds())
+			2*float64(g.replicas)/percentile(exist, 50).Seconds())
 	}
 	last := len(ours) - 1
 	fmt.Fprintf(g.out, "\nRequests of the last run until all exist:\n  di-server:    %s\n  operator:     %s\n  plain client: %s\n",

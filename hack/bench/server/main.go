@@ -36,6 +36,7 @@ type options struct {
 	writes   float64
 	rounds   int
 	runs     int
+	replicas int
 	pause    time.Duration
 	// role and size are for the further processes that this program is.
 	role string
@@ -51,6 +52,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.Float64Var(&o.writes, "writes", 50, "polling: writes a second")
 	flags.IntVar(&o.rounds, "rounds", 5, "rate: how often each server has its turn")
 	flags.IntVar(&o.runs, "runs", 50, "grow: how many jobs grow")
+	flags.IntVar(&o.replicas, "replicas", 100, "grow: how many collectors each job asks for")
 	flags.DurationVar(&o.pause, "pause", 2*time.Second, "grow: how long the clients' rate limits recover before each run")
 	flags.StringVar(&o.role, "role", "", "be another process of the benchmark: load or bare")
 	flags.IntVar(&o.size, "size", 0, "bare: bytes of the answer")
