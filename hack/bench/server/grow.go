@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -165,31 +167,13 @@ func (g *grow) recover(ctx context.Context) error {
 func (g *grow) time(ctx context.Context, job string, begin func(context.Context) error) (grown, error) {
 	ctx, cancel := context.WithTimeout(ctx, growTime)
 	defer cancel()
-	labels := client.MatchingLabels{names.LabelDIJobName: job, names.LabelReplicaType: string(names.ReplicaTypeCollector)}
 	mark, err := g.plane.mark()
 	if err != nil {
 		return grown{}, err
 	}
 	var seen errgroup.Group
-	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.ServiceList{}} {
-		watch, err := g.plane.api.Watch(ctx, list, client.InNamespace(namespace), labels)
-		if err != nil {
-			return grown{}, fmt.Errorf("watching: %w", err)
-		}
-		defer watch.Stop()
-		seen.Go(func() error {
-			known := map[string]bool{}
-			for event := range watch.ResultChan() {
-				if object, ok := event.Object.(client.Object); ok {
-					known[object.GetName()] = true
-				}
-				if len(known) == g.replicas {
-					return nil
-				}
-			}
-			return fmt.Errorf("%d of %d seen in %T when the watch ended", len(known), g.replicas, list)
-		})
-	}
+	seen.Go(func() error { return g.see(ctx, &corev1.PodList{}, job) })
+	seen.Go(func() error { return g.see(ctx, &corev1.ServiceList{}, job) })
 	began := time.Now()
 	if err := begin(ctx); err != nil {
 		return grown{}, err
@@ -201,6 +185,65 @@ func (g *grow) time(ctx context.Context, job string, begin func(context.Context)
 	result.exist = time.Since(began)
 	result.asked, err = g.plane.since(mark)
 	return result, err
+}
+
+// see returns when a watch has seen all objects of a kind that belong to a
+// job's collectors. A watch that the API server ends is begun anew.
+func (g *grow) see(ctx context.Context, list client.ObjectList, job string) error {
+	known := map[string]bool{}
+	for len(known) < g.replicas {
+		if err := g.plane.api.List(ctx, list, collectorsOf(job)...); err != nil {
+			return fmt.Errorf("%d of %d seen in %T: %w", len(known), g.replicas, list, err)
+		}
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			return know(known, item)
+		})
+		if err != nil {
+			return err
+		}
+		if err := g.watch(ctx, list, job, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch notes the names of what is created after a list, until all are known
+// or the watch ends.
+func (g *grow) watch(ctx context.Context, list client.ObjectList, job string, known map[string]bool) error {
+	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+	watch, err := g.plane.api.Watch(ctx, list, append(collectorsOf(job), from)...)
+	if err != nil {
+		return fmt.Errorf("watching %T: %w", list, err)
+	}
+	defer watch.Stop()
+	for len(known) < g.replicas {
+		event, open := <-watch.ResultChan()
+		if !open {
+			return nil
+		}
+		if err := know(known, event.Object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// know notes an object's name.
+func know(known map[string]bool, object runtime.Object) error {
+	named, err := meta.Accessor(object)
+	if err != nil {
+		return fmt.Errorf("watching: %w", apierrors.FromObject(object))
+	}
+	known[named.GetName()] = true
+	return nil
+}
+
+// collectorsOf selects what belongs to the collectors of a job.
+func collectorsOf(job string) []client.ListOption {
+	return []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{
+		names.LabelDIJobName: job, names.LabelReplicaType: string(names.ReplicaTypeCollector),
+	}}
 }
 
 // byPlainClient creates what the operator created for the first job anew, as
@@ -253,9 +296,7 @@ func (g *grow) createAll(ctx context.Context, objects []client.Object) error {
 
 // sample keeps what the operator made for a job, as it sent it.
 func (g *grow) sample(ctx context.Context, job string) error {
-	of := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{
-		names.LabelDIJobName: job, names.LabelReplicaType: string(names.ReplicaTypeCollector),
-	}}
+	of := collectorsOf(job)
 	var services corev1.ServiceList
 	var pods corev1.PodList
 	if err := errors.Join(g.plane.api.List(ctx, &services, of...), g.plane.api.List(ctx, &pods, of...)); err != nil {
