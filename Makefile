@@ -115,6 +115,10 @@ bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS
 	go test ./conversion -run ComesBackFrom -count=1 -timeout 4h -conversion.objects=$(OBJECTS)
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/conversion
 
+.PHONY: bench-server
+bench-server: ## Measure di-server and the replicas it asks for, each figure beside a reference; FLAGS as of hack/bench/server.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/server $(FLAGS)
+
 # The tests skipped look at imports and at the generator, not at the mapping.
 .PHONY: mutation
 mutation: ## Delete each statement of the conversion in turn; a test has to notice.

@@ -92,8 +92,6 @@ func (s *space) startManager(ctx context.Context) {
 	mgr, err := ctrl.NewManager(shared.config, ctrl.Options{
 		Scheme:  shared.scheme,
 		Cache:   CacheOptions(),
-		// Several specs run an operator in this process.
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		// Each spec has a manager of its own.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},

@@ -285,6 +285,16 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 	})
 
+	It("lists no pods of another namespace, whatever they say of their owner", func(ctx SpecContext) {
+		job := newJob(ctx, namespace, trainer, coordinatorLed())
+		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+		elsewhere := job.DeepCopy()
+		elsewhere.Namespace = newNamespace(ctx)
+		cacheKnows(ctx, newPod(ctx, elsewhere, "cartpole-dqn-collector-bcdfg", names.ReplicaTypeCollector))
+		_, listed := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
+		Expect(urlsIn(listed, names.ReplicaTypeCollector)).To(BeEmpty())
+	})
+
 	It("refuses writes for a job that has finished", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		job.Status.Phase = v2alpha1.JobSucceeded

@@ -207,11 +207,11 @@ func (i *identifier) podAt(ctx context.Context, address netip.Addr, patient bool
 }
 
 func (i *identifier) cachedPodAt(ctx context.Context, address netip.Addr) (*corev1.Pod, error) {
-	var list corev1.PodList
-	if err := i.store.list(ctx, &list, client.MatchingFields{addressIndex: address.String()}); err != nil {
+	pods, err := i.store.pods(ctx, addressIndex, address.String())
+	if err != nil {
 		return nil, fmt.Errorf("finding the pod at %s: %w", address, err)
 	}
-	return onlyPod(&list), nil
+	return only(pods), nil
 }
 
 // livePodAt asks the API server, for a pod that the cache does not know yet.
@@ -224,15 +224,20 @@ func (i *identifier) livePodAt(ctx context.Context, address netip.Addr) (*corev1
 	if err != nil {
 		return nil, fmt.Errorf("finding the pod at %s: %w", address, err)
 	}
-	list.Items = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return len(standsFor(&pod)) == 0 })
-	return onlyPod(&list), nil
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		if pod := &list.Items[i]; len(standsFor(pod)) > 0 {
+			pods = append(pods, pod)
+		}
+	}
+	return only(pods), nil
 }
 
-func onlyPod(list *corev1.PodList) *corev1.Pod {
-	if len(list.Items) != 1 {
+func only(pods []*corev1.Pod) *corev1.Pod {
+	if len(pods) != 1 {
 		return nil
 	}
-	return &list.Items[0]
+	return pods[0]
 }
 
 // standsFor returns the addresses by which a pod can be told: those of a live

@@ -129,6 +129,10 @@ var _ = Describe("who may call", func() {
 		byAddress("a pod of no job", 403, func(a string) { at(ctx, nil, a, nil) })
 		byAddress("a pod of another job", 403, func(a string) { at(ctx, other, a, nil) })
 		byAddress("a pod of a job of the same name in another namespace", 403, func(a string) { at(ctx, namesake, a, nil) })
+		elsewhere := newNamespace(ctx)
+		byAddress("a pod of another namespace that says it is the job's", 403, func(a string) {
+			at(ctx, job, a, func(pod *corev1.Pod) { pod.Namespace = elsewhere })
+		})
 		byAddress("a pod of the job on its node's network", 401, func(a string) { at(ctx, job, a, hostNetwork) })
 		byAddress("a pod of the job that succeeded", 401, func(a string) { at(ctx, job, a, ended(corev1.PodSucceeded)) })
 		byAddress("a pod of the job that failed", 401, func(a string) { at(ctx, job, a, ended(corev1.PodFailed)) })

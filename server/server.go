@@ -110,7 +110,10 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := clusterStore{cached: options.Client, reader: options.APIReader, callTime: options.Times.Call, told: told}
+	store := clusterStore{
+		cached: options.Client, informers: options.Cache, reader: options.APIReader, pod: &corev1.Pod{},
+		callTime: options.Times.Call, told: told,
+	}
 	server := &Server{
 		options: options,
 		store:   store,

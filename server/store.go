@@ -14,16 +14,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// ownerIndex is the index of pods by the UID of the job that controls them.
+// ownerIndex is the index of pods by the job that controls them, as ownerKey
+// names it.
 const ownerIndex = "diengine.opendilab.org/owner"
 
-// store is all that the server asks of the cluster. What get and list return
-// is shared with the cache and must not be changed.
+// store is all that the server asks of the cluster. What get, list and pods
+// return is shared with the cache and must not be changed.
 type store interface {
 	// get reads an object from the cache.
 	get(ctx context.Context, key types.NamespacedName, object client.Object) error
@@ -31,6 +34,8 @@ type store interface {
 	live(ctx context.Context, key types.NamespacedName, object client.Object) error
 	// list lists objects from the cache.
 	list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
+	// pods returns the pods that the cache has under a key of an index.
+	pods(ctx context.Context, index, key string) ([]*corev1.Pod, error)
 	// liveList lists objects from the API server.
 	liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 	// create creates an object: a question to the API server, such as a TokenReview.
@@ -41,10 +46,13 @@ type store interface {
 	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error
 }
 
-// clusterStore is the store over a cached client and a live reader.
+// clusterStore is the store over a cached client, its cache and a live reader.
 type clusterStore struct {
-	cached client.Client
-	reader client.Reader
+	cached    client.Client
+	informers cache.Informers
+	reader    client.Reader
+	// pod tells the informers which kind is meant; one does for all requests.
+	pod *corev1.Pod
 	// callTime bounds each call of the API server.
 	callTime time.Duration
 	told     observer
@@ -79,6 +87,40 @@ func (s clusterStore) list(ctx context.Context, list client.ObjectList, options 
 	return s.cached.List(ctx, list, options...)
 }
 
+// pods reads the index itself, as a list through the client copies every pod,
+// and there is one with each request.
+func (s clusterStore) pods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
+	informer, err := podInformer(ctx, s.informers, s.pod)
+	if err != nil {
+		return nil, err
+	}
+	found, err := informer.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*corev1.Pod, 0, len(found))
+	for _, object := range found {
+		if pod, isPod := object.(*corev1.Pod); isPod {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
+// podInformer returns the informer of pods with its indexes.
+func podInformer(ctx context.Context, informers cache.Informers, pod *corev1.Pod, options ...cache.InformerGetOption,
+) (toolscache.SharedIndexInformer, error) {
+	informer, err := informers.GetInformer(ctx, pod, options...)
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	shared, isShared := informer.(toolscache.SharedIndexInformer)
+	if !isShared {
+		return nil, fmt.Errorf("watching pods: %T has no index that can be read", informer)
+	}
+	return shared, nil
+}
+
 func (s clusterStore) liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return s.call(ctx, func(ctx context.Context) error { return s.reader.List(ctx, list, options...) })
 }
@@ -104,28 +146,42 @@ func (s clusterStore) patch(ctx context.Context, object client.Object, subresour
 
 // SetupIndexes adds the indexes that the server reads by; it is called before
 // the cache starts.
-func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	err := indexer.IndexField(ctx, &corev1.Pod{}, ownerIndex, func(object client.Object) []string {
-		owner := jobOwner(object)
-		if owner == nil {
-			return nil
-		}
-		return []string{string(owner.UID)}
-	})
+func SetupIndexes(ctx context.Context, informers cache.Informers) error {
+	informer, err := podInformer(ctx, informers, &corev1.Pod{}, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("indexing pods by their job: %w", err)
+		return err
 	}
-	err = indexer.IndexField(ctx, &corev1.Pod{}, addressIndex, func(object client.Object) []string {
-		pod, isPod := object.(*corev1.Pod)
-		if !isPod {
-			return nil
-		}
-		return standsFor(pod)
+	err = informer.AddIndexers(toolscache.Indexers{
+		ownerIndex: podIndex(func(pod *corev1.Pod) []string {
+			owner := jobOwner(pod)
+			if owner == nil {
+				return nil
+			}
+			return []string{ownerKey(pod.Namespace, owner.UID)}
+		}),
+		addressIndex: podIndex(standsFor),
 	})
 	if err != nil {
-		return fmt.Errorf("indexing pods by their address: %w", err)
+		return fmt.Errorf("indexing pods: %w", err)
 	}
 	return nil
+}
+
+// ownerKey is the key of ownerIndex: who owns a pod is of its namespace, whatever
+// another namespace's pod says of itself.
+func ownerKey(namespace string, owner types.UID) string {
+	return namespace + "/" + string(owner)
+}
+
+// podIndex makes an index function of one of pods.
+func podIndex(keys func(*corev1.Pod) []string) toolscache.IndexFunc {
+	return func(object any) ([]string, error) {
+		pod, isPod := object.(*corev1.Pod)
+		if !isPod {
+			return nil, nil
+		}
+		return keys(pod), nil
+	}
 }
 
 // jobOwner returns the reference to the job that controls an object, in
@@ -142,10 +198,11 @@ func jobOwner(object metav1.Object) *metav1.OwnerReference {
 	return owner
 }
 
-// ownedBy says whether a job controls an object.
+// ownedBy says whether a job controls an object. One of another namespace may
+// say so too, but is none of its.
 func ownedBy(object metav1.Object, job *v2alpha1.DIJob) bool {
 	owner := jobOwner(object)
-	return owner != nil && owner.UID == job.UID
+	return owner != nil && owner.UID == job.UID && object.GetNamespace() == job.Namespace
 }
 
 // find reads an object from the cache, and live where the cache does not know
@@ -167,14 +224,13 @@ func (s *Server) look(ctx context.Context, key types.NamespacedName, object clie
 
 // podsOf returns the pods that a job controls, by name.
 func (s *Server) podsOf(ctx context.Context, job *v2alpha1.DIJob) (map[string]*corev1.Pod, error) {
-	var list corev1.PodList
-	err := s.store.list(ctx, &list, client.InNamespace(job.Namespace), client.MatchingFields{ownerIndex: string(job.UID)})
+	list, err := s.store.pods(ctx, ownerIndex, ownerKey(job.Namespace, job.UID))
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	pods := make(map[string]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[list.Items[i].Name] = &list.Items[i]
+	pods := make(map[string]*corev1.Pod, len(list))
+	for _, pod := range list {
+		pods[pod.Name] = pod
 	}
 	return pods, nil
 }

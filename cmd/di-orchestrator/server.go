@@ -93,7 +93,7 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+	if err := server.SetupIndexes(ctx, mgr.GetCache()); err != nil {
 		return fmt.Errorf("setting up indexes: %w", err)
 	}
 	issued := &certs.Issued{

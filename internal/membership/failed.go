@@ -144,9 +144,12 @@ func currentNames(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 
 // lostBySlot returns how often each slot's pod was lost.
 func lostBySlot(status *v2alpha1.MembershipStatus) map[string]int32 {
-	lost := make(map[string]int32, len(status.Slots))
+	lost := map[string]int32{}
 	for i := range status.Slots {
-		lost[status.Slots[i].Slot] = status.Slots[i].Lost
+		// Most slots never lose a pod.
+		if status.Slots[i].Lost > 0 {
+			lost[status.Slots[i].Slot] = status.Slots[i].Lost
+		}
 	}
 	return lost
 }

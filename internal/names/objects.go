@@ -6,6 +6,7 @@ package names
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -64,7 +65,7 @@ func WorkerFQDN(pod, job, namespace, domain string) string {
 // ReplicaURL returns the address of a coordinator-led job's pod as clients
 // compare it, without scheme.
 func ReplicaURL(pod, namespace string, port int32) string {
-	return fmt.Sprintf("%s.%s:%d", pod, namespace, port)
+	return pod + "." + namespace + ":" + strconv.Itoa(int(port))
 }
 
 // PodOfURL returns the pod that an address of ReplicaURL leads to. Names of pods

@@ -1,0 +1,171 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+const (
+	namespace = metav1.NamespaceDefault
+	// writers is how many objects are created at a time.
+	writers = 32
+	// jobsPerBlock is how many jobs have addresses that differ in the last byte only.
+	jobsPerBlock = 250
+)
+
+// template is that of each task: like those of DI-engine's examples.
+const template = `{"spec":{"containers":[{"name":"di-container","image":"diorchestrator/ding:v0.1.0",
+"command":["/bin/bash","-c","ding -m dist --module config -P k8s -c cartpole_dqn_config_k8s.py -s 0 && ding -m dist --module learner"],
+"env":[{"name":"PYTHONUNBUFFERED","value":"1"}],
+"resources":{"requests":{"cpu":"1","memory":"2Gi"},"limits":{"cpu":"2","memory":"4Gi"}},
+"volumeMounts":[{"name":"work-dir","mountPath":"/ding"},{"name":"cache-volume","mountPath":"/dev/shm"}],
+"ports":[{"name":"di-port","containerPort":22270}]}],
+"volumes":[{"name":"work-dir","hostPath":{"path":"/data/nfs/ding/cartpole"}},{"name":"cache-volume","emptyDir":{"medium":"Memory","sizeLimit":"128Mi"}}]}}`
+
+// newJob returns a coordinator-led job.
+func newJob(name string) *v2alpha1.DIJob {
+	raw := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(template)}}
+	return &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v2alpha1.DIJobSpec{
+			Lifecycle: v2alpha1.LifecycleCoordinatorLed,
+			Tasks: []v2alpha1.Task{
+				{Type: v2alpha1.TaskTypeCoordinator, Template: raw},
+				{Type: v2alpha1.TaskTypeCollector, Template: raw},
+				{Type: v2alpha1.TaskTypeLearner, Template: raw},
+			},
+		},
+	}
+}
+
+// makeJobs makes jobs with all that an operator would make of them but
+// services, and says that their pods run. The jobs' coordinators are returned.
+func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int32) ([]caller, error) {
+	callers := make([]caller, jobs)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range jobs {
+		group.Go(func() error {
+			var err error
+			callers[i], err = p.makeJob(ctx, i, collectors, learners)
+			return err
+		})
+	}
+	return callers, group.Wait()
+}
+
+func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int32) (caller, error) {
+	job := newJob(fmt.Sprintf("cartpole-dqn-%04d", index))
+	if err := p.create(ctx, job); err != nil {
+		return caller{}, err
+	}
+	list := &v2alpha1.Membership{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name, OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob")),
+		}},
+		Spec: v2alpha1.MembershipSpec{JobUID: job.UID},
+	}
+	for _, demand := range []membership.Demand{
+		{Task: v2alpha1.TaskTypeCollector, Replicas: collectors}, {Task: v2alpha1.TaskTypeLearner, Replicas: learners},
+	} {
+		if _, err := membership.Add(job.Name, &list.Spec, demand, rand.String); err != nil {
+			return caller{}, fmt.Errorf("listing members: %w", err)
+		}
+	}
+	if err := p.create(ctx, list); err != nil {
+		return caller{}, err
+	}
+	pods, err := podsOf(job, list)
+	if err != nil {
+		return caller{}, err
+	}
+	for i, pod := range pods {
+		if err := p.runPod(ctx, pod, addressOf(index, i)); err != nil {
+			return caller{}, err
+		}
+	}
+	list.Status = statusOf(list)
+	if err := p.api.Status().Update(ctx, list); err != nil {
+		return caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
+	}
+	return caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
+}
+
+// podsOf returns the pods of a job, the coordinator first.
+func podsOf(job *v2alpha1.DIJob, list *v2alpha1.Membership) ([]*corev1.Pod, error) {
+	builder := workload.NewBuilder(job, workload.Settings{})
+	pod, err := builder.Coordinator()
+	if err != nil {
+		return nil, fmt.Errorf("building a coordinator: %w", err)
+	}
+	pods := []*corev1.Pod{pod}
+	for i := range list.Spec.Members {
+		member := &list.Spec.Members[i]
+		if pod, err = builder.Replica(member, member.PodName); err != nil {
+			return nil, fmt.Errorf("building a replica: %w", err)
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+// statusOf says that all pods of a list run.
+func statusOf(list *v2alpha1.Membership) v2alpha1.MembershipStatus {
+	var status v2alpha1.MembershipStatus
+	for i := range list.Spec.Members {
+		member := &list.Spec.Members[i]
+		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: member.Slot, Launched: member.PodName, Phase: corev1.PodRunning})
+	}
+	return status
+}
+
+// runPod creates a pod and says that it runs, as nobody else does here.
+func (p *plane) runPod(ctx context.Context, pod *corev1.Pod, address string) error {
+	if err := p.create(ctx, pod); err != nil {
+		return err
+	}
+	return p.setRunning(ctx, pod, address)
+}
+
+func (p *plane) setRunning(ctx context.Context, pod *corev1.Pod, address string) error {
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.PodIP = address
+	pod.Status.PodIPs = []corev1.PodIP{{IP: address}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: names.Container, Ready: true, Image: pod.Spec.Containers[0].Image,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+	}}
+	if err := p.api.Status().Update(ctx, pod); err != nil {
+		return fmt.Errorf("writing the status of pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+func (p *plane) create(ctx context.Context, object client.Object) error {
+	if err := p.api.Create(ctx, object); err != nil {
+		return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
+	}
+	return nil
+}
+
+// addressOf returns the address of a job's pod, the coordinator being the
+// first: any of 127.0.0.0/8 may be called from.
+func addressOf(job, pod int) string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
+}

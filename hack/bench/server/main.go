@@ -1,0 +1,159 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command server measures di-server and what the operator makes of its writes,
+// each figure beside a reference that is measured in the same run. It is run by
+// make bench-server.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// options are the flags.
+type options struct {
+	only     string
+	check    bool
+	binary   string
+	jobs     int
+	duration time.Duration
+	writes   float64
+	rounds   int
+	runs     int
+	replicas int
+	pause    time.Duration
+	// role and size are for the further processes that this program is.
+	role string
+	size int
+}
+
+func (o *options) addFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.only, "only", "", "comma-separated names of the sections to run (polling, rate, grow); all when empty")
+	flags.BoolVar(&o.check, "check", false, "fail when a limit is missed")
+	flags.StringVar(&o.binary, "binary", "", "the di-orchestrator to measure; built from this checkout when empty")
+	flags.IntVar(&o.jobs, "jobs", 1000, "polling: jobs, each with one polling coordinator")
+	flags.DurationVar(&o.duration, "duration", 30*time.Second, "polling: how long each row is")
+	flags.Float64Var(&o.writes, "writes", 50, "polling: writes a second")
+	flags.IntVar(&o.rounds, "rounds", 5, "rate: how often each server has its turn")
+	flags.IntVar(&o.runs, "runs", 50, "grow: how many jobs grow")
+	flags.IntVar(&o.replicas, "replicas", 100, "grow: how many collectors each job asks for")
+	flags.DurationVar(&o.pause, "pause", 2*time.Second, "grow: how long the clients' rate limits recover before each run")
+	flags.StringVar(&o.role, "role", "", "be another process of the benchmark: load or bare")
+	flags.IntVar(&o.size, "size", 0, "bare: bytes of the answer")
+}
+
+// section is one table of the report. It returns the limits that were missed.
+type section struct {
+	name string
+	run  func(ctx context.Context, b *bench) ([]string, error)
+}
+
+// sections are the tables in the order in which they are printed.
+func sections() []section {
+	return []section{
+		{"polling", runPolling},
+		{"rate", runRate},
+		{"grow", runGrow},
+	}
+}
+
+// bench is what all sections are run with.
+type bench struct {
+	options
+	out io.Writer
+	// folder holds what processes are started from and what they log.
+	folder string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	var o options
+	o.addFlags(flag.CommandLine)
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard())
+	var err error
+	switch o.role {
+	case "load":
+		err = generateLoad(ctx, os.Stdin, os.Stdout)
+	case "bare":
+		err = serveBare(ctx, o.size, os.Stdin, os.Stdout)
+	default:
+		err = run(ctx, &bench{options: o, out: os.Stdout})
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "server:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the sections. What processes logged is kept when one fails.
+func run(ctx context.Context, b *bench) error {
+	var err error
+	if b.folder, err = os.MkdirTemp("", "bench-server-"); err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	err = b.runAll(ctx)
+	if err != nil {
+		return fmt.Errorf("%w (logs are in %s)", err, b.folder)
+	}
+	return os.RemoveAll(b.folder)
+}
+
+func (b *bench) runAll(ctx context.Context) error {
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	wanted := strings.FieldsFunc(b.only, func(r rune) bool { return r == ',' })
+	var failed error
+	for _, s := range sections() {
+		if len(wanted) > 0 && !slices.Contains(wanted, s.name) {
+			continue
+		}
+		fmt.Fprintf(b.out, "\n## %s\n\n", s.name)
+		busy, err := busyProcessors(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b.out, "Before it, others kept %s busy.\n\n", busy)
+		missed, err := s.run(ctx, b)
+		failed = errors.Join(failed, err)
+		for _, limit := range missed {
+			fmt.Fprintf(b.out, "MISSED: %s\n", limit)
+			if b.check {
+				failed = errors.Join(failed, fmt.Errorf("%s: missed: %s", s.name, limit))
+			}
+		}
+	}
+	return failed
+}
+
+// build builds the program that is measured, unless one is given.
+func (b *bench) build(ctx context.Context) error {
+	if b.binary != "" {
+		return nil
+	}
+	b.binary = filepath.Join(b.folder, "di-orchestrator")
+	command := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "./cmd/di-orchestrator")
+	command.Dir, command.Stderr = testkit.Root(), os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("building di-orchestrator: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+const (
+	pollingCollectors = 4
+	pollingLearners   = 1
+	pollingInterval   = time.Second
+	// pollingP99 and pollingMemory are the limits of what is measured.
+	pollingP99    = 20 * time.Millisecond
+	pollingMemory = 300 << 20
+)
+
+// pollingRow is a way to poll.
+type pollingRow struct {
+	name      string
+	polls     bool
+	keepAlive bool
+	writes    float64
+	// bare is the reference: a handler that does nothing, in the same place.
+	bare bool
+}
+
+// polling is what a run of the section has.
+type polling struct {
+	*bench
+	plane   *plane
+	server  *process
+	callers []caller
+	table   *tabwriter.Writer
+	missed  limits
+	// size is that of an answer.
+	size  int
+	notes []string
+}
+
+// runPolling measures di-server under as many coordinators as poll it as
+// deployed ones do.
+func runPolling(ctx context.Context, b *bench) (_ []string, err error) {
+	p, err := startPlane(b.folder)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	run := &polling{bench: b, plane: p}
+	began := time.Now()
+	if run.callers, err = p.makeJobs(ctx, b.jobs, pollingCollectors, pollingLearners); err != nil {
+		return nil, err
+	}
+	made := time.Since(began)
+	began = time.Now()
+	if run.server, err = b.startServer(ctx, p); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, run.server.stop()) }()
+	fmt.Fprintf(b.out, "%d jobs of a coordinator, %d collectors and a learner (made in %s); di-server, mode enforce, %s, ready after %s.\n"+
+		"Each coordinator polls every %s from its own address, by a new connection for each request unless keep-alive; %s a row.\n\n",
+		b.jobs, pollingCollectors, made.Round(time.Second), installedMemoryLimit, time.Since(began).Round(time.Millisecond), pollingInterval, b.duration)
+	run.table = tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(run.table, "what\tGETs/s\terrors\tGET p50\tp99\tp99.9\twrites/s\twrite p50\tp99\tAPI requests\twatches begun\tCPU\tRSS\tpeak RSS\tsent late p99")
+	for _, row := range []pollingRow{
+		{name: "di-server, idle"},
+		{name: "di-server, GETs", polls: true},
+		{name: "bare gin handler, GETs", polls: true, bare: true},
+		{name: "di-server, GETs, keep-alive", polls: true, keepAlive: true},
+		{name: "bare gin handler, GETs, keep-alive", polls: true, keepAlive: true, bare: true},
+		{name: "di-server, GETs and writes", polls: true, writes: b.writes},
+		{name: "di-server, GETs and writes, keep-alive", polls: true, keepAlive: true, writes: b.writes},
+	} {
+		if err := run.measure(ctx, row); err != nil {
+			return nil, errors.Join(err, run.table.Flush())
+		}
+	}
+	err = run.table.Flush()
+	for _, note := range run.notes {
+		fmt.Fprintln(b.out, note)
+	}
+	fmt.Fprint(b.out, pollingNotes)
+	return run.missed, err
+}
+
+const pollingNotes = `
+API requests are those of di-server's user in the audit log of the API server, watches apart; in rows without writes there
+must be none. Times are from before the connection is opened until the answer is read; sent late is how much later than
+planned the load generator sent, which is a process of its own on the same processors.
+`
+
+// measure measures one row.
+func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
+	target := r.server
+	if row.bare {
+		if target, err = startOwn(ctx, "-role", "bare", "-size", strconv.Itoa(r.size)); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, target.stop()) }()
+	}
+	mark, err := r.plane.mark()
+	if err != nil {
+		return err
+	}
+	before, err := target.usage()
+	if err != nil {
+		return err
+	}
+	wanted := &load{Server: target.address, Every: pollingInterval, For: r.duration, KeepAlive: row.keepAlive, Writes: row.writes}
+	if row.polls {
+		wanted.Callers = r.callers
+	}
+	result, err := measure(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	after, err := target.usage()
+	if err != nil {
+		return err
+	}
+	counts, err := r.plane.since(mark)
+	if err != nil {
+		return err
+	}
+	r.size = max(r.size, result.Body)
+	r.print(row, result, before, after, counts[userServer])
+	return nil
+}
+
+func (r *polling) print(row pollingRow, result *taken, before, after usage, asked requests) {
+	seconds := r.duration.Seconds()
+	var writes []time.Duration
+	for _, what := range []string{"POST", "DELETE", "failed"} {
+		times := result.Writes[what]
+		writes = append(writes, times...)
+		if len(times) > 0 {
+			r.notes = append(r.notes, fmt.Sprintf("%s: %d times %s: p50 %s, p99 %s", row.name, len(times), what,
+				shown(times, 50), shown(times, 99)))
+		}
+	}
+	watches := asked.total("watch")
+	others := -watches
+	for _, count := range asked {
+		others += count
+	}
+	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\n", row.name,
+		float64(len(result.Gets))/seconds, result.Errors,
+		shown(result.Gets, 50), shown(result.Gets, 99), shown(result.Gets, 99.9),
+		float64(len(writes))/seconds, shown(writes, 50), shown(writes, 99), others, watches,
+		(after.processor-before.processor).Seconds()/seconds*100, mebibytes(after.resident), mebibytes(after.peakBytes), shown(result.Late, 99))
+	if len(writes) > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%s: asked of the API server: %s", row.name, asked))
+	}
+	if row.bare {
+		return
+	}
+	r.missed.require(result.Errors == 0, "%s: %d errors, such as: %s", row.name, result.Errors, result.FirstError)
+	if row.polls {
+		r.missed.under(percentile(result.Gets, 99), pollingP99, row.name+": p99 of GETs")
+	}
+	if len(writes) == 0 {
+		r.missed.require(others == 0, "%s: asked of the API server: %s", row.name, asked)
+	}
+	r.missed.require(after.peakBytes < pollingMemory, "%s: peak RSS is %s, the limit %s", row.name, mebibytes(after.peakBytes), mebibytes(pollingMemory))
+	r.notes = slices.Compact(r.notes)
+}
