@@ -245,6 +245,13 @@ func (u urls) sorted() urls {
 	return u
 }
 
+func (u urls) of(task string) []string {
+	if task == learner {
+		return u.Learners
+	}
+	return u.Collectors
+}
+
 func (u urls) all() []string {
 	return slices.Concat(u.Collectors, u.Learners)
 }

@@ -110,8 +110,8 @@ func (t *trial) accept(asked demand, told urls) error {
 		t.model.forget()
 	}
 	t.model.asker = t.model.container
-	for task, answered := range map[string][]string{collector: told.Collectors, learner: told.Learners} {
-		wanted := asked.counts[task]
+	for _, task := range tasks() {
+		answered, wanted := told.of(task), asked.counts[task]
 		fresh := answered
 		if complete {
 			present := t.model.of(task)
@@ -164,8 +164,8 @@ func (t *trial) delete(ctx context.Context, collectors, learners int) error {
 	if err != nil {
 		return err
 	}
-	for task, answered := range map[string][]string{collector: told.Collectors, learner: told.Learners} {
-		count := map[string]int{collector: collectors, learner: learners}[task]
+	for task, count := range map[string]int{collector: collectors, learner: learners} {
+		answered := told.of(task)
 		var due []string
 		for _, one := range t.model.remove(task, count) {
 			due = append(due, one.url)

@@ -14,7 +14,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,32 +58,33 @@ func TestJobsAreWhatTheModelSaysAfterRandomOperations(t *testing.T) {
 	}
 	t.Logf("replay with -model.seed=%d -model.rounds=%d -model.jobs=%d", seed, *roundCount, *jobCount)
 	api := newCluster(t)
-	faults := make([]error, *jobCount)
+	faults, summaries := make([]error, *jobCount), make([]string, *jobCount)
 	var group sync.WaitGroup
 	for i := range faults {
-		group.Go(func() { faults[i] = try(t.Context(), api, i, seed+uint64(i), *roundCount / *jobCount) })
+		group.Go(func() { summaries[i], faults[i] = try(t.Context(), api, i, seed+uint64(i), *roundCount / *jobCount) })
 	}
 	group.Wait()
+	t.Log(strings.Join(summaries, "\n"))
 	if err := errors.Join(faults...); err != nil {
 		t.Errorf("%v\nreplay with -model.seed=%d -model.rounds=%d -model.jobs=%d", err, seed, *roundCount, *jobCount)
 	}
 }
 
-// try plays with one job.
-func try(ctx context.Context, api *cluster, number int, seed uint64, rounds int) error {
+// try plays with one job and says what it did.
+func try(ctx context.Context, api *cluster, number int, seed uint64, rounds int) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t, err := newTrial(ctx, api, number, rand.New(rand.NewPCG(seed, 0)))
+	t, err := newTrial(ctx, api, number, seed)
 	if err != nil {
-		return err
+		return "", err
 	}
 	err = t.play(ctx, rounds)
 	cancel()
 	err = errors.Join(err, t.wait())
 	if err != nil {
-		return fmt.Errorf("job %d, whose own seed is %d: %w\nhistory of its last rounds:\n%s", number, seed, err, t.tail())
+		return t.summary(), fmt.Errorf("job %d, whose own seed is %d: %w\nhistory of its last rounds:\n%s", number, seed, err, t.tail())
 	}
-	return nil
+	return t.summary(), nil
 }
 
 func newCluster(t *testing.T) *cluster {

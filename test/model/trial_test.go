@@ -45,8 +45,11 @@ type endpoint struct {
 type trial struct {
 	api       *cluster
 	namespace string
-	random    *rand.Rand
-	model     *model
+	// random makes the choices of a round; it follows from seed and round, so
+	// that a round goes alike whatever came of the choices before it.
+	seed   uint64
+	random *rand.Rand
+	model  *model
 
 	machines *machines
 	operator *program
@@ -59,6 +62,9 @@ type trial struct {
 	// endangered is set while a server is to end in a round.
 	endangered bool
 
+	// played counts the moves.
+	played map[string]int
+
 	group sync.WaitGroup
 	// mutex guards what follows.
 	mutex   sync.Mutex
@@ -69,13 +75,13 @@ type trial struct {
 }
 
 // newTrial submits a job and starts what works for it.
-func newTrial(ctx context.Context, api *cluster, number int, random *rand.Rand) (*trial, error) {
+func newTrial(ctx context.Context, api *cluster, number int, seed uint64) (*trial, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("model-%d-", number)}}
 	if err := api.client.Create(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("making a namespace: %w", err)
 	}
 	t := &trial{
-		api: api, namespace: namespace.Name, random: random, model: newModel(), history: [][]string{nil},
+		api: api, namespace: namespace.Name, seed: seed, played: map[string]int{}, model: newModel(), history: [][]string{nil},
 		machines: &machines{
 			api: api, namespace: namespace.Name, network: 20 + number, down: map[string]bool{}, uids: map[string]types.UID{},
 		},
@@ -173,7 +179,9 @@ func (t *trial) play(ctx context.Context, rounds int) error {
 func (t *trial) round(ctx context.Context, number int) error {
 	before := t.model.listed().all()
 	t.told = nil
+	t.random = rand.New(rand.NewPCG(t.seed, uint64(number)))
 	played := t.choose()
+	t.played[played.name]++
 	disturbed := t.disturb(played)
 	t.say("round %d: %s, %s", number, played.name, disturbed.name)
 	t.startPolling(ctx)
@@ -270,6 +278,16 @@ func (t *trial) callerIn(found *state, pod string) caller {
 		by.address = existing.Status.PodIP
 	}
 	return by
+}
+
+// summary says how often what was played.
+func (t *trial) summary() string {
+	var starts []string
+	for _, one := range []*program{t.operator, t.servers[0].program, t.servers[1].program} {
+		_, count := one.living()
+		starts = append(starts, fmt.Sprintf("%s %d", one.name, count))
+	}
+	return fmt.Sprintf("moves: %v; processes: %s; pods: %d", t.played, strings.Join(starts, ", "), len(t.machines.uids))
 }
 
 // finish lets the coordinator succeed: what the job has left is cleaned up.
