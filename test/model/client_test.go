@@ -67,6 +67,16 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("answered with status %d: %s", e.status, e.body)
 }
 
+// refusal returns an error if it is an answer that ends a deployed client, and
+// none where there was no answer.
+func refusal(err error) error {
+	var status *statusError
+	if errors.As(err, &status) {
+		return err
+	}
+	return nil
+}
+
 // call calls one of the servers, and after a connection error another one, as
 // a Service leads a client to one that is there. It returns the server that
 // answered.
@@ -78,8 +88,7 @@ func (t *trial) call(ctx context.Context, by caller, server int, asked request) 
 	var refused error
 	for range 1 + retries {
 		told, err := t.send(ctx, by, t.servers[server].at.url()+asked.path, asked, body)
-		var status *statusError
-		if err == nil || errors.As(err, &status) || ctx.Err() != nil {
+		if err == nil || refusal(err) != nil || ctx.Err() != nil {
 			return told, server, err
 		}
 		refused = err

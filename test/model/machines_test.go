@@ -53,11 +53,8 @@ func nodeNames() []string { return []string{"node-a", "node-b"} }
 func (m *machines) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		watch, err := m.api.client.Watch(ctx, &corev1.PodList{}, client.InNamespace(m.namespace))
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
-			return fmt.Errorf("watching pods: %w", err)
+			return whileRunning(ctx, fmt.Errorf("watching pods: %w", err))
 		}
 		stop := context.AfterFunc(ctx, watch.Stop)
 		for event := range watch.ResultChan() {
@@ -69,6 +66,14 @@ func (m *machines) run(ctx context.Context) error {
 		stop()
 	}
 	return nil
+}
+
+// whileRunning returns an error that is none once the context has ended.
+func whileRunning(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // record notes the pod that has a name, which no other may have after it.

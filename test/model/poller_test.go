@@ -51,12 +51,8 @@ func (t *trial) startPolling(ctx context.Context) {
 func (t *trial) poll(ctx context.Context, by caller, server int) (sighting, error) {
 	_, start := t.servers[server].living()
 	told, err := t.list(ctx, by, server, coordinator)
-	var status *statusError
-	if errors.As(err, &status) {
-		return sighting{}, fmt.Errorf("GET of server %d: %w", server, err)
-	}
 	if err != nil {
-		return sighting{}, nil
+		return sighting{}, refusal(err)
 	}
 	return sighting{server, start, told.urls().all()}, nil
 }

@@ -5,7 +5,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -79,11 +78,10 @@ func (t *trial) recheck(ctx context.Context, by caller, server int, asked reques
 	}
 	_, before := t.servers[server].living()
 	listed, err := t.list(ctx, by, server, coordinator)
-	var status *statusError
-	if errors.As(err, &status) {
-		return err
+	if err != nil {
+		return refusal(err)
 	}
-	if _, after := t.servers[server].living(); err != nil || after != before {
+	if _, after := t.servers[server].living(); after != before {
 		return nil
 	}
 	for _, url := range told {

@@ -264,8 +264,7 @@ func (t *trial) ask(ctx context.Context, found *state, m *model, got *view) erro
 // listFinally asks a server; an error status is one that no waiting mends.
 func (t *trial) listFinally(ctx context.Context, by caller, server int, parameter string) (answer, error) {
 	told, err := t.list(ctx, by, server, parameter)
-	var status *statusError
-	if errors.As(err, &status) {
+	if refusal(err) != nil {
 		return told, &finalError{fmt.Errorf("GET by %s of server %d: %w", by.pod, server, err)}
 	}
 	return told, err
