@@ -59,9 +59,16 @@ func TestJobsAreWhatTheModelSaysAfterRandomOperations(t *testing.T) {
 	t.Logf("replay with -model.seed=%d -model.rounds=%d -model.jobs=%d", seed, *roundCount, *jobCount)
 	api := newCluster(t)
 	faults, summaries := make([]error, *jobCount), make([]string, *jobCount)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var group sync.WaitGroup
 	for i := range faults {
-		group.Go(func() { summaries[i], faults[i] = try(t.Context(), api, i, seed+uint64(i), *roundCount / *jobCount) })
+		group.Go(func() {
+			summaries[i], faults[i] = try(ctx, api, i, seed+uint64(i), *roundCount / *jobCount)
+			if faults[i] != nil {
+				cancel()
+			}
+		})
 	}
 	group.Wait()
 	t.Log(strings.Join(summaries, "\n"))
@@ -70,15 +77,18 @@ func TestJobsAreWhatTheModelSaysAfterRandomOperations(t *testing.T) {
 	}
 }
 
-// try plays with one job and says what it did.
-func try(ctx context.Context, api *cluster, number int, seed uint64, rounds int) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// try plays with one job, until another one has failed, and says what it did.
+func try(all context.Context, api *cluster, number int, seed uint64, rounds int) (string, error) {
+	ctx, cancel := context.WithCancel(all)
 	defer cancel()
 	t, err := newTrial(ctx, api, number, seed)
 	if err != nil {
 		return "", err
 	}
 	err = t.play(ctx, rounds)
+	if all.Err() != nil {
+		err = nil
+	}
 	cancel()
 	err = errors.Join(err, t.wait())
 	if err != nil {
