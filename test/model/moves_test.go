@@ -404,7 +404,10 @@ func (t *trial) askAtOnce(ctx context.Context) error {
 	return nil
 }
 
-// addAndLose loses some of the new replicas as soon as they run.
+// addAndLose loses some of the new replicas as soon as they run and the
+// operator has recorded them. One that ends before it has recorded a pod that is
+// lost meanwhile makes another pod of the same name, as it cannot tell that there
+// was one; hasty rounds show that.
 func (t *trial) addAndLose(ctx context.Context) error {
 	told, err := t.post(ctx, t.someDemand(), "")
 	if err != nil {
@@ -422,6 +425,9 @@ func (t *trial) addAndLose(ctx context.Context) error {
 		for _, name := range pods {
 			if pod := found.pod(name); pod == nil || pod.Status.Phase != corev1.PodRunning {
 				return fmt.Errorf("pod %s does not run", name)
+			}
+			if !*hasty && !found.isRecorded(name) {
+				return fmt.Errorf("pod %s is not recorded", name)
 			}
 		}
 		return nil
