@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
@@ -52,28 +53,27 @@ func nodeNames() []string { return []string{"node-a", "node-b"} }
 // run tends the pods until the context ends.
 func (m *machines) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		watch, err := m.api.client.Watch(ctx, &corev1.PodList{}, client.InNamespace(m.namespace))
-		if err != nil {
-			return whileRunning(ctx, fmt.Errorf("watching pods: %w", err))
+		changes, err := m.api.client.Watch(ctx, &corev1.PodList{}, client.InNamespace(m.namespace))
+		switch {
+		case err == nil:
+			m.follow(ctx, changes)
+		case ctx.Err() == nil:
+			return fmt.Errorf("watching pods: %w", err)
 		}
-		stop := context.AfterFunc(ctx, watch.Stop)
-		for event := range watch.ResultChan() {
-			if pod, isPod := event.Object.(*corev1.Pod); isPod {
-				m.record(pod)
-				go m.tend(ctx, pod)
-			}
-		}
-		stop()
 	}
 	return nil
 }
 
-// whileRunning returns an error that is none once the context has ended.
-func whileRunning(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+// follow tends pods as they change, until the watch or the context ends.
+func (m *machines) follow(ctx context.Context, changes watch.Interface) {
+	stop := context.AfterFunc(ctx, changes.Stop)
+	defer stop()
+	for event := range changes.ResultChan() {
+		if pod, isPod := event.Object.(*corev1.Pod); isPod {
+			m.record(pod)
+			go m.tend(ctx, pod)
+		}
 	}
-	return err
 }
 
 // record notes the pod that has a name, which no other may have after it.

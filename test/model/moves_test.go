@@ -37,7 +37,7 @@ func moves() []move {
 	some := func(t *trial) bool { return len(t.model.replicas) > 0 }
 	return []move{
 		{name: "add", weight: 16, possible: small, play: (*trial).add},
-		{name: "remove", weight: 12, possible: some, play: (*trial).removeSome},
+		{name: "remove", weight: 20, possible: some, play: (*trial).removeSome},
 		{name: "report", weight: 12, possible: some, play: (*trial).reportSome},
 		{name: "report lost ones", weight: 5, possible: (*trial).hasLost, play: (*trial).reportLost},
 		{name: "report DDP learners", weight: 6, possible: (*trial).hasUnit, play: (*trial).reportUnit},
@@ -139,8 +139,8 @@ func (t *trial) add(ctx context.Context) error {
 }
 
 func (t *trial) removeSome(ctx context.Context) error {
-	collectors := t.random.IntN(min(3, len(t.model.of(collector))+1) + 1)
-	learners := t.random.IntN(min(2, len(t.model.of(learner))+1) + 1)
+	collectors := t.random.IntN(min(4, len(t.model.of(collector))) + 1)
+	learners := t.random.IntN(min(3, len(t.model.of(learner))) + 1)
 	return t.delete(ctx, collectors, learners)
 }
 
