@@ -27,7 +27,7 @@ func podOwnedBy(apiVersion, kind string) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			NodeName: "node",
 			Containers: []corev1.Container{{
-				Name: "di-container",
+				Name:      "di-container",
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
 			}},
 		},

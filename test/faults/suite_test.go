@@ -128,7 +128,7 @@ func newServer(ctx context.Context, api, address string, times server.Times) *ru
 	config.Wrap(watches.Wrap)
 	mgr, err := ctrl.NewManager(config, managerOptions(server.CacheOptions()))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(server.SetupIndexes(ctx, mgr.GetFieldIndexer())).To(Succeed())
+	Expect(server.SetupIndexes(ctx, mgr.GetCache())).To(Succeed())
 	if address == "" {
 		address = freeAddress(ctx)
 	}

@@ -1,0 +1,179 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// retries and retryDelay are how a deployed client meets connection errors,
+	// but that it waits for a second.
+	retries    = 5
+	retryDelay = 50 * time.Millisecond
+	// callTime bounds a call; a server holds one for 30 s at most.
+	callTime = time.Minute
+)
+
+// caller is a client in a pod, which calls from the pod's address and says the
+// pod's name.
+type caller struct {
+	namespace, pod, address string
+}
+
+// answer is what a server says of one job.
+type answer struct {
+	Collectors []string `json:"collectors"`
+	Learners   []string `json:"learners"`
+}
+
+func (a answer) urls() urls {
+	return urls{append([]string{}, a.Collectors...), append([]string{}, a.Learners...)}
+}
+
+// amount is what a request asks for of one task.
+type amount struct {
+	Replicas int    `json:"replicas"`
+	CPUs     string `json:"cpus,omitempty"`
+	GPUs     int32  `json:"gpus,omitempty"`
+}
+
+// request is a call of a client.
+type request struct {
+	method, path string
+	body         any
+	// key is the Idempotency-Key, "" for none.
+	key string
+}
+
+// statusError is an answer that ends a deployed client.
+type statusError struct {
+	status int
+	body   string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("answered with status %d: %s", e.status, e.body)
+}
+
+// refusal returns an error if it is an answer that ends a deployed client, and
+// none where there was no answer.
+func refusal(err error) error {
+	var status *statusError
+	if errors.As(err, &status) {
+		return err
+	}
+	return nil
+}
+
+// call calls one of the servers, and after a connection error another one, as
+// a Service leads a client to one that is there. It returns the server that
+// answered.
+func (t *trial) call(ctx context.Context, by caller, server int, asked request) (answer, int, error) {
+	body, err := json.Marshal(asked.body)
+	if err != nil {
+		return answer{}, 0, fmt.Errorf("encoding a request: %w", err)
+	}
+	var refused error
+	for range 1 + retries {
+		told, err := t.send(ctx, by, t.servers[server].at.url()+asked.path, asked, body)
+		if err == nil || refusal(err) != nil || ctx.Err() != nil {
+			return told, server, err
+		}
+		refused = err
+		server = (server + 1) % len(t.servers)
+		if err := pause(ctx, retryDelay); err != nil {
+			return answer{}, server, err
+		}
+	}
+	return answer{}, server, fmt.Errorf("%d attempts were in vain: %w", 1+retries, refused)
+}
+
+// send sends a request once, on a connection of its own, as deployed clients do.
+func (t *trial) send(ctx context.Context, by caller, url string, asked request, body []byte) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	sent, err := http.NewRequestWithContext(ctx, asked.method, url, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	// Nothing but the header by which a client names its request is sent.
+	if asked.key != "" {
+		sent.Header.Set("Idempotency-Key", asked.key)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: dialFrom(by.address)}
+	response, err := transport.RoundTrip(sent)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return answer{}, &statusError{response.StatusCode, string(content)}
+	}
+	var envelope struct {
+		Success bool   `json:"success"`
+		Data    answer `json:"data"`
+	}
+	if err := json.Unmarshal(content, &envelope); err != nil || !envelope.Success {
+		return answer{}, &statusError{response.StatusCode, fmt.Sprintf("no success (%v): %s", err, content)}
+	}
+	return envelope.Data, nil
+}
+
+// list asks one server, once, what its job has.
+func (t *trial) list(ctx context.Context, by caller, server int, parameter string) (answer, error) {
+	query := url.Values{"namespace": {by.namespace}, parameter: {by.pod}}
+	asked := request{method: http.MethodGet, path: "/v1alpha1/replicas?" + query.Encode()}
+	return t.send(ctx, by, t.servers[server].at.url()+asked.path, asked, []byte("{}"))
+}
+
+func pause(ctx context.Context, delay time.Duration) error {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// eventually tries until an attempt succeeds, and returns what the last failed with.
+func eventually(ctx context.Context, within time.Duration, attempt func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+		failed := attempt(ctx)
+		if ctx.Err() == nil || last == nil {
+			last = failed
+		}
+		var final *finalError
+		if errors.As(failed, &final) {
+			return false, failed
+		}
+		return failed == nil, nil
+	})
+	if err == nil {
+		return nil
+	}
+	return errors.Join(last, err)
+}
+
+// finalError is one that no waiting mends.
+type finalError struct{ error }
+
+func (e *finalError) Unwrap() error { return e.error }

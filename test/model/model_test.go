@@ -1,0 +1,270 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	collector   = "collector"
+	learner     = "learner"
+	ddpLearner  = "ddp-learner"
+	aggregator  = "aggregator"
+	coordinator = "coordinator"
+
+	// nodeGPUs are the GPUs of each node.
+	nodeGPUs = 8
+)
+
+// ports are what each role serves on, by the templates of the jobs.
+var ports = map[string]int{collector: 22270, learner: 22271, ddpLearner: 22271, aggregator: 22280}
+
+// shape is what was asked for of a replica.
+type shape struct {
+	task string
+	// milliCPUs tell the replicas of one request from those of another.
+	milliCPUs int64
+	gpus      int32
+}
+
+func (s shape) isUnit() bool {
+	return s.task == learner && s.gpus > 1
+}
+
+// role is that of the pod whose URL is listed.
+func (s shape) role() string {
+	if s.isUnit() {
+		return aggregator
+	}
+	return s.task
+}
+
+// cut returns the GPUs of each DDP learner pod.
+func (s shape) cut() []int32 {
+	if !s.isUnit() {
+		return nil
+	}
+	var cut []int32
+	for left := s.gpus; left > 0; left -= nodeGPUs {
+		cut = append(cut, min(left, nodeGPUs))
+	}
+	return cut
+}
+
+// replica is one that the job is meant to have.
+type replica struct {
+	shape
+	// born is the name of its first pod, by which its slot is found; slot is
+	// its identity in the cluster, "" while it is not known.
+	born, slot string
+	// url is that of its living pod; "" while the name of the pod that replaces
+	// the last one was told to nobody.
+	url string
+	// learners are the DDP learner pods of a unit, in rank order, as far as known.
+	learners []string
+	// lost are URLs of lost pods that are still listed.
+	lost []string
+}
+
+// pods are the names of the replica's living pods.
+func (r *replica) pods() []string {
+	if r.url == "" {
+		return nil
+	}
+	return append([]string{podOf(r.url)}, r.learners...)
+}
+
+// stray is the URL of a lost pod of a replica that was removed later.
+type stray struct{ task, url string }
+
+// model is what a job is meant to have, and what its coordinator is to be told.
+type model struct {
+	// replicas are the wanted ones, oldest first.
+	replicas []*replica
+	strays   []stray
+	// container counts the containers of the coordinator; asker is the one that
+	// asked for replicas last, 0 where it is not known.
+	container, asker int
+	// used are all pod names that replicas ever had.
+	used map[string]bool
+	// settled is how many of the replicas, the oldest, are in a known order.
+	settled int
+}
+
+func newModel() *model {
+	return &model{container: 1, used: map[string]bool{}}
+}
+
+// clone returns a model that is to be changed without this one.
+func (m *model) clone() *model {
+	other := *m
+	other.replicas = make([]*replica, len(m.replicas))
+	for i, one := range m.replicas {
+		twin := *one
+		twin.lost, twin.learners = slices.Clone(one.lost), slices.Clone(one.learners)
+		other.replicas[i] = &twin
+	}
+	other.strays = slices.Clone(m.strays)
+	other.used = make(map[string]bool, len(m.used))
+	for name := range m.used {
+		other.used[name] = true
+	}
+	return &other
+}
+
+// of returns the replicas of a task, oldest first.
+func (m *model) of(task string) []*replica {
+	var found []*replica
+	for _, one := range m.replicas {
+		if one.task == task {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// use claims a name, which no pod may have had before.
+func (m *model) use(name string) error {
+	if m.used[name] {
+		return fmt.Errorf("the name %s was used before", name)
+	}
+	m.used[name] = true
+	return nil
+}
+
+// add adds replicas with the URLs that were answered.
+func (m *model) add(what shape, urls []string) error {
+	for _, url := range urls {
+		if err := m.use(podOf(url)); err != nil {
+			return err
+		}
+		m.replicas = append(m.replicas, &replica{shape: what, born: podOf(url), url: url})
+	}
+	m.settled = len(m.replicas)
+	return nil
+}
+
+// isComplete tells whether the next request for replicas is the first of a
+// restarted coordinator, which gets only what is missing.
+func (m *model) isComplete() bool {
+	return m.asker != 0 && m.asker != m.container
+}
+
+// forget lets no lost URL be listed.
+func (m *model) forget() {
+	m.strays = nil
+	for _, one := range m.replicas {
+		one.lost = nil
+	}
+}
+
+// remove takes replicas off the list, the newest first and of learners the
+// plain ones first, and returns them.
+func (m *model) remove(task string, count int) []*replica {
+	var removed []*replica
+	for _, units := range []bool{false, true} {
+		for _, one := range slices.Backward(m.of(task)) {
+			if len(removed) < count && one.isUnit() == units {
+				removed = append(removed, one)
+			}
+		}
+	}
+	for _, one := range removed {
+		for _, url := range one.lost {
+			m.strays = append(m.strays, stray{one.task, url})
+		}
+	}
+	m.replicas = slices.DeleteFunc(m.replicas, func(one *replica) bool { return slices.Contains(removed, one) })
+	m.settled = len(m.replicas)
+	return removed
+}
+
+// report replaces each replica that has a living pod of a name, once, lists
+// lost pods of a name no longer, and returns the replicas concerned, and which
+// of them got a new name.
+func (m *model) report(names []string) (concerned []*replica, replaced map[*replica]bool) {
+	named := func(url string) bool { return slices.Contains(names, podOf(url)) }
+	replaced = map[*replica]bool{}
+	for _, one := range m.replicas {
+		before := len(one.lost)
+		one.lost = slices.DeleteFunc(one.lost, named)
+		if slices.ContainsFunc(one.pods(), func(pod string) bool { return slices.Contains(names, pod) }) {
+			one.url, one.learners = "", nil
+			replaced[one] = true
+		}
+		if replaced[one] || len(one.lost) < before {
+			concerned = append(concerned, one)
+		}
+	}
+	m.strays = slices.DeleteFunc(m.strays, func(one stray) bool { return named(one.url) })
+	return concerned, replaced
+}
+
+// lose replaces the replicas that have one of the pods and keeps their URLs.
+func (m *model) lose(pods []string) {
+	for _, one := range m.replicas {
+		if slices.ContainsFunc(one.pods(), func(pod string) bool { return slices.Contains(pods, pod) }) {
+			one.lost = append(one.lost, one.url)
+			one.url, one.learners = "", nil
+		}
+	}
+}
+
+// rebuild is what remains when the list was made anew from the pods.
+func (m *model) rebuild() {
+	m.forget()
+	m.asker, m.settled = 0, 0
+}
+
+// urls are lists of URLs as a coordinator is told them.
+type urls struct {
+	Collectors []string
+	Learners   []string
+}
+
+// listed returns what the coordinator is to be told, sorted.
+func (m *model) listed() urls {
+	lists := map[string][]string{collector: {}, learner: {}}
+	for _, one := range m.replicas {
+		lists[one.task] = append(lists[one.task], one.lost...)
+		lists[one.task] = append(lists[one.task], one.url)
+	}
+	for _, one := range m.strays {
+		lists[one.task] = append(lists[one.task], one.url)
+	}
+	return urls{lists[collector], lists[learner]}.sorted()
+}
+
+func (u urls) sorted() urls {
+	slices.Sort(u.Collectors)
+	slices.Sort(u.Learners)
+	return u
+}
+
+func (u urls) of(task string) []string {
+	if task == learner {
+		return u.Learners
+	}
+	return u.Collectors
+}
+
+func (u urls) all() []string {
+	return slices.Concat(u.Collectors, u.Learners)
+}
+
+// podOf returns the pod of a URL.
+func podOf(url string) string {
+	pod, _, _ := strings.Cut(url, ".")
+	return pod
+}
+
+// namespaceOf returns the namespace of a URL's pod.
+func namespaceOf(url string) string {
+	_, rest, _ := strings.Cut(url, ".")
+	namespace, _, _ := strings.Cut(rest, ":")
+	return namespace
+}

@@ -1,0 +1,500 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// size is how many replicas a job may have before it gets no more.
+const size = 8
+
+// move is something that befalls a job or that its coordinator does.
+type move struct {
+	name string
+	// weight is how often it is chosen, beside the others.
+	weight int
+	// possible tells whether it can be played now; nil for always.
+	possible func(*trial) bool
+	// waits tells that it waits for the operator, which then must not be kept down.
+	waits bool
+	play  func(*trial, context.Context) error
+}
+
+func moves() []move {
+	small := func(t *trial) bool { return len(t.model.replicas) <= size }
+	some := func(t *trial) bool { return len(t.model.replicas) > 0 }
+	return []move{
+		{name: "add", weight: 16, possible: small, play: (*trial).add},
+		{name: "remove", weight: 20, possible: some, play: (*trial).removeSome},
+		{name: "report", weight: 12, possible: some, play: (*trial).reportSome},
+		{name: "report lost ones", weight: 5, possible: (*trial).hasLost, play: (*trial).reportLost},
+		{name: "report DDP learners", weight: 6, possible: (*trial).hasUnit, play: (*trial).reportUnit},
+		{name: "lose pods", weight: 14, possible: some, play: (*trial).losePods},
+		{name: "lose pods and report them", weight: 6, possible: some, play: (*trial).loseAndReport},
+		{name: "lose a node", weight: 7, waits: true, play: (*trial).loseNode},
+		{name: "lose services", weight: 4, play: (*trial).loseServices},
+		{name: "restart containers of replicas", weight: 3, possible: some, play: (*trial).crashSome},
+		{name: "restart the coordinator's container", weight: 6, waits: true, play: (*trial).restartCoordinator},
+		{name: "lose the coordinator", weight: 5, waits: true, play: (*trial).loseCoordinator},
+		{name: "delete the Membership", weight: 5, waits: true, play: (*trial).deleteMembership},
+		{name: "ask again", weight: 5, possible: small, play: (*trial).askAgain},
+		{name: "ask both servers at once", weight: 8, possible: small, play: (*trial).askAtOnce},
+		{name: "add and lose what is new", weight: 6, possible: small, waits: true, play: (*trial).addAndLose},
+	}
+}
+
+// choose chooses a move that is possible.
+func (t *trial) choose() move {
+	var possible []move
+	total := 0
+	for _, one := range moves() {
+		if one.possible == nil || one.possible(t) {
+			possible = append(possible, one)
+			total += one.weight
+		}
+	}
+	left := t.random.IntN(total)
+	for _, one := range possible {
+		if left -= one.weight; left < 0 {
+			return one
+		}
+	}
+	return possible[0]
+}
+
+// some chooses between one and so many of a list, or all there are.
+func some[T any](t *trial, list []T, most int) []T {
+	list = slices.Clone(list)
+	t.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	if len(list) == 0 {
+		return nil
+	}
+	return list[:1+t.random.IntN(min(most, len(list)))]
+}
+
+func (t *trial) hasLost() bool { return len(t.lostPods()) > 0 }
+
+func (t *trial) hasUnit() bool { return slices.ContainsFunc(t.model.replicas, (*replica).isUnit) }
+
+// lostPods are the lost pods that are still listed.
+func (t *trial) lostPods() []string {
+	var found []string
+	for _, one := range t.model.replicas {
+		for _, url := range one.lost {
+			found = append(found, podOf(url))
+		}
+	}
+	for _, one := range t.model.strays {
+		found = append(found, podOf(one.url))
+	}
+	return found
+}
+
+// heads are the pods of replicas whose URLs are listed.
+func (t *trial) heads() []string {
+	var found []string
+	for _, one := range t.model.replicas {
+		found = append(found, podOf(one.url))
+	}
+	return found
+}
+
+// allPods are all pods of replicas.
+func (t *trial) allPods() []string {
+	var found []string
+	for _, one := range t.model.replicas {
+		found = append(found, one.pods()...)
+	}
+	return found
+}
+
+// gonePods are the pods that were replaced or removed and are not listed.
+func (t *trial) gonePods() []string {
+	known := slices.Concat(t.allPods(), t.lostPods())
+	var gone []string
+	for name := range t.model.used {
+		if !slices.Contains(known, name) {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+func (t *trial) add(ctx context.Context) error {
+	_, err := t.post(ctx, t.someDemand(), "")
+	return err
+}
+
+func (t *trial) removeSome(ctx context.Context) error {
+	collectors := t.random.IntN(min(4, len(t.model.of(collector))) + 1)
+	learners := t.random.IntN(min(3, len(t.model.of(learner))) + 1)
+	return t.delete(ctx, collectors, learners)
+}
+
+// reportSome reports living pods, and among them twice, gone and lost ones.
+func (t *trial) reportSome(ctx context.Context) error {
+	pods := some(t, t.allPods(), 3)
+	if t.random.IntN(2) == 0 {
+		pods = append(pods, some(t, pods, 2)...)
+	}
+	if t.random.IntN(3) == 0 {
+		pods = append(pods, some(t, t.gonePods(), 2)...)
+	}
+	if t.random.IntN(3) == 0 {
+		pods = append(pods, some(t, t.lostPods(), 2)...)
+	}
+	if t.random.IntN(8) == 0 {
+		pods = some(t, t.gonePods(), 3)
+	}
+	return t.report(ctx, pods)
+}
+
+func (t *trial) reportLost(ctx context.Context) error {
+	return t.report(ctx, some(t, t.lostPods(), 3))
+}
+
+func (t *trial) reportUnit(ctx context.Context) error {
+	var units []*replica
+	for _, one := range t.model.replicas {
+		if one.isUnit() {
+			units = append(units, one)
+		}
+	}
+	unit := some(t, units, 1)[0]
+	pods := some(t, unit.learners, 2)
+	return t.reportLearners(ctx, unit, append(pods, some(t, pods, 1)...))
+}
+
+// losePods loses pods in any ways at once.
+func (t *trial) losePods(ctx context.Context) error {
+	pods := some(t, t.allPods(), 3)
+	if err := t.lose(ctx, pods, losses()); err != nil {
+		return err
+	}
+	t.model.lose(pods)
+	return nil
+}
+
+// lose loses pods at once, each in one of the ways.
+func (t *trial) lose(ctx context.Context, pods []string, ways []loss) error {
+	found, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	faults := make([]error, len(pods))
+	var group sync.WaitGroup
+	for i, name := range pods {
+		pod, way := found.pod(name), ways[t.random.IntN(len(ways))]
+		if pod == nil {
+			return fmt.Errorf("pod %s is gone already", name)
+		}
+		t.say("  %s is %s", name, way.name)
+		group.Go(func() { faults[i] = way.do(t.machines, ctx, pod) })
+	}
+	group.Wait()
+	return errors.Join(faults...)
+}
+
+// loseAndReport loses pods while the coordinator reports them.
+func (t *trial) loseAndReport(ctx context.Context) error {
+	pods := some(t, t.heads(), 2)
+	body, server := t.reportBody(t.coordinator, pods), t.anyServer()
+	var told urls
+	var failed error
+	var group sync.WaitGroup
+	group.Go(func() {
+		told, failed = t.write(ctx, t.coordinator, server, request{http.MethodPost, failedPath, body, ""})
+	})
+	err := t.lose(ctx, pods, losses())
+	group.Wait()
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	return t.acceptReport(pods, told)
+}
+
+// loseNode loses a node, and with it maybe the coordinator.
+func (t *trial) loseNode(ctx context.Context) error {
+	node := nodeNames()[t.random.IntN(len(nodeNames()))]
+	ways := nodeLosses()[t.random.IntN(len(nodeLosses()))]
+	if err := t.stopPolling(); err != nil {
+		return err
+	}
+	t.machines.setDown(node, true)
+	found, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	var pods []*corev1.Pod
+	var lost []string
+	for i := range found.pods {
+		if pod := &found.pods[i]; pod.Spec.NodeName == node {
+			pods = append(pods, pod)
+			lost = append(lost, pod.Name)
+		}
+	}
+	t.say("  %s is lost, its pods %v are %s", node, lost, ways[0].name)
+	err = errors.Join(t.machines.loseNode(ctx, pods, ways), t.machines.comeBack(ctx, node))
+	if err != nil {
+		return err
+	}
+	t.model.lose(lost)
+	if !slices.Contains(lost, t.coordinator.pod) {
+		return nil
+	}
+	return t.startAgain(ctx)
+}
+
+func (t *trial) loseServices(ctx context.Context) error {
+	found, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, service := range some(t, found.services, 3) {
+		t.say("  service %s is deleted", service.Name)
+		if err := t.api.client.Delete(ctx, &service); err != nil {
+			return fmt.Errorf("deleting a service: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *trial) crashSome(ctx context.Context) error {
+	return t.lose(ctx, some(t, t.allPods(), 2), []loss{{"restarted in place", (*machines).crash}})
+}
+
+// stopPolling lets the coordinator ask nothing more in this round.
+func (t *trial) stopPolling() error {
+	_, err := t.poller.finish()
+	return err
+}
+
+func (t *trial) restartCoordinator(ctx context.Context) error {
+	if err := t.stopPolling(); err != nil {
+		return err
+	}
+	if err := t.lose(ctx, []string{t.coordinator.pod}, []loss{{"restarted in place", (*machines).crash}}); err != nil {
+		return err
+	}
+	return t.firstRequest(ctx)
+}
+
+func (t *trial) loseCoordinator(ctx context.Context) error {
+	if err := t.stopPolling(); err != nil {
+		return err
+	}
+	if err := t.lose(ctx, []string{t.coordinator.pod}, losses()[:blamelessLosses]); err != nil {
+		return err
+	}
+	return t.startAgain(ctx)
+}
+
+// startAgain waits for a new coordinator, which asks for what it wants.
+func (t *trial) startAgain(ctx context.Context) error {
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	return t.firstRequest(ctx)
+}
+
+// firstRequest is that of a coordinator's new container.
+func (t *trial) firstRequest(ctx context.Context) error {
+	t.model.container++
+	around := func(task string) int { return max(0, len(t.model.of(task))+t.random.IntN(4)-2) }
+	_, err := t.post(ctx, t.newDemand(around(collector), around(learner)), "")
+	return err
+}
+
+// deleteMembership deletes the list by hand; the coordinator may ask for more
+// before it is made again.
+func (t *trial) deleteMembership(ctx context.Context) error {
+	list := &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: jobName}}
+	if err := t.api.client.Delete(ctx, list); err != nil {
+		return fmt.Errorf("deleting the Membership: %w", err)
+	}
+	t.model.rebuild()
+	if t.random.IntN(2) == 0 {
+		return nil
+	}
+	_, err := t.post(ctx, t.someDemand(), "")
+	// The replicas before are in any order.
+	t.model.settled = 0
+	return err
+}
+
+// askAgain sends a request twice, which is done once; after a removal it is
+// meant.
+func (t *trial) askAgain(ctx context.Context) error {
+	asked, key := t.someDemand(), ""
+	if t.random.IntN(3) == 0 {
+		key = fmt.Sprintf("demand %d", t.asked)
+	}
+	first, err := t.post(ctx, asked, key)
+	if err != nil {
+		return err
+	}
+	again, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, replicasPath, asked.body(t.coordinator), key})
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(first.all(), again.all()) {
+		return fmt.Errorf("the first answer was %v, that to the repeat %v", first, again)
+	}
+	if t.random.IntN(2) == 0 || key != "" {
+		return nil
+	}
+	if err := t.delete(ctx, 1, 0); err != nil {
+		return err
+	}
+	_, err = t.post(ctx, asked, "")
+	return err
+}
+
+// askAtOnce sends several requests to both servers at once, and a report.
+func (t *trial) askAtOnce(ctx context.Context) error {
+	asked := make([]demand, 2+t.random.IntN(2))
+	told := make([][]urls, len(asked))
+	faults := make([]error, len(asked)*len(t.servers)+1)
+	var group sync.WaitGroup
+	pods := some(t, t.heads(), 2)
+	body, reported := t.reportBody(t.coordinator, pods), urls{}
+	for i := range asked {
+		asked[i] = t.newDemand(1+t.random.IntN(2), t.random.IntN(2))
+		told[i] = make([]urls, len(t.servers))
+		sent := request{http.MethodPost, replicasPath, asked[i].body(t.coordinator), ""}
+		for server := range t.servers {
+			group.Go(func() {
+				told[i][server], faults[1+i*len(t.servers)+server] = t.write(ctx, t.coordinator, server, sent)
+			})
+		}
+	}
+	group.Go(func() {
+		reported, faults[0] = t.write(ctx, t.coordinator, 0, request{http.MethodPost, failedPath, body, ""})
+	})
+	group.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	before := len(t.model.replicas)
+	if err := t.acceptReport(pods, reported); err != nil {
+		return err
+	}
+	for i := range asked {
+		if !slices.Equal(told[i][0].all(), told[i][1].all()) {
+			return fmt.Errorf("two servers answered one request with %v", told[i])
+		}
+		if err := t.accept(asked[i], told[i][0]); err != nil {
+			return err
+		}
+	}
+	t.model.settled = before
+	return nil
+}
+
+// addAndLose loses some of the new replicas as soon as they run and the
+// operator has recorded them. One that ends before it has recorded a pod that is
+// lost meanwhile makes another pod of the same name, as it cannot tell that there
+// was one; hasty rounds show that.
+func (t *trial) addAndLose(ctx context.Context) error {
+	told, err := t.post(ctx, t.someDemand(), "")
+	if err != nil {
+		return err
+	}
+	var pods []string
+	for _, url := range some(t, told.all(), 2) {
+		pods = append(pods, podOf(url))
+	}
+	err = eventually(ctx, patience, func(ctx context.Context) error {
+		found, err := t.read(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range pods {
+			if pod := found.pod(name); pod == nil || pod.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("pod %s does not run", name)
+			}
+			if !*hasty && !found.isRecorded(name) {
+				return fmt.Errorf("pod %s is not recorded", name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.lose(ctx, pods, losses()); err != nil {
+		return err
+	}
+	t.model.lose(pods)
+	return nil
+}
+
+// disturbance is what befalls the programs while a move is played.
+type disturbance struct {
+	name          string
+	begin, finish func()
+}
+
+// disturb chooses what disturbs a move.
+func (t *trial) disturb(played move) disturbance {
+	nothing := disturbance{"undisturbed", func() {}, func() {}}
+	t.endangered = false
+	switch t.random.IntN(10) {
+	case 0, 1:
+		return t.endProgram(t.operator, 1+t.random.IntN(8))
+	case 2, 3:
+		t.endangered = true
+		return t.endProgram(t.servers[t.anyServer()].program, 1+t.random.IntN(2))
+	case 4:
+		one := t.servers[t.anyServer()]
+		return disturbance{one.name + " is stopped", func() { go t.retire(one.program) }, func() {}}
+	case 5:
+		if played.waits {
+			return nothing
+		}
+		return disturbance{"the operator is down meanwhile", func() {
+			t.operator.held.Lock()
+			t.operator.kill()
+		}, t.operator.held.Unlock}
+	}
+	return nothing
+}
+
+func (t *trial) retire(one *program) {
+	if current, _ := one.living(); current != nil {
+		current.retire()
+	}
+}
+
+// endProgram ends a program at one of its writes, else after the move or not at all.
+func (t *trial) endProgram(one *program, write int) disturbance {
+	reaches, anyway := t.random.IntN(2) == 0, t.random.IntN(2) == 0
+	var current *life
+	return disturbance{
+		name: fmt.Sprintf("the %s ends at its write %d, which reaches: %t, else after it: %t", one.name, write, reaches, anyway),
+		begin: func() {
+			current, _ = one.living()
+			current.endAt(write, reaches)
+		},
+		finish: func() {
+			if anyway {
+				current.end()
+			}
+			// A plan that came to nothing is for this round only.
+			current.endAt(-1, false)
+		},
+	}
+}

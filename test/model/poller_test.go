@@ -1,0 +1,109 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// pollInterval is how often a coordinator asks; a deployed one asks every second.
+const pollInterval = 50 * time.Millisecond
+
+// sighting is a list that a server gave to the coordinator, and which of its
+// processes it was.
+type sighting struct {
+	server, start int
+	seen          []string
+}
+
+// poller is a coordinator that asks each server all the time what its job has.
+type poller struct {
+	stop  func()
+	group sync.WaitGroup
+
+	mutex     sync.Mutex
+	sightings []sighting
+	fault     error
+}
+
+// startPolling starts to ask in the name of the coordinator.
+func (t *trial) startPolling(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	t.poller = &poller{stop: stop}
+	by := t.coordinator
+	for server := range t.servers {
+		t.poller.group.Go(func() {
+			for ctx.Err() == nil {
+				t.poller.note(t.poll(ctx, by, server))
+				_ = pause(ctx, pollInterval)
+			}
+		})
+	}
+}
+
+// poll asks a server once. What fails before there is an answer is no fault.
+func (t *trial) poll(ctx context.Context, by caller, server int) (sighting, error) {
+	_, start := t.servers[server].living()
+	told, err := t.list(ctx, by, server, coordinator)
+	if err != nil {
+		return sighting{}, refusal(err)
+	}
+	return sighting{server, start, told.urls().all()}, nil
+}
+
+func (p *poller) note(one sighting, err error) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.fault = errors.Join(p.fault, err)
+	if err == nil && one.start > 0 {
+		p.sightings = append(p.sightings, one)
+	}
+}
+
+// finish stops to ask and returns what was told.
+func (p *poller) finish() ([]sighting, error) {
+	p.stop()
+	p.group.Wait()
+	return p.sightings, p.fault
+}
+
+// round is what the coordinator may be told while a round goes on.
+type round struct {
+	// before and after are what is listed before and after it.
+	before, after []string
+	// told are the URLs in answers of the round.
+	told []string
+}
+
+// judge says what is wrong with what the coordinator was told: what is listed
+// before and after a round must be listed all the time, what comes must not go
+// again, and nothing else may be listed.
+func (r round) judge(sightings []sighting) error {
+	type process struct{ server, start int }
+	known := map[process]map[string]bool{}
+	for _, one := range sightings {
+		by := process{one.server, one.start}
+		if known[by] == nil {
+			known[by] = map[string]bool{}
+		}
+		for _, url := range r.after {
+			listed := slices.Contains(one.seen, url)
+			if !listed && (slices.Contains(r.before, url) || known[by][url]) {
+				return fmt.Errorf("server %d listed %s and then did not, though nobody took it away: %v", one.server, url, one.seen)
+			}
+			known[by][url] = listed
+		}
+		for _, url := range one.seen {
+			if !slices.Contains(r.before, url) && !slices.Contains(r.after, url) && !slices.Contains(r.told, url) {
+				return fmt.Errorf("server %d listed %s, which is nobody's: %v", one.server, url, one.seen)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/server"
+)
+
+const (
+	// drain is how long removed replicas live on in these jobs.
+	drain = 200 * time.Millisecond
+	// stopTime bounds how long a process that was ended takes to let go.
+	stopTime = 5 * time.Second
+)
+
+// program is a process that is started again whenever it has ended, with
+// nothing but what the API server has.
+type program struct {
+	name string
+	// start runs a process of that life until it ends.
+	start func(context.Context, *life) error
+	// cut keeps the answers of a process that ends from its clients.
+	cut func()
+
+	// held is locked while the program is not to be started.
+	held sync.Mutex
+
+	mutex   sync.Mutex
+	current *life
+	// starts counts the processes.
+	starts int
+}
+
+// run keeps the program running until the context ends.
+func (p *program) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		p.held.Lock()
+		running, cancel := context.WithCancel(ctx)
+		current := newLife(p.cut, cancel)
+		p.mutex.Lock()
+		p.current, p.starts = current, p.starts+1
+		p.mutex.Unlock()
+		p.held.Unlock()
+		err := p.start(running, current)
+		cancel()
+		if !current.isExpected() && ctx.Err() == nil {
+			return fmt.Errorf("the %s ended by itself: %w", p.name, errors.Join(err, errors.New("it was to go on")))
+		}
+	}
+	return nil
+}
+
+// living returns the life of the current process, nil before the first, and
+// its number.
+func (p *program) living() (*life, int) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.current, p.starts
+}
+
+// kill ends the current process.
+func (p *program) kill() {
+	if current, _ := p.living(); current != nil {
+		current.end()
+	}
+}
+
+// newOperator is the operator on the jobs of one namespace.
+func newOperator(api *cluster, namespace string) *program {
+	start := func(ctx context.Context, life *life) error {
+		mgr, err := newManager(api, namespace, life, controllers.CacheOptions(), api.log)
+		if err != nil {
+			return err
+		}
+		err = controllers.Setup(ctx, mgr, controllers.Options{
+			AggregatorConfig: client.ObjectKey{Namespace: namespace, Name: configName},
+			Drain:            drain, Registerer: prometheus.NewRegistry(),
+		})
+		if err != nil {
+			return fmt.Errorf("setting up the controllers: %w", err)
+		}
+		return mgr.Start(ctx)
+	}
+	return &program{name: "operator", start: start, cut: func() {}}
+}
+
+var servingAt = regexp.MustCompile(`"Serving" "address"="([^"]+)"`)
+
+// newServer is a di-server that clients reach by the entrance.
+func newServer(api *cluster, namespace string, number int, at *entrance) *program {
+	start := func(ctx context.Context, life *life) error {
+		defer at.lead("")
+		log := funcr.New(func(_, line string) {
+			if found := servingAt.FindStringSubmatch(line); found != nil {
+				at.lead(found[1])
+			}
+			api.log.Info(line, "server", number)
+		}, funcr.Options{})
+		mgr, err := newManager(api, namespace, life, server.CacheOptions(), log)
+		if err != nil {
+			return err
+		}
+		if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+			return err
+		}
+		served, err := server.New(server.Options{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Cache: mgr.GetCache(),
+			Log: log, Addresses: []string{"127.0.0.1:0"},
+			AggregatorConfig: client.ObjectKey{Namespace: namespace, Name: configName},
+		})
+		if err != nil {
+			return err
+		}
+		if err := mgr.Add(served); err != nil {
+			return fmt.Errorf("adding the server: %w", err)
+		}
+		return mgr.Start(ctx)
+	}
+	return &program{name: fmt.Sprintf("server %d", number), start: start, cut: at.cut}
+}
+
+// newManager makes the manager of a process: with caches of its own, and a
+// connection to the API server that ends with its life. Each job has processes
+// of its own, so that what ends one disturbs no other job.
+func newManager(api *cluster, namespace string, life *life, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
+	mortal := rest.CopyConfig(api.config)
+	mortal.Wrap(life.wrap)
+	options.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	mgr, err := ctrl.NewManager(mortal, ctrl.Options{
+		Scheme: api.scheme, Cache: options, Logger: log,
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		// All processes are in this one.
+		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
+		GracefulShutdownTimeout: ptr.To(stopTime),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a manager: %w", err)
+	}
+	return mgr, nil
+}

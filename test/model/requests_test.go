@@ -1,0 +1,258 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+const (
+	replicasPath = "/v1alpha1/replicas"
+	failedPath   = "/v1alpha1/replicas/failed"
+)
+
+// demand is what a coordinator asks for.
+type demand struct {
+	shapes map[string]shape
+	counts map[string]int
+}
+
+func tasks() []string { return []string{collector, learner} }
+
+// newDemand makes a demand that differs from all others.
+func (t *trial) newDemand(collectors, learners int) demand {
+	t.asked++
+	cpus := int64(100 + t.asked)
+	gpus := []int32{0, 0, 1, 2, 8, 10}[t.random.IntN(6)]
+	return demand{
+		shapes: map[string]shape{collector: {collector, cpus, 0}, learner: {learner, cpus, gpus}},
+		counts: map[string]int{collector: collectors, learner: learners},
+	}
+}
+
+// someDemand asks for a few replicas, and for at least one.
+func (t *trial) someDemand() demand {
+	collectors, learners := t.random.IntN(4), t.random.IntN(3)
+	if collectors+learners == 0 {
+		collectors = 1
+	}
+	return t.newDemand(collectors, learners)
+}
+
+func (d demand) body(by caller) any {
+	fields := map[string]any{"namespace": by.namespace, "coordinator": by.pod}
+	for _, task := range tasks() {
+		one := d.shapes[task]
+		fields[task+"s"] = amount{Replicas: d.counts[task], CPUs: fmt.Sprintf("%dm", one.milliCPUs), GPUs: one.gpus}
+	}
+	return fields
+}
+
+// anyServer chooses the server that a client is led to.
+func (t *trial) anyServer() int {
+	return t.random.IntN(len(t.servers))
+}
+
+// write sends a write and notes what was answered.
+func (t *trial) write(ctx context.Context, by caller, server int, asked request) (urls, error) {
+	told, answered, err := t.call(ctx, by, server, asked)
+	t.say("  %s %s %v key %q to server %d: %v %v, by server %d", asked.method, asked.path, asked.body, asked.key, server, told, err, answered)
+	if err != nil {
+		return urls{}, fmt.Errorf("%s %s: %w", asked.method, asked.path, err)
+	}
+	t.mutex.Lock()
+	t.told = append(t.told, told.urls().all()...)
+	t.mutex.Unlock()
+	return told.urls(), t.recheck(ctx, by, answered, asked, told.urls().all())
+}
+
+// recheck proves that a server lists what it has answered at once.
+func (t *trial) recheck(ctx context.Context, by caller, server int, asked request, told []string) error {
+	if by.pod != t.coordinator.pod {
+		return nil
+	}
+	_, before := t.servers[server].living()
+	listed, err := t.list(ctx, by, server, coordinator)
+	if err != nil {
+		return refusal(err)
+	}
+	if _, after := t.servers[server].living(); after != before {
+		return nil
+	}
+	for _, url := range told {
+		if slices.Contains(listed.urls().all(), url) == (asked.method == http.MethodDelete) {
+			return fmt.Errorf("server %d answered %s %s with %s, and then listed %v", server, asked.method, asked.path, url, listed)
+		}
+	}
+	return nil
+}
+
+// post asks for more replicas and adds to the model what is answered.
+func (t *trial) post(ctx context.Context, asked demand, key string) (urls, error) {
+	told, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, replicasPath, asked.body(t.coordinator), key})
+	if err != nil {
+		return told, err
+	}
+	return told, t.accept(asked, told)
+}
+
+// accept adds to the model what was answered to a demand.
+func (t *trial) accept(asked demand, told urls) error {
+	complete := t.model.isComplete()
+	if complete {
+		t.model.forget()
+	}
+	t.model.asker = t.model.container
+	for _, task := range tasks() {
+		answered, wanted := told.of(task), asked.counts[task]
+		fresh := answered
+		if complete {
+			present := t.model.of(task)
+			wanted = max(0, wanted-len(present))
+			fresh = slices.Clone(answered)
+			for _, one := range present {
+				at := slices.Index(fresh, one.url)
+				if at < 0 {
+					return fmt.Errorf("the restarted coordinator was not told of %s: %v", one.url, answered)
+				}
+				fresh = slices.Delete(fresh, at, at+1)
+			}
+		}
+		if len(fresh) != wanted {
+			return fmt.Errorf("%d %ss more were due, got %v", wanted, task, fresh)
+		}
+		if err := t.checkForm(asked.shapes[task].role(), fresh); err != nil {
+			return err
+		}
+		if err := t.model.add(asked.shapes[task], fresh); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkForm proves that URLs are such as deployed clients know.
+func (t *trial) checkForm(role string, fresh []string) error {
+	for _, url := range fresh {
+		if !strings.HasPrefix(url, jobName+"-"+role+"-") || !strings.HasSuffix(url, fmt.Sprintf(".%s:%d", t.namespace, ports[role])) {
+			return fmt.Errorf("%s is no URL of a %s", url, role)
+		}
+	}
+	return nil
+}
+
+// delete asks for fewer replicas.
+func (t *trial) delete(ctx context.Context, collectors, learners int) error {
+	body := map[string]any{
+		"namespace": t.namespace, "coordinator": t.coordinator.pod,
+		"collectors": amount{Replicas: collectors}, "learners": amount{Replicas: learners},
+	}
+	key := ""
+	// Only a key tells a removal that is sent again from another one.
+	if t.endangered || t.random.IntN(2) == 0 {
+		t.asked++
+		key = fmt.Sprintf("removal %d", t.asked)
+	}
+	told, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodDelete, replicasPath, body, key})
+	if err != nil {
+		return err
+	}
+	for task, count := range map[string]int{collector: collectors, learner: learners} {
+		answered := told.of(task)
+		var due []string
+		for _, one := range t.model.remove(task, count) {
+			due = append(due, one.url)
+		}
+		if !slices.Equal(slices.Sorted(slices.Values(due)), slices.Sorted(slices.Values(answered))) {
+			return fmt.Errorf("%v were to be removed, got %v", due, answered)
+		}
+	}
+	return nil
+}
+
+// reportBody says in which role each name has failed; some as URLs.
+func (t *trial) reportBody(by caller, pods []string) any {
+	lists := map[string][]string{collector: {}, learner: {}}
+	for _, pod := range pods {
+		task := learner
+		if strings.HasPrefix(pod, jobName+"-"+collector) {
+			task = collector
+		}
+		if t.random.IntN(4) == 0 {
+			pod = fmt.Sprintf("%s.%s:%d", pod, t.namespace, ports[task])
+		}
+		lists[task] = append(lists[task], pod)
+	}
+	return map[string]any{
+		"namespace": by.namespace, "coordinator": by.pod, "collectors": lists[collector], "learners": lists[learner],
+	}
+}
+
+// report reports pods as failed in the coordinator's name.
+func (t *trial) report(ctx context.Context, pods []string) error {
+	told, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, failedPath, t.reportBody(t.coordinator, pods), ""})
+	if err != nil {
+		return err
+	}
+	return t.acceptReport(pods, told)
+}
+
+// acceptReport replaces in the model what was reported, by what was answered.
+func (t *trial) acceptReport(pods []string, told urls) error {
+	concerned, replaced := t.model.report(pods)
+	left := map[string][]string{collector: told.Collectors, learner: told.Learners}
+	for _, one := range concerned {
+		if len(left[one.task]) == 0 {
+			return fmt.Errorf("a %s was reported, and nothing is told of it", one.task)
+		}
+		url := left[one.task][0]
+		left[one.task] = left[one.task][1:]
+		if err := t.checkForm(one.role(), []string{url}); err != nil {
+			return err
+		}
+		switch {
+		case replaced[one] || one.url == "":
+			if err := t.model.use(podOf(url)); err != nil {
+				return err
+			}
+			one.url = url
+		case one.url != url:
+			return fmt.Errorf("%s was not to be replaced, got %s", one.url, url)
+		}
+	}
+	if surplus := slices.Concat(left[collector], left[learner]); len(surplus) > 0 {
+		return fmt.Errorf("nobody reported what was replaced by %v", surplus)
+	}
+	return nil
+}
+
+// reportLearners reports DDP learners in the name of their aggregator.
+func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string) error {
+	found, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	by := t.callerIn(found, podOf(unit.url))
+	told, err := t.write(ctx, by, t.anyServer(), request{http.MethodPost, failedPath, t.reportBody(by, pods), ""})
+	if err != nil {
+		return err
+	}
+	t.model.report(pods)
+	if len(told.Collectors) > 0 || len(told.Learners) != int(unit.gpus) {
+		return fmt.Errorf("the aggregator of a unit of %d GPUs was told of %v", unit.gpus, told)
+	}
+	for _, url := range told.Learners {
+		if pod := podOf(url); !slices.Contains(unit.learners, pod) {
+			if err := t.model.use(pod); err != nil {
+				return err
+			}
+			unit.learners = append(unit.learners, pod)
+		}
+	}
+	return nil
+}

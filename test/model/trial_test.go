@@ -1,0 +1,316 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const (
+	jobName    = "cartpole"
+	configName = "aggregator-config"
+	// patience is how long a job may take to become what it is to be, on a
+	// machine that has much else to do.
+	patience = 90 * time.Second
+	// recalled is how many rounds are told of when one fails.
+	recalled = 4
+)
+
+// endpoint is a di-server and where clients reach it.
+type endpoint struct {
+	*program
+	at *entrance
+}
+
+// trial is one job, all that works for it, and what it is meant to be.
+type trial struct {
+	api       *cluster
+	namespace string
+	// random makes the choices of a round; it follows from seed and round, so
+	// that a round goes alike whatever came of the choices before it.
+	seed   uint64
+	random *rand.Rand
+	model  *model
+
+	machines *machines
+	operator *program
+	servers  []endpoint
+	// coordinator is the coordinator's container.
+	coordinator caller
+	poller      *poller
+	// asked counts the requests for replicas, which tells them apart.
+	asked int
+	// endangered is set while a server is to end in a round.
+	endangered bool
+
+	// played counts the moves.
+	played map[string]int
+
+	group sync.WaitGroup
+	// mutex guards what follows.
+	mutex   sync.Mutex
+	faults  []error
+	history [][]string
+	// told are the URLs in answers of a round.
+	told []string
+}
+
+// newTrial submits a job and starts what works for it.
+func newTrial(ctx context.Context, api *cluster, number int, seed uint64) (*trial, error) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("model-%d-", number)}}
+	if err := api.client.Create(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("making a namespace: %w", err)
+	}
+	t := &trial{
+		api: api, namespace: namespace.Name, seed: seed, played: map[string]int{}, model: newModel(), history: [][]string{nil},
+		machines: &machines{
+			api: api, namespace: namespace.Name, network: 20 + number, down: map[string]bool{}, uids: map[string]types.UID{},
+		},
+		operator:    newOperator(api, namespace.Name),
+		coordinator: caller{namespace: namespace.Name, pod: names.CoordinatorPod(jobName)},
+	}
+	for i := range 2 {
+		at, err := newEntrance(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.servers = append(t.servers, endpoint{newServer(api, namespace.Name, i, at), at})
+		t.group.Go(func() { at.run(ctx) })
+	}
+	for _, run := range []func(context.Context) error{t.machines.run, t.operator.run, t.servers[0].run, t.servers[1].run} {
+		t.group.Go(func() { t.fail(run(ctx)) })
+	}
+	return t, t.submit(ctx)
+}
+
+// submit makes the job as a user does.
+func (t *trial) submit(ctx context.Context) error {
+	template := func(policy, port string) v2alpha1.RawObject {
+		return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
+			`{"spec":{%s"containers":[{"name":"di-container","image":"di"%s}]}}`, policy, port)}}
+	}
+	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: configName}}
+	config.Spec.Aggregator.Template = template("", `,"ports":[{"name":"di-port","containerPort":22280}]`)
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: jobName}}
+	job.Spec = v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed, Tasks: []v2alpha1.Task{
+		// A coordinator may be restarted in place.
+		{Type: v2alpha1.TaskTypeCoordinator, Template: template(`"restartPolicy":"OnFailure",`, "")},
+		{Type: v2alpha1.TaskTypeCollector, Template: template("", "")},
+		{Type: v2alpha1.TaskTypeLearner, Template: template("", "")},
+	}}
+	for _, object := range []client.Object{config, job} {
+		if err := t.api.client.Create(ctx, object); err != nil {
+			return fmt.Errorf("submitting the job: %w", err)
+		}
+	}
+	return nil
+}
+
+// fail notes what went wrong beside the rounds.
+func (t *trial) fail(err error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if err != nil {
+		t.faults = append(t.faults, err)
+	}
+}
+
+// wait waits until all that works for the job has ended, and returns what went
+// wrong with it.
+func (t *trial) wait() error {
+	t.group.Wait()
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return errors.Join(append(t.faults, t.machines.fault())...)
+}
+
+// say adds a line to the history of the round.
+func (t *trial) say(format string, arguments ...any) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	last := len(t.history) - 1
+	t.history[last] = append(t.history[last], fmt.Sprintf(format, arguments...))
+}
+
+// tail is the history of the last rounds.
+func (t *trial) tail() string {
+	var lines []string
+	for _, round := range t.history[max(0, len(t.history)-recalled):] {
+		lines = append(lines, round...)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// play plays the rounds, and ends the job.
+func (t *trial) play(ctx context.Context, rounds int) error {
+	if err := t.settle(ctx); err != nil {
+		return fmt.Errorf("the job does not start: %w", err)
+	}
+	for number := range rounds {
+		t.history = append(t.history, nil)
+		if err := t.round(ctx, number); err != nil {
+			return fmt.Errorf("round %d: %w", number, err)
+		}
+	}
+	return t.finish(ctx)
+}
+
+// round plays one move, while something may disturb it, and waits until the
+// job is what it is to be.
+func (t *trial) round(ctx context.Context, number int) error {
+	before := t.model.listed().all()
+	t.told = nil
+	t.random = rand.New(rand.NewPCG(t.seed, uint64(number)))
+	played := t.choose()
+	t.played[played.name]++
+	disturbed := t.disturb(played)
+	t.say("round %d: %s, %s", number, played.name, disturbed.name)
+	t.startPolling(ctx)
+	disturbed.begin()
+	err := played.play(t, ctx)
+	disturbed.finish()
+	if err == nil {
+		err = t.settle(ctx)
+	}
+	sightings, fault := t.poller.finish()
+	err = errors.Join(err, fault, t.machines.fault())
+	if err != nil {
+		return err
+	}
+	after := t.model.listed().all()
+	t.say("  listed: %s", strings.Join(after, " "))
+	return round{before, after, t.told}.judge(sightings)
+}
+
+// settle waits until the job is what the model says, and completes the model
+// by the names that nobody was told yet.
+func (t *trial) settle(ctx context.Context) error {
+	return eventually(ctx, patience, func(ctx context.Context) error {
+		found, err := t.read(ctx)
+		if err != nil {
+			return err
+		}
+		next := t.model.clone()
+		if err := next.learn(found, t.namespace); err != nil {
+			return &finalError{err}
+		}
+		want, got := next.wanted(jobName, len(t.servers)), found.look()
+		lists, units := want.Lists, want.Units
+		want.Lists, want.Units = nil, nil
+		if diff := difference(want, got); diff != "" {
+			return fmt.Errorf("the job is not what it is to be (-want +got):\n%s", diff)
+		}
+		t.coordinator.address = found.pod(t.coordinator.pod).Status.PodIP
+		want.Lists, want.Units = lists, units
+		if err := t.ask(ctx, found, next, &got); err != nil {
+			return err
+		}
+		if diff := difference(want, got); diff != "" {
+			return fmt.Errorf("the servers do not say what they are to say (-want +got):\n%s", diff)
+		}
+		t.model = next
+		return nil
+	})
+}
+
+func difference(want, got view) string {
+	return cmp.Diff(want, got, cmpopts.EquateEmpty())
+}
+
+// ask completes the view by what the servers tell the coordinator and the
+// aggregators.
+func (t *trial) ask(ctx context.Context, found *state, m *model, got *view) error {
+	for server := range t.servers {
+		told, err := t.listFinally(ctx, t.coordinator, server, coordinator)
+		if err != nil {
+			return err
+		}
+		got.Lists = append(got.Lists, told.urls().sorted())
+		units := map[string][]string{}
+		for _, one := range m.replicas {
+			if !one.isUnit() {
+				continue
+			}
+			by := t.callerIn(found, podOf(one.url))
+			if told, err = t.listFinally(ctx, by, server, aggregator); err != nil {
+				return err
+			}
+			units[by.pod] = told.Learners
+		}
+		got.Units = append(got.Units, units)
+	}
+	return nil
+}
+
+// listFinally asks a server; an error status is one that no waiting mends.
+func (t *trial) listFinally(ctx context.Context, by caller, server int, parameter string) (answer, error) {
+	told, err := t.list(ctx, by, server, parameter)
+	if refusal(err) != nil {
+		return told, &finalError{fmt.Errorf("GET by %s of server %d: %w", by.pod, server, err)}
+	}
+	return told, err
+}
+
+// callerIn returns the client in a pod.
+func (t *trial) callerIn(found *state, pod string) caller {
+	by := caller{namespace: t.namespace, pod: pod}
+	if existing := found.pod(pod); existing != nil {
+		by.address = existing.Status.PodIP
+	}
+	return by
+}
+
+// summary says how often what was played.
+func (t *trial) summary() string {
+	var starts []string
+	for _, one := range []*program{t.operator, t.servers[0].program, t.servers[1].program} {
+		_, count := one.living()
+		starts = append(starts, fmt.Sprintf("%s %d", one.name, count))
+	}
+	return fmt.Sprintf("moves: %v; processes: %s; pods: %d", t.played, strings.Join(starts, ", "), len(t.machines.uids))
+}
+
+// finish lets the coordinator succeed: what the job has left is cleaned up.
+func (t *trial) finish(ctx context.Context) error {
+	t.history = append(t.history, []string{"the coordinator succeeds"})
+	found, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.machines.succeed(ctx, found.pod(t.coordinator.pod)); err != nil {
+		return err
+	}
+	return eventually(ctx, patience, func(ctx context.Context) error {
+		found, err := t.read(ctx)
+		if err != nil {
+			return err
+		}
+		var left []string
+		for name := range found.look().Pods {
+			left = append(left, name)
+		}
+		if found.job.Status.Phase != v2alpha1.JobSucceeded || len(found.services) > 0 || !slices.Equal(left, []string{t.coordinator.pod}) {
+			return fmt.Errorf("the job is %s, and left are pods %v and %d services", found.job.Status.Phase, left, len(found.services))
+		}
+		return nil
+	})
+}
