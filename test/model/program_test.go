@@ -120,7 +120,7 @@ func newServer(api *cluster, namespace string, number int, at *entrance) *progra
 		if err != nil {
 			return err
 		}
-		if err := server.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		if err := server.SetupIndexes(ctx, mgr.GetCache()); err != nil {
 			return err
 		}
 		served, err := server.New(server.Options{
