@@ -67,6 +67,7 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 	if err := r.writeMembership(ctx, observed, decision); err != nil {
 		return append(done, effect{err: err})
 	}
+	r.tellOfLosses(observed.Job, decision)
 	create := func(ctx context.Context, object client.Object) effect { return r.create(ctx, observed.Job, object) }
 	done = append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
 	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)

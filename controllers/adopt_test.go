@@ -211,16 +211,18 @@ var _ = Describe("A job that v0.2.2 ran is taken over", func() {
 		Entry("badly", v1alpha1.JobFailed, int32(1)),
 	)
 
-	It("with a collector that was evicted meanwhile, whose URL stays listed", func(ctx SpecContext) {
+	It("with a collector that was evicted meanwhile, which is replaced and whose URL stays listed", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		l := s.submitLegacy(ctx, "0")
 		l.team(ctx)
 		l.pod(ctx, "collector", "job-collector-ddddd", func(pod *corev1.Pod) {
 			pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
 		})
-		s.takeOver(ctx)
-		Expect(s.members(ctx)).To(ConsistOf(teamMembers()))
-		Expect(s.membership(ctx).Spec.Lingering).To(ConsistOf(v2alpha1.LingeringPod{Task: "collector", PodName: "job-collector-ddddd"}))
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.members(ctx)).To(HaveLen(len(teamMembers()) + 1))
+		Expect(s.podNames(ctx)).To(ConsistOf(append(s.replicaPods(ctx), "job-coordinator")))
+		Expect(s.podNames(ctx)).NotTo(ContainElement("job-collector-ddddd"))
+		Expect(s.listed(ctx)).To(ContainElement("job-collector-ddddd"))
 	})
 
 	It("with a unit of which a pod was evicted meanwhile, which is replaced whole", func(ctx SpecContext) {

@@ -58,6 +58,13 @@ func note(text string) string {
 	return strings.ToValidUTF8(text[:noteLength-3], "") + "..."
 }
 
+// tellOfLosses sends an event for each replica that was recorded as lost.
+func (r *DIJobReconciler) tellOfLosses(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
+	for _, loss := range decision.Losses {
+		r.recorder.Eventf(job, nil, loss.Type, loss.Reason, actionSync, "%s", note(loss.Message))
+	}
+}
+
 // tellOfJob sends the decision's events and counts what it ended.
 func (r *DIJobReconciler) tellOfJob(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
 	for _, event := range decision.Events {

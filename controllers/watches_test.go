@@ -25,7 +25,6 @@ func podOwnedBy(apiVersion, kind string) *corev1.Pod {
 			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: "node",
 			Containers: []corev1.Container{{
 				Name:      "di-container",
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
@@ -53,6 +52,7 @@ func TestOnlyPodsOfJobsAreKeptWhole(t *testing.T) {
 			if diff := cmp.Diff(tc.wantIndex, controllerUID(pod)); diff != "" {
 				t.Errorf("index (-want +got):\n%s", diff)
 			}
+			pod.Spec.NodeName = "node"
 			kept, err := trimForeign(pod)
 			if err != nil {
 				t.Fatal(err)

@@ -76,6 +76,9 @@ const (
 	// ReasonResumed is that a suspended job goes on.
 	ReasonResumed = "Resumed"
 
+	// ReasonReplicaLost is the reason of the event that a replica of a
+	// coordinator-led job was lost and is replaced.
+	ReasonReplicaLost = "ReplicaLost"
 	// ReasonReplicaRestarting is the reason of the event that a failed replica
 	// of a worker-led job is made again alone.
 	ReasonReplicaRestarting = "ReplicaRestarting"

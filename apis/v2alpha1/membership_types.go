@@ -18,6 +18,8 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Members",type=integer,JSONPath=`.status.members`
+// +kubebuilder:printcolumn:name="Lost",type=integer,JSONPath=`.status.lost`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Membership struct {
 	metav1.TypeMeta `json:",inline"`
@@ -176,6 +178,14 @@ type RecordedRequest struct {
 
 // MembershipStatus is what became of the wanted replicas.
 type MembershipStatus struct {
+	// members is how many replicas the list had when it was last observed.
+	// +optional
+	Members int32 `json:"members,omitempty"`
+
+	// lost is how often a replica of those was lost.
+	// +optional
+	Lost int32 `json:"lost,omitempty"`
+
 	// slots are the observations of each member.
 	// +listType=map
 	// +listMapKey=slot

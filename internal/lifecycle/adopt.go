@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,27 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
+
+// adoptWorkers takes over the pods of a worker-led job that an earlier release
+// made, which did not say of which attempt they are: they are of this one.
+func adoptWorkers(p *pass) outcome {
+	for _, pod := range p.Pods {
+		if _, told := pod.Annotations[names.AnnotationAttempt]; told {
+			continue
+		}
+		wanted := pod.DeepCopy()
+		wanted.OwnerReferences = p.storedReferences(pod)
+		status := &p.Job.Status
+		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(status.Restarts)))
+		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(status.Reschedules)))
+		p.decision.AdoptPods = append(p.decision.AdoptPods, wanted)
+	}
+	if !p.decision.isAdoption() {
+		return goOn
+	}
+	p.requeueAfter(adoptionDelay)
+	return settled
+}
 
 // adoptionDelay is when a job is looked at again of which something was taken
 // over: no watch tells of a change of metadata.

@@ -62,10 +62,11 @@ func TestWhatIsTakenOver(t *testing.T) {
 			func(w *world) { w.job.Spec.ManagedBy = ptr.To("another") }, map[string]string{},
 		},
 		"of a worker-led job": {
-			func(w *world) { w.job.Spec.Lifecycle = v2alpha1.LifecycleWorkerLed }, map[string]string{},
+			func(w *world) { w.job.Spec.Lifecycle = v2alpha1.LifecycleWorkerLed },
+			map[string]string{coordinator: "", "job-collector-aaaaa": ""},
 		},
 		"a pod that is ending": {
-			func(w *world) { w.pods["job-collector-aaaaa"].Status.Phase = corev1.PodFailed }, nameless,
+			func(w *world) { w.pods["job-collector-aaaaa"].Status.Phase = corev1.PodSucceeded }, nameless,
 		},
 		"a pod that names a slot": {
 			func(w *world) {
@@ -184,5 +185,34 @@ func TestConditionsThatAnEarlierReleaseLeftTrueAreEnded(t *testing.T) {
 	w.expectPhase(v2alpha1.JobRunning)
 	if isTrue(&w.job.Status, v2alpha1.ConditionCreated) {
 		t.Errorf("two phases are true: %+v", w.job.Status.Conditions)
+	}
+}
+
+func TestWorkersOfAnEarlierReleaseAreOfTheAttemptThatTheirJobIsAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	for _, pod := range w.pods {
+		delete(pod.Annotations, names.AnnotationAttempt)
+	}
+	w.job.Status.Restarts, w.job.Status.Reschedules, w.job.Status.Scaling = 2, 1, nil
+	for range 3 {
+		for _, pod := range Decide(w.observe()).AdoptPods {
+			w.pods[pod.Name].Annotations = pod.Annotations
+		}
+		w.settle()
+	}
+	w.expectPhase(v2alpha1.JobRunning)
+	for name, times := range w.created {
+		if times != 1 {
+			t.Errorf("pod %s was created %d times", name, times)
+		}
+	}
+	w.end("job-learner-0", 1)
+	w.settle()
+	if got := w.job.Status.Restarts; got != 3 || w.created["job-collector-1"] != 2 {
+		t.Errorf("restarts are %d, collector 1 was created %d times", got, w.created["job-collector-1"])
 	}
 }

@@ -205,6 +205,32 @@ func TestALostReplicaIsReplacedUnderANewName(t *testing.T) {
 	}
 }
 
+func TestANameThatWasReachedIsNotGivenTwiceThoughTheOperatorDiedBeforeItRecordedThePod(t *testing.T) {
+	t.Parallel()
+	for _, gpus := range [][]int32{nil, {2}} {
+		t.Run(fmt.Sprintf("of %d DDP learners", len(gpus)), func(t *testing.T) {
+			t.Parallel()
+			w := led(t, ledJob())
+			slot := w.ask(v2alpha1.TaskTypeLearner, gpus...)
+			w.settle()
+			w.expectServicesOfPods()
+			before := w.current(slot)
+			w.membership.Status.Slots = nil
+			for _, name := range before {
+				delete(w.pods, name)
+			}
+			w.settle()
+			for _, name := range before {
+				if w.created[name] != 1 {
+					t.Errorf("pod %s was created %d times", name, w.created[name])
+				}
+			}
+			w.expectPods(append(w.current(slot), coordinator)...)
+			w.expectServicesOfPods()
+		})
+	}
+}
+
 func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := led(t, ledJob())

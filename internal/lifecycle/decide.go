@@ -62,6 +62,9 @@ type Decision struct {
 	CreateMembership *v2alpha1.Membership
 	// MembershipStatus is what the Membership's status is to become, nil where it stays.
 	MembershipStatus *v2alpha1.MembershipStatus
+	// Losses tell of replicas that MembershipStatus counts as lost; they are sent
+	// once it is written.
+	Losses []Event
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod

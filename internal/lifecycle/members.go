@@ -59,19 +59,23 @@ func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotS
 	return v2alpha1.SlotStatus{Slot: name}
 }
 
-// missing tells whether one of the slot's pods is not there though it must
-// have been: the slot was seen complete, or what is left shows it.
+// missing tells whether one of the slot's pods is not there though it has been:
+// the slot was seen complete, or what is left of it shows that it was. A pod's
+// service comes after the pod was seen, and is such a trace.
 func (p *pass) missing(s *slot) bool {
-	present := 0
+	present, traced := 0, false
 	for _, name := range s.pods {
 		if p.pods[name] != nil {
 			present++
+			continue
 		}
+		service := p.services[name]
+		traced = traced || service != nil && service.DeletionTimestamp.IsZero()
 	}
 	if s.recorded.Launched == s.name {
 		return present < len(s.pods)
 	}
-	return p.pods[s.name] == nil && present > 0
+	return traced || p.pods[s.name] == nil && present > 0
 }
 
 // lost tells whether the slot's pod, or any pod of its unit, is lost, so that
@@ -123,15 +127,51 @@ func recordMembers(p *pass) outcome {
 		switch {
 		case p.lost(s):
 			status.Lost++
+			p.tellOfLoss(s)
 		case p.complete(s):
 			status.Launched = s.name
 		}
 		wanted.Slots = append(wanted.Slots, status)
 	}
-	if !equality.Semantic.DeepEqual(wanted.Slots, p.Membership.Status.Slots) {
+	wanted.Members = int32(len(slots))
+	for i := range wanted.Slots {
+		wanted.Lost += wanted.Slots[i].Lost
+	}
+	if !equality.Semantic.DeepEqual(wanted, p.Membership.Status) {
 		p.decision.MembershipStatus = &wanted
 	}
 	return goOn
+}
+
+// tellOfLoss says which pod of a slot is lost, and how.
+func (p *pass) tellOfLoss(s *slot) {
+	for _, name := range s.pods {
+		how := howLost(p.pods[name])
+		if how == "" {
+			continue
+		}
+		message := fmt.Sprintf("pod %s %s", name, how)
+		if len(s.pods) > 1 {
+			message += fmt.Sprintf(", and its unit of aggregator %s is replaced whole", s.name)
+		}
+		p.decision.Losses = append(p.decision.Losses, Event{
+			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaLost, Message: message + "; another is made under another name",
+		})
+		return
+	}
+}
+
+// howLost says how a pod was lost, "" for one that was not.
+func howLost(pod *corev1.Pod) string {
+	switch {
+	case pod == nil:
+		return "is gone"
+	case isTerminating(pod):
+		return "is being deleted"
+	case pod.Status.Phase == corev1.PodFailed:
+		return "has failed" + causeOf(pod)
+	}
+	return ""
 }
 
 func (p *pass) complete(s *slot) bool {
@@ -184,18 +224,15 @@ func (p *pass) ensureUnit(s *slot) {
 	}
 }
 
-// ensureReplica makes a pod and its service where they are not there.
+// ensureReplica makes a pod where it is not there, and its service once it is:
+// nobody reaches a pod before, and so no name that was reached is given twice,
+// though the operator may die before it has recorded the pod.
 func (p *pass) ensureReplica(name string, build func() (*corev1.Pod, error)) {
-	pod := p.pods[name]
-	if pod == nil {
-		built, err := build()
-		p.createPod(built, err)
-		if err != nil {
-			return
-		}
-		pod = built
+	if pod := p.pods[name]; pod != nil {
+		p.ensureReplicaService(pod)
+		return
 	}
-	p.ensureReplicaService(pod)
+	p.createPod(build())
 }
 
 // slotOf returns the slot that a pod fills or filled, "" for the coordinator

@@ -18,6 +18,7 @@ import (
 // workerRules are the rules of a worker-led job, in order.
 func workerRules() []rule {
 	return []rule{
+		{"what an earlier release made is taken over", adoptWorkers},
 		{"the wanted counts are recorded", recordCounts},
 		{"what is placed or sized anew starts anew", reschedule},
 		{"a finished job is kept for so long", expire},

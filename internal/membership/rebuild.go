@@ -30,10 +30,11 @@ type Remains struct {
 
 // Spec returns the list that the pods stand for, but for the job that it is of.
 //
-// A member is made by a pod that names its slot and lives; of an aggregator
-// together with its DDP learners. The others that a coordinator may know linger:
-// those that have ended or are being deleted, and aggregators of which nothing
-// tells how many GPUs they are to have.
+// A member is made by a pod that names its slot and lives, or has failed and so
+// is to be replaced; of an aggregator together with its DDP learners. The others
+// that a coordinator may know linger: those that have succeeded, are being
+// deleted or were replaced, and aggregators of which nothing tells how many GPUs
+// they are to have.
 func (r Remains) Spec() v2alpha1.MembershipSpec {
 	var spec v2alpha1.MembershipSpec
 	at := map[string]int{}
@@ -46,6 +47,7 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 		case !stands:
 		case known:
 			// Of two pods of a slot the younger replaces the other.
+			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: member.Task, PodName: spec.Members[index].PodName})
 			spec.Members[index] = member
 		default:
 			at[member.Slot] = len(spec.Members)
@@ -60,7 +62,7 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 
 // Stands tells whether a pod would make a member if it named a slot.
 func (r Remains) Stands(pod *corev1.Pod) bool {
-	if !isLive(pod) || !isHead(pod) {
+	if !isHead(pod) || !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
 	return roleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0

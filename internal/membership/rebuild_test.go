@@ -56,6 +56,7 @@ func aggregator(changes ...func(*corev1.Pod)) *corev1.Pod {
 
 func nameless(pod *corev1.Pod)    { pod.Annotations = nil }
 func failed(pod *corev1.Pod)      { pod.Status.Phase = corev1.PodFailed }
+func succeeded(pod *corev1.Pod)   { pod.Status.Phase = corev1.PodSucceeded }
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &start }
 func younger(pod *corev1.Pod)     { pod.CreationTimestamp = metav1.NewTime(start.Add(time.Second)) }
 
@@ -126,12 +127,16 @@ func TestWhatPodsStandFor(t *testing.T) {
 				Recorded: "lead/2",
 			},
 		},
-		"what has ended or goes lingers": {
-			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", failed, nameless), remain(names.ReplicaTypeLearner, "bbbbb", terminating)}, 0,
+		"what has succeeded or goes lingers": {
+			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", succeeded), remain(names.ReplicaTypeLearner, "bbbbb", terminating)}, 0,
 			outline{
 				Pods:    map[string]string{},
 				Lingers: []string{"collector cartpole-collector-aaaaa", "learner cartpole-learner-bbbbb"}, Recorded: "gone",
 			},
+		},
+		"what has failed is to be replaced": {
+			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", failed)}, 0,
+			outline{Pods: map[string]string{"collector-aaaaa": "cartpole-collector-aaaaa"}, Recorded: "gone"},
 		},
 		"what lives and names no slot is unknown": {
 			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", nameless)}, 0, outline{Pods: map[string]string{}},
@@ -140,7 +145,9 @@ func TestWhatPodsStandFor(t *testing.T) {
 			[]*corev1.Pod{
 				remain(names.ReplicaTypeCollector, "aaaaa", inSlot("slot"), younger), remain(names.ReplicaTypeCollector, "bbbbb", inSlot("slot")),
 			}, 0,
-			outline{Pods: map[string]string{"slot": "cartpole-collector-aaaaa"}, Recorded: "gone"},
+			outline{
+				Pods: map[string]string{"slot": "cartpole-collector-aaaaa"}, Lingers: []string{"collector cartpole-collector-bbbbb"}, Recorded: "gone",
+			},
 		},
 		"a unit, in rank order": {
 			[]*corev1.Pod{ddp("aaaaa", 8, 2, 10), aggregator(), ddp("bbbbb", 0, 8, 10)}, 0,

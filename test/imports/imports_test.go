@@ -37,9 +37,6 @@ func pure() map[string][]string {
 	}
 }
 
-// planned are the pure packages that need not exist.
-func planned() []string { return nil }
-
 // excepted are imports that one package needs in spite of the rule, with why.
 func excepted() map[string]map[string]string {
 	return map[string]map[string]string{
@@ -136,7 +133,7 @@ func find(t *testing.T, packages map[string]listed) map[string]listed {
 	for name := range pure() {
 		if of, exists := packages[module+name]; exists {
 			found[name] = of
-		} else if !slices.Contains(planned(), name) {
+		} else {
 			t.Fatalf("there is no package %s%s; if it has moved, this test is to follow", module, name)
 		}
 	}

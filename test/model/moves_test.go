@@ -404,10 +404,9 @@ func (t *trial) askAtOnce(ctx context.Context) error {
 	return nil
 }
 
-// addAndLose loses some of the new replicas as soon as they run and the
-// operator has recorded them. One that ends before it has recorded a pod that is
-// lost meanwhile makes another pod of the same name, as it cannot tell that there
-// was one; hasty rounds show that.
+// addAndLose loses some of the new replicas as soon as they run and can be
+// reached. Until a pod has its service nobody reaches it, and an operator that ends
+// then may make another pod of the same name.
 func (t *trial) addAndLose(ctx context.Context) error {
 	told, err := t.post(ctx, t.someDemand(), "")
 	if err != nil {
@@ -426,8 +425,8 @@ func (t *trial) addAndLose(ctx context.Context) error {
 			if pod := found.pod(name); pod == nil || pod.Status.Phase != corev1.PodRunning {
 				return fmt.Errorf("pod %s does not run", name)
 			}
-			if !*hasty && !found.isRecorded(name) {
-				return fmt.Errorf("pod %s is not recorded", name)
+			if !found.isReachable(name) {
+				return fmt.Errorf("pod %s has no service", name)
 			}
 		}
 		return nil

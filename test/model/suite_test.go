@@ -40,7 +40,6 @@ var (
 	roundCount = flag.Int("model.rounds", 200, "rounds of random operations, over all jobs")
 	jobCount   = flag.Int("model.jobs", 4, "jobs that are played with side by side")
 	firstSeed  = flag.Uint64("model.seed", 0, "seed of the random choices, each job's a number on; 0 for another one each time")
-	hasty      = flag.Bool("model.hasty", false, "lose new pods also before the operator has recorded them")
 	verbose    = flag.Bool("model.log", false, "print what operator and di-server log")
 )
 

@@ -276,7 +276,7 @@ func (s *state) pod(name string) *corev1.Pod {
 	return nil
 }
 
-// isRecorded tells whether the operator has recorded that a replica had the pod.
-func (s *state) isRecorded(head string) bool {
-	return slices.ContainsFunc(s.list.Status.Slots, func(slot v2alpha1.SlotStatus) bool { return slot.Launched == head })
+// isReachable tells whether a pod has its service.
+func (s *state) isReachable(pod string) bool {
+	return slices.ContainsFunc(s.services, func(service corev1.Service) bool { return service.Name == pod })
 }
