@@ -362,7 +362,7 @@ var _ = Describe("A change of the AggregatorConfig", func() {
 
 var _ = Describe("An operator that crashes after any of its writes of a take-over", func() {
 	It("leaves the job as one that does not", func(ctx SpecContext) {
-		for writes := 1; ; writes++ {
+		afterEachWrite(func(writes int) bool {
 			By(fmt.Sprintf("crashing after %d writes", writes))
 			s := newSpace(ctx)
 			l := s.submitLegacy(ctx, "0")
@@ -386,10 +386,8 @@ var _ = Describe("An operator that crashes after any of its writes of a take-ove
 			}))
 			Expect(s.services(ctx)).To(ConsistOf(s.podNames(ctx)))
 			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRunning))
-			if err == nil {
-				break
-			}
-		}
+			return err != nil
+		})
 	})
 })
 
