@@ -241,6 +241,33 @@ var _ = Describe("The pods of a coordinator-led job, as deployed programs know t
 		Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobRunning))
 	})
 
+	DescribeTable("are made again with the coordinator, which does not end the job",
+		func(ctx SpecContext, lose func(context.Context, *corev1.Pod)) {
+			s := newSpace(ctx)
+			s.submitWire(ctx)
+			s.run(ctx)
+			coordinator := &corev1.Pod{}
+			key := client.ObjectKey{Namespace: s.name, Name: "job-coordinator"}
+			Expect(shared.api.Get(ctx, key, coordinator)).To(Succeed())
+			before, names := coordinator.UID, s.podNames(ctx)
+			lose(ctx, coordinator)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(shared.api.Get(ctx, key, coordinator)).To(Succeed())
+			Expect(coordinator.UID).NotTo(Equal(before))
+			Expect(s.podNames(ctx)).To(ConsistOf(names))
+			s.run(ctx)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobRunning))
+		},
+		Entry("when it is deleted", func(ctx context.Context, pod *corev1.Pod) {
+			Expect(shared.api.Delete(ctx, pod)).To(Succeed())
+		}),
+		Entry("when it is evicted", func(ctx context.Context, pod *corev1.Pod) {
+			pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted"
+			Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
+		}),
+	)
+
 	DescribeTable("that ended, or crash again and again, are kept by policy Running",
 		func(ctx SpecContext, state corev1.ContainerState, kept bool) {
 			s := newSpace(ctx)

@@ -159,6 +159,38 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 		Expect(membershipOf(ctx, job).Spec.Members[0].Reported).To(BeEquivalentTo(1))
 	})
 
+	It("answers 404 for the pods of a job that is gone", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		cacheKnows(ctx, newPod(ctx, job, "cartpole-dqn-aggregator-bcdfg", names.ReplicaTypeAggregator))
+		Expect(api.live.Delete(ctx, job)).To(Succeed())
+		Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(job), job) }).ShouldNot(Succeed())
+		for _, query := range []string{"coordinator=cartpole-dqn-coordinator", "aggregator=cartpole-dqn-aggregator-bcdfg", "name=cartpole-dqn-coordinator"} {
+			status, _ := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&"+query, "{}")
+			Expect(status).To(Equal(http.StatusNotFound), query)
+		}
+		status, _ := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		Expect(status).To(Equal(http.StatusNotFound))
+	})
+
+	It("returns what is there to a coordinator that was made again", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1,"gpus":10}`)
+		first := ask(ctx, http.MethodPost, base, request)
+		Expect(api.live.Delete(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))).To(Succeed())
+		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+		Expect(ask(ctx, http.MethodPost, base, request)).To(Equal(first))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
+	})
+
+	It("gives collectors alone without any AggregatorConfig", func(ctx SpecContext) {
+		newTrainer(ctx, namespace)
+		base := newServer(api.cached, func(options *server.Options) { options.AggregatorConfig.Name = "missing" }) + replicas
+		for _, content := range []string{`"collectors":{"replicas":1,"gpus":4}`, `"collectors":{"replicas":2},"learners":{"replicas":0,"gpus":4}`, `"collectors":{"replicas":3},"learners":{}`} {
+			ask(ctx, http.MethodPost, base, body(content))
+		}
+		ask(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
+	})
+
 	DescribeTable("does not know other methods",
 		func(ctx SpecContext, method, path string) {
 			status, _ := call(ctx, method, strings.TrimSuffix(base, replicas)+path, "{}")
