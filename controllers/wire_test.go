@@ -35,7 +35,7 @@ func (s *space) submitWire(ctx context.Context) {
 	role := v1alpha1.RoleSpec{Template: v1alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(wireTemplate)}}}
 	Expect(shared.api.Create(ctx, &v1alpha1.AggregatorConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "aggregator-config"},
-		Spec:       v1alpha1.AggregatorConfigSpec{Aggregator: v1alpha1.AggregatorSpec{Template: role.Template}},
+		Spec:       v1alpha1.AggregatorConfigSpec{Aggregator: v1alpha1.AggregatorSpec(role)},
 	})).To(Succeed())
 	Expect(shared.api.Create(ctx, &v1alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "job"},
