@@ -115,7 +115,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		t.Run("of a stalled pod: "+name, func(t *testing.T) {
 			t.Parallel()
 			before := podOwnedBy("diengine.opendilab.org/v2alpha1", "DIJob")
-			before.Status.Phase, before.CreationTimestamp = corev1.PodPending, metav1.Now()
+			before.Spec.NodeName, before.Status.Phase, before.CreationTimestamp = "", corev1.PodPending, metav1.Now()
 			tc.before(before)
 			after := before.DeepCopy()
 			tc.change(after)

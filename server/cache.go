@@ -67,7 +67,8 @@ func trimPod(object any) (any, error) {
 		return trimmed, nil
 	}
 	trimmed.Labels = pod.Labels
-	trimmed.Annotations = kept(pod.Annotations, names.AnnotationSlot, names.AnnotationRank, names.AnnotationAttempt)
+	trimmed.Annotations = kept(pod.Annotations, names.AnnotationSlot, names.AnnotationDDPGPUs, names.AnnotationDDPPort,
+		names.AnnotationRank, names.AnnotationAttempt)
 	trimmed.OwnerReferences = pod.OwnerReferences
 	trimmed.CreationTimestamp = pod.CreationTimestamp
 	trimmed.DeletionTimestamp = pod.DeletionTimestamp

@@ -148,13 +148,7 @@ func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*jo
 	if err != nil {
 		return nil, err
 	}
-	var learners []string
-	if found.member != nil {
-		learners = place.DDPURLs(found.member, key.Name)
-	} else {
-		learners = place.ddpPodURLs(found.pod, s.options.GPUResource)
-	}
-	data := answer(found.job, key.Name, membership.URLs{Learners: learners})
+	data := answer(found.job, key.Name, membership.URLs{Learners: place.ownURLs(found, key.Name, s.options.GPUResource)})
 	return data, place.err()
 }
 

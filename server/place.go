@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,11 +85,29 @@ func (p *place) podURLs() membership.URLs {
 	return urls
 }
 
+// ownURLs returns the addresses of the DDP learners of an aggregator as it was
+// made to have them, which its pod remembers. One that an earlier release made
+// remembers nothing: its member tells, and once it is on no list the pods that
+// there are.
+func (p *place) ownURLs(aggregator *foundReplica, name string, gpu corev1.ResourceName) []string {
+	if aggregator.pod != nil {
+		if unit, told := names.UnitOf(aggregator.pod.Annotations); told {
+			p.defaults[names.ReplicaTypeDDPLearner] = unit.Port
+			return p.DDPURLs(&v2alpha1.Member{DDPGPUs: unit.GPUs}, name)
+		}
+	}
+	if aggregator.member != nil {
+		return p.DDPURLs(aggregator.member, name)
+	}
+	return p.ddpPodURLs(aggregator.pod, gpu)
+}
+
 // ddpPodURLs returns the addresses of the DDP learners that exist of an
-// aggregator that is not on the list any more, the master first.
+// aggregator that is not on the list any more, the master first. Those that are
+// being deleted count, as the aggregator lives with them.
 func (p *place) ddpPodURLs(aggregator *corev1.Pod, gpu corev1.ResourceName) []string {
 	urls := []string{}
-	for _, pod := range p.existing() {
+	for _, pod := range p.inOrder() {
 		if roleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
 			continue
 		}
@@ -98,15 +117,14 @@ func (p *place) ddpPodURLs(aggregator *corev1.Pod, gpu corev1.ResourceName) []st
 	return urls
 }
 
-// existing returns the pods that are not being deleted, masters of DDP
-// learners first, then the oldest.
+// existing returns the pods that are not being deleted, in order.
 func (p *place) existing() []*corev1.Pod {
-	var pods []*corev1.Pod
-	for _, pod := range p.pods {
-		if pod.DeletionTimestamp == nil {
-			pods = append(pods, pod)
-		}
-	}
+	return slices.DeleteFunc(p.inOrder(), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+}
+
+// inOrder returns all pods, masters of DDP learners first, then the oldest.
+func (p *place) inOrder() []*corev1.Pod {
+	pods := slices.Collect(maps.Values(p.pods))
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(
 			-cmp.Compare(masterRank(a), masterRank(b)),

@@ -46,9 +46,12 @@ func replicaOverrides(role names.ReplicaType) overrides {
 		labels: slices.Sorted(maps.Keys(names.ReplicaLabels("", role, ""))),
 		env:    []string{names.EnvPodNamespace, names.EnvPodName, names.EnvServerURL, names.PortVariable(role)},
 	}
-	if role == names.ReplicaTypeCoordinator {
+	switch role {
+	case names.ReplicaTypeCoordinator:
 		set.env = append(set.env, names.EnvCoordinatorURL)
-	} else {
+	case names.ReplicaTypeAggregator:
+		set.annotations = []string{names.AnnotationSlot, names.AnnotationDDPGPUs, names.AnnotationDDPPort}
+	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeDDPLearner:
 		set.annotations = []string{names.AnnotationSlot}
 	}
 	return set

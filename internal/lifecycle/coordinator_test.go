@@ -290,6 +290,24 @@ func TestAReportedReplicaIsReplaced(t *testing.T) {
 	w.expectServicesOfPods()
 }
 
+func TestARemovedUnitIsDrainedWhole(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	slot := w.ask(v2alpha1.TaskTypeLearner, 8, 2)
+	w.settle()
+	unit := w.current(slot)
+	w.membership.Spec.Members = nil
+	gone := membership.URLs{Learners: []string{names.ReplicaURL(unit[0], w.job.Namespace, 22272)}}
+	membership.Record(&w.membership.Spec, membership.Request{Removal: true}, gone, w.now)
+	w.settle()
+	w.expectPods(append(unit, coordinator)...)
+	w.expectServicesOfPods()
+	w.now = w.now.Add(DefaultDrain + time.Second)
+	w.settle()
+	w.expectPods(coordinator)
+	w.expectServicesOfPods()
+}
+
 func TestARemovedReplicaIsDrained(t *testing.T) {
 	t.Parallel()
 	w := led(t, ledJob())

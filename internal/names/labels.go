@@ -47,6 +47,11 @@ const (
 	AnnotationReplicaRestart = "diengine/replica-restart"
 	// AnnotationSlot is the slot of the Membership that the pod fills.
 	AnnotationSlot = "diengine/slot"
+	// AnnotationDDPGPUs is, on an aggregator, the GPUs of each of its DDP learner
+	// pods, in rank order, separated by commas.
+	AnnotationDDPGPUs = "diengine/ddp-gpus"
+	// AnnotationDDPPort is, on an aggregator, the port that its DDP learners serve on.
+	AnnotationDDPPort = "diengine/ddp-port"
 )
 
 // ControllerName is the value of the labels that name the operator.

@@ -98,3 +98,22 @@ func TestASuffixFollowsFromItsParts(t *testing.T) {
 		t.Error("parts that only join to the same text give the same suffix")
 	}
 }
+
+func TestAnAggregatorRemembersItsUnit(t *testing.T) {
+	t.Parallel()
+	want := Unit{GPUs: []int32{8, 2}, Port: 22271}
+	got, told := UnitOf(want.Annotations())
+	if diff := cmp.Diff(want, got); diff != "" || !told {
+		t.Errorf("unit (-want +got), told %t:\n%s", told, diff)
+	}
+	for name, annotations := range map[string]map[string]string{
+		"one of an earlier release": {AnnotationSlot: "a"},
+		"one without GPUs":          {AnnotationDDPPort: "22271"},
+		"one whose port is none":    {AnnotationDDPPort: "port", AnnotationDDPGPUs: "2"},
+		"one whose GPUs are none":   {AnnotationDDPPort: "22271", AnnotationDDPGPUs: "2,"},
+	} {
+		if unit, told := UnitOf(annotations); told {
+			t.Errorf("%s tells of %+v", name, unit)
+		}
+	}
+}

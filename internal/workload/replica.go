@@ -48,8 +48,14 @@ func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1
 	if err != nil {
 		return nil, err
 	}
+	learner, err := b.taskOfType(v2alpha1.TaskTypeLearner)
+	if err != nil {
+		return nil, err
+	}
 	pod := b.replica(template, names.ReplicaTypeAggregator, name)
 	setAnnotation(pod, names.AnnotationSlot, member.Slot)
+	unit := names.Unit{GPUs: member.DDPGPUs, Port: names.DIPort(&learner.Spec, names.ReplicaTypeDDPLearner)}
+	maps.Copy(pod.Annotations, unit.Annotations())
 	return pod, nil
 }
 

@@ -1,0 +1,299 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/server"
+)
+
+// gpuTemplate is a pod template whose main container asks for two of a resource.
+func gpuTemplate(gpu corev1.ResourceName) string {
+	return strings.Replace(template, `"image":"di"`, fmt.Sprintf(`"image":"di","resources":{"limits":{%q:2}}`, string(gpu)), 1)
+}
+
+// newNode makes a node of so many GPUs, counted by a resource of its own.
+func newNode(ctx context.Context, gpu corev1.ResourceName, gpus string) {
+	GinkgoHelper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
+	Expect(api.live.Create(ctx, node)).To(Succeed())
+	node.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse(gpus)}
+	Expect(api.live.Status().Update(ctx, node)).To(Succeed())
+	cacheKnows(ctx, node)
+	DeferCleanup(func(ctx SpecContext) { Expect(api.live.Delete(ctx, node)).To(Succeed()) })
+}
+
+// counting is an option: GPUs are counted by the resource.
+func counting(gpu corev1.ResourceName) func(*server.Options) {
+	return func(options *server.Options) { options.GPUResource = gpu }
+}
+
+var _ = Describe("the v1 protocol, to the letter", func() {
+	var namespace, base string
+
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		base = newServer(api.cached) + "/v1alpha1/replicas"
+		newAggregatorConfig(ctx)
+	})
+
+	body := func(rest string) string {
+		return fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",%s}`, namespace, rest)
+	}
+	// ask sends a request that succeeds, and returns the answer.
+	ask := func(ctx context.Context, method, url, content string) string {
+		GinkgoHelper()
+		status, answer := call(ctx, method, url, content)
+		Expect(status).To(Equal(http.StatusOK), answer)
+		return answer
+	}
+
+	DescribeTable("cuts a learner by the usual number of GPUs of a node",
+		func(ctx SpecContext, gpu corev1.ResourceName, nodes []string, gpus int, cut []int32) {
+			for _, node := range nodes {
+				newNode(ctx, gpu, node)
+			}
+			job := newTrainer(ctx, namespace)
+			ask(ctx, http.MethodPost, newServer(api.cached, counting(gpu))+replicas, body(fmt.Sprintf(`"learners":{"replicas":1,"gpus":%d}`, gpus)))
+			Expect(membershipOf(ctx, job).Spec.Members[0].DDPGPUs).To(Equal(cut))
+		},
+		// The two nodes of all specs have none of these.
+		Entry("which most nodes have", corev1.ResourceName("a.test/gpu"), []string{"4", "4", "4", "8", "8"}, 10, []int32{4, 4, 2}),
+		Entry("the larger of two as frequent", corev1.ResourceName("b.test/gpu"), []string{"4", "4", "4", "8", "8", "8"}, 10, []int32{8, 2}),
+		Entry("the largest where most have none", corev1.ResourceName("c.test/gpu"), []string{"6"}, 10, []int32{6, 4}),
+		Entry("into one pod that fits", corev1.ResourceName("d.test/gpu"), []string{"4", "4", "4"}, 4, []int32{4}),
+		Entry("into one pod where no node has any", corev1.ResourceName("e.test/gpu"), nil, 10, []int32{10}),
+	)
+
+	DescribeTable("decides on an aggregator by the GPUs that the learner gets",
+		func(ctx SpecContext, learners string, cut []int32) {
+			const gpu = corev1.ResourceName("f.test/gpu")
+			spec := coordinatorLed()
+			spec.Tasks[2].Template = raw(gpuTemplate(gpu))
+			job := newJob(ctx, namespace, trainer, spec)
+			newMembership(ctx, job)
+			newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+			ask(ctx, http.MethodPost, newServer(api.cached, counting(gpu))+replicas, body(`"learners":`+learners))
+			Expect(membershipOf(ctx, job).Spec.Members[0].DDPGPUs).To(Equal(cut))
+		},
+		Entry("the template's where none are asked for", `{"replicas":1}`, []int32{2}),
+		Entry("the template's where 0 are asked for", `{"replicas":1,"gpus":0}`, []int32{2}),
+		Entry("the template's where null are asked for", `{"replicas":1,"gpus":null}`, []int32{2}),
+		Entry("those asked for as a number", `{"replicas":1,"gpus":4}`, []int32{4}),
+		Entry("those asked for as a string", `{"replicas":1,"gpus":"4"}`, []int32{4}),
+		Entry("none for the one asked for", `{"replicas":1,"gpus":1}`, nil),
+	)
+
+	It("deletes plain learners first, then aggregators, up to the number", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		plain := urlsIn(ask(ctx, http.MethodPost, base, body(`"learners":{"replicas":1}`)), names.ReplicaTypeLearner)
+		units := urlsIn(ask(ctx, http.MethodPost, base, body(`"learners":{"replicas":2,"gpus":2}`)), names.ReplicaTypeAggregator)
+		answer := ask(ctx, http.MethodDelete, base, body(`"learners":{"replicas":2}`))
+		Expect(urlsIn(answer, names.ReplicaTypeLearner)).To(Equal(plain))
+		Expect(urlsIn(answer, names.ReplicaTypeAggregator)).To(And(HaveLen(1), BeElementOf([]string{units[0]}, []string{units[1]})))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
+		answer = ask(ctx, http.MethodDelete, base, body(`"learners":{"replicas":9}`))
+		Expect(urlsIn(answer, names.ReplicaTypeAggregator)).To(HaveLen(1))
+		Expect(ask(ctx, http.MethodDelete, base, body(`"learners":{"replicas":9}`))).To(ContainSubstring(`"collectors":[],"learners":[]`))
+	})
+
+	It("knows an identical POST for 30 seconds", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		clock := testclock.NewFakePassiveClock(time.Now())
+		base := newServer(api.cached, func(options *server.Options) { options.Clock = clock }) + replicas
+		first := ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		clock.SetTime(clock.Now().Add(29 * time.Second))
+		Expect(ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))).To(Equal(first))
+		clock.SetTime(clock.Now().Add(2 * time.Second))
+		Expect(ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))).NotTo(Equal(first))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
+	})
+
+	It("serves both paths, whatever the case of the query's keys", func(ctx SpecContext) {
+		newTrainer(ctx, namespace)
+		created := ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
+		for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
+			at := strings.Replace(base, "/v1alpha1", version, 1)
+			one := ask(ctx, http.MethodGet, at+"?NAMESPACE="+namespace+"&Coordinator=cartpole-dqn-coordinator", "{}")
+			Expect(one).To(Equal(strings.Replace(created, "create", "get", 1)))
+			Expect(ask(ctx, http.MethodGet, at+"?nameSpace="+namespace+"&NAME="+collector, "{}")).To(ContainSubstring(`"replicaType":"collector"`))
+			status, _ := call(ctx, http.MethodGet, at+"?Namespace="+namespace+"&AGGREGATOR=nope", "{}")
+			Expect(status).To(Equal(http.StatusNotFound))
+			ask(ctx, http.MethodPost, at+"/failed", body(`"collectors":[]`))
+			ask(ctx, http.MethodDelete, at, body(`"collectors":{"replicas":0}`))
+		}
+	})
+
+	It("tells names in /failed that may be the job's from foreign ones, and takes URLs for names", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		url := urlsIn(ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`)), names.ReplicaTypeCollector)[0]
+		for _, role := range []string{"collector", "learner", "aggregator", "ddp-learner"} {
+			answer := ask(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"learners":["cartpole-dqn-%s-zzzzz"]`, role)))
+			Expect(answer).To(ContainSubstring(`"collectors":[],"learners":[]`))
+		}
+		for _, foreign := range []string{"other-collector-zzzzz", "cartpole-dqn-collector-zzzzzz", "cartpole-dqn-zzzzz"} {
+			status, _ := call(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q,%q]`, podOf(url), foreign)))
+			Expect(status).To(Equal(http.StatusNotFound), foreign)
+		}
+		Expect(membershipOf(ctx, job).Spec.Members[0].Reported).To(BeZero())
+		ask(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q]`, url)))
+		Expect(membershipOf(ctx, job).Spec.Members[0].Reported).To(BeEquivalentTo(1))
+	})
+
+	It("answers 404 for the pods of a job that is gone", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		cacheKnows(ctx, newPod(ctx, job, "cartpole-dqn-aggregator-bcdfg", names.ReplicaTypeAggregator))
+		Expect(api.live.Delete(ctx, job)).To(Succeed())
+		Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(job), job) }).ShouldNot(Succeed())
+		for _, query := range []string{"coordinator=cartpole-dqn-coordinator", "aggregator=cartpole-dqn-aggregator-bcdfg", "name=cartpole-dqn-coordinator"} {
+			status, _ := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&"+query, "{}")
+			Expect(status).To(Equal(http.StatusNotFound), query)
+		}
+		status, _ := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
+		Expect(status).To(Equal(http.StatusNotFound))
+	})
+
+	It("returns what is there to a coordinator that was made again", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1,"gpus":10}`)
+		first := ask(ctx, http.MethodPost, base, request)
+		Expect(api.live.Delete(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))).To(Succeed())
+		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+		Expect(ask(ctx, http.MethodPost, base, request)).To(Equal(first))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
+	})
+
+	It("gives collectors alone without any AggregatorConfig", func(ctx SpecContext) {
+		newTrainer(ctx, namespace)
+		base := newServer(api.cached, func(options *server.Options) { options.AggregatorConfig.Name = "missing" }) + replicas
+		for _, content := range []string{`"collectors":{"replicas":1,"gpus":4}`, `"collectors":{"replicas":2},"learners":{"replicas":0,"gpus":4}`, `"collectors":{"replicas":3},"learners":{}`} {
+			ask(ctx, http.MethodPost, base, body(content))
+		}
+		ask(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
+	})
+
+	DescribeTable("does not know other methods",
+		func(ctx SpecContext, method, path string) {
+			status, _ := call(ctx, method, strings.TrimSuffix(base, replicas)+path, "{}")
+			Expect(status).To(Equal(http.StatusNotImplemented))
+		},
+		Entry(nil, http.MethodPut, "/v1alpha1/replicas"),
+		Entry(nil, http.MethodPatch, "/v1alpha2/replicas"),
+		Entry(nil, http.MethodDelete, "/v1alpha1/replicas/failed"),
+		Entry(nil, http.MethodPost, "/healthz"),
+	)
+})
+
+var _ = Describe("An aggregator's own list", func() {
+	var namespace, base, aggregator string
+	var job *v2alpha1.DIJob
+	var pod *corev1.Pod
+	var learners []*corev1.Pod
+
+	// own is what the aggregator is told.
+	own := func(ctx context.Context) []string {
+		GinkgoHelper()
+		status, answer := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&aggregator="+aggregator, "{}")
+		Expect(status).To(Equal(http.StatusOK), answer)
+		return urlsIn(answer, names.ReplicaTypeDDPLearner)
+	}
+	ask := func(ctx context.Context, method, content string) {
+		GinkgoHelper()
+		status, answer := call(ctx, method, base, fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",%s}`, namespace, content))
+		Expect(status).To(Equal(http.StatusOK), answer)
+		cacheKnows(ctx, membershipOf(ctx, job))
+	}
+
+	BeforeEach(func(ctx SpecContext) {
+		namespace = newNamespace(ctx)
+		base = newServer(api.cached) + replicas
+		newAggregatorConfig(ctx)
+		job = newTrainer(ctx, namespace)
+		ask(ctx, http.MethodPost, `"learners":{"replicas":1,"gpus":20}`)
+		pod, learners = buildUnit(ctx, job)
+		aggregator = pod.Name
+	})
+
+	It("stays as it is when its unit is removed, drained and deleted under it", func(ctx SpecContext) {
+		before := own(ctx)
+		Expect(before).To(HaveLen(20))
+		ask(ctx, http.MethodDelete, `"learners":{"replicas":1}`)
+		Expect(own(ctx)).To(Equal(before))
+
+		By("draining it, of which it hears last")
+		Expect(api.live.Delete(ctx, pod)).To(Succeed())
+		for _, learner := range learners {
+			Expect(api.live.Delete(ctx, learner)).To(Succeed())
+			Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(learner), &corev1.Pod{}) }).ShouldNot(Succeed())
+			Expect(own(ctx)).To(Equal(before))
+		}
+	})
+
+	It("keeps its ports when its DDP learners are gone and the template has another", func(ctx SpecContext) {
+		before := own(ctx)
+		job.Spec.Tasks[2].Template = raw(strings.Replace(template, "22270", "30000", 1))
+		Expect(api.live.Update(ctx, job)).To(Succeed())
+		cacheKnows(ctx, job)
+		for _, learner := range learners {
+			Expect(api.live.Delete(ctx, learner)).To(Succeed())
+			Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(learner), &corev1.Pod{}) }).ShouldNot(Succeed())
+		}
+		Expect(own(ctx)).To(Equal(before))
+	})
+
+	It("stays as it is when the list of replicas is lost", func(ctx SpecContext) {
+		before := own(ctx)
+		list := membershipOf(ctx, job)
+		Expect(api.live.Delete(ctx, list)).To(Succeed())
+		Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(list), list) }).ShouldNot(Succeed())
+		Expect(own(ctx)).To(Equal(before))
+		Expect(api.live.Delete(ctx, learners[1])).To(Succeed())
+		Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(learners[1]), &corev1.Pod{}) }).ShouldNot(Succeed())
+		Expect(own(ctx)).To(Equal(before))
+	})
+})
+
+// buildUnit makes the pods of the job's only member, a learner of several GPUs,
+// as the operator does. The aggregator is on a node, so that it is not gone
+// before a kubelet says so.
+func buildUnit(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod, []*corev1.Pod) {
+	GinkgoHelper()
+	var config v2alpha1.AggregatorConfig
+	Expect(api.live.Get(ctx, client.ObjectKey{Namespace: "default", Name: "aggregator-config"}, &config)).To(Succeed())
+	member := &membershipOf(ctx, job).Spec.Members[0]
+	builder := workload.NewBuilder(job, workload.Settings{})
+	aggregator, err := builder.Aggregator(&config, member, member.PodName)
+	Expect(err).NotTo(HaveOccurred())
+	aggregator.Spec.NodeName = "node-a"
+	Expect(api.live.Create(ctx, aggregator)).To(Succeed())
+	cacheKnows(ctx, aggregator)
+	pods := membership.DDPPodNames(job.Name, member, aggregator.Name)
+	var learners []*corev1.Pod
+	for i := range pods {
+		learner, err := builder.DDPLearner(member, aggregator, pods, i)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(api.live.Create(ctx, learner)).To(Succeed())
+		cacheKnows(ctx, learner)
+		learners = append(learners, learner)
+	}
+	return aggregator, learners
+}
