@@ -6,6 +6,7 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -75,6 +76,24 @@ var _ = Describe("a body", func() {
 			Expect(member.Resources.CPUs.AsApproximateFloat64()).To(Equal(0.5))
 			Expect(member.Resources.Memory.Value()).To(BeEquivalentTo(1 << 30))
 		}
+	})
+})
+
+var _ = Describe("an answer", func() {
+	It("says how long it is, however long it is", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		newTrainer(ctx, namespace)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, newServer(api.cached)+replicas, strings.NewReader(fmt.Sprintf(
+			`{"namespace":%q,"coordinator":%q,"collectors":{"replicas":200}}`, namespace, names.CoordinatorPod(trainer))))
+		Expect(err).NotTo(HaveOccurred())
+		response, err := http.DefaultClient.Do(request)
+		Expect(err).NotTo(HaveOccurred())
+		content, err := io.ReadAll(response.Body)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Body.Close()).To(Succeed())
+		Expect(len(content)).To(BeNumerically(">", 4<<10))
+		Expect(response.ContentLength).To(BeEquivalentTo(len(content)))
+		Expect(response.TransferEncoding).To(BeEmpty())
 	})
 })
 
