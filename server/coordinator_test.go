@@ -205,6 +205,27 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
 	})
 
+	It("does not take a user's request for the first of a restarted coordinator", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		first := body(`"collectors":{"replicas":2}`)
+		call(ctx, http.MethodPost, base, first)
+		asked := membershipOf(ctx, job).Spec.Coordinator
+		setMainContainer(ctx, namespace, `{"restartCount":1,"state":{"running":{}}}`)
+
+		_, added := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`), names.HeaderCaller, names.CallerUser)
+		Expect(urlsIn(added, names.ReplicaTypeCollector)).To(HaveLen(1))
+		list := membershipOf(ctx, job)
+		Expect(list.Spec.Members).To(HaveLen(3))
+		Expect(list.Spec.Coordinator).To(Equal(asked))
+
+		By("letting the coordinator's own request be its first")
+		_, all := call(ctx, http.MethodPost, base, first)
+		Expect(urlsIn(all, names.ReplicaTypeCollector)).To(HaveLen(3))
+		list = membershipOf(ctx, job)
+		Expect(list.Spec.Members).To(HaveLen(3))
+		Expect(list.Spec.Coordinator).To(HaveSuffix("/1"))
+	})
+
 	It("returns to a restarted coordinator what is there and creates only what is missing", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1}`)
