@@ -204,11 +204,21 @@ func (s *Server) Start(ctx context.Context) error {
 		WriteTimeout:      readTime + s.options.Times.Request + sendTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.GetCertificate},
+		TLSConfig:         s.tlsConfig(),
 		// Requests that were read are finished, also when the server stops.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	return s.serve(ctx, server, doors)
+}
+
+// tlsConfig returns how TLS is spoken. HTTP/2 is named as the first door to open
+// sets it up for all, which one without TLS would not do by itself.
+func (s *Server) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: s.options.GetCertificate,
+	}
 }
 
 // serve serves at all doors until the context ends or one of them fails.
