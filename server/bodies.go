@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -195,6 +197,8 @@ func readAll(c *gin.Context) ([]byte, error) {
 	switch {
 	case errors.As(err, &large):
 		return nil, failure(KindInvalid, "the body is larger than %d bytes", large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, unavailable(fmt.Errorf("reading the body: %w", err))
 	case err != nil:
 		return nil, failure(KindInvalid, "the body could not be read").because(err)
 	case len(bytes.TrimSpace(content)) == 0:

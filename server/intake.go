@@ -4,7 +4,9 @@
 package server
 
 import (
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
@@ -20,10 +22,12 @@ const maxAsked = 64 << 10
 type bodies struct {
 	left *semaphore.Weighted
 	size int64
+	// time is how long one may take to come once there is room for it.
+	time time.Duration
 }
 
-func newBodies(size int64) bodies {
-	return bodies{semaphore.NewWeighted(size), size}
+func newBodies(size int64, time time.Duration) bodies {
+	return bodies{semaphore.NewWeighted(size), size, time}
 }
 
 // smallBody is the step before a handler that reads what is asked for.
@@ -44,8 +48,22 @@ func (b bodies) admit(c *gin.Context, most int64) error {
 		return unavailable(err)
 	}
 	defer b.left.Release(weight)
+	if err := b.await(c); err != nil {
+		return err
+	}
 	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, most)
 	c.Next()
+	return nil
+}
+
+// await gives the client its time to send the body from now on. What it had for
+// the whole request may be over, as the server may have let it wait: a body
+// that came in time could then not be read any more.
+func (b bodies) await(c *gin.Context) error {
+	err := http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(b.time))
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return unavailable(err)
+	}
 	return nil
 }
 

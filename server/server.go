@@ -27,8 +27,6 @@ import (
 )
 
 const (
-	// readTime bounds how long a client may take to send its request.
-	readTime = 15 * time.Second
 	// sendTime bounds how long the answer may take on its way.
 	sendTime = 10 * time.Second
 	// idleTime is how long an idle connection is kept.
@@ -121,7 +119,7 @@ func New(options Options) (*Server, error) {
 		pace:    newPace(options.Limits),
 
 		unanswered: newUnanswered(options.Clock),
-		bodies:     newBodies(maxBodies),
+		bodies:     newBodies(maxBodies, options.Times.Body),
 	}
 	server.handler = server.routes()
 	return server, nil
@@ -199,9 +197,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler:           s.handler,
-		ReadHeaderTimeout: readTime,
-		ReadTimeout:       readTime,
-		WriteTimeout:      readTime + s.options.Times.Request + sendTime,
+		ReadHeaderTimeout: s.options.Times.Read,
+		ReadTimeout:       s.options.Times.Read,
+		WriteTimeout:      s.options.Times.Read + s.options.Times.Request + sendTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tlsConfig(),
