@@ -38,8 +38,9 @@ const (
 	maxHeader = 64 << 10
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
-	// maxBodies bounds the bytes of all bodies that are being worked on.
-	maxBodies = 32 << 20
+	// maxBodies bounds the bytes of all bodies that are being worked on, and
+	// maxOwnBodies those of one sender.
+	maxBodies, maxOwnBodies = 32 << 20, 4 << 20
 )
 
 // Options are what a server is made of.
@@ -90,7 +91,7 @@ type Server struct {
 	pace    *pace
 	// unanswered are the writes whose outcome nobody was told.
 	unanswered unanswered
-	bodies     bodies
+	bodies     *bodies
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
 	serving atomic.Bool
@@ -119,7 +120,7 @@ func New(options Options) (*Server, error) {
 		pace:    newPace(options.Limits),
 
 		unanswered: newUnanswered(options.Clock),
-		bodies:     newBodies(maxBodies, options.Times.Body),
+		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),
 	}
 	server.handler = server.routes()
 	return server, nil
