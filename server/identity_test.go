@@ -91,6 +91,29 @@ var _ = Describe("who may call", func() {
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 		})
 
+		It("asks the API server once in a while about an address that is nobody's, however often it calls", func(ctx SpecContext) {
+			var asked atomic.Int32
+			counting := interceptor.NewClient(api.live, interceptor.Funcs{
+				List: func(ctx context.Context, through client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+					if _, arePods := list.(*corev1.PodList); arePods {
+						asked.Add(1)
+					}
+					return through.List(ctx, list, options...)
+				},
+			})
+			base, address := newServer(api.cached, func(options *server.Options) {
+				options.Identity, options.APIReader = server.ModeLegacy, counting
+			}), given.next()
+			for range 10 {
+				Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
+			}
+			Expect(asked.Load()).To(BeEquivalentTo(1))
+
+			By("knowing it once the cache does")
+			at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, nil)
+			Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))
+		})
+
 		It("waits for an address that is not known yet", func(ctx SpecContext) {
 			base, address := serve(server.ModeEnforce), given.next()
 			answered := make(chan int, 1)
