@@ -18,6 +18,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -309,6 +310,27 @@ var _ = Describe("who may call", func() {
 			own := tokenOf(ctx, at(ctx, job, given.next(), nil), names.ServerAudience)
 			Expect(status(withToken(ctx, own, http.MethodGet, listening.URL+list(), ""))).To(Equal(http.StatusOK))
 			Expect(failures).To(BeZero())
+		})
+
+		It("does not take what one token of a user may for what another may, whose scope is another", func(ctx SpecContext) {
+			const scopes = "scopes.example.com"
+			scoped := interceptor.NewClient(api.live, interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+					switch review := object.(type) {
+					case *authenticationv1.TokenReview:
+						review.Status = authenticationv1.TokenReviewStatus{
+							Authenticated: true, Audiences: []string{names.ServerAudience},
+							User: authenticationv1.UserInfo{Username: "jane", Extra: map[string]authenticationv1.ExtraValue{scopes: {review.Spec.Token}}},
+						}
+					case *authorizationv1.SubjectAccessReview:
+						review.Status.Allowed = review.Spec.Extra[scopes][0] == "all"
+					}
+					return nil
+				},
+			})
+			base := newServer(readFrom{scoped, api.cached}, func(options *server.Options) { options.Identity = server.ModeEnforce })
+			Expect(status(withToken(ctx, "all", http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
+			Expect(status(withToken(ctx, "none", http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))
 		})
 
 		It("refuses a token for another audience, of a pod that has finished, and none at all", func(ctx SpecContext) {
