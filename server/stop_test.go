@@ -130,7 +130,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		Expect(err).NotTo(HaveOccurred())
 		answered := make(chan *http.Response, 1)
 		go func() {
-			response, err := http.ReadResponse(bufio.NewReader(connection), nil) //nolint:bodyclose // the connection is closed
+			response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 			if err == nil {
 				answered <- response
 			}
