@@ -5,8 +5,9 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -191,7 +192,9 @@ func (g *gate) visible(ctx context.Context, namespace string) (func(*v2alpha1.DI
 
 // decisionKey is what one word of the API server is about.
 type decisionKey struct {
-	user string
+	// user is the digest of all that the API server decides by: groups and what
+	// else an authenticator says, such as the scopes of a token.
+	user [sha256.Size]byte
 	job  types.NamespacedName
 	permission
 }
@@ -199,7 +202,11 @@ type decisionKey struct {
 // authorize asks the API server whether a user may do something to a job, to
 // all jobs of a namespace where the name is empty, or of the cluster.
 func (g *gate) authorize(ctx context.Context, user *authenticationv1.UserInfo, job types.NamespacedName, wanted permission) error {
-	key := decisionKey{user: user.UID + "/" + user.Username + "/" + strings.Join(user.Groups, ","), job: job, permission: wanted}
+	encoded, err := json.Marshal(user)
+	if err != nil {
+		return fmt.Errorf("encoding user %s: %w", user.Username, err)
+	}
+	key := decisionKey{user: sha256.Sum256(encoded), job: job, permission: wanted}
 	allowed, known := g.decisions.Get(key)
 	if !known {
 		review := accessReview(user, job, wanted)

@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -174,17 +176,13 @@ func readBody(c *gin.Context, into any) error {
 	if err != nil {
 		return err
 	}
-	var object map[string]json.RawMessage
-	err = json.Unmarshal(content, &object)
+	err = json.Unmarshal(content, into)
 	var mistyped *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &mistyped), err == nil && object == nil:
-		return failure(KindInvalid, "the body must be a JSON object, not: %s", shown(bytes.TrimSpace(content)))
+	switch trimmed := bytes.TrimSpace(content); {
+	case errors.As(err, &mistyped), err == nil && trimmed[0] != '{':
+		return failure(KindInvalid, "the body must be a JSON object, not: %s", shown(trimmed))
 	case err != nil:
 		return failure(KindInvalid, "the body is no JSON: %v", err)
-	}
-	if err := json.Unmarshal(content, into); err != nil {
-		return failure(KindInvalid, "the body does not decode: %v", err)
 	}
 	return nil
 }
@@ -195,6 +193,8 @@ func readAll(c *gin.Context) ([]byte, error) {
 	switch {
 	case errors.As(err, &large):
 		return nil, failure(KindInvalid, "the body is larger than %d bytes", large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, unavailable(fmt.Errorf("reading the body: %w", err))
 	case err != nil:
 		return nil, failure(KindInvalid, "the body could not be read").because(err)
 	case len(bytes.TrimSpace(content)) == 0:

@@ -6,6 +6,7 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -57,6 +58,10 @@ var _ = Describe("a body", func() {
 		Entry("an empty pod name", failed, who+`"collectors":["a",""]}`, `collectors[1]: is empty: a name is required`),
 		Entry("pod names of another type", failed, who+`"collectors":[1,null],"learners":"a"}`,
 			`collectors[0]: 1 is not a string`, `collectors[1]: is required`, `learners: "a" is not a list of the names of pods`),
+		Entry("more that is wrong than is worth to tell", failed, who+`"learners":[`+strings.Repeat("1,", 100000)+`1]}`,
+			`learners[0]: 1 is not a string`, `learners[1]: 1 is not a string`, `learners[2]: 1 is not a string`, `learners[3]: 1 is not a string`,
+			`learners[4]: 1 is not a string`, `learners[5]: 1 is not a string`, `learners[6]: 1 is not a string`, `learners[7]: 1 is not a string`,
+			`and 99993 more`),
 		Entry("no replicas of a worker-led job", workers, `{}`, `replicas: 0 is not positive`),
 		Entry("half a replica of a worker-led job", workers, `{"replicas":0.5}`, `replicas: 0.5 is not a whole number of at most 2147483647, such as 2`),
 		Entry("more than a body may have", replicas, strings.Repeat(" ", 64<<10+1), `the body is larger than 65536 bytes`),
@@ -75,6 +80,24 @@ var _ = Describe("a body", func() {
 			Expect(member.Resources.CPUs.AsApproximateFloat64()).To(Equal(0.5))
 			Expect(member.Resources.Memory.Value()).To(BeEquivalentTo(1 << 30))
 		}
+	})
+})
+
+var _ = Describe("an answer", func() {
+	It("says how long it is, however long it is", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		newTrainer(ctx, namespace)
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, newServer(api.cached)+replicas, strings.NewReader(fmt.Sprintf(
+			`{"namespace":%q,"coordinator":%q,"collectors":{"replicas":200}}`, namespace, names.CoordinatorPod(trainer))))
+		Expect(err).NotTo(HaveOccurred())
+		response, err := http.DefaultClient.Do(request)
+		Expect(err).NotTo(HaveOccurred())
+		content, err := io.ReadAll(response.Body)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Body.Close()).To(Succeed())
+		Expect(len(content)).To(BeNumerically(">", 4<<10))
+		Expect(response.ContentLength).To(BeEquivalentTo(len(content)))
+		Expect(response.TransferEncoding).To(BeEmpty())
 	})
 })
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -155,13 +156,27 @@ func writable(job *v2alpha1.DIJob) error {
 	case ptr.Deref(job.Spec.Suspend, false):
 		return failure(KindConflict, "job %s/%s is suspended", job.Namespace, job.Name)
 	case isFinished(job):
-		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)
+		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, end(job))
 	}
 	return nil
 }
 
 func isFinished(job *v2alpha1.DIJob) bool {
-	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
+	return end(job) != ""
+}
+
+// end returns how a job has ended; empty while it has not. The operator goes by
+// the conditions, and earlier releases and people by the phase: where they
+// differ the job has ended by the one that says so.
+func end(job *v2alpha1.DIJob) v2alpha1.Phase {
+	for _, phase := range []v2alpha1.Phase{v2alpha1.JobFailed, v2alpha1.JobSucceeded} {
+		if job.Status.Phase == phase || slices.ContainsFunc(job.Status.Conditions, func(condition v2alpha1.DIJobCondition) bool {
+			return condition.Type == string(phase) && condition.Status == corev1.ConditionTrue
+		}) {
+			return phase
+		}
+	}
+	return ""
 }
 
 // roleOf returns the role of a pod of a coordinator-led job, empty for others.

@@ -205,6 +205,27 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
 	})
 
+	It("does not take a user's request for the first of a restarted coordinator", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		first := body(`"collectors":{"replicas":2}`)
+		call(ctx, http.MethodPost, base, first)
+		asked := membershipOf(ctx, job).Spec.Coordinator
+		setMainContainer(ctx, namespace, `{"restartCount":1,"state":{"running":{}}}`)
+
+		_, added := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`), names.HeaderCaller, names.CallerUser)
+		Expect(urlsIn(added, names.ReplicaTypeCollector)).To(HaveLen(1))
+		list := membershipOf(ctx, job)
+		Expect(list.Spec.Members).To(HaveLen(3))
+		Expect(list.Spec.Coordinator).To(Equal(asked))
+
+		By("letting the coordinator's own request be its first")
+		_, all := call(ctx, http.MethodPost, base, first)
+		Expect(urlsIn(all, names.ReplicaTypeCollector)).To(HaveLen(3))
+		list = membershipOf(ctx, job)
+		Expect(list.Spec.Members).To(HaveLen(3))
+		Expect(list.Spec.Coordinator).To(HaveSuffix("/1"))
+	})
+
 	It("returns to a restarted coordinator what is there and creates only what is missing", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1}`)
@@ -295,13 +316,21 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(urlsIn(listed, names.ReplicaTypeCollector)).To(BeEmpty())
 	})
 
-	It("refuses writes for a job that has finished", func(ctx SpecContext) {
+	DescribeTable("refuses writes for a job that has finished", func(ctx SpecContext, how string, finish func(*v2alpha1.DIJobStatus)) {
 		job := newTrainer(ctx, namespace)
-		job.Status.Phase = v2alpha1.JobSucceeded
+		finish(&job.Status)
 		Expect(api.live.Status().Update(ctx, job)).To(Succeed())
 		cacheKnows(ctx, job)
-		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`)))).To(HavePrefix("409 "))
-	})
+		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`)))).To(Equal(
+			`409 {"success":false,"code":1,"message":"job NS/cartpole-dqn has finished: ` + how + `","data":null}`))
+		Expect(membershipOf(ctx, job).Spec.Members).To(BeEmpty())
+	},
+		Entry("by its phase", "Succeeded", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded }),
+		Entry("by its condition, whatever its phase", "Failed", func(status *v2alpha1.DIJobStatus) {
+			status.Phase = v2alpha1.JobRunning
+			status.Conditions = []v2alpha1.DIJobCondition{{Type: string(v2alpha1.JobFailed), Status: corev1.ConditionTrue}}
+		}),
+	)
 
 	It("needs an AggregatorConfig for a learner of several GPUs only", func(ctx SpecContext) {
 		spec := coordinatorLed()

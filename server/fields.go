@@ -12,23 +12,40 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// maxShown bounds how much of a wrong value is shown.
-const maxShown = 64
+const (
+	// maxShown bounds how much of a wrong value is shown.
+	maxShown = 64
+	// maxWrong bounds of how many wrong fields it is told: an answer must not be
+	// many times as large as the body that it is about.
+	maxWrong = 8
+)
 
 // fieldReader reads the fields of a body by name, and remembers what is wrong with
 // each: a client learns of all at once, with the value and what would be right.
 // An absent field and a null are the same.
-type fieldReader struct{ wrong []string }
+type fieldReader struct {
+	wrong []string
+	// more is how many are wrong beyond those that are told.
+	more int
+}
 
 // err is the failure that tells of all that is wrong; nil where nothing is.
 func (f *fieldReader) err() error {
 	if len(f.wrong) == 0 {
 		return nil
 	}
-	return failure(KindInvalid, "%s", strings.Join(f.wrong, "; "))
+	told := strings.Join(f.wrong, "; ")
+	if f.more > 0 {
+		told += fmt.Sprintf("; and %d more", f.more)
+	}
+	return failure(KindInvalid, "%s", told)
 }
 
 func (f *fieldReader) add(name, format string, arguments ...any) {
+	if len(f.wrong) == maxWrong {
+		f.more++
+		return
+	}
 	f.wrong = append(f.wrong, name+": "+fmt.Sprintf(format, arguments...))
 }
 

@@ -33,6 +33,11 @@ const (
 	reviewTime = time.Minute
 	// maxReviews bounds how many tokens are remembered.
 	maxReviews = 8192
+	// nobodyTime is how long the API server's word is believed that an address
+	// is no pod's: only the cache is asked meanwhile.
+	nobodyTime = 10 * time.Second
+	// maxNobodies bounds how many such addresses are remembered.
+	maxNobodies = 8192
 
 	// The claims by which the API server names the pod that a token is bound to.
 	claimPodName = "authentication.kubernetes.io/pod-name"
@@ -75,11 +80,18 @@ func (s *subject) String() string {
 type identifier struct {
 	store   store
 	watches *Watches
-	reviews *cache.LRUExpireCache
+	// reviews are what the API server said of tokens, and nobodies the addresses
+	// of which it said that no pod has them: it looks through all pods to find
+	// out, and who comes through a gateway comes each second.
+	reviews, nobodies *cache.LRUExpireCache
 }
 
 func newIdentifier(store store, watches *Watches, clock cache.Clock) *identifier {
-	return &identifier{store: store, watches: watches, reviews: cache.NewLRUExpireCacheWithClock(maxReviews, clock)}
+	return &identifier{
+		store: store, watches: watches,
+		reviews:  cache.NewLRUExpireCacheWithClock(maxReviews, clock),
+		nobodies: cache.NewLRUExpireCacheWithClock(maxNobodies, clock),
+	}
 }
 
 // identify returns who sends a request: whoever its token was issued to, else
@@ -216,6 +228,9 @@ func (i *identifier) cachedPodAt(ctx context.Context, address netip.Addr) (*core
 
 // livePodAt asks the API server, for a pod that the cache does not know yet.
 func (i *identifier) livePodAt(ctx context.Context, address netip.Addr) (*corev1.Pod, error) {
+	if _, known := i.nobodies.Get(address); known {
+		return nil, nil
+	}
 	var list corev1.PodList
 	selector := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.podIP", address.String())}
 	err := persist(ctx, func(ctx context.Context) error {
@@ -230,7 +245,11 @@ func (i *identifier) livePodAt(ctx context.Context, address netip.Addr) (*corev1
 			pods = append(pods, pod)
 		}
 	}
-	return only(pods), nil
+	found := only(pods)
+	if found == nil {
+		i.nobodies.Add(address, true, nobodyTime)
+	}
+	return found, nil
 }
 
 func only(pods []*corev1.Pod) *corev1.Pod {

@@ -18,6 +18,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,6 +90,29 @@ var _ = Describe("who may call", func() {
 			Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
 			Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
+		})
+
+		It("asks the API server once in a while about an address that is nobody's, however often it calls", func(ctx SpecContext) {
+			var asked atomic.Int32
+			counting := interceptor.NewClient(api.live, interceptor.Funcs{
+				List: func(ctx context.Context, through client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+					if _, arePods := list.(*corev1.PodList); arePods {
+						asked.Add(1)
+					}
+					return through.List(ctx, list, options...)
+				},
+			})
+			base, address := newServer(api.cached, func(options *server.Options) {
+				options.Identity, options.APIReader = server.ModeLegacy, counting
+			}), given.next()
+			for range 10 {
+				Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
+			}
+			Expect(asked.Load()).To(BeEquivalentTo(1))
+
+			By("knowing it once the cache does")
+			at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, nil)
+			Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))
 		})
 
 		It("waits for an address that is not known yet", func(ctx SpecContext) {
@@ -286,6 +310,27 @@ var _ = Describe("who may call", func() {
 			own := tokenOf(ctx, at(ctx, job, given.next(), nil), names.ServerAudience)
 			Expect(status(withToken(ctx, own, http.MethodGet, listening.URL+list(), ""))).To(Equal(http.StatusOK))
 			Expect(failures).To(BeZero())
+		})
+
+		It("does not take what one token of a user may for what another may, whose scope is another", func(ctx SpecContext) {
+			const scopes = "scopes.example.com"
+			scoped := interceptor.NewClient(api.live, interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+					switch review := object.(type) {
+					case *authenticationv1.TokenReview:
+						review.Status = authenticationv1.TokenReviewStatus{
+							Authenticated: true, Audiences: []string{names.ServerAudience},
+							User: authenticationv1.UserInfo{Username: "jane", Extra: map[string]authenticationv1.ExtraValue{scopes: {review.Spec.Token}}},
+						}
+					case *authorizationv1.SubjectAccessReview:
+						review.Status.Allowed = review.Spec.Extra[scopes][0] == "all"
+					}
+					return nil
+				},
+			})
+			base := newServer(readFrom{scoped, api.cached}, func(options *server.Options) { options.Identity = server.ModeEnforce })
+			Expect(status(withToken(ctx, "all", http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
+			Expect(status(withToken(ctx, "none", http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))
 		})
 
 		It("refuses a token for another audience, of a pod that has finished, and none at all", func(ctx SpecContext) {

@@ -23,10 +23,6 @@ const (
 	messageCreate   = "successfully create replicas"
 	messageDelete   = "successfully delete replicas"
 	messageRecreate = "successfully recreate replicas"
-
-	// headerIdempotencyKey is the header by which a client names a request of
-	// its own, so that it may send it again.
-	headerIdempotencyKey = "Idempotency-Key"
 )
 
 func (f *callerFields) key() types.NamespacedName {
@@ -54,8 +50,12 @@ func (s *Server) createReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	grow := s.grow
+	if c.GetHeader(names.HeaderCaller) == names.CallerUser {
+		grow = s.growForUser
+	}
 	return s.done(c, by, messageCreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		members, err := s.grow(by, list, demands)
+		members, err := grow(by, list, demands)
 		return place.URLs(members, &list.Status), err
 	})
 }
@@ -130,7 +130,7 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	edit func(*v2alpha1.Membership, *place) (membership.URLs, error),
 ) error {
 	ctx := c.Request.Context()
-	request, err := identify(by, message, c.GetHeader(headerIdempotencyKey), body)
+	request, err := identify(by, message, c.GetHeader(names.HeaderIdempotencyKey), body)
 	if err != nil {
 		return err
 	}
@@ -153,9 +153,9 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	return succeed(c, message, answer(by.job, by.pod.Name, urls))
 }
 
-// grow adds members as demanded. The first request of a restarted coordinator
-// asks for what its predecessor asked for: only what is missing is added, and
-// what was lost before is listed no more.
+// grow adds members as the coordinator demands. The first request of a
+// restarted coordinator asks for what its predecessor asked for: only what is
+// missing is added, and what was lost before is listed no more.
 func (s *Server) grow(by *caller, list *v2alpha1.Membership, demands []membership.Demand) ([]v2alpha1.Member, error) {
 	add, spec := membership.Add, &list.Spec
 	if membership.IsRestarted(spec, by.container()) {
@@ -163,6 +163,20 @@ func (s *Server) grow(by *caller, list *v2alpha1.Membership, demands []membershi
 		membership.Forget(spec, &list.Status)
 	}
 	spec.Coordinator = by.container()
+	return s.addMembers(by, spec, demands, add)
+}
+
+// growForUser adds members as a user demands, who asks for more of them however
+// often the coordinator was restarted. What the coordinator's own next request
+// means stays as it is.
+func (s *Server) growForUser(by *caller, list *v2alpha1.Membership, demands []membership.Demand) ([]v2alpha1.Member, error) {
+	return s.addMembers(by, &list.Spec, demands, membership.Add)
+}
+
+// addMembers adds members in the given way.
+func (s *Server) addMembers(by *caller, spec *v2alpha1.MembershipSpec, demands []membership.Demand,
+	add func(string, *v2alpha1.MembershipSpec, membership.Demand, membership.Random) ([]v2alpha1.Member, error),
+) ([]v2alpha1.Member, error) {
 	var members []v2alpha1.Member
 	for _, demand := range demands {
 		added, err := add(by.job.Name, spec, demand, s.options.Random)

@@ -27,8 +27,6 @@ import (
 )
 
 const (
-	// readTime bounds how long a client may take to send its request.
-	readTime = 15 * time.Second
 	// sendTime bounds how long the answer may take on its way.
 	sendTime = 10 * time.Second
 	// idleTime is how long an idle connection is kept.
@@ -40,8 +38,9 @@ const (
 	maxHeader = 64 << 10
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
-	// maxBodies bounds the bytes of all bodies that are being worked on.
-	maxBodies = 32 << 20
+	// maxBodies bounds the bytes of all bodies that are being worked on, and
+	// maxOwnBodies those of one sender.
+	maxBodies, maxOwnBodies = 32 << 20, 4 << 20
 )
 
 // Options are what a server is made of.
@@ -92,7 +91,7 @@ type Server struct {
 	pace    *pace
 	// unanswered are the writes whose outcome nobody was told.
 	unanswered unanswered
-	bodies     bodies
+	bodies     *bodies
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
 	serving atomic.Bool
@@ -121,7 +120,7 @@ func New(options Options) (*Server, error) {
 		pace:    newPace(options.Limits),
 
 		unanswered: newUnanswered(options.Clock),
-		bodies:     newBodies(maxBodies),
+		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),
 	}
 	server.handler = server.routes()
 	return server, nil
@@ -199,16 +198,26 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler:           s.handler,
-		ReadHeaderTimeout: readTime,
-		ReadTimeout:       readTime,
-		WriteTimeout:      readTime + s.options.Times.Request + sendTime,
+		ReadHeaderTimeout: s.options.Times.Read,
+		ReadTimeout:       s.options.Times.Read,
+		WriteTimeout:      s.options.Times.Read + s.options.Times.Request + sendTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.GetCertificate},
+		TLSConfig:         s.tlsConfig(),
 		// Requests that were read are finished, also when the server stops.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	return s.serve(ctx, server, doors)
+}
+
+// tlsConfig returns how TLS is spoken. HTTP/2 is named as the first door to open
+// sets it up for all, which one without TLS would not do by itself.
+func (s *Server) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: s.options.GetCertificate,
+	}
 }
 
 // serve serves at all doors until the context ends or one of them fails.

@@ -4,9 +4,11 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -96,11 +98,68 @@ var _ = Describe("a server that is started and stopped", func() {
 		Eventually(stopped, "5s").Should(Receive(BeNil()))
 	})
 
-	It("lets a body wait while there is no room for it", func(ctx SpecContext) {
+	It("reads a body that was sent in time, however long the request was held before", func(ctx SpecContext) {
+		addresses := make(chan string, 1)
+		log := funcr.New(func(_, line string) {
+			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
+				addresses <- found[1]
+			}
+		}, funcr.Options{})
+		watches := server.NewWatches(GinkgoLogr)
+		served, err := server.New(server.Options{
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+			Addresses: []string{"127.0.0.1:0"}, Watches: watches, Times: server.Times{Read: 200 * time.Millisecond, Body: time.Second},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		running, stop := context.WithCancel(ctx)
+		stopped := make(chan error, 1)
+		go func() { stopped <- served.Start(running) }()
+		DeferCleanup(func() {
+			stop()
+			Eventually(stopped, "10s").Should(Receive(BeNil()))
+		})
+		var address string
+		Eventually(addresses, "10s").Should(Receive(&address))
+
+		By("sending head and body apart, as deployed clients do, while the server's watches are broken")
+		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(connection.Close)
+		const body = `{"namespace":"none","coordinator":"none"}`
+		_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: di-server\r\nContent-Length: %d\r\n\r\n", replicas, len(body))
+		Expect(err).NotTo(HaveOccurred())
+		answered := make(chan *http.Response, 1)
+		go func() {
+			response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+			if err == nil {
+				answered <- response
+			}
+			close(answered)
+		}()
+		Consistently(answered, "100ms").ShouldNot(Receive())
+		_, err = io.WriteString(connection, body)
+		Expect(err).NotTo(HaveOccurred())
+		Consistently(answered, "400ms").ShouldNot(Receive())
+		openAll(ctx, watches)
+		var response *http.Response
+		Eventually(answered, "5s").Should(Receive(&response))
+		Expect(response.StatusCode).To(Equal(http.StatusNotFound))
+
+		By("closing the connection of a client that does not send its body")
+		slow, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(slow.Close)
+		_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: di-server\r\nContent-Length: 9\r\n\r\n", replicas)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(slow.SetReadDeadline(time.Now().Add(5 * time.Second))).To(Succeed())
+		Expect(io.ReadAll(slow)).To(BeEmpty())
+	})
+
+	It("lets a body wait while there is no room for it, and no other sender's", func(ctx SpecContext) {
 		url := newServer(api.cached) + replicas + "/failed"
-		// 32 reports of a length that is not known take all the room.
+		// More reports of a length that is not known than there is room for.
 		var senders []*io.PipeWriter
-		for range 32 {
+		for range 40 {
 			read, write := io.Pipe()
 			senders = append(senders, write)
 			go func() {
@@ -127,12 +186,12 @@ var _ = Describe("a server that is started and stopped", func() {
 			defer GinkgoRecover()
 			answered <- status(call(ctx, http.MethodPost, url, "{}"))
 		}()
+		Expect(status(callFrom(ctx, "127.8.0.1", http.MethodPost, url, "{}"))).To(Equal(http.StatusBadRequest))
 		Consistently(answered, "200ms").ShouldNot(Receive())
-		Expect(senders[0].Close()).To(Succeed())
-		Eventually(answered, "5s").Should(Receive(Equal(http.StatusBadRequest)))
 		for _, sender := range senders {
 			_ = sender.Close()
 		}
+		Eventually(answered, "5s").Should(Receive(Equal(http.StatusBadRequest)))
 	})
 
 	It("says which options are missing, and which address is no good", func(ctx SpecContext) {
@@ -146,3 +205,23 @@ var _ = Describe("a server that is started and stopped", func() {
 		Expect(served.Start(ctx)).To(MatchError(ContainSubstring(`listening on "nowhere"`)))
 	})
 })
+
+// opened is an API server all of whose watches open and tell nothing.
+type opened struct{}
+
+func (opened) RoundTrip(*http.Request) (*http.Response, error) {
+	silent, _ := io.Pipe()
+	return &http.Response{StatusCode: http.StatusOK, Body: silent}, nil
+}
+
+// openAll opens all watches.
+func openAll(ctx context.Context, watches *server.Watches) {
+	GinkgoHelper()
+	through := watches.Wrap(opened{})
+	for _, resource := range []string{"dijobs", "memberships", "aggregatorconfigs", "pods"} {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api/"+resource+"?watch=true", http.NoBody)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = through.RoundTrip(request) //nolint:bodyclose // it stays open
+		Expect(err).NotTo(HaveOccurred())
+	}
+}

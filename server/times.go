@@ -11,6 +11,12 @@ import (
 
 // Times are how long the server waits for what. The zero value is the default.
 type Times struct {
+	// Read bounds how long a client may take to send its request.
+	Read time.Duration
+	// Body bounds how long it may take to send the body once it is read, which
+	// may be after a wait that was not the client's. What is slower is in the
+	// way of others, as bodies have room together.
+	Body time.Duration
 	// Request bounds how long a request is worked on: the time for which it
 	// waits for whatever passes.
 	Request time.Duration
@@ -30,18 +36,27 @@ type Times struct {
 
 // DefaultTimes returns the times that hold where none are given.
 func DefaultTimes() Times {
-	return Times{Request: 30 * time.Second, Call: 5 * time.Second, Successor: 10 * time.Second, BrokenWatch: 45 * time.Second}
+	return Times{
+		Read:        15 * time.Second,
+		Body:        5 * time.Second,
+		Request:     30 * time.Second,
+		Call:        5 * time.Second,
+		Successor:   10 * time.Second,
+		BrokenWatch: 45 * time.Second,
+	}
 }
 
 func (t Times) withDefaults() (Times, error) {
 	defaults := DefaultTimes()
 	t = Times{
+		Read:        cmp.Or(t.Read, defaults.Read),
+		Body:        cmp.Or(t.Body, defaults.Body),
 		Request:     cmp.Or(t.Request, defaults.Request),
 		Call:        cmp.Or(t.Call, defaults.Call),
 		Successor:   cmp.Or(t.Successor, defaults.Successor),
 		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
 	}
-	if t.Request < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
 		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
 	}
 	return t, nil

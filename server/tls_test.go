@@ -60,6 +60,28 @@ var _ = Describe("a server that serves TLS", func() {
 		}
 	})
 
+	It("serves HTTP/2 whichever of its doors opens first", func(ctx SpecContext) {
+		issuer := &certs.Issuer{
+			API: api.live, Clock: clock.RealClock{}, Log: GinkgoLogr, Hosts: []string{"di-server.di-system"},
+			Authority: types.NamespacedName{Namespace: newNamespace(ctx), Name: "authority"},
+		}
+		issuer.Secret, issuer.Bundle = issuer.Authority, issuer.Authority
+		issuer.Secret.Name, issuer.Bundle.Name = "certificate", "trust"
+		Expect(issuer.Issue(ctx)).To(Succeed())
+		issued := &certs.Issued{API: api.live, Secret: issuer.Secret, Clock: clock.RealClock{}, Log: GinkgoLogr}
+		Expect(issued.Read(ctx)).To(Succeed())
+		for range 50 {
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // what it serves with is another spec's
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+startTLS(ctx, issued)+"/healthz", http.NoBody)
+			Expect(err).NotTo(HaveOccurred())
+			response, err := (&http.Client{Transport: transport}).Do(request)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(response.Body.Close()).To(Succeed())
+			Expect(response.ProtoMajor).To(Equal(2))
+			transport.CloseIdleConnections()
+		}
+	})
+
 	It("must be told where its certificate comes from", func() {
 		_, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, TLSAddress: "127.0.0.1:0",

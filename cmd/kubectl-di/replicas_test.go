@@ -263,6 +263,8 @@ type cutter struct {
 	mutex sync.Mutex
 	cuts  int
 	keys  []string
+	// callers are on whose behalf the calls were made.
+	callers []string
 }
 
 func newCutter(t *testing.T, to string, cuts int) *cutter {
@@ -275,6 +277,7 @@ func newCutter(t *testing.T, to string, cuts int) *cutter {
 		c.mutex.Lock()
 		defer c.mutex.Unlock()
 		c.keys = append(c.keys, r.Header.Get("Idempotency-Key"))
+		c.callers = append(c.callers, r.Header.Get("Di-Caller"))
 		if len(c.keys) <= c.cuts {
 			proxy.ServeHTTP(httptest.NewRecorder(), r)
 			// This ends the connection without an answer.
@@ -301,6 +304,9 @@ func TestACallIsMadeAgainAndDoneOnce(t *testing.T) {
 		}
 		if len(cut.keys) != 3 || cut.keys[0] == "" || cut.keys[1] != cut.keys[0] || cut.keys[2] != cut.keys[0] {
 			t.Errorf("%s: the keys were %q", command, cut.keys)
+		}
+		if slices.ContainsFunc(cut.callers, func(caller string) bool { return caller != "user" }) {
+			t.Errorf("%s: the callers were %q", command, cut.callers)
 		}
 		members := w.members(t, job, v2alpha1.TaskTypeCollector)
 		if len(members) != 3-i {

@@ -43,7 +43,7 @@ func endWithCoordinator(p *pass) outcome {
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
 		return settled
 	}
-	p.status().LastFailure = failureOf(pod, string(names.ReplicaTypeCoordinator), p.now)
+	p.status().LastFailure = failureOf(pod, p.now)
 	p.finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return settled
 }
@@ -58,7 +58,7 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	if isBlameless(pod) {
 		return false, false
 	}
-	main := mainTermination(pod, string(names.ReplicaTypeCoordinator))
+	main := mainTermination(pod)
 	if main != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		return main.ExitCode == 0, true
 	}

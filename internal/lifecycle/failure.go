@@ -48,7 +48,7 @@ func countFailures(p *pass) outcome {
 		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
 	})
 	gravest := failures[0]
-	p.status().LastFailure = failureOf(gravest.pod, "", p.now)
+	p.status().LastFailure = failureOf(gravest.pod, p.now)
 	if p.status().LastFailure.Reason == v2alpha1.ReasonOOMKilled {
 		p.event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, fmt.Sprintf("pod %s was killed as it used more memory than its limit", gravest.pod.Name))
 	}
@@ -118,7 +118,7 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 	if rule.OnExitCodes == nil {
 		return true
 	}
-	main := mainTermination(pod, "")
+	main := mainTermination(pod)
 	if main == nil || main.ExitCode == 0 {
 		return false
 	}
@@ -172,7 +172,7 @@ func (p *pass) backoffLimit() int32 {
 // saved its work and left does not.
 func hasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	if job.Spec.Preemptible {
-		if main := mainTermination(pod, ""); main != nil && main.ExitCode == exitTerminated {
+		if main := mainTermination(pod); main != nil && main.ExitCode == exitTerminated {
 			return false
 		}
 	}
@@ -201,11 +201,10 @@ func replicaRestartOf(pod *corev1.Pod) int32 {
 	return annotatedNumber(pod, names.AnnotationReplicaRestart, 0)
 }
 
-// failureOf says how a pod failed. A worker's role is "", as no container of
-// it is named after one.
-func failureOf(pod *corev1.Pod, role string, now metav1.Time) *v2alpha1.LastFailure {
+// failureOf says how a pod failed.
+func failureOf(pod *corev1.Pod, now metav1.Time) *v2alpha1.LastFailure {
 	failure := &v2alpha1.LastFailure{Pod: pod.Name, Reason: pod.Status.Reason, Message: pod.Status.Message, Time: &now}
-	if main := mainTermination(pod, role); main != nil {
+	if main := mainTermination(pod); main != nil {
 		failure.ExitCode = &main.ExitCode
 		if failure.Reason == "" {
 			failure.Reason = main.Reason
@@ -219,7 +218,7 @@ func failureOf(pod *corev1.Pod, role string, now metav1.Time) *v2alpha1.LastFail
 
 // causeOf says in brackets how a worker's pod failed, as far as it is known.
 func causeOf(pod *corev1.Pod) string {
-	main := mainTermination(pod, "")
+	main := mainTermination(pod)
 	switch {
 	case main == nil && pod.Status.Reason == "":
 		return ""

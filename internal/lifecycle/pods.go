@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -55,19 +56,10 @@ func isLooping(pod *corev1.Pod) bool {
 }
 
 // mainTermination returns how the main container of a pod has ended, nil while
-// it has not: the container named di-container, else the one named after the
-// role, else the only one.
-func mainTermination(pod *corev1.Pod, role string) *corev1.ContainerStateTerminated {
-	statuses := pod.Status.ContainerStatuses
-	for _, name := range []string{names.Container, role} {
-		for i := range statuses {
-			if statuses[i].Name == name {
-				return statuses[i].State.Terminated
-			}
-		}
-	}
-	if len(statuses) == 1 {
-		return statuses[0].State.Terminated
+// it has not.
+func mainTermination(pod *corev1.Pod) *corev1.ContainerStateTerminated {
+	if main := membership.MainContainer(pod); main != nil {
+		return main.State.Terminated
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 
 // resources returns what a pod's main container asks for.
 func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
-	limits := mainContainer(pod).Resources.Limits
+	limits := names.MainContainer(&pod.Spec).Resources.Limits
 	of := func(name corev1.ResourceName) *resource.Quantity {
 		quantity, ok := limits[name]
 		if !ok {
@@ -149,15 +149,6 @@ func taskOf(pod *corev1.Pod) v2alpha1.TaskType {
 		return v2alpha1.TaskTypeCollector
 	}
 	return v2alpha1.TaskTypeLearner
-}
-
-func mainContainer(pod *corev1.Pod) *corev1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == names.Container {
-			return &pod.Spec.Containers[i]
-		}
-	}
-	return &pod.Spec.Containers[0]
 }
 
 func roleOf(pod *corev1.Pod) names.ReplicaType {

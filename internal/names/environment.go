@@ -106,6 +106,17 @@ func TaskNodesVariable(task string) string {
 	return "DI_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_")) + "_NODES"
 }
 
+// MainContainer returns the container of a pod that DI-engine runs in: the one so
+// named, else the first. A pod has one at least.
+func MainContainer(spec *corev1.PodSpec) *corev1.Container {
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == Container {
+			return &spec.Containers[i]
+		}
+	}
+	return &spec.Containers[0]
+}
+
 // DIPort returns the port that a pod of the role serves on: the port named
 // di-port of the container named di-container, else the role's default.
 func DIPort(spec *corev1.PodSpec, role ReplicaType) int32 {

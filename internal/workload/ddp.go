@@ -30,7 +30,7 @@ func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, le
 
 	asked := member.Resources
 	asked.GPUs = resource.NewQuantity(int64(member.DDPGPUs[index]), resource.DecimalSI)
-	setResources(mainContainer(&pod.Spec), asked, b.settings.GPUResource)
+	setResources(names.MainContainer(&pod.Spec), asked, b.settings.GPUResource)
 
 	b.setDDP(pod, member.DDPGPUs, learners[0], index)
 	return pod, nil
@@ -76,7 +76,7 @@ func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, first string, index int)
 // masterPort returns the port named so in the template, which all DDP learners
 // share, else the default.
 func masterPort(pod *corev1.Pod) int32 {
-	for _, port := range mainContainer(&pod.Spec).Ports {
+	for _, port := range names.MainContainer(&pod.Spec).Ports {
 		if port.Name == names.MasterPort {
 			return port.ContainerPort
 		}

@@ -74,20 +74,9 @@ func setEnv(spec *corev1.PodSpec, ours []corev1.EnvVar) {
 	set(spec.Containers)
 }
 
-// mainContainer returns the container that DI-engine runs in: the one so
-// named, else the first.
-func mainContainer(spec *corev1.PodSpec) *corev1.Container {
-	for i := range spec.Containers {
-		if spec.Containers[i].Name == names.Container {
-			return &spec.Containers[i]
-		}
-	}
-	return &spec.Containers[0]
-}
-
 // addPort adds a named port to the main container where it has none of that name.
 func addPort(spec *corev1.PodSpec, name string, number int32) {
-	container := mainContainer(spec)
+	container := names.MainContainer(spec)
 	if slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == name }) {
 		return
 	}

@@ -36,7 +36,7 @@ func (b *Builder) Replica(member *v2alpha1.Member, name string) (*corev1.Pod, er
 	// The roles of plain replicas are named like their tasks.
 	pod := b.replica(template, names.ReplicaType(member.Task), name)
 	setAnnotation(pod, names.AnnotationSlot, member.Slot)
-	setResources(mainContainer(&pod.Spec), member.Resources, b.settings.GPUResource)
+	setResources(names.MainContainer(&pod.Spec), member.Resources, b.settings.GPUResource)
 	return pod, nil
 }
 

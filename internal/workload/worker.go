@@ -167,7 +167,7 @@ func ToldNodes(pod *corev1.Pod) string {
 	if len(pod.Spec.Containers) == 0 {
 		return ""
 	}
-	for _, variable := range mainContainer(&pod.Spec).Env {
+	for _, variable := range names.MainContainer(&pod.Spec).Env {
 		if variable.Name == names.EnvDINodes {
 			return variable.Value
 		}

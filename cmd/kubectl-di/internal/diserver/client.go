@@ -16,12 +16,11 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 const (
-	// HeaderIdempotencyKey names a request, so that it may be sent again.
-	HeaderIdempotencyKey = "Idempotency-Key"
-
 	// answerTime bounds one call: di-server works on a request for up to 30
 	// seconds, and then has some to answer.
 	answerTime = 45 * time.Second
@@ -199,11 +198,12 @@ func (c *Client) once(ctx context.Context, asked *call) (json.RawMessage, error)
 		return nil, fmt.Errorf("making a request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set(names.HeaderCaller, names.CallerUser)
 	if c.options.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.options.Token)
 	}
 	if asked.repeatable {
-		request.Header.Set(HeaderIdempotencyKey, c.options.IdempotencyKey)
+		request.Header.Set(names.HeaderIdempotencyKey, c.options.IdempotencyKey)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
