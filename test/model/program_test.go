@@ -14,6 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -145,7 +147,17 @@ func newServer(api *cluster, namespace string, number int, at *entrance) *progra
 func newManager(api *cluster, namespace string, life *life, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
 	mortal := rest.CopyConfig(api.config)
 	mortal.Wrap(life.wrap)
-	options.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	// By a selector, and not as the cache's only namespace, for which the cache
+	// has an informer of another kind than in the programs.
+	options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", namespace)
+	nodes := &corev1.Node{}
+	for object, by := range options.ByObject {
+		if _, isNode := object.(*corev1.Node); isNode {
+			delete(options.ByObject, object)
+			by.Field = fields.Everything()
+			options.ByObject[nodes] = by
+		}
+	}
 	mgr, err := ctrl.NewManager(mortal, ctrl.Options{
 		Scheme: api.scheme, Cache: options, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
