@@ -214,10 +214,14 @@ func (m *model) lose(pods []string) {
 	}
 }
 
-// rebuild is what remains when the list was made anew from the pods.
+// rebuild is what remains when the list was made anew from the pods: who has
+// replicas asked for them.
 func (m *model) rebuild() {
 	m.forget()
 	m.asker, m.settled = 0, 0
+	if len(m.replicas) > 0 {
+		m.asker = m.container
+	}
 }
 
 // urls are lists of URLs as a coordinator is told them.
