@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -69,16 +70,13 @@ var _ = Describe("The allocator", func() {
 // placed says whether and where the space's job is placed, and why.
 func (s *space) placed(ctx context.Context) string {
 	job := s.job(ctx)
-	text := ""
+	var words []string
 	for _, condition := range job.Status.Conditions {
 		if condition.Type == v2alpha1.ConditionAllocated {
-			text = string(condition.Status) + " " + condition.Reason
+			words = append(words, string(condition.Status), condition.Reason)
 		}
 	}
-	for _, node := range job.Status.Allocation {
-		text += " " + node
-	}
-	return text
+	return strings.Join(append(words, job.Status.Allocation...), " ")
 }
 
 // newNode makes a ready node of the space's own, of so many CPUs.

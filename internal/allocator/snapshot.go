@@ -35,7 +35,7 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 		}
 	}
 	for _, node := range nodes {
-		free, _ := snapshot.amounts(node.Status.Allocatable)
+		free := snapshot.amounts(node.Status.Allocatable)
 		snapshot.Nodes = append(snapshot.Nodes, &Node{Object: node, Free: free, Closed: !takesPods(node)})
 	}
 	slices.SortFunc(snapshot.Nodes, func(a, b *Node) int { return strings.Compare(a.Object.Name, b.Object.Name) })
@@ -67,9 +67,9 @@ func (s *Snapshot) find(name string) *Node {
 	return s.Nodes[i]
 }
 
-// amounts returns amounts by the axis. It tells whether the axis has all of them.
-func (s *Snapshot) amounts(list corev1.ResourceList) ([]int64, bool) {
-	amounts, complete := make([]int64, len(s.axis)), true
+// amounts returns amounts by the axis; what the axis does not have no node has.
+func (s *Snapshot) amounts(list corev1.ResourceList) []int64 {
+	amounts := make([]int64, len(s.axis))
 	for name, quantity := range list {
 		i, known := s.axis[name]
 		switch {
@@ -77,16 +77,13 @@ func (s *Snapshot) amounts(list corev1.ResourceList) ([]int64, bool) {
 			amounts[i] = quantity.MilliValue()
 		case known:
 			amounts[i] = quantity.Value()
-		case !quantity.IsZero():
-			complete = false
 		}
 	}
-	return amounts, complete
+	return amounts
 }
 
 func (s *Snapshot) requests(pod *corev1.Pod) []int64 {
-	amounts, _ := s.amounts(s.requestList(pod))
-	return amounts
+	return s.amounts(s.requestList(pod))
 }
 
 // requestList returns what a pod asks its node for; one place for a pod among it.
@@ -118,7 +115,7 @@ func (s *Snapshot) RequirementsOf(spec *corev1.PodSpec) *Requirements {
 		affinity:    nodeaffinity.GetRequiredNodeAffinity(pod),
 		tolerations: spec.Tolerations,
 	}
-	requirements.amounts, _ = s.amounts(list)
+	requirements.amounts = s.amounts(list)
 	for name, quantity := range list {
 		if i, known := s.axis[name]; known {
 			requirements.names[i] = name
