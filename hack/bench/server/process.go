@@ -47,7 +47,7 @@ type usage struct {
 // startServer starts di-server as it is deployed, and returns when it is ready.
 func (b *bench) startServer(ctx context.Context, p *plane, flags ...string) (*process, error) {
 	return b.startProgram(ctx, p, userServer, "server", func(address string) []string {
-		return append([]string{"--address", address}, flags...)
+		return append([]string{"--address", address, "--tls-address="}, flags...)
 	})
 }
 
