@@ -31,6 +31,11 @@ const (
 	// reviewTime is how long the API server's word on a token is believed. A pod
 	// whose token it was is looked up in the cache each time.
 	reviewTime = time.Minute
+	// reviewsPerSecond and reviewBurst are how fast tokens from one address are
+	// reviewed, so that nobody with worthless ones takes the calls of the API server
+	// from the others; a gateway that many jobs call through has enough of them.
+	reviewsPerSecond = 20
+	reviewBurst      = 100
 	// maxReviews bounds how many tokens are remembered.
 	maxReviews = 8192
 	// nobodyTime is how long the API server's word is believed that an address
@@ -78,6 +83,8 @@ func (s *subject) String() string {
 
 // identifier finds out who sends a request.
 type identifier struct {
+	// pace holds the reviews of tokens that each address sends to a rate.
+	pace    *pace
 	store   store
 	watches *Watches
 	// reviews are what the API server said of tokens, and nobodies the addresses
@@ -89,6 +96,7 @@ type identifier struct {
 func newIdentifier(store store, watches *Watches, clock cache.Clock) *identifier {
 	return &identifier{
 		store: store, watches: watches,
+		pace:     newPace("tokens to review from one address", reviewsPerSecond, reviewBurst),
 		reviews:  cache.NewLRUExpireCacheWithClock(maxReviews, clock),
 		nobodies: cache.NewLRUExpireCacheWithClock(maxNobodies, clock),
 	}
@@ -115,13 +123,22 @@ func (i *identifier) identify(ctx context.Context, request *http.Request, patien
 	return found, err
 }
 
+// hostOf returns an address without its port.
+func hostOf(address string) string {
+	from, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return address
+	}
+	return from.Addr().Unmap().String()
+}
+
 // byToken completes a subject by what its token says.
 func (i *identifier) byToken(ctx context.Context, found *subject, header string) (*subject, error) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return nil, failure(KindUnauthenticated, "Authorization: must be Bearer and a token of audience %s", names.ServerAudience)
 	}
-	user, err := i.review(ctx, token)
+	user, err := i.review(ctx, token, hostOf(found.address))
 	if err != nil {
 		return nil, err
 	}
@@ -133,13 +150,16 @@ func (i *identifier) byToken(ctx context.Context, found *subject, header string)
 
 // review asks the API server whose token it is, and remembers what it said
 // under the token's hash.
-func (i *identifier) review(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
+func (i *identifier) review(ctx context.Context, token, from string) (*authenticationv1.UserInfo, error) {
 	key := sha256.Sum256([]byte(token))
 	if known, ok := i.reviews.Get(key); ok {
 		user, isUser := known.(*authenticationv1.UserInfo)
 		if isUser {
 			return user, nil
 		}
+	}
+	if err := i.pace.wait(ctx, from); err != nil {
+		return nil, err
 	}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
 		Token: token, Audiences: []string{names.ServerAudience},

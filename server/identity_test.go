@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -253,6 +254,39 @@ var _ = Describe("who may call", func() {
 		at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		at(ctx, job, address, nil)
 		Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
+	})
+
+	It("keeps an address that sends many worthless tokens waiting, and nobody else", func(ctx SpecContext) {
+		base, flood := serve(server.ModeEnforce), given.next()
+		pod := at(ctx, job, given.next(), nil)
+		good := tokenOf(ctx, pod, names.ServerAudience)
+		var refused, dropped atomic.Int32
+		var group sync.WaitGroup
+		for i := range 200 {
+			group.Go(func() {
+				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(flood)}}
+				through := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+list(), http.NoBody)
+				if err != nil {
+					return
+				}
+				request.Header.Set("Authorization", fmt.Sprintf("Bearer worthless-%d", i))
+				response, err := (&http.Client{Transport: through}).Do(request)
+				if err != nil {
+					dropped.Add(1)
+					return
+				}
+				_ = response.Body.Close()
+				if response.StatusCode == http.StatusUnauthorized {
+					refused.Add(1)
+				}
+			})
+		}
+		Expect(status(callFrom(ctx, given.next(), http.MethodGet, base+list(), "", "Authorization", "Bearer "+good))).To(Equal(http.StatusOK))
+		group.Wait()
+		Expect(refused.Load() + dropped.Load()).To(BeEquivalentTo(200))
+		// A hundred at once, and twenty a second for the two seconds that a request has here.
+		Expect(refused.Load()).To(And(BeNumerically(">=", 100), BeNumerically("<=", 150)))
 	})
 
 	It("refuses the token of a pod that was deleted, also where it was good a moment ago", func(ctx SpecContext) {

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -36,7 +35,7 @@ func DefaultLimits() Limits {
 	return Limits{ReplicasPerRequest: 500, ReplicasPerJob: membership.MaxMembers, WritesPerSecond: 10, WriteBurst: 50}
 }
 
-// maxLimiters bounds for how many jobs the rate of writes is remembered.
+// maxLimiters bounds for how many jobs, or addresses, a rate is remembered.
 const maxLimiters = 8192
 
 func (l Limits) withDefaults() (Limits, error) {
@@ -78,40 +77,44 @@ func (l Limits) checkTotal(name string, total int64) error {
 	return nil
 }
 
-// pace holds the writes of each job to a rate.
+// pace holds what is done for each of many, jobs or addresses, to a rate.
 type pace struct {
-	limits Limits
-	mutex  sync.Mutex
-	jobs   *lru.Cache
+	// what is done, for the log: such as writes for one job.
+	what      string
+	perSecond float64
+	burst     int
+
+	mutex sync.Mutex
+	each  *lru.Cache
 }
 
-func newPace(limits Limits) *pace {
-	return &pace{limits: limits, jobs: lru.New(maxLimiters)}
+func newPace(what string, perSecond float64, burst int) *pace {
+	return &pace{what: what, perSecond: perSecond, burst: burst, each: lru.New(maxLimiters)}
 }
 
-// wait returns when a write for a job may be done. It rather keeps a caller
-// waiting than refuses it, as deployed clients give their job up at the first
-// error status, until the request's time is over.
-func (p *pace) wait(ctx context.Context, job types.UID) error {
-	err := p.limiter(job).Wait(ctx)
+// wait returns when something more may be done for one of them. It rather keeps
+// a caller waiting than refuses it, as deployed clients give their job up at the
+// first error status, until the request's time is over.
+func (p *pace) wait(ctx context.Context, one string) error {
+	err := p.limiter(one).Wait(ctx)
 	if err == nil {
 		return nil
 	}
 	// The limiter does not wait for what comes too late, but who is sent away
 	// at once is soon back.
 	<-ctx.Done()
-	return unavailable(fmt.Errorf("more than %v writes a second for one job: %w", p.limits.WritesPerSecond, err))
+	return unavailable(fmt.Errorf("more than %v %s a second: %w", p.perSecond, p.what, err))
 }
 
-func (p *pace) limiter(job types.UID) *rate.Limiter {
+func (p *pace) limiter(one string) *rate.Limiter {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if known, found := p.jobs.Get(job); found {
+	if known, found := p.each.Get(one); found {
 		if limiter, isLimiter := known.(*rate.Limiter); isLimiter {
 			return limiter
 		}
 	}
-	limiter := rate.NewLimiter(rate.Limit(p.limits.WritesPerSecond), p.limits.WriteBurst)
-	p.jobs.Add(job, limiter)
+	limiter := rate.NewLimiter(rate.Limit(p.perSecond), p.burst)
+	p.each.Add(one, limiter)
 	return limiter
 }

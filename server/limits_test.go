@@ -56,7 +56,7 @@ var _ = Describe("what one job may ask for", func() {
 		Expect(status(call(ctx, http.MethodPost, url, ask(namespace, 1)))).To(Equal(http.StatusOK))
 		_, _, err := tryCall(ctx, http.MethodDelete, url, ask(namespace, 1))
 		Expect(err).To(MatchError(io.EOF))
-		Expect(log).To(gbytes.Say("more than 1e-06 writes a second for one job"))
+		Expect(log).To(gbytes.Say("more than 1e-06 writes for one job a second"))
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(4))
 	})
 

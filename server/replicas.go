@@ -139,7 +139,7 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
-	if err := s.pace.wait(ctx, by.job.UID); err != nil {
+	if err := s.pace.wait(ctx, string(by.job.UID)); err != nil {
 		return err
 	}
 	urls, err := s.change(ctx, by, request, func(list *v2alpha1.Membership) (membership.URLs, error) {

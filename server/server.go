@@ -117,7 +117,7 @@ func New(options Options) (*Server, error) {
 		options: options,
 		store:   store,
 		gate:    newGate(options.Identity, store, options.Watches, options.Clock, told),
-		pace:    newPace(options.Limits),
+		pace:    newPace("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
 
 		unanswered: newUnanswered(options.Clock),
 		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),

@@ -254,7 +254,7 @@ func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit 
 		if err := id.current(&job); err != nil {
 			return err
 		}
-		if err := s.pace.wait(ctx, job.UID); err != nil {
+		if err := s.pace.wait(ctx, string(job.UID)); err != nil {
 			return err
 		}
 		made, err := edit(&job)
