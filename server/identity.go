@@ -123,22 +123,13 @@ func (i *identifier) identify(ctx context.Context, request *http.Request, patien
 	return found, err
 }
 
-// hostOf returns an address without its port.
-func hostOf(address string) string {
-	from, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return address
-	}
-	return from.Addr().Unmap().String()
-}
-
 // byToken completes a subject by what its token says.
 func (i *identifier) byToken(ctx context.Context, found *subject, header string) (*subject, error) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return nil, failure(KindUnauthenticated, "Authorization: must be Bearer and a token of audience %s", names.ServerAudience)
 	}
-	user, err := i.review(ctx, token, hostOf(found.address))
+	user, err := i.review(ctx, token, host(found.address))
 	if err != nil {
 		return nil, err
 	}
