@@ -13,18 +13,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
+
+const (
+	// firstRetry and lastRetry bound the delays after which a job is tried again
+	// that could not be brought on, such as one whose pods a quota refuses: nobody
+	// tells when there is room again.
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+// retries returns the delays between the attempts at one job.
+func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+}
 
 // DefaultWorkers is how many jobs are reconciled at a time where nothing else is said.
 const DefaultWorkers = 8
@@ -95,7 +110,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		Owns(&corev1.Service{}, builder.WithPredicates(comingsAndGoings())).
 		Owns(&v2alpha1.Membership{}).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: options.Workers, RateLimiter: retries()}).
 		Complete(reconciler)
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
