@@ -56,14 +56,19 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 	})
 
-	It("lists a lost replica beside its replacement until it is reported", func(ctx SpecContext) {
+	It("lists a lost replica beside its replacement, by the port that it had, until it is reported", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
 		first := urlsIn(created, names.ReplicaTypeCollector)
 		list := membershipOf(ctx, job)
-		list.Status.Slots = []v2alpha1.SlotStatus{{Slot: list.Spec.Members[0].Slot, Lost: 1}}
+		list.Status.Slots = []v2alpha1.SlotStatus{{Slot: list.Spec.Members[0].Slot, Lost: 1, Ports: []v2alpha1.SlotPort{{Port: 22270}}}}
 		Expect(api.live.Status().Update(ctx, list)).To(Succeed())
 		cacheKnows(ctx, list)
+		for i := range job.Spec.Tasks {
+			job.Spec.Tasks[i].Template = raw(strings.ReplaceAll(template, "22270", "1234"))
+		}
+		Expect(api.live.Update(ctx, job)).To(Succeed())
+		cacheKnows(ctx, job)
 
 		listed := func() []string {
 			GinkgoHelper()
@@ -73,6 +78,7 @@ var _ = Describe("the v1 protocol", func() {
 		both := listed()
 		Expect(both).To(HaveLen(2))
 		Expect(both[0]).To(Equal(first[0]))
+		Expect(both[1]).To(HaveSuffix(":1234"))
 		status, answer := call(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q]`, podOf(first[0]))))
 		Expect(status).To(Equal(http.StatusOK), answer)
 		Expect(urlsIn(answer, names.ReplicaTypeCollector)).To(Equal(both[1:]))

@@ -132,6 +132,10 @@ type LingeringPod struct {
 	// podName is the name of the pod; for a learner of several GPUs that of its
 	// aggregator.
 	PodName string `json:"podName"`
+
+	// port is the port that it served on; 0 where that is not known.
+	// +optional
+	Port int32 `json:"port,omitempty"`
 }
 
 // MemberResources are resources asked for in a request; what is absent keeps
@@ -210,4 +214,20 @@ type SlotStatus struct {
 	// phase is the phase of the member's pod.
 	// +optional
 	Phase corev1.PodPhase `json:"phase,omitempty"`
+
+	// ports are the ports that the member's pods served on, so that the URL of
+	// one that is gone stays what it was.
+	// +listType=atomic
+	// +optional
+	Ports []SlotPort `json:"ports,omitempty"`
+}
+
+// SlotPort is the port of some of a member's pods in turn.
+type SlotPort struct {
+	// from is the first of the member's pods, counted from 0, that served on it.
+	// +optional
+	From int32 `json:"from,omitempty"`
+
+	// port is the port.
+	Port int32 `json:"port"`
 }

@@ -120,9 +120,11 @@ func recordMembers(p *pass) outcome {
 	var wanted v2alpha1.MembershipStatus
 	for i := range slots {
 		s := &slots[i]
-		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched}
+		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched, Ports: s.recorded.Ports}
 		if pod := p.pods[s.name]; pod != nil {
 			status.Phase = phaseOf(pod)
+			port := names.DIPort(&pod.Spec, membership.Role(s.member))
+			status.Ports = membership.RecordPort(s.recorded.Ports, s.member.Reported+s.recorded.Lost, port)
 		}
 		switch {
 		case p.lost(s):

@@ -49,7 +49,7 @@ func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 	var replaced []v2alpha1.Member
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		if report(job, member, lost[member.Slot], reported[member.Slot], named) {
+		if report(job, member, status, lost[member.Slot], reported[member.Slot], named) {
 			replaced = append(replaced, *member)
 		}
 	}
@@ -59,9 +59,9 @@ func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 
 // report delists a member's pods that were named, replaces the current one if
 // it was, and tells whether any was.
-func report(job string, member *v2alpha1.Member, lost int32, current bool, named map[string]bool) bool {
+func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost int32, current bool, named map[string]bool) bool {
 	found := current
-	for _, pod := range lostPods(job, member, lost) {
+	for _, pod := range lostPods(job, member, status, lost) {
 		if named[pod.name] {
 			delist(member, pod.incarnation)
 			found = true

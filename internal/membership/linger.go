@@ -22,18 +22,47 @@ type lostPod struct {
 	// incarnation counts the member's pods from 0.
 	incarnation int32
 	name        string
+	// port is the port that it served on; 0 where that is not known.
+	port int32
 }
 
 // lostPods returns the pods of a member that were lost and are still listed,
 // oldest first.
-func lostPods(job string, member *v2alpha1.Member, lost int32) []lostPod {
+func lostPods(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost int32) []lostPod {
 	var pods []lostPod
 	for incarnation := member.ListedFrom; incarnation < member.Reported+lost; incarnation++ {
 		if !slices.Contains(member.Delisted, incarnation) {
-			pods = append(pods, lostPod{incarnation, podNameAt(job, member, incarnation)})
+			pods = append(pods, lostPod{
+				incarnation, podNameAt(job, member, incarnation), portAt(status, member.Slot, incarnation),
+			})
 		}
 	}
 	return pods
+}
+
+// portAt returns the port that a pod of a slot, counted from 0, served on; 0
+// where that was not recorded.
+func portAt(status *v2alpha1.MembershipStatus, slot string, incarnation int32) int32 {
+	i := slices.IndexFunc(status.Slots, func(recorded v2alpha1.SlotStatus) bool { return recorded.Slot == slot })
+	if i < 0 {
+		return 0
+	}
+	var port int32
+	for _, recorded := range status.Slots[i].Ports {
+		if recorded.From <= incarnation {
+			port = recorded.Port
+		}
+	}
+	return port
+}
+
+// RecordPort returns the ports of a slot's pods with that of the pod of that
+// number, counted from 0. Mostly all pods of a slot have the same.
+func RecordPort(ports []v2alpha1.SlotPort, incarnation, port int32) []v2alpha1.SlotPort {
+	if last := len(ports) - 1; last >= 0 && (ports[last].Port == port || ports[last].From >= incarnation) {
+		return ports
+	}
+	return append(slices.Clone(ports), v2alpha1.SlotPort{From: incarnation, Port: port})
 }
 
 // delist lets one of a member's pods be listed no more.
@@ -70,8 +99,8 @@ func Forget(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) {
 func linger(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, removed []v2alpha1.Member) {
 	lost := lostBySlot(status)
 	for i := range removed {
-		for _, pod := range lostPods(job, &removed[i], lost[removed[i].Slot]) {
-			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: removed[i].Task, PodName: pod.name})
+		for _, pod := range lostPods(job, &removed[i], status, lost[removed[i].Slot]) {
+			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: removed[i].Task, PodName: pod.name, Port: pod.port})
 		}
 	}
 }
@@ -83,24 +112,29 @@ func (p Place) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.Membership
 	lost := lostBySlot(status)
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		for _, pod := range lostPods(p.Job, member, lost[member.Slot]) {
-			p.list(&urls, member.Task, pod.name)
+		for _, pod := range lostPods(p.Job, member, status, lost[member.Slot]) {
+			p.list(&urls, member.Task, pod.name, pod.port)
 		}
-		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]))
+		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]), 0)
 	}
 	for i := range spec.Lingering {
-		p.list(&urls, spec.Lingering[i].Task, spec.Lingering[i].PodName)
+		p.list(&urls, spec.Lingering[i].Task, spec.Lingering[i].PodName, spec.Lingering[i].Port)
 	}
 	return urls
 }
 
-// list adds the address of a pod of a task.
-func (p Place) list(urls *URLs, task v2alpha1.TaskType, pod string) {
+// list adds the address of a pod of a task. A port that was recorded is that of
+// a pod that is lost: its template may have another by now.
+func (p Place) list(urls *URLs, task v2alpha1.TaskType, pod string, recorded int32) {
 	role := names.ReplicaType(task)
 	if strings.HasPrefix(pod, names.ReplicaPod(p.Job, names.ReplicaTypeAggregator, "")) {
 		role = names.ReplicaTypeAggregator
 	}
-	url := names.ReplicaURL(pod, p.Namespace, p.Ports(pod, role))
+	port := recorded
+	if port == 0 {
+		port = p.Ports(pod, role)
+	}
+	url := names.ReplicaURL(pod, p.Namespace, port)
 	if task == v2alpha1.TaskTypeLearner {
 		urls.Learners = append(urls.Learners, url)
 	} else {

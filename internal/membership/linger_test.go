@@ -128,3 +128,33 @@ func TestALostUnitIsListedByItsAggregator(t *testing.T) {
 		t.Errorf("learners after a report of a DDP learner that went with its unit (-want +got):\n%s", diff)
 	}
 }
+
+func TestTheURLOfALostPodKeepsThePortThatItServedOn(t *testing.T) {
+	t.Parallel()
+	w := aCollector(t)
+	first := w.current()
+	var ports []v2alpha1.SlotPort
+	for incarnation, port := range []int32{1000, 1000, 2000} {
+		ports = membership.RecordPort(ports, int32(incarnation), port)
+	}
+	if diff := cmp.Diff([]v2alpha1.SlotPort{{From: 0, Port: 1000}, {From: 2, Port: 2000}}, ports); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+	lose := func() string {
+		lost := w.current()
+		w.lose()
+		w.status.Slots[0].Ports = ports
+		return lost
+	}
+	lose()
+	second, third := lose(), lose()
+	want := []string{first + ".default:1000", second + ".default:1000", third + ".default:2000", w.current() + ".default:22270"}
+	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Collectors); diff != "" {
+		t.Errorf("of a member (-want +got):\n%s", diff)
+	}
+	membership.Remove(job, w.spec, &w.status, v2alpha1.TaskTypeCollector, 1)
+	w.status.Slots = nil
+	if diff := cmp.Diff(want[:3], place().Listed(w.spec, &w.status).Collectors); diff != "" {
+		t.Errorf("of one that is removed (-want +got):\n%s", diff)
+	}
+}

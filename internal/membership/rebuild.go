@@ -43,7 +43,9 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 		index, known := at[member.Slot]
 		switch {
 		case !stands && lingers(pod):
-			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: taskOf(pod), PodName: pod.Name})
+			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{
+				Task: taskOf(pod), PodName: pod.Name, Port: names.DIPort(&pod.Spec, roleOf(pod)),
+			})
 		case !stands:
 		case known:
 			// Of two pods of a slot the younger replaces the other.

@@ -36,7 +36,7 @@ func (p Place) URLs(members []v2alpha1.Member, status *v2alpha1.MembershipStatus
 	lost := lostBySlot(status)
 	for i := range members {
 		member := &members[i]
-		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]))
+		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]), 0)
 	}
 	return urls
 }
