@@ -201,7 +201,7 @@ var _ = Describe("who may call", func() {
 			_, created := call(ctx, http.MethodPost, open, fmt.Sprintf(post, namespace))
 			collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
 			before := membershipOf(ctx, job)
-			base := newServer(api.cached, within(500*time.Millisecond), func(options *server.Options) { options.Identity = server.ModeEnforce })
+			base := newServer(api.cached, within(3*time.Second), func(options *server.Options) { options.Identity = server.ModeEnforce })
 			body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, namespace, names.CoordinatorPod(trainer), strings.ReplaceAll(rest, "COLLECTOR", collector))
 			all := strangers(ctx)
 			got := make(chan string, len(all))
