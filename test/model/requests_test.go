@@ -5,6 +5,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -239,6 +240,10 @@ func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string
 	}
 	by := t.callerIn(found, podOf(unit.url))
 	told, err := t.write(ctx, by, t.anyServer(), request{http.MethodPost, failedPath, t.reportBody(by, pods), ""})
+	if t.isOver(ctx, by, err) {
+		t.model.report(pods)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -255,4 +260,16 @@ func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string
 		}
 	}
 	return nil
+}
+
+// isOver tells whether an aggregator that has reported its unit was not answered
+// before the unit went, as these drain for a moment only: there is nobody then
+// who could ask again.
+func (t *trial) isOver(ctx context.Context, by caller, err error) bool {
+	var status *statusError
+	if !errors.As(err, &status) || status.status != http.StatusNotFound && status.status != http.StatusUnauthorized {
+		return false
+	}
+	found, err := t.read(ctx)
+	return err == nil && found.pod(by.pod) == nil
 }
