@@ -34,8 +34,6 @@ const (
 	// unreadyGrace is how long a node may be not ready before its jobs are placed
 	// elsewhere: as long as Kubernetes leaves pods on such a node.
 	unreadyGrace = 5 * time.Minute
-	// reasonInvalidSpec is that a job cannot be placed as it cannot be read.
-	reasonInvalidSpec = v2alpha1.ConditionInvalidSpec
 )
 
 // Allocator places all preemptible jobs, in rounds: it writes their
@@ -70,7 +68,7 @@ func (a *Allocator) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	}
 	placements := a.policy.Optimize(round.wanted, round.snapshot.Nodes, round.previous)
 	for name, message := range round.invalid {
-		placements[name] = allocator.Placement{Reason: reasonInvalidSpec, Message: message}
+		placements[name] = allocator.Placement{Reason: v2alpha1.ConditionInvalidSpec, Message: message}
 	}
 	var failed []error
 	for _, job := range jobs {

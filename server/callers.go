@@ -184,5 +184,5 @@ func roleOf(pod *corev1.Pod) names.ReplicaType {
 	if jobOwner(pod) == nil {
 		return ""
 	}
-	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
+	return membership.RoleOf(pod)
 }

@@ -121,7 +121,7 @@ func (p *pass) slotsToName() map[string]string {
 // slotToName returns the slot of a pod that names none: the one that its own
 // name tells, or that of its aggregator; "" where it stands for no member.
 func (p *pass) slotToName(remains membership.Remains, pod *corev1.Pod) string {
-	if roleOf(pod) == names.ReplicaTypeDDPLearner {
+	if membership.RoleOf(pod) == names.ReplicaTypeDDPLearner {
 		if pod = p.aggregatorOf(pod); pod == nil {
 			return ""
 		}
@@ -140,7 +140,7 @@ func (p *pass) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 func (p *pass) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	for _, reference := range learner.OwnerReferences {
 		pod := p.pods[reference.Name]
-		if pod != nil && pod.UID == reference.UID && roleOf(pod) == names.ReplicaTypeAggregator {
+		if pod != nil && pod.UID == reference.UID && membership.RoleOf(pod) == names.ReplicaTypeAggregator {
 			return pod
 		}
 	}
@@ -150,7 +150,7 @@ func (p *pass) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 // slotOfName returns the slot of the replica that was given the pod's name; ""
 // where that is no name of its role.
 func slotOfName(job string, pod *corev1.Pod) string {
-	prefix := names.ReplicaPod(job, roleOf(pod), "")
+	prefix := names.ReplicaPod(job, membership.RoleOf(pod), "")
 	if !strings.HasPrefix(pod.Name, prefix) || !membership.IsReplicaName(job, pod.Name) {
 		return ""
 	}

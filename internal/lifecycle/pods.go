@@ -93,7 +93,3 @@ func annotatedNumber(pod *corev1.Pod, annotation string, otherwise int32) int32 
 	}
 	return int32(value)
 }
-
-func roleOf(pod *corev1.Pod) names.ReplicaType {
-	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
-}

@@ -107,8 +107,7 @@ func rescheduleOf(pod *corev1.Pod) int32 {
 
 // WantsPlace tells whether a job is the allocator's to place.
 func WantsPlace(job *v2alpha1.DIJob) bool {
-	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) &&
-		!IsFinished(&job.Status) && !IsSuspended(job) && job.DeletionTimestamp.IsZero()
+	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) && !IsSuspended(job)
 }
 
 // NodesByRank returns where the pods of a job are, by rank, as far as they have

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -108,7 +109,7 @@ func describeStalled(stalled []stalledPod) string {
 }
 
 func (s *stalledPod) describe() string {
-	role := cmp.Or(string(roleOf(s.pod)), s.pod.Labels[names.LabelTaskName])
+	role := cmp.Or(string(membership.RoleOf(s.pod)), s.pod.Labels[names.LabelTaskName])
 	text := fmt.Sprintf("%s (%s): %s", s.pod.Name, role, s.why.text)
 	if s.why.lastWords != "" {
 		text += saying + s.why.lastWords + `"`

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -92,7 +93,7 @@ func summarizeReplicas(p *pass) {
 	status := p.status()
 	status.TaskStatus, status.ReadyReplicas = nil, 0
 	for _, pod := range p.Pods {
-		p.count(taskOfRole(p.Job, roleOf(pod)), pod)
+		p.count(taskOfRole(p.Job, membership.RoleOf(pod)), pod)
 	}
 	if IsFinished(status) || IsSuspended(p.Job) {
 		return

@@ -34,7 +34,7 @@ func restarts(pod *corev1.Pod) int32 {
 // one; nil while there is none.
 func MainContainer(pod *corev1.Pod) *corev1.ContainerStatus {
 	statuses := pod.Status.ContainerStatuses
-	for _, name := range []string{names.Container, string(roleOf(pod))} {
+	for _, name := range []string{names.Container, string(RoleOf(pod))} {
 		for i := range statuses {
 			if statuses[i].Name == name {
 				return &statuses[i]

@@ -44,7 +44,7 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 		switch {
 		case !stands && lingers(pod):
 			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{
-				Task: taskOf(pod), PodName: pod.Name, Port: names.DIPort(&pod.Spec, roleOf(pod)),
+				Task: taskOf(pod), PodName: pod.Name, Port: names.DIPort(&pod.Spec, RoleOf(pod)),
 			})
 		case !stands:
 		case known:
@@ -67,7 +67,7 @@ func (r Remains) Stands(pod *corev1.Pod) bool {
 	if !isHead(pod) || !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
-	return roleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0
+	return RoleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0
 }
 
 // heads returns the pods that a coordinator is told of, oldest first.
@@ -91,7 +91,7 @@ func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 		return v2alpha1.Member{}, false
 	}
 	member := v2alpha1.Member{Slot: slot, Task: taskOf(pod), PodName: pod.Name}
-	if roleOf(pod) != names.ReplicaTypeAggregator {
+	if RoleOf(pod) != names.ReplicaTypeAggregator {
 		member.Resources = r.resources(pod)
 		return member, true
 	}
@@ -128,7 +128,7 @@ func (r Remains) container() string {
 // listed. A pod that lives and names no slot is not one of ours, but for an
 // aggregator that could be given none.
 func lingers(pod *corev1.Pod) bool {
-	return !isLive(pod) || roleOf(pod) == names.ReplicaTypeAggregator
+	return !isLive(pod) || RoleOf(pod) == names.ReplicaTypeAggregator
 }
 
 func isLive(pod *corev1.Pod) bool {
@@ -138,7 +138,7 @@ func isLive(pod *corev1.Pod) bool {
 
 // isHead tells whether a pod is a replica that a coordinator is told of.
 func isHead(pod *corev1.Pod) bool {
-	switch roleOf(pod) {
+	switch RoleOf(pod) {
 	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeAggregator:
 		return true
 	case names.ReplicaTypeCoordinator, names.ReplicaTypeDDPLearner:
@@ -147,13 +147,14 @@ func isHead(pod *corev1.Pod) bool {
 }
 
 func taskOf(pod *corev1.Pod) v2alpha1.TaskType {
-	if roleOf(pod) == names.ReplicaTypeCollector {
+	if RoleOf(pod) == names.ReplicaTypeCollector {
 		return v2alpha1.TaskTypeCollector
 	}
 	return v2alpha1.TaskTypeLearner
 }
 
-func roleOf(pod *corev1.Pod) names.ReplicaType {
+// RoleOf returns the role of a pod of a coordinator-led job, as its label says it.
+func RoleOf(pod *corev1.Pod) names.ReplicaType {
 	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
 }
 

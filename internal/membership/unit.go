@@ -92,7 +92,7 @@ type ddpLearner struct {
 func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
 	var learners []ddpLearner
 	for _, pod := range r.Pods {
-		if roleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
+		if RoleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
 			continue
 		}
 		learner := ddpLearner{
