@@ -2,6 +2,9 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
+ifdef SNAPSHOT
+VERSION ?= v0.0.0-snapshot
+endif
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TAG ?= dev
 IMG ?= di-orchestrator:$(TAG)
@@ -9,7 +12,12 @@ OUT ?= $(CURDIR)/out
 TOOL := go tool -modfile=hack/tools/go.mod
 CLUSTER := $(OUT)/bin/cluster
 IMAGE := go run -C hack/image .
-LDFLAGS := -s -w -X main.version=$(VERSION)
+HELM_DOCS := go tool -modfile=hack/helm/go.mod helm-docs
+RELEASE := go run -C hack/release .
+# Programs say their version, and their requests to the API server do.
+CLIENT_VERSION := k8s.io/client-go/pkg/version
+REVISION := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X $(CLIENT_VERSION).gitVersion=$(VERSION) -X $(CLIENT_VERSION).gitCommit=$(REVISION)
 
 .PHONY: help
 help: ## Say what each target does.
@@ -18,8 +26,8 @@ help: ## Say what each target does.
 ##@ The main job
 
 .PHONY: demo
-demo: cluster-up images-load ## Bring up a cluster, install the operator and train three jobs.
-	@eval "$$($(CLUSTER) env)" && go run ./hack/demo
+demo: cluster-up images-load helm ## Bring up a cluster, install the operator and train three jobs.
+	@eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go run ./hack/demo
 
 .PHONY: demo-down
 demo-down: cluster-down ## Take the local cluster down again.
@@ -42,11 +50,29 @@ images-load: images cluster-tool ## Load the images into the local cluster.
 
 .PHONY: docker-build
 docker-build: ## Build the operator's image IMG with a container engine.
-	docker build --target di-orchestrator --build-arg VERSION=$(VERSION) -t $(IMG) .
+	docker build --target di-orchestrator --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) --build-arg LDFLAGS='$(LDFLAGS)' -t $(IMG) .
 
 .PHONY: install
 install: ## Install the operator from image IMG into the cluster that kubectl reaches.
 	kubectl kustomize config/default | sed 's|image: di-orchestrator:dev|image: $(IMG)|' | kubectl apply -f -
+
+##@ Release
+
+REGISTRY ?= ghcr.io/opendilab
+RELEASE_FLAGS = --version '$(VERSION)' --out $(OUT)/release --helm $(OUT)/bin/helm --ldflags '$(LDFLAGS)' --registry $(REGISTRY) $(if $(SNAPSHOT),--snapshot) $(PLATFORMS:%=--platform %)
+
+# What can be refused is, before anything is built.
+.PHONY: release
+release: ## Build all of the release VERSION into out/release; SNAPSHOT=1 takes what is not committed, PLATFORMS=linux/amd64 only that.
+	@$(RELEASE) preflight $(RELEASE_FLAGS)
+	@$(MAKE) --no-print-directory helm
+	@$(RELEASE) build $(RELEASE_FLAGS)
+
+.PHONY: release-check
+release-check: ## Build the release twice and compare the bytes; FRESH=1 compiles everything anew for it.
+	@$(RELEASE) preflight $(RELEASE_FLAGS) --twice
+	@$(MAKE) --no-print-directory release
+	@$(RELEASE) check $(RELEASE_FLAGS) $(if $(FRESH),--fresh)
 
 ##@ Local cluster
 
@@ -73,9 +99,13 @@ cluster-status: cluster-tool ## Say what of it runs.
 ##@ Development
 
 .PHONY: generate
-generate: ## Generate deep copies and the API reference.
+generate: ## Generate deep copies, the references and the diagrams.
 	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./apis/...
-	$(TOOL) crd-ref-docs --source-path=apis --config=hack/api-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
+	for version in v1alpha1 v2alpha1; do $(TOOL) crd-ref-docs --source-path=apis/$$version --config=hack/api-docs/config.yaml \
+		--templates-dir=hack/api-docs --renderer=markdown --output-path=docs/reference/$$version.md --log-level=ERROR || exit 1; done
+	go test ./internal/lifecycle -run DocumentedStateMachines -update
+	go run -C hack/site ./diagrams $(CURDIR)/docs/images
+	go run ./cmd/kubectl-di reference >docs/reference/kubectl-di.md
 
 .PHONY: manifests
 manifests: ## Generate CRDs and RBAC.
@@ -83,6 +113,8 @@ manifests: ## Generate CRDs and RBAC.
 	go run ./hack/crd config/crd/bases/diengine.opendilab.org_dijobs.yaml
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-operator paths=./cmd/... paths=./controllers/... paths=./webhook/... paths=./internal/certs/... output:rbac:dir=config/rbac/operator
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-server paths=./server/... output:rbac:dir=config/rbac/server
+	go run ./hack/chart config charts/di-orchestrator
+	$(HELM_DOCS) --chart-search-root=charts --log-level=warning
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -96,17 +128,39 @@ lint: ## Lint the code.
 verify: ## Check that all is generated, formatted, linted and committed; changes nothing.
 	hack/verify
 
+.PHONY: docs
+docs: ## Build the documentation as a site into out/site, and check its links.
+	go run -C hack/site . -root $(CURDIR) -out $(OUT)/site
+	@echo "open $(OUT)/site/index.html"
+
 ##@ Tests
 
+.PHONY: helm
+helm:
+	@echo "building helm"
+	@go build -C hack/helm -o $(OUT)/bin/helm helm.sh/helm/v4/cmd/helm
+
+.PHONY: helm3
+helm3:
+	@echo "building helm 3"
+	@go build -C hack/helm -o $(OUT)/bin/helm3 helm.sh/helm/v3/cmd/helm
+
 .PHONY: test
-test: ## Run unit, property and integration tests with the race detector.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go test -race -timeout 20m ./...
+test: helm helm3 ## Run unit, property and integration tests with the race detector.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" HELM=$(OUT)/bin/helm HELM3=$(OUT)/bin/helm3 go test -race -timeout 2h ./...
+	go test -C hack/site -race -count=1 ./...
 	go test -C hack/cluster -race ./...
 	go test -C hack/image -race ./...
+	go test -C hack/alerts ./...
+	HELM=$(OUT)/bin/helm go test -C hack/release -race ./...
 
 .PHONY: e2e
-e2e: cluster-up images-load ## Run the end-to-end tests on the local cluster.
-	eval "$$($(CLUSTER) env)" && go test -tags e2e -count=1 -timeout 40m -v ./test/e2e/...
+e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
+	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -timeout 90m -v ./test/e2e/... $(E2E_FLAGS)
+
+.PHONY: readme-test
+readme-test: ## Do what the README says in a fresh clone of what is committed, with an empty home: needs what the demo needs.
+	go test -tags readme -count=1 -timeout 3h -v -run Readme ./test/readme
 
 OBJECTS ?= 1000000
 
@@ -118,6 +172,10 @@ bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS
 .PHONY: bench-server
 bench-server: ## Measure di-server and the replicas it asks for, each figure beside a reference; FLAGS as of hack/bench/server.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/server $(FLAGS)
+
+.PHONY: bench-controller
+bench-controller: ## Measure what the operator makes of worker-led jobs, each figure beside a reference; FLAGS as of hack/bench/controller.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/controller $(FLAGS)
 
 # The tests skipped look at imports and at the generator, not at the mapping.
 .PHONY: mutation

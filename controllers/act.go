@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +48,11 @@ func (e effects) errors() error {
 	return errors.Join(all...)
 }
 
+// created tells whether anything was created.
+func (e effects) created() bool {
+	return slices.ContainsFunc(e, func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulCreate })
+}
+
 // conflicts names the objects that exist and belong to somebody else.
 func (e effects) conflicts() []string {
 	var taken []string
@@ -85,6 +91,8 @@ func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecyc
 		if err := r.client.Status().Update(ctx, stored); err != nil {
 			return fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)
 		}
+		r.journal.wrote(observed.Job, stored, r.now())
+		r.journal.wroteStatus(observed.Job, r.now())
 	}
 	return nil
 }
@@ -110,6 +118,7 @@ func (r *DIJobReconciler) create(ctx context.Context, job *v2alpha1.DIJob, objec
 	err := r.client.Create(ctx, object)
 	switch {
 	case err == nil:
+		r.journal.wrote(job, object, r.now())
 		return effect{object: object, reason: v2alpha1.ReasonSuccessfulCreate}
 	case apierrors.IsAlreadyExists(err):
 		err = r.checkOwner(ctx, job, object)

@@ -10,6 +10,9 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -24,40 +28,56 @@ import (
 	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
 // AllocatorOptions are the settings of the allocator. The zero value is the default.
 type AllocatorOptions struct {
-	// Policy decides: allocator.Fit by default.
+	// Policy decides: by default allocator.Fit, which lets a job grow five minutes
+	// after it was placed.
 	Policy allocator.Policy
 	// Cycle is how often all jobs are placed anew though nothing changes:
 	// DefaultAllocatorCycle by default.
 	Cycle time.Duration
+	// Registerer takes the metrics: by default that of controller-runtime.
+	Registerer prometheus.Registerer
+	// Traces makes a span of each round; nil for none.
+	Traces trace.TracerProvider
 }
 
 // SetupAllocator adds the allocator to a manager, whose cache is to be made
 // with CacheOptions.
 func SetupAllocator(mgr ctrl.Manager, options AllocatorOptions) error {
+	if options.Registerer == nil {
+		options.Registerer = metrics.Registry
+	}
+	allocatorMetrics, err := newAllocatorMetrics(options.Registerer)
+	if err != nil {
+		return err
+	}
 	a := &Allocator{
 		client:   mgr.GetClient(),
+		live:     mgr.GetAPIReader(),
 		recorder: mgr.GetEventRecorder(names.ControllerName),
 		policy:   options.Policy,
 		cycle:    cmp.Or(options.Cycle, DefaultAllocatorCycle),
 		now:      time.Now,
-		written:  map[types.UID]*v2alpha1.DIJob{},
+		metrics:  allocatorMetrics,
 	}
 	if a.policy == nil {
-		a.policy = allocator.Fit{}
+		a.policy = allocator.Fit{GrowAfter: defaultGrowAfter}
 	}
 	round := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "round"}}}
 	})
-	err := ctrl.NewControllerManagedBy(mgr).
+	err = ctrl.NewControllerManagedBy(mgr).
 		Named("allocator").
+		// A request here is a round, and no line is to name it as if it were a job.
+		WithLogConstructor(func(*reconcile.Request) logr.Logger { return mgr.GetLogger().WithValues("controller", "allocator") }).
 		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(changesOf(jobMatters))).
 		Watches(&corev1.Node{}, round, builder.WithPredicates(changesOf(nodeMatters))).
 		Watches(&corev1.Pod{}, round, builder.WithPredicates(changesOf(podMatters))).
-		Complete(a)
+		Complete(tracing.Reconciler(a, options.Traces, spanOfRound))
 	if err != nil {
 		return fmt.Errorf("adding the allocator: %w", err)
 	}
@@ -104,7 +124,7 @@ func nodeMatters(object client.Object) any {
 // podMatters returns what a round rests on in a pod: that it has something of a node.
 func podMatters(object client.Object) any {
 	pod, ok := object.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if !ok || pod.Spec.NodeName == "" || hasEnded(pod) {
 		return nil
 	}
 	return pod.Spec.NodeName

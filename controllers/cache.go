@@ -4,6 +4,9 @@
 package controllers
 
 import (
+	"runtime"
+	"unique"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,9 +34,7 @@ func trimForeign(in any) (any, error) {
 	if !ok {
 		return in, nil
 	}
-	if object.GetManagedFields() != nil {
-		object.SetManagedFields(nil)
-	}
+	shrink(object)
 	if len(controllerUID(object)) > 0 {
 		return object, nil
 	}
@@ -48,6 +49,44 @@ func trimForeign(in any) (any, error) {
 		return &corev1.Service{ObjectMeta: meta}, nil
 	}
 	return object, nil
+}
+
+// shrink takes from an object what nobody reads, and has it share what is long
+// with the other pods of its job.
+func shrink(object client.Object) {
+	if object.GetManagedFields() != nil {
+		object.SetManagedFields(nil)
+	}
+	if pod, isPod := object.(*corev1.Pod); isPod && len(controllerUID(pod)) > 0 {
+		shareVariables(pod)
+	}
+}
+
+// sharedLength is from which length on the values of variables are shared.
+const sharedLength = 128
+
+// shareVariables has a pod share the long values of its variables with all pods
+// that have the same. Every pod of a job is told the addresses of all, so that
+// what the pods of a job are told grows with the square of their number.
+func shareVariables(pod *corev1.Pod) {
+	var shared []unique.Handle[string]
+	share := func(containers []corev1.Container) {
+		for i := range containers {
+			for k := range containers[i].Env {
+				if value := &containers[i].Env[k].Value; len(*value) >= sharedLength {
+					handle := unique.Make(*value)
+					*value, shared = handle.Value(), append(shared, handle)
+				}
+			}
+		}
+	}
+	share(pod.Spec.InitContainers)
+	share(pod.Spec.Containers)
+	if len(shared) > 0 {
+		// A value is found again for as long as there is a handle of it, so the
+		// handles have to live as long as the pod.
+		runtime.AddCleanup(pod, func([]unique.Handle[string]) {}, shared)
+	}
 }
 
 // occupancyOf keeps of a pod's spec what it has of which node.

@@ -11,17 +11,20 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 // patience is how long the watches may take under load.
-const patience = 60 * time.Second
+const patience = testkit.Patience
 
 var _ = Describe("The operator in its manager", func() {
 	It("follows jobs by its watches", func(ctx SpecContext) {
@@ -29,7 +32,7 @@ var _ = Describe("The operator in its manager", func() {
 		earlier := newSpace(ctx)
 		earlier.submitLegacy(ctx, "0").team(ctx)
 		before := earlier.identities(ctx)
-		s.startManager(ctx)
+		registry := s.startManager(ctx)
 
 		By("taking over a job of an earlier release")
 		Eventually(earlier.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElement("Adopted"))
@@ -59,8 +62,10 @@ var _ = Describe("The operator in its manager", func() {
 		}
 		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobSucceeded))
 		Eventually(s.services).WithContext(ctx).WithTimeout(patience).Should(BeEmpty())
+		Eventually(samples).WithArguments(registry, "jobs{").WithTimeout(patience).Should(
+			HaveKeyWithValue("jobs{lifecycle=WorkerLed,phase=Succeeded}", BeNumerically(">=", 1)))
 		Eventually(s.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElements(
-			"SuccessfulCreate", "SuccessfulDelete", "JobPending", "JobStarting", "JobRunning", "JobRestarting", "JobSucceeded",
+			"SuccessfulCreate", "SuccessfulDelete", "JobStarting", "JobRunning", "JobRestarting", "JobSucceeded",
 		))
 
 		By("running a coordinator-led job whose AggregatorConfig comes late")
@@ -88,20 +93,32 @@ var _ = Describe("The operator in its manager", func() {
 })
 
 // startManager runs the operator as the program does, until the spec ends.
-func (s *space) startManager(ctx context.Context) {
-	mgr, err := ctrl.NewManager(shared.config, ctrl.Options{
+func (s *space) startManager(ctx context.Context) *prometheus.Registry {
+	return s.startManagerWith(ctx, shared.config)
+}
+
+// startManagerWith does so by a configuration of its own, for the jobs of some
+// namespaces; of all where none is named.
+func (s *space) startManagerWith(ctx context.Context, cluster *rest.Config, namespaces ...string) *prometheus.Registry {
+	caches := CacheOptions()
+	for _, namespace := range namespaces {
+		caches.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
 		Scheme:  shared.scheme,
-		Cache:   CacheOptions(),
+		Cache:   caches,
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		// Each spec has a manager of its own.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(Setup(ctx, mgr, Options{
-		Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond,
+	registry := prometheus.NewRegistry()
+	Expect(Setup(context.WithoutCancel(ctx), mgr, Options{
+		Registerer: registry, Drain: time.Nanosecond,
 		AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 	})).To(Succeed())
-	Expect(SetupAllocator(mgr, AllocatorOptions{})).To(Succeed())
+	Expect(SetupAllocator(mgr, AllocatorOptions{Registerer: registry})).To(Succeed())
+	Expect(samples(registry, "jobs{")).To(BeEmpty(), "who does not lead has no cache to count in")
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(running) }()
@@ -109,6 +126,7 @@ func (s *space) startManager(ctx context.Context) {
 		stop()
 		Expect(<-stopped).To(Succeed())
 	})
+	return registry
 }
 
 func (s *space) phase(ctx context.Context) v2alpha1.Phase {

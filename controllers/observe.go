@@ -20,7 +20,10 @@ import (
 
 // observe reads a job's objects from the caches, and live what is in doubt.
 func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
-	observed := lifecycle.Observed{Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain}
+	observed := lifecycle.Observed{
+		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
+	}
+	beliefs := r.journal.beliefs(client.ObjectKeyFromObject(job))
 	owned := []client.ListOption{
 		client.InNamespace(job.Namespace),
 		client.MatchingFields{ownerIndex: string(job.UID)},
@@ -42,13 +45,14 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 		observed.Services = append(observed.Services, &services.Items[i])
 	}
 	if !lifecycle.IsCoordinatorLed(job) {
+		r.journal.complete(&observed, beliefs)
 		observed.Confirmed = true
-		return observed, nil
+		return observed, r.confirmResize(ctx, &observed)
 	}
-	return observed, r.observeCoordinatorLed(ctx, &observed)
+	return observed, r.observeCoordinatorLed(ctx, &observed, beliefs)
 }
 
-func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed) error {
+func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief) error {
 	var err error
 	if observed.AggregatorConfig, err = find(ctx, r.client, r.configKey(observed.Job), &v2alpha1.AggregatorConfig{}); err != nil {
 		return err
@@ -57,6 +61,7 @@ func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *l
 	if observed.Membership, err = find(ctx, r.client, key, &v2alpha1.Membership{}); err != nil {
 		return err
 	}
+	r.journal.complete(observed, beliefs)
 	return r.confirm(ctx, observed)
 }
 

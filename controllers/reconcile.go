@@ -24,33 +24,68 @@ import (
 // nobody tells of the other owner's objects.
 const conflictDelay = 30 * time.Second
 
+// nextPart is when a job is looked at again of which a part was created. Jobs
+// that wait come first.
+const nextPart = time.Millisecond
+
 // Reconcile brings one job a step on.
 func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
-	if err != nil || job == nil || lifecycle.IsLeftAlone(job) {
+	if err == nil && (job == nil || lifecycle.IsLeftAlone(job)) {
+		r.journal.forget(request.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	if err != nil {
 		return ctrl.Result{}, err
 	}
+	job = r.journal.latest(job)
 	observed, err := r.observe(ctx, job)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	job = observed.Job
 	decision := lifecycle.Decide(observed)
 	if decision.DeleteJob {
 		return ctrl.Result{}, r.expire(ctx, job)
 	}
+	decision.PaceMembership(&observed)
 	done := r.act(ctx, &observed, &decision)
 	r.sumUp(&observed, &decision, done)
+	decision.PaceStatus(&observed)
+	if r.othersWait() && done.errors() == nil && len(done.conflicts()) == 0 {
+		decision.AwaitCreated(&observed)
+	}
 	committed, commitErr := r.commit(ctx, job, &decision.Status)
 
 	r.tellOfObjects(job, done)
 	r.tellOfAdoption(job, done)
 	if committed {
 		r.tellOfJob(job, &decision)
+		r.metrics.observe(job, &decision, observed.Now)
+		logChanges(ctx, job, &decision)
 	}
+	if !committed && commitErr == nil {
+		commitErr = r.writeElastic(ctx, job, decision.Elastic)
+	}
+	next := r.nextLook(job, &decision, done)
+	logPass(ctx, &observed, &decision, committed, next)
+	tracePass(ctx, &observed, &decision, committed)
 	if err := errors.Join(done.errors(), commitErr); err != nil {
+		r.journal.setDue(request.NamespacedName, next, r.now())
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: decision.RequeueAfter}, nil
+	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+// nextLook returns when to look at a job again though nothing changes; 0 for never.
+func (r *DIJobReconciler) nextLook(job *v2alpha1.DIJob, decision *lifecycle.Decision, done effects) time.Duration {
+	switch {
+	case decision.More && done.created():
+		return nextPart
+	case r.journal.believes(job) && (decision.RequeueAfter == 0 || decision.RequeueAfter > believed):
+		return believed
+	}
+	return decision.RequeueAfter
 }
 
 // expire deletes a job, and lets the garbage collector delete what it owns.
@@ -93,11 +128,13 @@ func (r *DIJobReconciler) commit(ctx context.Context, job *v2alpha1.DIJob, statu
 	wanted := job.DeepCopy()
 	status.DeepCopyInto(&wanted.Status)
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Status().Patch(ctx, wanted, patch); err != nil {
+	if err := r.client.Status().Patch(ctx, wanted, patch, fieldOwner); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return false, nil
 		}
 		return false, fmt.Errorf("patching the status of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
+	r.journal.wrote(job, wanted, r.now())
+	r.journal.wroteStatus(job, r.now())
 	return true, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -25,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -37,8 +39,9 @@ const (
 )
 
 // retries returns the delays between the attempts at one job.
-func retries() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+func (r *DIJobReconciler) retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	return &timelyRetries{TypedRateLimiter: backoff, journal: &r.journal, now: r.now}
 }
 
 // DefaultWorkers is how many jobs are reconciled at a time where nothing else is said.
@@ -53,10 +56,17 @@ type Options struct {
 	AggregatorConfig types.NamespacedName
 	// Drain is how long a replica that was removed or reported lives on: 10 s by default.
 	Drain time.Duration
+	// NoAllocator says that SetupAllocator is not called: preemptible jobs then say
+	// that they wait for another.
+	NoAllocator bool
 	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
 	Workers int
+	// Recorder takes the Events of jobs: by default the manager's.
+	Recorder events.EventRecorder
 	// Registerer takes the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
+	// Traces makes a span of each pass over a job; nil for none.
+	Traces trace.TracerProvider
 }
 
 func (o Options) defaults() Options {
@@ -81,15 +91,24 @@ type DIJobReconciler struct {
 	now      func() time.Time
 	options  Options
 	metrics  *jobMetrics
+	journal  journal
+	// queue has the jobs that wait; nil where none can.
+	queue queue
 }
 
 // Setup adds the controllers to a manager, whose cache is to be made with
 // CacheOptions. The context ends with the process.
 func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	options = options.defaults()
+	if options.Recorder == nil {
+		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
+	}
 	jobMetrics, err := newJobMetrics(options.Registerer)
 	if err != nil {
 		return err
+	}
+	if err := options.Registerer.Register(newJobCounts(cachedJobs(ctx, mgr))); err != nil {
+		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
 	}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Service{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, object, ownerIndex, controllerUID); err != nil {
@@ -99,21 +118,29 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	reconciler := &DIJobReconciler{
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
-		recorder: mgr.GetEventRecorder(names.ControllerName),
+		recorder: options.Recorder,
 		now:      time.Now,
 		options:  options,
 		metrics:  jobMetrics,
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
-		Owns(&corev1.Pod{}, builder.WithPredicates(podChanges(reconciler.now))).
-		Owns(&corev1.Service{}, builder.WithPredicates(comingsAndGoings())).
-		Owns(&v2alpha1.Membership{}).
+		Watches(&corev1.Pod{}, reconciler.ownedBy(mgr), builder.WithPredicates(podChanges(reconciler.now))).
+		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(comingsAndGoings())).
+		Watches(&v2alpha1.Membership{}, reconciler.ownedBy(mgr)).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: options.Workers, RateLimiter: retries()}).
-		Complete(reconciler)
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),
+		}).
+		Complete(tracing.Reconciler(reconciler, options.Traces, spanOfPass))
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}
 	return nil
+}
+
+// ownedBy enqueues the job that owns an object, together with other news of it.
+func (r *DIJobReconciler) ownedBy(mgr ctrl.Manager) handler.EventHandler {
+	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v2alpha1.DIJob{}, handler.OnlyControllerOwner())
+	return &ownedHandler{EventHandler: owner, journal: &r.journal}
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -164,10 +163,12 @@ var _ = Describe("A job whose pods do not get on", func() {
 
 		By("running for long")
 		s.report(ctx, collector, runsAgainStatus)
-		result, err := s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(s.job(ctx))})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(result.RequeueAfter).To(And(BeNumerically(">", 9*time.Minute), BeNumerically("<=", 10*time.Minute)))
-		s.operator.now = func() time.Time { return time.Now().Add(result.RequeueAfter) }
+		pod := &corev1.Pod{}
+		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: collector}, pod)).To(Succeed())
+		s.clock()
+		longAfter := pod.Status.ContainerStatuses[0].State.Running.StartedAt.Add(10 * time.Minute)
+		Expect(s.nextAt(ctx)).To(BeTemporally("==", longAfter))
+		*s.at = longAfter
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx)).To(And(HaveField("Status.ReadyReplicas", ready), condition(stalled, corev1.ConditionFalse, "", BeEmpty())))
 	})

@@ -4,11 +4,11 @@
 package controllers
 
 import (
-	"fmt"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
@@ -22,26 +22,23 @@ const (
 	actionAdopt  = "Adopt"
 )
 
-// tellOfObjects sends an event for each pod or service that was written, or could not be.
+// tellOfObjects sends an event for each pod that was written, and for each
+// object that could not be.
 func (r *DIJobReconciler) tellOfObjects(job *v2alpha1.DIJob, done effects) {
 	for i := range done {
 		one := &done[i]
 		if one.object == nil {
 			continue
 		}
-		kind := "service"
-		if _, isPod := one.object.(*corev1.Pod); isPod {
-			kind = "pod"
-		}
-		name := one.object.GetName()
-		switch one.reason {
-		case v2alpha1.ReasonSuccessfulCreate:
-			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created %s %s", kind, name)
-		case v2alpha1.ReasonSuccessfulDelete:
-			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted %s %s", kind, name)
-		case v2alpha1.ReasonFailedCreate:
+		_, isPod := one.object.(*corev1.Pod)
+		switch name := one.object.GetName(); {
+		case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
+			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
+		case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
+			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted pod %s", name)
+		case one.reason == v2alpha1.ReasonFailedCreate:
 			r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", note(one.err.Error()))
-		case v2alpha1.ReasonFailedDelete:
+		case one.reason == v2alpha1.ReasonFailedDelete:
 			r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionDelete, "%s", note(one.err.Error()))
 		}
 	}
@@ -60,41 +57,23 @@ func note(text string) string {
 
 // tellOfLosses sends an event for each replica that was recorded as lost.
 func (r *DIJobReconciler) tellOfLosses(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
-	for _, loss := range decision.Losses {
-		r.recorder.Eventf(job, nil, loss.Type, loss.Reason, actionSync, "%s", note(loss.Message))
+	for i := range decision.Losses {
+		r.tell(job, &decision.Losses[i])
 	}
 }
 
-// tellOfJob sends the decision's events and counts what it ended.
+// tellOfJob sends the decision's events.
 func (r *DIJobReconciler) tellOfJob(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
-	for _, event := range decision.Events {
-		r.recorder.Eventf(job, nil, event.Type, event.Reason, actionSync, "%s", note(event.Message))
+	for i := range decision.Events {
+		r.tell(job, &decision.Events[i])
 	}
-	if !lifecycle.IsFinished(&job.Status) && lifecycle.IsFinished(&decision.Status) {
-		r.metrics.finished.WithLabelValues(string(decision.Status.Phase)).Inc()
-	}
-	r.metrics.restarts.Add(float64(decision.Status.Restarts - job.Status.Restarts))
 }
 
-// jobMetrics are the controllers' own metrics.
-type jobMetrics struct {
-	finished *prometheus.CounterVec
-	restarts prometheus.Counter
-}
-
-func newJobMetrics(registerer prometheus.Registerer) (*jobMetrics, error) {
-	created := &jobMetrics{
-		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "di_orchestrator_jobs_finished_total", Help: "Jobs that have finished, by how.",
-		}, []string{"phase"}),
-		restarts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "di_orchestrator_job_restarts_total", Help: "Restarts of jobs after failures.",
-		}),
+// tell sends an event that a decision has.
+func (r *DIJobReconciler) tell(job *v2alpha1.DIJob, event *lifecycle.Event) {
+	var related runtime.Object
+	if event.Pod != "" {
+		related = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: event.Pod}}
 	}
-	for _, collector := range []prometheus.Collector{created.finished, created.restarts} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, fmt.Errorf("registering the controllers' metrics: %w", err)
-		}
-	}
-	return created, nil
+	r.recorder.Eventf(job, related, event.Type, event.Reason, actionSync, "%s", note(event.Message))
 }

@@ -28,11 +28,14 @@ import (
 // controller.
 const ownerIndex = "metadata.controllerUID"
 
+// jobKind is the kind of the owners that matter here.
+const jobKind = "DIJob"
+
 // controllerUID is the index function of ownerIndex. Pods of a legacy install
 // name another version of the kind.
 func controllerUID(object client.Object) []string {
 	owner := metav1.GetControllerOf(object)
-	if owner == nil || owner.Kind != "DIJob" || !strings.HasPrefix(owner.APIVersion, v2alpha1.GroupName+"/") {
+	if owner == nil || owner.Kind != jobKind || !strings.HasPrefix(owner.APIVersion, v2alpha1.GroupName+"/") {
 		return nil
 	}
 	return []string{string(owner.UID)}
@@ -68,11 +71,12 @@ func podChanges(now func() time.Time) predicate.Predicate {
 
 // outline is what decisions rest on in a pod beside its stalls.
 type outline struct {
-	uid        types.UID
-	deleted    bool
-	phase      corev1.PodPhase
-	reason     string
-	conditions []corev1.PodConditionType
+	uid       types.UID
+	deleted   bool
+	phase     corev1.PodPhase
+	reason    string
+	ready     bool
+	disrupted bool
 	// containers are those that ended, by name.
 	containers map[string]containerOutline
 }
@@ -87,14 +91,11 @@ type containerOutline struct {
 func outlineOf(pod *corev1.Pod) outline {
 	result := outline{
 		uid: pod.UID, deleted: !pod.DeletionTimestamp.IsZero(), phase: pod.Status.Phase, reason: pod.Status.Reason,
-		containers: map[string]containerOutline{},
+		ready: lifecycle.IsReady(pod), containers: map[string]containerOutline{},
 	}
-	for _, condition := range pod.Status.Conditions {
-		relevant := []corev1.PodConditionType{corev1.PodReady, corev1.DisruptionTarget}
-		if condition.Status == corev1.ConditionTrue && slices.Contains(relevant, condition.Type) {
-			result.conditions = append(result.conditions, condition.Type)
-		}
-	}
+	result.disrupted = slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue
+	})
 	for i := range pod.Status.ContainerStatuses {
 		status := &pod.Status.ContainerStatuses[i]
 		looping := status.State.Waiting != nil && status.State.Waiting.Reason == "CrashLoopBackOff"

@@ -92,7 +92,10 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		}, true},
 		"a container that is being made": {waits("ContainerCreating", ""), false},
 		"an image that is not found":     {waits("ErrImagePull", "not found"), true},
-		"a crash loop":                   {waits("CrashLoopBackOff", ""), true},
+		"readiness": {func(pod *corev1.Pod) {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}, true},
+		"a crash loop": {waits("CrashLoopBackOff", ""), true},
 		"an init container that waits": {func(pod *corev1.Pod) {
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: waiting("ErrImagePull", "")}}
 		}, true},
@@ -106,7 +109,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 			before := podOwnedBy("diengine.opendilab.org/v2alpha1", "DIJob")
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := podChanges(time.Now).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := podChanges(noon).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})
@@ -115,11 +118,11 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		t.Run("of a stalled pod: "+name, func(t *testing.T) {
 			t.Parallel()
 			before := podOwnedBy("diengine.opendilab.org/v2alpha1", "DIJob")
-			before.Spec.NodeName, before.Status.Phase, before.CreationTimestamp = "", corev1.PodPending, metav1.Now()
+			before.Spec.NodeName, before.Status.Phase, before.CreationTimestamp = "", corev1.PodPending, metav1.NewTime(noon())
 			tc.before(before)
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := podChanges(time.Now).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := podChanges(noon).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})
@@ -145,6 +148,9 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		})
 	}
 }
+
+// noon is the time of these tests.
+func noon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
 func waiting(reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
@@ -177,7 +183,7 @@ func assigned(pod *corev1.Pod) {
 func preparing(since time.Duration) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		assigned(pod)
-		pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-since))
+		pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon().Add(-since))
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 			Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse,
 		})
@@ -203,7 +209,7 @@ func stalledPods() map[string]podChange {
 	return map[string]podChange{
 		"a node before long": {func(*corev1.Pod) {}, assigned, false},
 		"a node after long": {
-			func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) }, assigned, true,
+			func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(noon().Add(-time.Hour)) }, assigned, true,
 		},
 		"volumes that are to be mounted":     {assigned, preparing(0), true},
 		"volumes that are mounted":           {preparing(0), assigned, false},

@@ -5,7 +5,6 @@ package controllers
 
 import (
 	"context"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -135,7 +134,7 @@ var _ = Describe("A worker-led job", func() {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1}
 		Expect(shared.api.Create(ctx, class)).To(Succeed())
 		// The API server learns of the class by a watch.
-		Eventually(func() error { return s.settle(ctx) }).WithContext(ctx).WithTimeout(10 * time.Second).Should(Succeed())
+		Eventually(func() error { return s.settle(ctx) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
 		Expect(s.podNames(ctx)).To(HaveLen(3))
 		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionFalse),

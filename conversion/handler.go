@@ -64,15 +64,16 @@ type Observer interface {
 	// Holding is told by how many bytes the bodies of the reviews in hand have
 	// grown, or shrunk.
 	Holding(bytes int64)
-	// Reviewed is told what came of a review, once its objects were converted.
-	Reviewed(outcome Outcome)
+	// Reviewed is told what came of a review, once its objects were converted, with
+	// the context of its request.
+	Reviewed(ctx context.Context, outcome Outcome)
 }
 
 // unobserved is told and forgets.
 type unobserved struct{}
 
-func (unobserved) Holding(int64)    {}
-func (unobserved) Reviewed(Outcome) {}
+func (unobserved) Holding(int64)                     {}
+func (unobserved) Reviewed(context.Context, Outcome) {}
 
 // Handler serves ConversionReviews of apiextensions.k8s.io/v1.
 type Handler struct {

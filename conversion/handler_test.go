@@ -100,7 +100,7 @@ func (r *recording) Holding(bytes int64) {
 	}
 }
 
-func (r *recording) Reviewed(outcome Outcome) {
+func (r *recording) Reviewed(_ context.Context, outcome Outcome) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.outcomes = append(r.outcomes, outcome)
@@ -171,7 +171,7 @@ func TestAPanicCostsOneAnswer(t *testing.T) {
 	if outcome.Panics != 1 || len(outcome.Panicked) != 1 {
 		t.Fatalf("told of %d panics: %+v", outcome.Panics, outcome.Panicked)
 	}
-	if fault := outcome.Panicked[0]; fault.Object != "request.objects[1] (DIJob ns/fatal)" ||
+	if fault := outcome.Panicked[0]; fault.Object != "request.objects[1] (DIJob ns/fatal)" || fault.Namespace != "ns" || fault.Name != "fatal" ||
 		fault.Cause != "strings: negative Repeat count" || !strings.Contains(fault.Stack, "handler_test.go") {
 		t.Errorf("told of %+v", fault)
 	}

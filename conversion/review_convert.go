@@ -66,6 +66,8 @@ type Outcome struct {
 type Panic struct {
 	// Object names the object by its place in the review, kind, namespace and name.
 	Object string
+	// Namespace and Name are the object's, as far as it can be read.
+	Namespace, Name string
 	// Cause is what it panicked with.
 	Cause string
 	// Stack is where.
@@ -132,7 +134,7 @@ func (h *Handler) answer(ctx context.Context, asked *review) (*answer, error) {
 		whole.failed += part.failed
 		whole.invalid = whole.invalid || part.invalid
 	}
-	h.observer.Reviewed(whole.outcome)
+	h.observer.Reviewed(ctx, whole.outcome)
 	switch {
 	case whole.invalid:
 		return nil, errInvalidJSON
@@ -206,6 +208,7 @@ func (b *batch) fail(place int, raw []byte, fault *Panic, err error) {
 	b.reasons = append(b.reasons, shorten(fmt.Sprintf("%s: %v", name, err), maxReasonBytes))
 	if fault != nil {
 		fault.Object = shorten(name, maxReasonBytes)
+		_, fault.Namespace, fault.Name = identify(raw)
 		b.outcome.Panicked = append(b.outcome.Panicked, *fault)
 	}
 }
@@ -260,13 +263,22 @@ func apiVersionOf(raw []byte) string {
 
 // describe returns kind, namespace and name of an object for an error.
 func describe(raw []byte) string {
+	kind, namespace, name := identify(raw)
+	if kind+namespace+name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s %s/%s)", kind, namespace, name)
+}
+
+// identify returns what an object says that it is, as far as it can be read.
+func identify(raw []byte) (kind, namespace, name string) {
 	parsed, ok := parseObject(raw)
 	if !ok {
-		return ""
+		return "", "", ""
 	}
 	metadata, _ := parsed.get("metadata")
 	names, _ := parseObject(metadata)
-	return fmt.Sprintf(" (%s %s/%s)", parsed.text("kind"), names.text("namespace"), names.text("name"))
+	return parsed.text("kind"), names.text("namespace"), names.text("name")
 }
 
 // shorten returns a text of so many bytes at most, and a mark where it was cut.

@@ -76,7 +76,7 @@ type observer interface {
 	// called is told of each call about jobs that was let in or refused.
 	called(by evidence, allowed bool)
 	// unidentified is told of a call that is let in though its sender is not known.
-	unidentified(from, job string)
+	unidentified(from string, job *v2alpha1.DIJob)
 	// forbidden is told of what the server itself may not do.
 	forbidden(err error)
 }
@@ -136,6 +136,7 @@ func senderOf(ctx context.Context) *subject {
 // A pod of the job itself may; who else has a token may what its roles say;
 // who is not identified may, in the mode that let it come so far.
 func (g *gate) admit(ctx context.Context, job *v2alpha1.DIJob, wanted permission) error {
+	isAbout(ctx, job)
 	if g.mode == ModeOff {
 		return nil
 	}
@@ -168,7 +169,7 @@ func (g *gate) warn(sender *subject, job *v2alpha1.DIJob) {
 		return
 	}
 	g.warned.Add(job.UID, true, warnInterval)
-	g.told.unidentified(sender.address, job.Namespace+"/"+job.Name)
+	g.told.unidentified(sender.address, job)
 }
 
 // visible returns which jobs the sender of a request may read.

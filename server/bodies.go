@@ -136,6 +136,8 @@ func readFailed(c *gin.Context) (*failedBody, error) {
 	return body, fields.err()
 }
 
+// readResize reads how many replicas are asked for. None at all was well with
+// earlier releases, and is.
 func readResize(c *gin.Context) (int32, error) {
 	var raw rawAsked
 	if err := readBody(c, &raw); err != nil {
@@ -146,8 +148,8 @@ func readResize(c *gin.Context) (int32, error) {
 	if err := fields.err(); err != nil {
 		return 0, err
 	}
-	if replicas == 0 {
-		return 0, failure(KindInvalid, "replicas: 0 is not positive")
+	if isAbsent(raw.Replicas) {
+		return 0, failure(KindInvalid, "replicas: is missing, such as 2")
 	}
 	return replicas, nil
 }
@@ -191,8 +193,10 @@ func readAll(c *gin.Context) ([]byte, error) {
 	content, err := io.ReadAll(c.Request.Body)
 	var large *http.MaxBytesError
 	switch {
+	case errors.As(err, &large) && c.Request.ContentLength > large.Limit:
+		return nil, failure(KindInvalid, "the body has %d bytes, more than the %d that it may have", c.Request.ContentLength, large.Limit)
 	case errors.As(err, &large):
-		return nil, failure(KindInvalid, "the body is larger than %d bytes", large.Limit)
+		return nil, failure(KindInvalid, "the body has more than the %d bytes that it may have", large.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, unavailable(fmt.Errorf("reading the body: %w", err))
 	case err != nil:

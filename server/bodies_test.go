@@ -62,10 +62,10 @@ var _ = Describe("a body", func() {
 			`learners[0]: 1 is not a string`, `learners[1]: 1 is not a string`, `learners[2]: 1 is not a string`, `learners[3]: 1 is not a string`,
 			`learners[4]: 1 is not a string`, `learners[5]: 1 is not a string`, `learners[6]: 1 is not a string`, `learners[7]: 1 is not a string`,
 			`and 99993 more`),
-		Entry("no replicas of a worker-led job", workers, `{}`, `replicas: 0 is not positive`),
+		Entry("no replicas of a worker-led job", workers, `{}`, `replicas: is missing, such as 2`),
 		Entry("half a replica of a worker-led job", workers, `{"replicas":0.5}`, `replicas: 0.5 is not a whole number of at most 2147483647, such as 2`),
-		Entry("more than a body may have", replicas, strings.Repeat(" ", 64<<10+1), `the body is larger than 65536 bytes`),
-		Entry("more than a report may have", failed, strings.Repeat(" ", 1<<20+1), `the body is larger than 1048576 bytes`),
+		Entry("more than a body may have", replicas, strings.Repeat(" ", 64<<10+1), `the body has 65537 bytes, more than the 65536 that it may have`),
+		Entry("more than a report may have", failed, strings.Repeat(" ", 1<<20+1), `the body has 1048577 bytes, more than the 1048576 that it may have`),
 	)
 
 	It("may say quantities as numbers and as strings, and more than is known", func(ctx SpecContext) {

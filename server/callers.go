@@ -155,6 +155,9 @@ func writable(job *v2alpha1.DIJob) error {
 		return failure(KindNotFound, "job %s/%s is being deleted", job.Namespace, job.Name)
 	case ptr.Deref(job.Spec.Suspend, false):
 		return failure(KindConflict, "job %s/%s is suspended", job.Namespace, job.Name)
+	case names.OtherManager(&job.Spec) != "":
+		return failure(KindConflict, "job %s/%s is run by %s and not by DI Orchestrator (spec.managedBy)",
+			job.Namespace, job.Name, names.OtherManager(&job.Spec))
 	case isFinished(job):
 		return failure(KindConflict, "job %s/%s has finished: %s", job.Namespace, job.Name, end(job))
 	}

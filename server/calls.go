@@ -10,12 +10,16 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
 // calls counts and logs who calls.
 type calls struct {
+	telemetry.Set
 	total *prometheus.CounterVec
 	log   logr.Logger
 	// missing are the permissions of which it was told that they are missing.
@@ -24,34 +28,41 @@ type calls struct {
 
 // newCalls returns an observer whose metrics the registerer, if there is one, has.
 func newCalls(registerer prometheus.Registerer, log logr.Logger) (*calls, error) {
-	c := &calls{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "di_orchestrator_server_calls_total",
-			Help: "Calls about jobs, by what their sender was identified by (token, address, none) and whether they were allowed.",
-		}, []string{"identity", "decision"}),
-		log:     log,
-		missing: cache.NewLRUExpireCache(maxMissing),
-	}
+	c := &calls{log: log, missing: cache.NewLRUExpireCache(maxMissing)}
+	c.total = c.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_server_calls_total", Unit: "calls",
+		Help: "Calls about jobs, by what their sender was identified by (token, address, none) and whether they were allowed.",
+		Labels: []telemetry.Label{
+			{Name: "identity", Values: []string{string(byToken), string(byAddress), string(byNothing)}},
+			{Name: "decision", Values: []string{decisionAllowed, decisionRefused}},
+		},
+	})
 	if registerer == nil {
 		return c, nil
 	}
-	if err := registerer.Register(c.total); err != nil {
+	if err := registerer.Register(c); err != nil {
 		return nil, fmt.Errorf("registering the metrics of calls: %w", err)
 	}
 	return c, nil
 }
 
+// What is decided of a call.
+const (
+	decisionAllowed = "allowed"
+	decisionRefused = "refused"
+)
+
 func (c *calls) called(by evidence, allowed bool) {
-	decision := "refused"
+	decision := decisionRefused
 	if allowed {
-		decision = "allowed"
+		decision = decisionAllowed
 	}
 	c.total.WithLabelValues(string(by), decision).Inc()
 }
 
-func (c *calls) unidentified(from, job string) {
-	c.log.Info("A caller that cannot be identified was let in, as mode legacy says; mode enforce would refuse it",
-		"address", from, "job", job)
+func (c *calls) unidentified(from string, job *v2alpha1.DIJob) {
+	c.log.WithValues(names.LogWhole(job)...).Info(
+		"A caller that cannot be identified was let in, as mode legacy says; mode enforce would refuse it", "address", from)
 }
 
 // forbiddenInterval is how often it is told of the same permission that is missing.
@@ -68,8 +79,8 @@ func (c *calls) forbidden(err error) {
 	c.log.Error(err, "A permission of di-server is missing; requests that need it wait for it")
 }
 
-// audit logs a write that was done, and on whose behalf.
-func (s *Server) audit(ctx context.Context, what string, job types.NamespacedName, details ...any) {
+// audit logs a write that was done to the job of a request, and on whose behalf.
+func (s *Server) audit(ctx context.Context, what string, details ...any) {
 	sender := senderOf(ctx)
-	s.options.Log.WithValues("job", job.String(), "caller", sender.String(), "identity", string(sender.by)).Info("Write: "+what, details...)
+	s.options.Log.WithValues(logJob(ctx)...).WithValues("caller", sender.String(), "identity", string(sender.by)).Info("Write: "+what, details...)
 }

@@ -308,7 +308,7 @@ var _ = Describe("the v1 protocol", func() {
 		}()
 		Consistently(answered, "300ms").ShouldNot(Receive())
 		newMembership(ctx, job)
-		Eventually(answered, "5s").Should(Receive(Equal(http.StatusOK)))
+		Eventually(answered).Should(Receive(Equal(http.StatusOK)))
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 	})
 

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -33,11 +32,13 @@ type mortalClient struct {
 	dead bool
 }
 
-// dying counts a write and tells whether to do it and what to answer.
-func (m *mortalClient) dying() (bool, error) {
+// dying counts a write and tells whether to do it and what to answer. Nothing
+// more becomes of a request that calls when the server has crashed.
+func (m *mortalClient) dying(ctx context.Context) (bool, error) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	if m.dead {
+		endTime(ctx)
 		return false, errCrashed
 	}
 	m.writes--
@@ -49,7 +50,7 @@ func (m *mortalClient) dying() (bool, error) {
 }
 
 func (m *mortalClient) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
-	do, crash := m.dying()
+	do, crash := m.dying(ctx)
 	if do {
 		if err := m.Client.Update(ctx, object, options...); err != nil {
 			return err
@@ -69,6 +70,7 @@ func (r mortalReader) Get(ctx context.Context, key client.ObjectKey, object clie
 	dead := r.mortal.dead
 	r.mortal.lock.Unlock()
 	if dead {
+		endTime(ctx)
 		return errCrashed
 	}
 	return api.live.Get(ctx, key, object, options...)
@@ -104,7 +106,7 @@ var _ = Describe("a server that crashes", func() {
 			It(fmt.Sprintf("at its write %d, which is done: %t, leaves nothing doubled or lost", crashAt, done), func(ctx SpecContext) {
 				namespace := newNamespace(ctx)
 				job := newTrainer(ctx, namespace)
-				mortal := newServer(&mortalClient{Client: api.cached, writes: crashAt, done: done}, within(200*time.Millisecond))
+				mortal := newServer(&mortalClient{Client: api.cached, writes: crashAt, done: done})
 				second := newServer(api.cached)
 
 				collector := ""

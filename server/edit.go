@@ -18,6 +18,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 const (
@@ -112,7 +113,7 @@ func (s *Server) settle(ctx context.Context, written *v2alpha1.Membership) {
 		return order >= 0, err
 	})
 	if err != nil {
-		s.options.Log.Error(err, "The cache is behind what was written", "membership", key)
+		s.options.Log.WithValues(names.LogJob(key)...).Error(err, "The cache is behind what was written")
 	}
 }
 

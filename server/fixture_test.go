@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -24,6 +24,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 )
 
@@ -43,15 +44,44 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 		Log:              GinkgoLogr,
 		Identity:         server.ModeOff,
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
+		// So that no request fails as the machine is slow; what cannot be done
+		// ends by endTime.
+		Times: server.Times{Request: testkit.Patience, Call: testkit.Patience, Body: testkit.Patience},
 	}
 	for _, change := range changes {
 		change(&options)
 	}
 	served, err := server.New(options)
 	Expect(err).NotTo(HaveOccurred())
-	listening := httptest.NewServer(served.Handler())
-	DeferCleanup(listening.Close)
-	return listening.URL
+	return listen(ending(served.Handler()))
+}
+
+// requestTime is the time of one request.
+type requestTime struct {
+	end context.CancelFunc
+	// looks counts how often its pod was looked for by address.
+	looks atomic.Int32
+}
+
+type requestTimeKey struct{}
+
+// ending has a handler's requests end when a client of a spec says so.
+func ending(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
+		ctx, end := context.WithCancel(request.Context())
+		defer end()
+		ctx = context.WithValue(ctx, requestTimeKey{}, &requestTime{end: end})
+		handler.ServeHTTP(writer, request.WithContext(ctx))
+	})
+}
+
+// endTime ends the time of the request that a call is made for, as when it is
+// over. A client of a spec says so where the request can get no further: the
+// time itself would end one on a slow machine that has not got so far yet.
+func endTime(ctx context.Context) {
+	if time, ok := ctx.Value(requestTimeKey{}).(*requestTime); ok {
+		time.end()
+	}
 }
 
 // within is an option: requests are worked on for so long.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -42,6 +42,18 @@ func (a *addresses) next() string {
 	return fmt.Sprintf("127.9.%d.%d", n/200, n%200+1)
 }
 
+// impatientCache is a cache whose requests have no time any more once they have
+// looked for the pod at their address again and again.
+type impatientCache struct{ cache.Cache }
+
+func (c impatientCache) GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
+	informer, err := c.Cache.GetInformer(ctx, object, options...)
+	if time, isRequest := ctx.Value(requestTimeKey{}).(*requestTime); isRequest && time.looks.Add(1) > 4 {
+		endTime(ctx)
+	}
+	return informer, err
+}
+
 var _ = Describe("who may call", func() {
 	var given addresses
 	var namespace string
@@ -55,7 +67,7 @@ var _ = Describe("who may call", func() {
 
 	serve := func(mode server.Mode) string {
 		GinkgoHelper()
-		return newServer(api.cached, within(2*time.Second), func(options *server.Options) { options.Identity = mode })
+		return newServer(api.cached, func(options *server.Options) { options.Identity = mode })
 	}
 	list := func() string {
 		return "/v1alpha1/replicas?namespace=" + namespace + "&coordinator=" + names.CoordinatorPod(trainer)
@@ -125,7 +137,7 @@ var _ = Describe("who may call", func() {
 			}()
 			Consistently(answered, 300*time.Millisecond).ShouldNot(Receive())
 			at(ctx, job, address, nil)
-			Eventually(answered, 10*time.Second).Should(Receive(Equal(http.StatusOK)))
+			Eventually(answered).Should(Receive(Equal(http.StatusOK)))
 		})
 	})
 
@@ -201,7 +213,9 @@ var _ = Describe("who may call", func() {
 			_, created := call(ctx, http.MethodPost, open, fmt.Sprintf(post, namespace))
 			collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
 			before := membershipOf(ctx, job)
-			base := newServer(api.cached, within(3*time.Second), func(options *server.Options) { options.Identity = server.ModeEnforce })
+			base := newServer(api.cached, func(options *server.Options) {
+				options.Identity, options.Cache = server.ModeEnforce, impatientCache{api.cache}
+			})
 			body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, namespace, names.CoordinatorPod(trainer), strings.ReplaceAll(rest, "COLLECTOR", collector))
 			all := strangers(ctx)
 			got := make(chan string, len(all))
@@ -218,7 +232,7 @@ var _ = Describe("who may call", func() {
 			}
 			for range all {
 				var answered string
-				Eventually(got, "30s").Should(Receive(&answered))
+				Eventually(got).Should(Receive(&answered))
 				i := slices.IndexFunc(all, func(stranger refusal) bool { return answered == fmt.Sprintf("%s: %d", stranger.whose, stranger.want) })
 				Expect(i).To(BeNumerically(">=", 0), answered)
 			}
@@ -257,10 +271,10 @@ var _ = Describe("who may call", func() {
 	})
 
 	It("keeps an address that sends many worthless tokens waiting, and nobody else", func(ctx SpecContext) {
-		base, flood := serve(server.ModeEnforce), given.next()
+		base, flood, begun := serve(server.ModeEnforce), given.next(), time.Now()
 		pod := at(ctx, job, given.next(), nil)
 		good := tokenOf(ctx, pod, names.ServerAudience)
-		var refused, dropped atomic.Int32
+		var refused atomic.Int32
 		var group sync.WaitGroup
 		for i := range 200 {
 			group.Go(func() {
@@ -273,7 +287,6 @@ var _ = Describe("who may call", func() {
 				request.Header.Set("Authorization", fmt.Sprintf("Bearer worthless-%d", i))
 				response, err := (&http.Client{Transport: through}).Do(request)
 				if err != nil {
-					dropped.Add(1)
 					return
 				}
 				_ = response.Body.Close()
@@ -284,9 +297,10 @@ var _ = Describe("who may call", func() {
 		}
 		Expect(status(callFrom(ctx, given.next(), http.MethodGet, base+list(), "", "Authorization", "Bearer "+good))).To(Equal(http.StatusOK))
 		group.Wait()
-		Expect(refused.Load() + dropped.Load()).To(BeEquivalentTo(200))
-		// A hundred at once, and twenty a second for the two seconds that a request has here.
-		Expect(refused.Load()).To(And(BeNumerically(">=", 100), BeNumerically("<=", 150)))
+		Expect(refused.Load()).To(BeEquivalentTo(200))
+		// A hundred at once and twenty a second are five seconds, on a slow machine more; callers that
+		// come together may find a moment counted twice, so that it can be less.
+		Expect(time.Since(begun)).To(BeNumerically(">=", 2*time.Second))
 	})
 
 	It("refuses the token of a pod that was deleted, also where it was good a moment ago", func(ctx SpecContext) {
@@ -339,10 +353,9 @@ var _ = Describe("who may call", func() {
 				Client: readFrom{flaky, api.cached}, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr,
 			})
 			Expect(err).NotTo(HaveOccurred())
-			listening := httptest.NewServer(served.Handler())
-			DeferCleanup(listening.Close)
+			url := listen(served.Handler())
 			own := tokenOf(ctx, at(ctx, job, given.next(), nil), names.ServerAudience)
-			Expect(status(withToken(ctx, own, http.MethodGet, listening.URL+list(), ""))).To(Equal(http.StatusOK))
+			Expect(status(withToken(ctx, own, http.MethodGet, url+list(), ""))).To(Equal(http.StatusOK))
 			Expect(failures).To(BeZero())
 		})
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,7 +74,15 @@ func passes(err error) bool {
 		// a part of it that is not there yet.
 		return true
 	}
-	return !isDefinite(err) && !isUndecodable(err)
+	return !isDefinite(err) && !isUndecodable(err) && !isTooLarge(err)
+}
+
+// isTooLarge tells whether an object has become larger than etcd takes, which
+// the API server tells as a fault of its own.
+func isTooLarge(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "etcdserver: request is too large") ||
+		err != nil && strings.Contains(err.Error(), "trying to send message larger than max")
 }
 
 // isDefinite tells whether the API server will say the same again.

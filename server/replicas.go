@@ -12,7 +12,6 @@ import (
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -149,7 +148,7 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 	if err != nil {
 		return err
 	}
-	s.audit(ctx, message, client.ObjectKeyFromObject(by.job), "collectors", len(urls.Collectors), "learners", len(urls.Learners))
+	s.audit(ctx, message, "collectors", len(urls.Collectors), "learners", len(urls.Learners))
 	return succeed(c, message, answer(by.job, by.pod.Name, urls))
 }
 

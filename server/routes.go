@@ -31,12 +31,12 @@ const (
 type handler func(*gin.Context) error
 
 // routes returns the handler of both protocols.
-func (s *Server) routes() http.Handler {
+func (s *Server) routes() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.ForwardedByClientIP = false
-	engine.Use(s.recovered, s.bound)
+	engine.Use(s.observed, s.recovered, s.bound)
 	engine.NoRoute(s.wrap(unknownPath))
 	engine.NoMethod(s.wrap(unknownMethod))
 	engine.GET("/healthz", s.wrap(healthy))
@@ -91,19 +91,14 @@ func (s *Server) bound(c *gin.Context) {
 	c.Next()
 }
 
-// hold lets a request wait while the cache that answers are made from may be
-// behind what its sender has seen.
-func (s *Server) hold(c *gin.Context) error {
-	return s.options.Watches.wait(c.Request.Context())
-}
-
 // refuse answers with a failure; the log sees the cause. What may succeed later
 // is not answered, as deployed clients end their job at an error status, and
 // send a request again whose connection is closed.
 func (s *Server) refuse(c *gin.Context, err error) {
 	failed := asFailure(err)
 	status := failed.Kind.status()
-	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind)
+	ctx := c.Request.Context()
+	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind).WithValues(logJob(ctx)...)
 	switch {
 	case failed.Kind == KindUnavailable:
 		log.Info("Request not answered, its connection is closed", "reason", err.Error())
@@ -111,12 +106,12 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	case status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented:
 		log.Error(err, "Request failed")
 	case c.Request.Method != http.MethodGet && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
-		log.Info("Write refused", "reason", err.Error())
+		log.Info("Write refused", "reason", err.Error(), "caller", senderOf(ctx).String())
 	default:
-		log.V(1).Info("Request refused", "reason", err.Error())
+		log.V(1).Info("Request refused", "reason", err.Error(), "caller", senderOf(ctx).String())
 	}
 	if err := send(c, status, reply{Code: codeFailure, Message: failed.Message}); err != nil {
-		s.options.Log.Error(err, "Reply failed")
+		log.Error(err, "Reply failed")
 		c.Status(http.StatusInternalServerError)
 	}
 }

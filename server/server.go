@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -22,8 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
 const (
@@ -63,6 +66,8 @@ type Options struct {
 	Watches *Watches
 	// Metrics takes the server's metrics; nil for none.
 	Metrics prometheus.Registerer
+	// Traces makes a span of each request but probes; nil for none.
+	Traces trace.TracerProvider
 	// Log takes what clients are not told.
 	Log logr.Logger
 	// Clock tells the time; by default the system's.
@@ -81,6 +86,10 @@ type Options struct {
 	TLSAddress string
 	// GetCertificate serves TLS handshakes. Required beside TLSAddress.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// DrainDelay is how long requests are taken after the server has begun to stop
+	// and is not ready any more, so that clients are led elsewhere before it refuses
+	// them. None by default.
+	DrainDelay time.Duration
 }
 
 // Server is di-server.
@@ -92,9 +101,11 @@ type Server struct {
 	// unanswered are the writes whose outcome nobody was told.
 	unanswered unanswered
 	bodies     *bodies
+	requests   *requests
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
 	serving atomic.Bool
+	drain   drain.Drain
 }
 
 // New returns a server, which serves once it is started.
@@ -121,8 +132,13 @@ func New(options Options) (*Server, error) {
 
 		unanswered: newUnanswered(options.Clock),
 		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),
+		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
-	server.handler = server.routes()
+	engine := server.routes()
+	if server.requests, err = newRequests(options.Metrics, options.Log, options.Watches, paths(engine)); err != nil {
+		return nil, err
+	}
+	server.handler = tracing.Handler(engine, options.Traces, isNoProbe)
 	return server, nil
 }
 
@@ -187,7 +203,7 @@ func (*Server) NeedLeaderElection() bool {
 
 // Start implements manager.Runnable. It listens once the caches are warm, as a
 // client takes an answer from a cold cache for the truth, and serves until the
-// context ends; then it refuses new connections and finishes what it has read.
+// context ends; then it drains, refuses new connections and finishes what it has read.
 func (s *Server) Start(ctx context.Context) error {
 	if err := warm(ctx, s.options.Cache); err != nil {
 		return err
@@ -197,7 +213,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	server := &http.Server{
-		Handler:           s.handler,
+		Handler:           s.drain.Handler(s.handler),
 		ReadHeaderTimeout: s.options.Times.Read,
 		ReadTimeout:       s.options.Times.Read,
 		WriteTimeout:      s.options.Times.Read + s.options.Times.Request + sendTime,
@@ -236,12 +252,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, doors []door) e
 		cause = fmt.Errorf("serving: %w", cause)
 	}
 	s.serving.Store(false)
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Times.Request+stopMargin)
-	defer cancel()
-	if err := server.Shutdown(stopping); err != nil {
-		return errors.Join(cause, fmt.Errorf("finishing requests: %w", err))
-	}
-	return cause
+	return errors.Join(cause, s.drain.Shutdown(ctx, server))
 }
 
 // tellMode says at each start who is let in without being known.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // ownerIndex is the index of pods by the job that controls them, as ownerKey
@@ -43,7 +44,7 @@ type store interface {
 	// update writes an object if it is unchanged since it was read.
 	update(ctx context.Context, object client.Object) error
 	// patch writes a patch of an object, or of its subresource of that name.
-	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error
+	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error
 }
 
 // clusterStore is the store over a cached client, its cache and a live reader.
@@ -133,16 +134,18 @@ func (s clusterStore) update(ctx context.Context, object client.Object) error {
 	return s.call(ctx, func(ctx context.Context) error { return s.cached.Update(ctx, object) })
 }
 
-func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch, options ...client.PatchOption) error {
+func (s clusterStore) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error {
 	return s.call(ctx, func(ctx context.Context) error {
 		if subresource == "" {
-			return s.cached.Patch(ctx, object, patch, options...)
+			return s.cached.Patch(ctx, object, patch, fieldOwner)
 		}
-		return s.cached.SubResource(subresource).Patch(ctx, object, patch, &client.SubResourcePatchOptions{
-			PatchOptions: *(&client.PatchOptions{}).ApplyOptions(options),
-		})
+		return s.cached.SubResource(subresource).Patch(ctx, object, patch, fieldOwner)
 	})
 }
+
+// fieldOwner is the name under which di-server owns fields of jobs: events that
+// tell of a resize name its writer.
+const fieldOwner = client.FieldOwner(names.ServerName)
 
 // SetupIndexes adds the indexes that the server reads by; it is called before
 // the cache starts.

@@ -27,6 +27,7 @@ import (
 
 func TestServer(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(testkit.Patience)
 	RunSpecs(t, "di-server on a real API server")
 }
 
@@ -47,6 +48,7 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 
+	environment.Config.QPS = -1
 	scheme := runtime.NewScheme()
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())

@@ -110,9 +110,9 @@ func startTLS(ctx context.Context, issued *certs.Issued) string {
 	go func() { stopped <- served.Start(running) }()
 	DeferCleanup(func() {
 		stop()
-		Eventually(stopped, "10s").Should(Receive(BeNil()))
+		Eventually(stopped).Should(Receive(BeNil()))
 	})
 	var address string
-	Eventually(addresses, "10s").Should(Receive(&address))
+	Eventually(addresses).Should(Receive(&address))
 	return address
 }

@@ -33,9 +33,10 @@ func newUnanswered(clock cache.Clock) unanswered {
 }
 
 // take returns the ID of a request, a new one unless it is one sent again.
+// Nobody can tell that of one of an unknown sender.
 func (u unanswered) take(request membership.Request) string {
 	key := unansweredKey(request)
-	if known, found := u.ids.Get(key); found {
+	if known, found := u.ids.Get(key); found && (request.Container != "" || request.IdempotencyKey != "") {
 		if id, isID := known.(string); isID {
 			u.ids.Remove(key)
 			return id

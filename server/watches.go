@@ -50,10 +50,37 @@ type watched struct {
 // GPUs that is usual changes seldom, and goes nowhere back.
 func NewWatches(log logr.Logger) *Watches {
 	w := &Watches{log: log, resources: map[string]*watched{}, changed: make(chan struct{})}
-	for _, resource := range []string{"dijobs", "memberships", "aggregatorconfigs", "pods"} {
+	for _, resource := range watchedResources() {
 		w.resources[resource] = &watched{since: time.Now()}
 	}
 	return w
+}
+
+func watchedResources() []string {
+	return []string{"dijobs", "memberships", "aggregatorconfigs", "pods"}
+}
+
+// state tells of each resource whether a watch is open. No watches have none.
+func (w *Watches) state() map[string]bool {
+	open := map[string]bool{}
+	if w == nil {
+		return open
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	for resource, state := range w.resources {
+		open[resource] = state.open > 0
+	}
+	return open
+}
+
+// current tells whether nothing is to be waited for.
+func (w *Watches) current() bool {
+	if w == nil {
+		return true
+	}
+	pause, _ := w.pause()
+	return pause <= 0
 }
 
 // broken returns how long a watch is broken by now; 0 where none is. No

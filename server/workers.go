@@ -5,20 +5,16 @@ package server
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -52,13 +48,18 @@ func parseJobID(text string) (jobID, error) {
 	return id, nil
 }
 
+// workerLed tells why this protocol is not the job's.
+func (id jobID) workerLed(job *v2alpha1.DIJob) error {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return failure(KindInvalid, "job %q is coordinator-led: use /v1alpha1/replicas", id.key)
+	}
+	return nil
+}
+
 // current tells why a call for the job is refused: a worker of an earlier
 // generation was replaced. A later one than the job's status shows is right:
 // pods of the next generation may run before the status tells of it.
 func (id jobID) current(job *v2alpha1.DIJob) error {
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		return failure(KindInvalid, "job %q is coordinator-led: use /v1alpha1/replicas", id.key)
-	}
 	if now := names.Generation(&job.Status); id.generation >= 0 && id.generation < now {
 		return failure(KindInvalid, "generation %d of job %q is over, it is at %d", id.generation, id.key, now)
 	}
@@ -70,6 +71,19 @@ func (id jobID) readFailure(err error) error {
 		return failure(KindNotFound, "job %q not found", id.key).because(err)
 	}
 	return fmt.Errorf("reading or writing job %s: %w", id.key, err)
+}
+
+// writeFailure returns what a client is told of a failed write.
+func (id jobID) writeFailure(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isTooLarge(err):
+		return failure(KindInvalid, "job %q and what it reports are together larger than the API server stores: report less", id.key).because(err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return failure(KindInvalid, "job %q cannot take this: %v", id.key, err)
+	}
+	return id.readFailure(err)
 }
 
 // getWorkers answers GET replicas of a worker-led job: the address of each
@@ -87,35 +101,36 @@ func (s *Server) getWorkers(c *gin.Context) error {
 	if err := s.gate.admit(ctx, &job, permission{"get", resourceReplicas}); err != nil {
 		return err
 	}
-	if err := id.current(&job); err != nil {
+	if err := errors.Join(id.workerLed(&job), id.current(&job)); err != nil {
 		return err
 	}
 	pods, err := s.podsOf(ctx, &job)
 	if err != nil {
 		return err
 	}
-	return succeed(c, messageGet, rankedAddresses(pods))
+	return succeed(c, messageGet, rankedAddresses(pods, int(job.Status.Replicas)))
 }
 
-// rankedAddresses returns the addresses of pods by rank. Of several pods of a
-// rank that of the latest attempt counts, and one that is not being deleted.
-func rankedAddresses(pods map[string]*corev1.Pod) []string {
+// rankedAddresses returns the addresses of pods by rank, as many as there are
+// to be, or as the highest rank needs; none where there are no pods. A pod that
+// is being deleted is none: it is removed, or another comes in its place. Of
+// several of a rank that of the latest attempt counts.
+func rankedAddresses(pods map[string]*corev1.Pod, wanted int) []string {
 	ranked := map[int]*corev1.Pod{}
-	last := -1
 	for _, pod := range pods {
 		rank, ok := number(pod, names.AnnotationRank)
-		if !ok {
+		if !ok || pod.DeletionTimestamp != nil {
 			continue
 		}
 		if before, taken := ranked[rank]; !taken || laterThan(pod, before) {
 			ranked[rank] = pod
 		}
-		last = max(last, rank)
+		wanted = max(wanted, rank+1)
 	}
-	if last < 0 {
+	if len(ranked) == 0 {
 		return nil
 	}
-	addresses := make([]string, last+1)
+	addresses := make([]string, min(wanted, maxRank))
 	for rank, pod := range ranked {
 		addresses[rank] = address(pod)
 	}
@@ -123,9 +138,6 @@ func rankedAddresses(pods map[string]*corev1.Pod) []string {
 }
 
 func laterThan(pod, other *corev1.Pod) bool {
-	if (pod.DeletionTimestamp == nil) != (other.DeletionTimestamp == nil) {
-		return pod.DeletionTimestamp == nil
-	}
 	attempt, _ := number(pod, names.AnnotationAttempt)
 	otherAttempt, _ := number(other, names.AnnotationAttempt)
 	return attempt > otherAttempt
@@ -140,8 +152,10 @@ func number(pod *corev1.Pod, annotation string) (int, bool) {
 	return value, err == nil && value >= 0 && value < maxRank
 }
 
+// address returns where a pod serves; empty for one that has no address yet,
+// and for one that has ended, whose address may be another's by now.
 func address(pod *corev1.Pod) string {
-	if pod.Status.PodIP == "" {
+	if pod.Status.PodIP == "" || !isLive(pod) {
 		return ""
 	}
 	port := cmp.Or(names.DIPort(&pod.Spec, ""), names.DefaultWorkerPort)
@@ -158,62 +172,6 @@ func (s *Server) removeWorkers(c *gin.Context) error {
 	return s.resize(c, messageDelete, permission{"delete", resourceReplicas}, -1)
 }
 
-// writer names one request as the manager of the fields that it writes, by
-// which it finds out whether a write was done of which the answer was lost.
-type writer string
-
-func newWriter() writer {
-	return writer("di-server-" + string(uuid.NewUUID()))
-}
-
-// options returns the options of a write. What may be written twice needs no
-// name of its own.
-func (w writer) options(made jobPatch) []client.PatchOption {
-	if !made.relative {
-		return nil
-	}
-	return []client.PatchOption{client.FieldOwner(w)}
-}
-
-func (w writer) wrote(job *v2alpha1.DIJob) bool {
-	return slices.ContainsFunc(job.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == string(w) })
-}
-
-// resize changes the number of replicas that is wanted by what a request asks
-// for, in the direction of the sign.
-func (s *Server) resize(c *gin.Context, message string, wanted permission, sign int64) error {
-	id, err := parseJobID(c.Param("job_id"))
-	if err != nil {
-		return err
-	}
-	asked, err := readResize(c)
-	if err != nil {
-		return err
-	}
-	if err := s.options.Limits.checkAsked("replicas", asked); err != nil {
-		return err
-	}
-	ctx := c.Request.Context()
-	err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
-		return s.resized(job, sign*int64(asked))
-	})
-	if err != nil {
-		return err
-	}
-	s.audit(ctx, message, id.key, "replicas", sign*int64(asked))
-	return succeed(c, message, nil)
-}
-
-// resized is the edit that changes how many replicas a job wants, within what
-// one may have.
-func (s *Server) resized(job *v2alpha1.DIJob, by int64) (jobPatch, error) {
-	made, err := resized(job, by)
-	if err != nil || by < 0 {
-		return made, err
-	}
-	return made, s.options.Limits.checkTotal("replicas", mostWanted(job))
-}
-
 // reportProfilings answers POST profilings.
 func (s *Server) reportProfilings(c *gin.Context) error {
 	id, err := parseJobID(c.Param("job_id"))
@@ -226,51 +184,15 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	}
 	wanted := permission{"create", resourceProfilings}
 	ctx := c.Request.Context()
-	err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
+	_, err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
+		if err := id.current(job); err != nil {
+			return jobPatch{}, err
+		}
 		return profiled(job, content)
 	})
 	if err != nil {
 		return err
 	}
-	s.audit(ctx, messageProfilings, id.key, "bytes", len(content))
+	s.audit(ctx, messageProfilings, "bytes", len(content))
 	return succeed(c, messageProfilings, nil)
-}
-
-// editJob writes an edit of a job in one optimistic write, made anew where
-// another write came between, and done once also where its answer is lost.
-func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit func(*v2alpha1.DIJob) (jobPatch, error)) error {
-	uncertain, writer := false, newWriter()
-	err := persist(ctx, func(ctx context.Context) error {
-		var job v2alpha1.DIJob
-		if err := s.store.live(ctx, id.key, &job); err != nil {
-			return err
-		}
-		if uncertain && writer.wrote(&job) {
-			return nil
-		}
-		if err := s.gate.admit(ctx, &job, wanted); err != nil {
-			return err
-		}
-		if err := id.current(&job); err != nil {
-			return err
-		}
-		if err := s.pace.wait(ctx, string(job.UID)); err != nil {
-			return err
-		}
-		made, err := edit(&job)
-		if err != nil {
-			return asFailure(err)
-		}
-		err = s.store.patch(ctx, &job, made.subresource, made.patch, writer.options(made)...)
-		uncertain = uncertain || isUncertain(err)
-		return err
-	})
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return failure(KindInvalid, "job %q cannot take this: %v", id.key, err)
-	default:
-		return id.readFailure(err)
-	}
 }

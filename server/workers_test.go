@@ -4,21 +4,31 @@
 package server_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
+
+// decodeNumbers decodes JSON and keeps its numbers as they are written.
+func decodeNumbers(content string, into any) error {
+	decoder := json.NewDecoder(strings.NewReader(content))
+	decoder.UseNumber()
+	return decoder.Decode(into)
+}
 
 var _ = Describe("the v2 protocol", func() {
 	const name = "pong"
@@ -66,10 +76,56 @@ var _ = Describe("the v2 protocol", func() {
 			}
 			cacheKnows(ctx, made)
 		}
-		for _, path := range []string{namespace + ".pong/replicas", namespace + ".pong.0/replicas", "job/" + namespace + ".pong.0/replicas"} {
+		for _, path := range []string{
+			namespace + ".pong/replicas", namespace + ".pong.0/replicas", "job/" + namespace + ".pong/replicas", "job/" + namespace + ".pong.0/replicas",
+		} {
 			Expect(gold(call(ctx, http.MethodGet, base+path, "{}"))).To(Equal(
-				`200 {"success":true,"code":0,"message":"successfully get replicas","data":["10.0.0.1:22270","","10.0.0.3:22270"]}`))
+				`200 {"success":true,"code":0,"message":"successfully get replicas","data":["10.0.0.1:22270","","10.0.0.3:22270",""]}`))
 		}
+	})
+
+	It("lists each replica at the place of its rank, whatever became of the others", func(ctx SpecContext) {
+		job := newPong(ctx, 1, 0)
+		// addWorker makes a pod of a rank and attempt that serves at an address.
+		addWorker := func(name string, rank, attempt int, address string, change func(*corev1.Pod)) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+				names.AnnotationRank: strconv.Itoa(rank), names.AnnotationAttempt: strconv.Itoa(attempt),
+			}}}
+			change(pod)
+			phase := pod.Status.Phase
+			made := createPod(ctx, job, pod)
+			made.Status.Phase, made.Status.PodIP, made.Status.PodIPs = phase, address, []corev1.PodIP{{IP: address}}
+			Expect(api.live.Status().Update(ctx, made)).To(Succeed())
+			if len(made.Finalizers) > 0 {
+				Expect(api.live.Delete(ctx, made)).To(Succeed())
+				DeferCleanup(func(ctx SpecContext) {
+					Expect(api.live.Patch(ctx, made, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+				})
+			}
+			cacheKnows(ctx, made)
+		}
+		runs := func(*corev1.Pod) {}
+		goes := func(pod *corev1.Pod) { pod.Finalizers = []string{"example.org/hold"} }
+		ended := func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }
+		addWorker("goes", 5, 1, "10.0.0.6", goes)
+		data := func() string {
+			_, answer := call(ctx, http.MethodGet, base+namespace+".pong.1/replicas", "")
+			_, data, _ := strings.Cut(answer, `"data":`)
+			return strings.TrimSuffix(data, "}")
+		}
+		Expect(data()).To(Equal("null"))
+		addWorker("old", 0, 0, "10.0.0.9", runs)
+		addWorker("new", 0, 1, "10.0.0.1", runs)
+		addWorker("ended", 1, 1, "10.0.0.2", ended)
+		addWorker("six", 3, 1, "fd00::4", func(pod *corev1.Pod) {
+			pod.Spec.Containers = []corev1.Container{
+				{Name: "sidecar", Image: "a", Ports: []corev1.ContainerPort{{Name: names.Port, ContainerPort: 1}}},
+				{Name: names.Container, Image: "a", Ports: []corev1.ContainerPort{{ContainerPort: 2}, {Name: names.Port, ContainerPort: 7000}}},
+			}
+		})
+		Expect(data()).To(Equal(`["10.0.0.1:22270","","","[fd00::4]:7000"]`))
+		addWorker("high", 4, 1, "10.0.0.5", runs)
+		Expect(data()).To(Equal(`["10.0.0.1:22270","","","[fd00::4]:7000","10.0.0.5:22270"]`))
 	})
 
 	It("changes the number of replicas that is wanted", func(ctx SpecContext) {
@@ -116,6 +172,51 @@ var _ = Describe("the v2 protocol", func() {
 		}
 	})
 
+	It("keeps what numbers say, as far as the API server can", func(ctx SpecContext) {
+		newPong(ctx, 0, 0)
+		for given, kept := range map[string]string{
+			`{"a":9223372036854775807,"b":-9223372036854775808}`: "",
+			`{"a":0.1,"b":1e+308,"c":1.7976931348623157e+308}`:   "",
+			`{"a":"Ω \u0000 <&>","b":[],"c":{},"":0}`:            "",
+			// As doubles from here on.
+			`{"a":12345678901234567890,"b":1.50,"c":3.0}`: `{"a":12345678901234567000,"b":1.5,"c":3}`,
+		} {
+			code, answer := call(ctx, http.MethodPost, base+namespace+".pong.0/profilings", given)
+			Expect(code).To(Equal(http.StatusOK), answer)
+			var wanted, stored any
+			Expect(decodeNumbers(cmp.Or(kept, given), &wanted)).To(Succeed())
+			Expect(decodeNumbers(string(status(ctx).Profilings.Raw), &stored)).To(Succeed())
+			Expect(fmt.Sprint(stored)).To(Equal(fmt.Sprint(wanted)))
+		}
+	})
+
+	It("stores as much as a report may have, of however many keys, and refuses more", func(ctx SpecContext) {
+		newPong(ctx, 0, 0)
+		keys := make(map[string]int, 50_000)
+		for i := range 50_000 {
+			keys[fmt.Sprintf("layer/%06d", i)] = i
+		}
+		many, err := json.Marshal(keys)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(len(many)).To(BeNumerically(">", 900_000))
+		one := func(size int) string { return `{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}` }
+		for _, content := range []string{string(many), one(1 << 20)} {
+			code, answer := call(ctx, http.MethodPost, base+namespace+".pong/profilings", content)
+			Expect(code).To(Equal(http.StatusOK), answer)
+			Expect(status(ctx).Profilings.Raw).To(MatchJSON(content))
+		}
+		_, answer := call(ctx, http.MethodPost, base+namespace+".pong/profilings", one(1<<20+1))
+		Expect(answer).To(ContainSubstring("the body has 1048577 bytes, more than the 1048576 that it may have"))
+
+		By("refusing also what is more than is stored with all that the job has")
+		large := newJob(ctx, namespace, "large", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{
+			Type: v2alpha1.TaskTypeNone, Name: "work", Template: raw(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`),
+		}}})
+		code, answer := call(ctx, http.MethodPost, base+namespace+"."+large.Name+"/profilings", one(1<<20))
+		Expect(code).To(Equal(http.StatusBadRequest))
+		Expect(answer).To(ContainSubstring("are together larger than the API server stores: report less"))
+	})
+
 	It("moves the range of a preemptible job and leaves its total to the allocator", func(ctx SpecContext) {
 		two, five := int32(2), int32(5)
 		tasks := []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "work", Replicas: &two, Template: raw(template)}}
@@ -141,7 +242,7 @@ var _ = Describe("the v2 protocol", func() {
 		}{
 			{"POST", "pong", `{"replicas":3}`, 200, `{"task":"work","minReplicas":5,"maxReplicas":8}`},
 			{"DELETE", "pong", `{"replicas":7}`, 200, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
-			{"DELETE", "pong", `{"replicas":1}`, 400, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
+			{"DELETE", "pong", `{"replicas":1}`, 200, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
 			{"POST", "bounded", `{"replicas":1}`, 200, `{"task":"work","replicas":2,"maxReplicas":6}`},
 			{"POST", "fixed", `{"replicas":1}`, 200, `{"task":"work","minReplicas":3,"maxReplicas":3}`},
 			{"DELETE", "fixed", `{"replicas":2}`, 200, `{"task":"work","minReplicas":1,"maxReplicas":1}`},
@@ -193,8 +294,6 @@ var _ = Describe("the v2 protocol", func() {
 			{"PATCH", namespace + ".pong/replicas", "", 501},
 			{"GET", namespace + ".pong/profilings", "", 501},
 			{"POST", namespace + ".pong/replicas", "", 400},
-			{"POST", namespace + ".pong/replicas", `{"replicas":0}`, 400},
-			{"DELETE", namespace + ".pong/replicas", `{"replicas":4}`, 400},
 			{"POST", namespace + ".rigid/replicas", `{"replicas":1}`, 400},
 			{"POST", namespace + ".pong/replicas", `{}`, 400},
 			{"POST", namespace + ".pong/profilings", `{"a":1e999}`, 400},

@@ -49,7 +49,7 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *conversionMetrics) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics) (http.Handler, error) {
 	schema, err := newHubSchema()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
@@ -64,7 +64,7 @@ func newHandler(log logr.Logger, metrics *conversionMetrics) (http.Handler, erro
 
 		PathValidateAggregatorConfig: validateAggregatorConfig,
 	} {
-		handler, err := admissionHandler(log, path, handle)
+		handler, err := admissionHandler(log, path, metrics.counted(path, handle))
 		if err != nil {
 			return nil, err
 		}

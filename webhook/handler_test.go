@@ -62,7 +62,7 @@ func TestWhatIsOfAnotherKindIsRefused(t *testing.T) {
 // quietHandler returns the handler of all paths, without metrics and log.
 func quietHandler(tb testing.TB) http.Handler {
 	tb.Helper()
-	metrics, err := newConversionMetrics(nil, logr.Discard())
+	metrics, err := newHookMetrics(nil, logr.Discard())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -4,86 +4,139 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// conversionMetrics tell Prometheus what the conversion endpoint does, and the
-// log where the mapping panicked.
-type conversionMetrics struct {
-	log       logr.Logger
-	converted *prometheus.CounterVec
-	panics    prometheus.Counter
-	objects   prometheus.Histogram
-	bytes     prometheus.Gauge
-	duration  *prometheus.HistogramVec
+// hookMetrics tell Prometheus what the webhooks do, and the log where the
+// mapping of a conversion panicked.
+type hookMetrics struct {
+	telemetry.Set
+	log        logr.Logger
+	converted  *prometheus.CounterVec
+	panics     *prometheus.CounterVec
+	objects    *prometheus.HistogramVec
+	bytes      *prometheus.GaugeVec
+	duration   *prometheus.HistogramVec
+	admissions *prometheus.CounterVec
 }
 
-// newConversionMetrics registers the metrics, unless there is no registerer.
-func newConversionMetrics(registerer prometheus.Registerer, log logr.Logger) (*conversionMetrics, error) {
-	created := &conversionMetrics{
-		log: log,
-		converted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "di_orchestrator_conversions_total",
-			Help: "Objects that conversion reviews asked for, by their version, the wanted one, and the result: converted, unchanged or failed.",
-		}, []string{"from", "to", "result"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "di_orchestrator_conversion_panics_total",
-			Help: "Objects at which the conversion panicked; each is a fault of this program, which its log shows.",
-		}),
-		objects: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "di_orchestrator_conversion_review_objects", Help: "Objects in a conversion review.",
-			Buckets: []float64{0, 1, 10, 50, 100, 500, 1000, 2000, 5000, 10_000, 50_000},
-		}),
-		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "di_orchestrator_conversion_bytes_in_flight", Help: "Bytes of the bodies of the conversion reviews in hand.",
-		}),
-		// The bounds 0.05, 1 and 6 are those of the service level for conversion
-		// webhooks: one object, a namespace's list, a cluster's list.
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "di_orchestrator_conversion_review_duration_seconds",
-			Help:    "Time to answer a conversion review, waiting, reading and writing included, by HTTP status.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6, 10, 30},
-		}, []string{"code"}),
-	}
+// The results of admission.
+const (
+	admissionAllowed = "allowed"
+	admissionDenied  = "denied"
+	admissionFailed  = "failed"
+)
+
+// newHookMetrics registers the metrics, unless there is no registerer.
+func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMetrics, error) {
+	m := &hookMetrics{log: log}
+	versions := []string{v1alpha1.Version, v2alpha1.Version, telemetry.Other}
+	m.converted = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_conversions_total", Unit: "objects",
+		Help: "Objects that conversion reviews asked for, by their version, the wanted one, and the result: converted, unchanged or failed.",
+		Labels: []telemetry.Label{{Name: "from", Values: versions}, {Name: "to", Values: versions}, {Name: "result", Values: []string{
+			string(conversion.ResultConverted), string(conversion.ResultUnchanged), string(conversion.ResultFailed),
+		}}},
+	})
+	m.panics = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_conversion_panics_total", Unit: "objects",
+		Help: "Objects at which the conversion panicked; each is a fault of this program, which its log shows.",
+	})
+	m.objects = m.Histogram(telemetry.Metric{
+		Name: "di_orchestrator_conversion_review_objects", Help: "Objects in a conversion review.", Unit: "objects",
+	}, 0, 1, 10, 50, 100, 500, 1000, 2000, 5000, 10_000, 50_000)
+	m.bytes = m.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_conversion_bytes_in_flight", Help: "Bytes of the bodies of the conversion reviews in hand.", Unit: "bytes",
+	})
+	// The bounds 0.05, 1 and 6 are those of the service level for conversion
+	// webhooks: one object, a namespace's list, a cluster's list.
+	m.duration = m.Histogram(telemetry.Metric{
+		Name: "di_orchestrator_conversion_review_duration_seconds", Unit: "seconds",
+		Help:   "Time to answer a conversion review, waiting, reading and writing included, by HTTP status.",
+		Labels: []telemetry.Label{{Name: "code", Values: []string{"200", "400", "405", "408", "413", "415", "500", "503", telemetry.Other}}},
+	}, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6, 10, 30)
+	m.admissions = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_admission_requests_total", Unit: "requests",
+		Help: "Questions of admission, by the webhook that is asked, the version that the user wrote, the operation, and the result: allowed, denied as not valid, or failed as the object could not be read.",
+		Labels: []telemetry.Label{
+			{Name: "webhook", Values: []string{"mutate-dijob", "validate-dijob", "validate-aggregatorconfig"}},
+			{Name: "version", Values: versions},
+			{Name: "operation", Values: []string{"CREATE", "UPDATE"}},
+			{Name: "result", Values: []string{admissionAllowed, admissionDenied, admissionFailed}},
+		},
+	})
 	if registerer == nil {
-		return created, nil
+		return m, nil
 	}
-	for _, collector := range []prometheus.Collector{
-		created.converted, created.panics, created.objects, created.bytes, created.duration,
-	} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, fmt.Errorf("registering the webhooks' metrics: %w", err)
-		}
+	if err := registerer.Register(m); err != nil {
+		return nil, fmt.Errorf("registering the webhooks' metrics: %w", err)
 	}
-	return created, nil
+	return m, nil
+}
+
+// counted counts what becomes of the questions that a webhook is asked. One
+// that panics has failed.
+func (m *hookMetrics) counted(path string, handle admission.HandlerFunc) admission.HandlerFunc {
+	hook := strings.NewReplacer("/", "", "-"+v1alpha1.Version, "", "-"+v2alpha1.Version, "").Replace(path)
+	return func(ctx context.Context, request admission.Request) admission.Response {
+		result := admissionFailed
+		defer func() {
+			m.admissions.WithLabelValues(hook, request.Kind.Version, string(request.Operation), result).Inc()
+			traceQuestion(ctx, &request, result)
+		}()
+		response := handle(ctx, request)
+		result = resultOf(&response)
+		return response
+	}
+}
+
+func resultOf(response *admission.Response) string {
+	switch {
+	case response.Allowed:
+		return admissionAllowed
+	case response.Result != nil && response.Result.Reason == metav1.StatusReasonInvalid:
+		return admissionDenied
+	}
+	return admissionFailed
 }
 
 // timed measures how long the endpoint takes.
-func (m *conversionMetrics) timed(endpoint http.Handler) http.Handler {
+func (m *hookMetrics) timed(endpoint http.Handler) http.Handler {
 	return promhttp.InstrumentHandlerDuration(m.duration, endpoint)
 }
 
 // Holding implements conversion.Observer.
-func (m *conversionMetrics) Holding(bytes int64) {
-	m.bytes.Add(float64(bytes))
+func (m *hookMetrics) Holding(bytes int64) {
+	m.bytes.WithLabelValues().Add(float64(bytes))
 }
 
 // Reviewed implements conversion.Observer.
-func (m *conversionMetrics) Reviewed(outcome conversion.Outcome) {
-	m.objects.Observe(float64(outcome.Objects))
-	m.panics.Add(float64(outcome.Panics))
+func (m *hookMetrics) Reviewed(ctx context.Context, outcome conversion.Outcome) {
+	traceReview(ctx, &outcome)
+	m.objects.WithLabelValues().Observe(float64(outcome.Objects))
+	m.panics.WithLabelValues().Add(float64(outcome.Panics))
 	for of, count := range outcome.Conversions {
 		m.converted.WithLabelValues(of.From, of.To, string(of.Result)).Add(float64(count))
 	}
 	for _, panicked := range outcome.Panicked {
-		m.log.Error(errors.New(panicked.Cause), "converting an object panicked", "object", panicked.Object, "stack", panicked.Stack)
+		job := types.NamespacedName{Namespace: panicked.Namespace, Name: panicked.Name}
+		m.log.WithValues(names.LogJob(job)...).Error(errors.New(panicked.Cause), "Converting an object panicked", "object", panicked.Object, "stack", panicked.Stack)
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"opendilab.org/di-orchestrator/conversion"
 )
@@ -38,7 +41,7 @@ func convertThrough(t *testing.T, handler http.Handler, body string) {
 func TestConversionsAreCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
-	metrics, err := newConversionMetrics(registry, logr.Discard())
+	metrics, err := newHookMetrics(registry, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +79,44 @@ di_orchestrator_conversions_total{from="v2alpha1",result="unchanged",to="v2alpha
 	checkSamples(t, registry, "di_orchestrator_conversion_review_duration_seconds", map[string]uint64{"200": 2, "400": 1})
 }
 
+func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewPedanticRegistry()
+	metrics, err := newHookMetrics(registry, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := newHandler(logr.Discard(), metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func(version, object, old string) []byte {
+		return review(t, &admissionv1.AdmissionRequest{
+			Kind: metav1.GroupVersionKind{Version: version, Kind: "DIJob"}, Object: runtime.RawExtension{Raw: []byte(object)},
+		}, old)
+	}
+	job := bigJob("v2alpha1", "i")
+	ask(t, handler, PathMutateV2, asked("v2alpha1", job, ""))
+	ask(t, handler, PathValidateV2, asked("v2alpha1", job, ""))
+	ask(t, handler, PathValidateV2, asked("v2alpha1", job, job))
+	ask(t, handler, PathValidateV2, asked("v2alpha1", strings.Replace(job, `"learner"`, `"none"`, 1), ""))
+	ask(t, handler, PathValidateV1, asked("v1alpha1", `{"apiVersion":"nonsense"}`, ""))
+	ask(t, handler, PathValidateV2, asked("v9", job, ""))
+	want := `
+# HELP di_orchestrator_admission_requests_total Questions of admission, by the webhook that is asked, the version that the user wrote, the operation, and the result: allowed, denied as not valid, or failed as the object could not be read.
+# TYPE di_orchestrator_admission_requests_total counter
+di_orchestrator_admission_requests_total{operation="CREATE",result="allowed",version="other",webhook="validate-dijob"} 1
+di_orchestrator_admission_requests_total{operation="CREATE",result="allowed",version="v2alpha1",webhook="mutate-dijob"} 1
+di_orchestrator_admission_requests_total{operation="CREATE",result="allowed",version="v2alpha1",webhook="validate-dijob"} 1
+di_orchestrator_admission_requests_total{operation="CREATE",result="denied",version="v2alpha1",webhook="validate-dijob"} 1
+di_orchestrator_admission_requests_total{operation="CREATE",result="failed",version="v1alpha1",webhook="validate-dijob"} 1
+di_orchestrator_admission_requests_total{operation="UPDATE",result="allowed",version="v2alpha1",webhook="validate-dijob"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "di_orchestrator_admission_requests_total"); err != nil {
+		t.Error(err)
+	}
+}
+
 // checkSamples checks how many observations a histogram has by its label.
 func checkSamples(t *testing.T, registry prometheus.Gatherer, name string, want map[string]uint64) {
 	t.Helper()
@@ -107,17 +148,18 @@ func TestPanicsAreCountedAndLogged(t *testing.T) {
 	t.Parallel()
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
-	metrics, err := newConversionMetrics(nil, log)
+	metrics, err := newHookMetrics(nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics.Reviewed(conversion.Outcome{Objects: 30, Panics: 12, Panicked: []conversion.Panic{
-		{Object: "request.objects[3] (DIJob ns/a)", Cause: "index out of range", Stack: "spec.go:1"},
+	metrics.Reviewed(t.Context(), conversion.Outcome{Objects: 30, Panics: 12, Panicked: []conversion.Panic{
+		{Object: "request.objects[3] (DIJob ns/a)", Namespace: "ns", Name: "a", Cause: "index out of range", Stack: "spec.go:1"},
 	}})
-	if got := testutil.ToFloat64(metrics.panics); got != 12 {
+	if got := testutil.ToFloat64(metrics.panics.WithLabelValues()); got != 12 {
 		t.Errorf("%v panics counted, want 12", got)
 	}
-	if len(logged) != 1 || !strings.Contains(logged[0], "DIJob ns/a") || !strings.Contains(logged[0], "index out of range") || !strings.Contains(logged[0], "spec.go:1") {
+	if len(logged) != 1 || !strings.Contains(logged[0], "DIJob ns/a") || !strings.Contains(logged[0], "index out of range") || !strings.Contains(logged[0], "spec.go:1") ||
+		!strings.Contains(logged[0], `"namespace"="ns" "name"="a"`) {
 		t.Errorf("logged %v", logged)
 	}
 }
@@ -125,10 +167,10 @@ func TestPanicsAreCountedAndLogged(t *testing.T) {
 func TestMetricsAreRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	if _, err := newConversionMetrics(registry, logr.Discard()); err != nil {
+	if _, err := newHookMetrics(registry, logr.Discard()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newConversionMetrics(registry, logr.Discard()); err == nil {
+	if _, err := newHookMetrics(registry, logr.Discard()); err == nil {
 		t.Error("a second registration of the same metrics is not told")
 	}
 }

@@ -6,7 +6,6 @@ package webhook
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -120,8 +119,7 @@ func validateWorkerLed(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	}
 	errs = append(errs, validateElasticTask(spec, at.spec("elastic").Child("task"))...)
 	errs = append(errs, validateReferences(spec, at)...)
-	errs = append(errs, validateGang(spec, at)...)
-	return append(errs, validateAddresses(job, at.spec("tasks"))...)
+	return append(errs, validateGang(spec, at)...)
 }
 
 // validateElasticTask holds that the task to be resized can be told.
@@ -182,52 +180,6 @@ func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 			fmt.Sprintf("must be at most %d, the most pods that this job may have", most))}
 	}
 	return nil
-}
-
-// maxVariableBytes is how long one variable of a process's environment may be
-// on Linux, its name and its end included: 32 pages of 4 KiB.
-const maxVariableBytes = 128 << 10
-
-// validateAddresses holds that the pods can be told of each other: a process
-// whose environment has a longer variable does not start.
-func validateAddresses(job *v2alpha1.DIJob, at *field.Path) field.ErrorList {
-	const variable = names.EnvDINodes + "="
-	total, size, longest := int64(0), int64(len(variable)), 1
-	for i := range job.Spec.Tasks {
-		count := int64(wantedReplicas(&job.Spec, i))
-		if count < 1 {
-			continue
-		}
-		pod := names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[i]), 0)
-		// A comma follows, and after the last the variable's end.
-		address := len(names.WorkerFQDN(pod, job.Name, job.Namespace, names.DefaultDomain)) + 1
-		total += count
-		size += count*int64(address-1) + digitsBelow(count)
-		longest = max(longest, address+len(strconv.FormatInt(count-1, 10))-1)
-	}
-	if size <= maxVariableBytes {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(at, total, fmt.Sprintf(
-		"must have fewer replicas in all, such as %d: %s lists the addresses of all, which are %d bytes, and a process starts with at most %d",
-		(maxVariableBytes-len(variable))/longest, names.EnvDINodes, size, maxVariableBytes))}
-}
-
-// digitsBelow returns how many digits the numbers from 0 to count-1 have together.
-func digitsBelow(count int64) int64 {
-	digits := count
-	for power := int64(10); power < count; power *= 10 {
-		digits += count - power
-	}
-	return digits
-}
-
-// wantedReplicas returns how many replicas a task is to have now.
-func wantedReplicas(spec *v2alpha1.DIJobSpec, i int) int32 {
-	if spec.Elastic != nil && spec.Elastic.Replicas != nil && names.ElasticTask(spec) == i {
-		return *spec.Elastic.Replicas
-	}
-	return replicasOf(&spec.Tasks[i])
 }
 
 // mostReplicas returns to how many replicas a task may grow, and where that is said.

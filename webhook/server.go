@@ -15,11 +15,13 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -30,7 +32,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
 // The objects that the webhooks live in.
@@ -54,6 +58,25 @@ const (
 // publishInterval is how long to wait before publishing is tried again.
 const publishInterval = 2 * time.Second
 
+const (
+	// settleTime is how long API servers take to learn by their watches whom they
+	// are to trust besides, at most: so much later it is served by that.
+	settleTime = 10 * time.Second
+	// overlapTime is how long an authority is still published by which this server
+	// does not serve: until then every other has followed.
+	overlapTime = time.Hour
+	// repairInterval is how often it is seen to that nobody has overwritten what is
+	// published.
+	repairInterval = time.Minute
+)
+
+// certificates tells what to serve with.
+type certificates interface {
+	// Next returns what to serve with once it is something else than the current,
+	// of which there is none at first. An error says what is in the way.
+	Next(ctx context.Context, current *certs.Serving) (*certs.Serving, error)
+}
+
 // Options say how the webhooks are served and found.
 type Options struct {
 	// Config leads to the API server. Required.
@@ -67,18 +90,27 @@ type Options struct {
 	// URL leads to the webhooks, as https://host:port, where the API server
 	// cannot use the Service: when the operator runs outside the cluster.
 	URL string
+	// CertificateSecret is the Secret of the namespace in which somebody else keeps
+	// the certificate, with its key and its authority. Where it is empty the server
+	// signs its own.
+	CertificateSecret string
+	// Overlap is how long authorities stay published by which this server does not
+	// serve; an hour by default.
+	Overlap time.Duration
 	// BindAddress is where to listen, :9443 by default. A Listener is used instead.
 	BindAddress string
 	Listener    net.Listener
 	// DrainDelay is how long to go on serving after readiness was given up, so
-	// that no more requests are sent here when the server closes.
+	// that no more requests are sent here when the server closes. None by default.
 	DrainDelay time.Duration
 	// Clock is the real one by default.
-	Clock clock.PassiveClock
+	Clock clock.WithTicker
 	// Log receives what goes wrong and is tried again.
 	Log logr.Logger
 	// Registerer takes the metrics of conversion; without one there are none.
 	Registerer prometheus.Registerer
+	// Traces makes a span of each request; nil for none.
+	Traces trace.TracerProvider
 }
 
 func (o *Options) complete() {
@@ -94,6 +126,9 @@ func (o *Options) complete() {
 	if o.BindAddress == "" {
 		o.BindAddress = DefaultBindAddress
 	}
+	if o.Overlap == 0 {
+		o.Overlap = overlapTime
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -101,15 +136,22 @@ func (o *Options) complete() {
 
 // Server serves the webhooks and publishes its certificate authority.
 type Server struct {
-	options     Options
-	api         client.Client
-	publication certs.Publication
-	hosts       []string
-	handler     http.Handler
+	options      Options
+	api          client.Client
+	certificates certificates
+	publication  certs.Publication
+	hosts        []string
+	handler      http.Handler
+	drain        drain.Drain
 
+	// lack is why there is nothing to serve with yet.
+	lack atomic.Pointer[error]
+	// current is what is served with.
+	current   atomic.Pointer[certs.Serving]
 	published chan struct{}
-	// serving is set from the publication until the server begins to stop.
-	serving atomic.Pointer[servingState]
+	// serving is set from the publication on.
+	serving  atomic.Pointer[servingState]
+	stopping atomic.Bool
 }
 
 // servingState is what a readiness check needs.
@@ -125,11 +167,11 @@ func New(options Options) (*Server, error) {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
-	api, err := client.New(options.Config, client.Options{Scheme: scheme})
+	api, err := client.NewWithWatch(options.Config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: client: %w", err)
 	}
-	metrics, err := newConversionMetrics(options.Registerer, options.Log)
+	metrics, err := newHookMetrics(options.Registerer, options.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -148,14 +190,28 @@ func New(options Options) (*Server, error) {
 		}
 		host = parsed.Hostname()
 	}
+	hosts := endpoint.Hosts(host)
 	return &Server{
-		options:     options,
-		api:         api,
-		publication: publication(endpoint),
-		hosts:       endpoint.Hosts(host),
-		handler:     handler,
-		published:   make(chan struct{}),
+		options:      options,
+		api:          api,
+		certificates: newCertificates(&options, api, hosts),
+		publication:  publication(endpoint),
+		hosts:        hosts,
+		handler:      tracing.Handler(handler, options.Traces, every),
+		// The API server gives up on a conversion after 30 s.
+		drain:     drain.Drain{Delay: options.DrainDelay, Finish: 30 * time.Second},
+		published: make(chan struct{}),
 	}, nil
+}
+
+func newCertificates(options *Options, api client.WithWatch, hosts []string) certificates {
+	secret := types.NamespacedName{Namespace: options.Namespace, Name: options.CertificateSecret}
+	if secret.Name != "" {
+		// The API server uses the first; that others are missing is whoever's choice who issued it.
+		return &certs.Kept{API: api, Secret: secret, Hosts: hosts[:1], Clock: options.Clock}
+	}
+	secret.Name = AuthoritySecret
+	return &certs.Own{API: api, Secret: secret, Hosts: hosts, Clock: options.Clock}
 }
 
 // publication says where the webhooks are made known.
@@ -180,14 +236,12 @@ func publication(endpoint certs.Endpoint) certs.Publication {
 // until it can: the API server may be late, and the CRD and the webhook
 // configurations too.
 func (s *Server) Run(ctx context.Context) error {
-	authority, err := s.authority(ctx)
-	if err != nil {
-		return err
+	first := s.next(ctx, nil)
+	if first == nil {
+		return fmt.Errorf("webhooks: waiting for a certificate to serve with: %w", context.Cause(ctx))
 	}
-	leaf, err := certs.NewLeaf(authority, s.hosts, s.options.Clock)
-	if err != nil {
-		return fmt.Errorf("webhooks: %w", err)
-	}
+	s.current.Store(first)
+	var err error
 	listener := s.options.Listener
 	if listener == nil {
 		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.BindAddress); err != nil {
@@ -196,17 +250,21 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	server := s.newHTTPServer()
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(tls.NewListener(listener, tlsConfig(leaf))) }()
+	go func() { failed <- server.Serve(tls.NewListener(listener, s.tlsConfig())) }()
 
 	publishing, stop := context.WithCancel(ctx)
 	defer stop()
-	go s.publish(publishing, leaf, listener.Addr(), authority.Bundle())
+	go s.keepPublished(publishing, dialable(listener.Addr()))
 
 	select {
 	case err := <-failed:
 		return fmt.Errorf("webhooks: serving: %w", err)
 	case <-ctx.Done():
-		return s.drain(ctx, server)
+		s.stopping.Store(true)
+		if err := s.drain.Shutdown(ctx, server); err != nil {
+			return fmt.Errorf("webhooks: stopping: %w", err)
+		}
+		return nil
 	}
 }
 
@@ -224,9 +282,15 @@ func (s *Server) WaitPublished(ctx context.Context) error {
 // Ready is a readiness check: this server answers, with a certificate that
 // whoever trusts the published bundle accepts.
 func (s *Server) Ready(request *http.Request) error {
+	if s.stopping.Load() {
+		return errors.New("the webhooks are stopping")
+	}
 	state := s.serving.Load()
+	if lack := s.lack.Load(); state == nil && lack != nil {
+		return fmt.Errorf("the webhooks have no certificate to serve with: %w", *lack)
+	}
 	if state == nil {
-		return errors.New("the webhooks are not published, or are stopping")
+		return errors.New("the webhooks are not published yet")
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(state.bundle)
@@ -242,39 +306,128 @@ func (s *Server) Ready(request *http.Request) error {
 	return connection.Close()
 }
 
-func (s *Server) authority(ctx context.Context) (*certs.Authority, error) {
-	name := types.NamespacedName{Namespace: s.options.Namespace, Name: AuthoritySecret}
-	var authority *certs.Authority
+// next waits for something else to serve with than the current; nil at the end
+// of the context. Until then what is in the way is told once.
+func (s *Server) next(ctx context.Context, current *certs.Serving) *certs.Serving {
+	var found *certs.Serving
+	told := ""
 	err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
-		if authority, err = certs.LoadOrCreate(ctx, s.api, name, s.options.Clock); err != nil {
-			s.options.Log.Error(err, "cannot get the certificate authority of the webhooks yet")
+		if found, err = s.certificates.Next(ctx, current); err == nil {
+			s.lack.Store(nil)
+			return true, nil
 		}
-		return err == nil, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("webhooks: certificate authority: %w", err)
-	}
-	return authority, nil
-}
-
-// publish makes the endpoint and the bundle known, and then lets the server
-// count as ready.
-func (s *Server) publish(ctx context.Context, leaf *certs.Leaf, address net.Addr, bundle []byte) {
-	err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(ctx context.Context) (bool, error) {
-		err := errors.Join(leaf.VerifiedBy(bundle), s.publication.Publish(ctx, s.api, bundle))
-		if err != nil {
-			s.options.Log.Error(err, "cannot publish the webhooks yet")
-		}
-		return err == nil, nil
+		told = s.tellLack(ctx, err, told)
+		return false, nil
 	})
 	if err != nil {
 		// Only the end of the context ends the attempts.
-		return
+		return nil
 	}
-	s.serving.Store(&servingState{address: dialable(address), bundle: bundle})
-	close(s.published)
-	s.options.Log.Info("the webhooks are published", "hosts", s.hosts)
+	return found
+}
+
+// tellLack makes known why there is nothing to serve with, and returns what was
+// told last. That the context ended is no reason.
+func (s *Server) tellLack(ctx context.Context, err error, told string) string {
+	if ctx.Err() != nil {
+		return told
+	}
+	s.lack.Store(&err)
+	if err.Error() != told {
+		s.options.Log.Error(err, "There is no certificate to serve with yet, or not the next one")
+	}
+	return err.Error()
+}
+
+// keepPublished makes known the endpoint and who is to be trusted, and then lets
+// the server count as ready; again whenever there is something else to serve
+// with, which is served with once the API servers know it.
+func (s *Server) keepPublished(ctx context.Context, address string) {
+	var first sync.Once
+	for serving := s.current.Load(); serving != nil; serving = s.follow(ctx, serving) {
+		if !s.introduce(ctx, serving) {
+			return
+		}
+		s.current.Store(serving)
+		s.serving.Store(&servingState{address: address, bundle: serving.Bundle})
+		first.Do(func() { close(s.published) })
+		s.options.Log.Info("The webhooks are published", "hosts", s.hosts)
+	}
+}
+
+// introduce publishes whom to trust beside those that others serve by, and
+// waits until the API servers know it. It is false at the end of the context.
+func (s *Server) introduce(ctx context.Context, serving *certs.Serving) bool {
+	joined, done := s.publish(ctx, serving, true)
+	if !done || !joined {
+		return done
+	}
+	timer := s.options.Clock.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// follow returns what to serve with next; nil at the end of the context. In the
+// meantime what others overwrite is published again, and once everybody has
+// followed only the current is published.
+func (s *Server) follow(ctx context.Context, current *certs.Serving) *certs.Serving {
+	next := make(chan *certs.Serving, 1)
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		found := s.next(ctx, current)
+		// What is next does not wait for what cannot be published.
+		stop()
+		next <- found
+	}()
+	now := s.options.Clock.Now
+	for dropAt, alone := now().Add(s.options.Overlap), false; ; {
+		pause := repairInterval
+		if !alone {
+			pause = min(pause, dropAt.Sub(now()))
+		}
+		timer := s.options.Clock.NewTimer(pause)
+		select {
+		case found := <-next:
+			timer.Stop()
+			return found
+		case <-timer.C():
+		}
+		drop := !alone && !now().Before(dropAt)
+		joined, _ := s.publish(keeping, current, !drop)
+		switch {
+		case joined:
+			dropAt, alone = now().Add(s.options.Overlap), false
+		case drop:
+			alone = true
+		}
+	}
+}
+
+// publish publishes until it succeeds, with what is in the way told once, and says
+// whether the bundle joined others. It is not done where the context ended first.
+func (s *Server) publish(ctx context.Context, serving *certs.Serving, keepOthers bool) (joined, done bool) {
+	told := ""
+	err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(ctx context.Context) (bool, error) {
+		trust := &certs.Trust{Bundle: serving.Bundle, KeepOthers: keepOthers, Now: s.options.Clock.Now()}
+		joins, err := s.publication.Publish(ctx, s.api, trust)
+		joined = joined || joins
+		if err = errors.Join(serving.Verify(), err); err == nil {
+			return true, nil
+		}
+		if ctx.Err() == nil && err.Error() != told {
+			told = err.Error()
+			s.options.Log.Error(err, "The webhooks cannot be published yet")
+		}
+		return false, nil
+	})
+	return joined, err == nil
 }
 
 // dialable returns an address at which this process reaches its own listener.
@@ -286,24 +439,9 @@ func dialable(address net.Addr) string {
 	return address.String()
 }
 
-// drain stops counting as ready, lets the last requests come, and closes.
-func (s *Server) drain(ctx context.Context, server *http.Server) error {
-	s.serving.Store(nil)
-	timer := time.NewTimer(s.options.DrainDelay)
-	defer timer.Stop()
-	<-timer.C
-	// The API server gives up on a conversion after 30 s.
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	if err := server.Shutdown(closing); err != nil {
-		return fmt.Errorf("webhooks: stopping: %w", err)
-	}
-	return nil
-}
-
 func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
-		Handler:           s.handler,
+		Handler:           s.drain.Handler(s.handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      time.Minute,
@@ -316,10 +454,10 @@ func (s *Server) newHTTPServer() *http.Server {
 
 // tlsConfig leaves out HTTP/2, whose streams one client could use to take all
 // of the server.
-func tlsConfig(leaf *certs.Leaf) *tls.Config {
+func (s *Server) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		GetCertificate: leaf.GetCertificate,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.current.Load().Certificate() },
 		NextProtos:     []string{"http/1.1"},
 	}
 }

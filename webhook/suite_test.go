@@ -31,6 +31,7 @@ var (
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(testkit.Patience)
 	RunSpecs(t, "Conversion, defaulting and validation through a real API server")
 }
 

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -299,6 +300,39 @@ func TestWhatAnOldClientDropsIsWarnedAbout(t *testing.T) {
 		},
 		"some of them, on purpose": {spec: job(`group: g, `), old: job(`group: g, suspend: true, `)},
 		"none, as there were none": {spec: job(``), old: job(`elastic: {task: main, replicas: 1}, lifecycle: WorkerLed, suspend: null, `)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" || !response.Allowed {
+				t.Errorf("allowed: %v, warnings (-want +got):\n%s", response.Allowed, diff)
+			}
+		})
+	}
+}
+
+func TestReplicasThatCannotBeToldOfEachOtherAreWarnedAbout(t *testing.T) {
+	t.Parallel()
+	job := func(replicas, limit int) string {
+		return fmt.Sprintf(`spec: {backoffLimit: %d, tasks: [{type: collector, replicas: %d, template: {spec: {containers: [{name: a}]}}}]}`, limit, replicas)
+	}
+	const (
+		of4000 = "spec.tasks: no container of this many replicas can start, of 3196 it can: DI_NODES lists the addresses of all, " +
+			"which are 162899 bytes, and Linux starts a process with at most 131072 in one variable"
+		of5000 = "spec.tasks: no container of this many replicas can start, of 3196 it can: DI_NODES lists the addresses of all, " +
+			"which are 203899 bytes, and Linux starts a process with at most 131072 in one variable"
+	)
+	for name, tc := range map[string]struct {
+		spec, old string
+		want      []string
+	}{
+		"a new job":                        {spec: job(4000, 0), want: []string{of4000}},
+		"a new job that is small enough":   {spec: job(2000, 0)},
+		"one that grows beyond it":         {spec: job(4000, 0), old: job(2000, 0), want: []string{of4000}},
+		"one that grows further":           {spec: job(5000, 0), old: job(4000, 0), want: []string{of5000}},
+		"one that was so, and stays":       {spec: job(4000, 1), old: job(4000, 0)},
+		"one that is made small enough":    {spec: job(2000, 0), old: job(4000, 0)},
+		"one that is led by a coordinator": {spec: `spec: {lifecycle: CoordinatorLed, tasks: [{type: coordinator, template: {spec: {containers: [{name: a}]}}}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

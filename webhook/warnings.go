@@ -32,12 +32,13 @@ func warnings(asked *question) []string {
 		return nil
 	}
 	at := pathsOf(asked.raw, asked.job)
-	found := warnTemplates(&asked.job.Spec, at)
+	found := append(warnAddresses(asked.job, at), warnTemplates(&asked.job.Spec, at)...)
 	if asked.create {
 		return bounded(found)
 	}
 	if len(found) > 0 {
-		found = fewer(found, warnTemplates(&asked.old.Spec, pathsOf(asked.oldRaw, asked.old)))
+		at := pathsOf(asked.oldRaw, asked.old)
+		found = fewer(found, append(warnAddresses(asked.old, at), warnTemplates(&asked.old.Spec, at)...))
 	}
 	found = append(found, warnChangedTemplates(asked.job, asked.old, at)...)
 	if writtenInV2(asked.raw) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -261,7 +259,7 @@ var _ = Describe("The server", func() {
 		stop := serve(ctx, webhook.Options{Config: api.Config, URL: published(ctx), BindAddress: "127.0.0.1:0"})
 		Expect(versions()).To(Equal(before))
 		stop()
-	}, SpecTimeout(time.Minute))
+	})
 })
 
 // published returns the URL that the API server knows.
@@ -291,8 +289,7 @@ var _ = Describe("The CRDs", func() {
 	})
 
 	It("are installed by a plain kubectl apply, before and after webhooks are published by Service and by URL", func(ctx SpecContext) {
-		bare := &envtest.Environment{}
-		_, err := bare.Start()
+		bare, err := testkit.StartBareAPI()
 		Expect(err).NotTo(HaveOccurred())
 		defer func() { Expect(bare.Stop()).To(Succeed()) }()
 		apply := func() {
@@ -323,7 +320,7 @@ var _ = Describe("The CRDs", func() {
 		for _, config := range clientConfigs(ctx, bare.KubeConfig) {
 			Expect(config).To(HaveKeyWithValue("caBundle", Not(BeEmpty())), "applying the manifests again keeps the bundle")
 		}
-	}, SpecTimeout(2*time.Minute))
+	})
 })
 
 // serve runs a server until it is published and ready, and returns how to stop it.
@@ -341,7 +338,7 @@ func serve(ctx context.Context, options webhook.Options) (stop func()) {
 	return func() {
 		GinkgoHelper()
 		cancel()
-		Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
+		Eventually(ended).Should(Receive(BeNil()))
 		Expect(server.Ready(request)).NotTo(Succeed())
 	}
 }

@@ -46,6 +46,11 @@ const (
 	// ConditionReplicasStalled says that pods of the job do not get on: one cannot be scheduled, an image cannot be
 	// pulled, a container crashes again and again.
 	ConditionReplicasStalled = "ReplicasStalled"
+	// ConditionResizing says that a job was resized which goes on meanwhile, and that not all that it is to have is ready
+	// yet, or something is left that it is not to have.
+	ConditionResizing = "Resizing"
+	// ConditionReplicasInterrupted says that pods of the job ended by what befell them, and are made again uncounted.
+	ConditionReplicasInterrupted = "ReplicasInterrupted"
 	// ConditionInvalidSpec says that the stored spec cannot be acted on, such as a template that does not decode.
 	ConditionInvalidSpec = "InvalidSpec"
 )
@@ -76,6 +81,9 @@ const (
 	// ReasonResumed is that a suspended job goes on.
 	ReasonResumed = "Resumed"
 
+	// ReasonResized is the reason of the condition Resizing and of the event that tasks of a worker-led job are
+	// to have more replicas than before, or fewer, and who asked for it.
+	ReasonResized = "Resized"
 	// ReasonReplicaLost is the reason of the event that a replica of a
 	// coordinator-led job was lost and is replaced.
 	ReasonReplicaLost = "ReplicaLost"
@@ -103,6 +111,37 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 )
 
+// Reasons of the condition ReplicasInterrupted and its events.
+const (
+	// ReasonRejected is that the node that a pod was scheduled to did not take it.
+	ReasonRejected = "Rejected"
+	// ReasonEvicted is that a pod was driven from its node.
+	ReasonEvicted = "Evicted"
+	// ReasonPreempted is that a pod made room for one of a higher priority.
+	ReasonPreempted = "Preempted"
+	// ReasonNodeLost is that a pod's node is shut down, gone or out of sight; a pod out of sight has failed.
+	ReasonNodeLost = "NodeLost"
+	// ReasonLeft is that a replica of a preemptible job saved its work and left.
+	ReasonLeft = "Left"
+)
+
+// ReasonError is the kubelet's word for a container that ended with another exit code than 0.
+const ReasonError = "Error"
+
+// Reasons of the condition Allocated and its events. A job whose spec cannot be placed has ConditionInvalidSpec, one
+// that is suspended ConditionSuspended.
+const (
+	// ReasonPlaced is that all wanted replicas have a node.
+	ReasonPlaced = "Placed"
+	// ReasonShrunk is that fewer replicas than are wanted have a node, though no fewer than must be, or had to be when
+	// the job was placed.
+	ReasonShrunk = "Shrunk"
+	// ReasonNoRoom is that no nodes hold the job now.
+	ReasonNoRoom = "NoRoom"
+	// ReasonNoAllocator is the reason of a False condition that the operator itself places no jobs.
+	ReasonNoAllocator = "NoAllocator"
+)
+
 // Reasons of the condition ReplicaFailure; any other refusal has ReasonFailedCreate.
 const (
 	// ReasonQuotaExceeded is that a ResourceQuota leaves no room.
@@ -119,6 +158,15 @@ const (
 	ReasonFailedDelete     = "FailedDelete"
 	// ReasonAdopted is that pods and services of an earlier release were taken over.
 	ReasonAdopted = "Adopted"
+)
+
+// Reasons of events about the operator itself, on the CustomResourceDefinition of DIJobs.
+const (
+	// ReasonJobsNotAdmitted is that a job which is created at the version that is not stored, without being stored, is
+	// not admitted.
+	ReasonJobsNotAdmitted = "JobsNotAdmitted"
+	// ReasonJobsAdmitted is that it is admitted again.
+	ReasonJobsAdmitted = "JobsAdmitted"
 )
 
 // AggregatorTaskStatus is the key of aggregators in status.taskStatus.

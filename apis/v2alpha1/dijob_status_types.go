@@ -47,9 +47,17 @@ type DIJobStatus struct {
 	// +optional
 	Allocation []string `json:"allocation,omitempty"`
 
-	// profilings is what the job reported of itself; written by di-server.
+	// profilings is what the job reported of itself; written by di-server. It is
+	// atomic, as managedFields would else hold each of its keys again.
+	// +structType=atomic
 	// +optional
 	Profilings *RawObject `json:"profilings,omitempty"`
+
+	// requests are the last requests to resize the job and their answers, by
+	// which di-server knows one that is sent again; written by di-server.
+	// +listType=atomic
+	// +optional
+	Requests []RecordedRequest `json:"requests,omitempty"`
 
 	// conditions are the observations that phase sums up; written by the operator.
 	// +listType=atomic
@@ -149,6 +157,11 @@ type ScalingStatus struct {
 	// another value there was written by somebody else.
 	// +optional
 	LastReplicas int32 `json:"lastReplicas,omitempty"`
+
+	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"),
+	// where resizing has put them out of the order of the spec; empty else.
+	// +optional
+	Ranks map[string]string `json:"ranks,omitempty"`
 
 	// lastAllocation is a digest of the allocation that the operator last acted
 	// on; empty for none.

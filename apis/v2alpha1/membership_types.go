@@ -156,8 +156,8 @@ type MemberResources struct {
 
 // RecordedRequest is a request that was done, and its answer.
 type RecordedRequest struct {
-	// key identifies the request: its Idempotency-Key, else the coordinator
-	// container that sent it and a digest of what it asked. It is empty once a
+	// key identifies the request: its Idempotency-Key, else the container that
+	// sent it and a digest of what it asked. It is empty once a
 	// later removal has made the same a new request.
 	Key string `json:"key"`
 
@@ -178,6 +178,10 @@ type RecordedRequest struct {
 	// +listType=atomic
 	// +optional
 	Learners []string `json:"learners,omitempty"`
+
+	// message is the answer to a request for a worker-led job, which has no URLs.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // MembershipStatus is what became of the wanted replicas.

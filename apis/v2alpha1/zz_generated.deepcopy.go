@@ -321,6 +321,13 @@ func (in *DIJobStatus) DeepCopyInto(out *DIJobStatus) {
 		*out = new(RawObject)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Requests != nil {
+		in, out := &in.Requests, &out.Requests
+		*out = make([]RecordedRequest, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]DIJobCondition, len(*in))
@@ -734,6 +741,13 @@ func (in *ScalingStatus) DeepCopyInto(out *ScalingStatus) {
 	if in.SpecReplicas != nil {
 		in, out := &in.SpecReplicas, &out.SpecReplicas
 		*out = make(map[string]int32, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
+	if in.Ranks != nil {
+		in, out := &in.Ranks, &out.Ranks
+		*out = make(map[string]string, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val
 		}

@@ -31,6 +31,38 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"operator", "--log-format", "xml"},
 			[]string{"--log-format", `"xml"`, "json or console"},
 		},
+		"probes that come before they go": {
+			[]string{"operator", "--webhook-probe-interval", "-1s"},
+			[]string{"--webhook-probe-interval", "-1s", "want 0"},
+		},
+		"certificates of a Secret that is not named": {
+			[]string{"operator", "--webhook-certificates", "secret"},
+			[]string{"--webhook-certificates secret", "--webhook-secret"},
+		},
+		"a Secret for certificates of the operator's own": {
+			[]string{"operator", "--webhook-secret", "tls"},
+			[]string{"--webhook-secret tls", "--webhook-certificates secret"},
+		},
+		"certificates from nowhere": {
+			[]string{"operator", "--webhook-certificates", "files"},
+			[]string{"--webhook-certificates files", "own or secret"},
+		},
+		"a collector without a scheme": {
+			[]string{"operator", "--tracing-endpoint", "collector:4317"},
+			[]string{"--tracing-endpoint", `"collector:4317"`, "http://host:port", "gRPC"},
+		},
+		"a collector with a path, as OTLP over HTTP has": {
+			[]string{"server", "--tracing-endpoint", "http://collector:4318/v1/traces"},
+			[]string{"--tracing-endpoint", `"http://collector:4318/v1/traces"`, "gRPC"},
+		},
+		"more traces than there are": {
+			[]string{"operator", "--tracing-sampling-ratio", "1.5"},
+			[]string{"--tracing-sampling-ratio", "1.5", "from 0", "to 1"},
+		},
+		"traces that are no number": {
+			[]string{"server", "--tracing-sampling-ratio", "NaN"},
+			[]string{"--tracing-sampling-ratio", "NaN", "from 0", "to 1"},
+		},
 		"a command that is none": {
 			[]string{"serve"},
 			[]string{`"serve"`, "server"},

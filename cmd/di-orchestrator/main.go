@@ -36,6 +36,6 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newOperatorCommand(), newServerCommand())
+	root.AddCommand(newOperatorCommand(), newServerCommand(), newInstallCommand(), newRetireCommand(), newProbeCommand())
 	return root
 }

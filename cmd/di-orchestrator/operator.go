@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,9 +36,11 @@ import (
 // leaderElectionID names the lease of the operator whose controllers act.
 const leaderElectionID = "di-orchestrator-operator"
 
-// drainDelay is how long a stopping operator still takes webhook calls, so
-// that the API server learns first that it is leaving.
-const drainDelay = 6 * time.Second
+// Where the webhooks' certificate is from.
+const (
+	certificatesOwn    = "own"
+	certificatesSecret = "secret"
+)
 
 type operatorOptions struct {
 	processOptions
@@ -44,12 +49,18 @@ type operatorOptions struct {
 	webhookAddress string
 	webhookService string
 	webhookURL     string
+	certificates   string
+	webhookSecret  string
 	workers        int
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
 	priorityNormal string
 	priorityHigh   string
+	// defaultConfig names the ConfigMap of the default AggregatorConfig.
+	defaultConfig string
+	// probeInterval is how often the way through the API server is probed, 0 for never.
+	probeInterval time.Duration
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
@@ -61,16 +72,47 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service by which the API server reaches the webhooks")
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
 		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
+	flags.StringVar(&o.certificates, "webhook-certificates", certificatesOwn,
+		"where the webhooks' certificate is from: own, signed by the operator, or secret, kept by somebody else, such as cert-manager, in --webhook-secret")
+	flags.StringVar(&o.webhookSecret, "webhook-secret", "",
+		"Secret in the operator's namespace that has the webhooks' certificate, with its key and ca.crt; di-server's, in "+serverCertificate+", is kept by somebody else then, too")
 	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
 	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
 	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
 		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
+	flags.StringVar(&o.defaultConfig, "default-aggregator-config", "",
+		"ConfigMap in the operator's namespace with the pod template ("+controllers.AggregatorTemplateKey+") of which the cluster's AggregatorConfig is made where there is none")
+	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
+		"how often a job is created at the version that is not stored, without being stored, to see that jobs are admitted; 0 for never")
 	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")
 	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "what a coordinator's replicas are told of di-server")
 	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "what worker-led pods are told of di-server")
+}
+
+// validate tells which flags contradict each other.
+func (o *operatorOptions) validate() error {
+	if o.probeInterval < 0 {
+		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
+	}
+	if err := o.tracing.validate(); err != nil {
+		return err
+	}
+	switch o.certificates {
+	case certificatesOwn:
+		if o.webhookSecret != "" {
+			return fmt.Errorf("--webhook-secret %s: is for --webhook-certificates %s", o.webhookSecret, certificatesSecret)
+		}
+	case certificatesSecret:
+		if o.webhookSecret == "" {
+			return fmt.Errorf("--webhook-certificates %s: needs --webhook-secret, the name of a Secret", certificatesSecret)
+		}
+	default:
+		return fmt.Errorf("--webhook-certificates %s: must be %s or %s", o.certificates, certificatesOwn, certificatesSecret)
+	}
+	return nil
 }
 
 func newOperatorCommand() *cobra.Command {
@@ -88,6 +130,9 @@ func newOperatorCommand() *cobra.Command {
 }
 
 func runOperator(ctx context.Context, options *operatorOptions) error {
+	if err := options.validate(); err != nil {
+		return err
+	}
 	log, err := options.log.newLogger()
 	if err != nil {
 		return err
@@ -96,24 +141,15 @@ func runOperator(ctx context.Context, options *operatorOptions) error {
 	if err != nil {
 		return err
 	}
-	hooks, err := webhook.New(webhook.Options{
-		Config:      config,
-		Namespace:   options.namespace,
-		Service:     options.webhookService,
-		URL:         options.webhookURL,
-		BindAddress: options.webhookAddress,
-		DrainDelay:  drainDelay,
-		Log:         log.WithName("webhook"),
-		Registerer:  metrics.Registry,
+	return options.tracing.traced(ctx, "di-orchestrator-operator", log, func(traces trace.TracerProvider) error {
+		return serveOperator(ctx, config, log, options, observers{metrics: metrics.Registry, traces: traces})
 	})
+}
+
+// serveOperator runs the operator until the context ends.
+func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers) error {
+	hooks, mgr, err := newOperator(ctx, config, log, options, told)
 	if err != nil {
-		return err
-	}
-	mgr, err := newOperatorManager(ctx, config, log, options)
-	if err != nil {
-		return err
-	}
-	if err := addProbes(mgr, hooks.Ready); err != nil {
 		return err
 	}
 	log.Info("Starting the operator", "version", version)
@@ -133,7 +169,39 @@ func runOperator(ctx context.Context, options *operatorOptions) error {
 	return group.Wait()
 }
 
-func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions) (ctrl.Manager, error) {
+// newOperator makes the webhooks and the manager of the controllers, whose
+// observers are told what they do.
+func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers,
+) (*webhook.Server, ctrl.Manager, error) {
+	if err := registerBuild(told.metrics); err != nil {
+		return nil, nil, err
+	}
+	told.wrap(config)
+	hooks, err := webhook.New(webhook.Options{
+		Config:      config,
+		Namespace:   options.namespace,
+		Service:     options.webhookService,
+		URL:         options.webhookURL,
+		BindAddress: options.webhookAddress,
+		DrainDelay:  drainDelay,
+		Log:         log.WithName("webhook"),
+		Registerer:  told.metrics,
+		Traces:      told.traces,
+
+		CertificateSecret: options.webhookSecret,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	mgr, err := newOperatorManager(ctx, config, log, options, told)
+	if err != nil {
+		return nil, nil, err
+	}
+	return hooks, mgr, addProbes(mgr, hooks.Ready)
+}
+
+func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers,
+) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -144,6 +212,7 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		Cache:                         controllers.CacheOptions(),
 		Metrics:                       metricsserver.Options{BindAddress: options.metricsAddress},
 		HealthProbeBindAddress:        options.probeAddress,
+		PprofBindAddress:              options.pprofAddress,
 		LeaderElection:                options.leaderElect,
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       options.namespace,
@@ -157,17 +226,44 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	options.settings.PriorityClasses = map[v2alpha1.Priority]string{
 		v2alpha1.PriorityNormal: options.priorityNormal, v2alpha1.PriorityHigh: options.priorityHigh,
 	}
+	recorder, err := newEventRecorder(ctx, config, scheme)
+	if err != nil {
+		return nil, err
+	}
 	err = controllers.Setup(ctx, mgr, controllers.Options{
+		Recorder:         recorder,
 		Settings:         options.settings,
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
 		Workers:          options.workers,
+		NoAllocator:      !options.allocator,
+		Registerer:       told.metrics,
+		Traces:           told.traces,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)
 	}
 	if options.allocator {
-		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{Cycle: options.allocatorCycle}); err != nil {
+		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
+			Cycle: options.allocatorCycle, Registerer: told.metrics, Traces: told.traces,
+		}); err != nil {
 			return nil, fmt.Errorf("setting up the allocator: %w", err)
+		}
+	}
+	if options.defaultConfig != "" {
+		err := mgr.Add(&controllers.DefaultAggregatorConfig{
+			Client:   mgr.GetClient(),
+			Reader:   mgr.GetAPIReader(),
+			Template: types.NamespacedName{Namespace: options.namespace, Name: options.defaultConfig},
+			Config:   options.aggregatorConfig.NamespacedName,
+			Log:      log.WithName("aggregatorconfig"),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("adding the default AggregatorConfig: %w", err)
+		}
+	}
+	if options.probeInterval > 0 {
+		if err := addProber(mgr, recorder, options, told.metrics); err != nil {
+			return nil, err
 		}
 	}
 	issuer, err := newIssuer(config, log, options)
@@ -181,7 +277,8 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 }
 
 // newIssuer keeps the certificate of di-server, which may not have the
-// authority's key.
+// authority's key; where somebody else issues certificates, only what clients
+// are to trust.
 func newIssuer(config *rest.Config, log logr.Logger, options *operatorOptions) (*certs.Issuer, error) {
 	api, err := client.New(config, client.Options{})
 	if err != nil {
@@ -190,14 +287,46 @@ func newIssuer(config *rest.Config, log logr.Logger, options *operatorOptions) (
 	of := func(name string) types.NamespacedName {
 		return types.NamespacedName{Namespace: options.namespace, Name: name}
 	}
+	var authority types.NamespacedName
+	if options.certificates == certificatesOwn {
+		authority = of(webhook.AuthoritySecret)
+	}
 	host := names.ServerService + "." + options.namespace
 	return &certs.Issuer{
 		API:       api,
-		Authority: of(webhook.AuthoritySecret),
+		Authority: authority,
 		Secret:    of(serverCertificate),
 		Bundle:    of(serverBundle),
 		Hosts:     []string{host, host + ".svc", host + "." + options.settings.ServiceDomain},
 		Clock:     clock.RealClock{},
 		Log:       log.WithName("issuer"),
 	}, nil
+}
+
+// addProber adds what probes the way through the API server.
+func addProber(mgr ctrl.Manager, recorder events.EventRecorder, options *operatorOptions, registerer prometheus.Registerer) error {
+	// Each probe would be warned that its version is deprecated.
+	quiet := rest.CopyConfig(mgr.GetConfig())
+	quiet.WarningHandler = rest.NoWarnings{}
+	api, err := client.New(quiet, client.Options{HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making the client of the probe of the webhooks: %w", err)
+	}
+	prober := &webhook.Prober{
+		API:       api,
+		Reader:    mgr.GetAPIReader(),
+		Namespace: options.namespace,
+		Interval:  options.probeInterval,
+		Clock:     clock.RealClock{},
+		Recorder:  recorder,
+		Elected:   mgr.Elected(),
+		Log:       mgr.GetLogger().WithName("probe"),
+	}
+	if err := prober.Register(registerer); err != nil {
+		return err
+	}
+	if err := mgr.Add(prober); err != nil {
+		return fmt.Errorf("adding the probe of the webhooks: %w", err)
+	}
+	return nil
 }

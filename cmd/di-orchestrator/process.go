@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,13 +20,26 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// processOptions are what both programs have: their log, where their probes
-// and metrics listen, how fast they may call the API server, and what of the
+// How processes stop. The pods' terminationGracePeriodSeconds is longer.
+const (
+	// drainDelay is how long a stopping process still takes calls, so that all who
+	// call it learn first that it is leaving: its readiness is looked at every 2
+	// seconds, and endpoints take another to reach each node.
+	drainDelay = 6 * time.Second
+	// stopTimeout is how long it may take in all: di-server drains, and then finishes
+	// what it has begun, which may take 35 seconds.
+	stopTimeout = 50 * time.Second
+)
+
+// processOptions are what both programs have: their log and traces, where their probes,
+// metrics and profiles are served, how fast they may call the API server, and what of the
 // cluster both have to agree on.
 type processOptions struct {
 	log            logOptions
+	tracing        traceOptions
 	metricsAddress string
 	probeAddress   string
+	pprofAddress   string
 	qps            float32
 	burst          int
 
@@ -35,9 +49,11 @@ type processOptions struct {
 
 func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	o.log.addFlags(flags)
+	o.tracing.addFlags(flags)
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics; 0 for none")
 	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 for none")
-	flags.Float32Var(&o.qps, "kube-api-qps", 200, "calls per second to the API server")
+	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which is for nobody else to reach; 0 for none")
+	flags.Float32Var(&o.qps, "kube-api-qps", 200, "calls per second to the API server, for each kind of object")
 	flags.IntVar(&o.burst, "kube-api-burst", 400, "calls to the API server beyond that in a burst")
 	o.aggregatorConfig = defaultAggregatorConfig()
 	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")

@@ -6,12 +6,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,10 +24,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 )
-
-// stopTimeout is how long a stopping process finishes what it has begun. The
-// pods' terminationGracePeriodSeconds is longer.
-const stopTimeout = 40 * time.Second
 
 type serverOptions struct {
 	processOptions
@@ -68,6 +66,9 @@ func newServerCommand() *cobra.Command {
 }
 
 func runServer(ctx context.Context, options *serverOptions) error {
+	if err := options.tracing.validate(); err != nil {
+		return err
+	}
 	log, err := options.log.newLogger()
 	if err != nil {
 		return err
@@ -76,59 +77,15 @@ func runServer(ctx context.Context, options *serverOptions) error {
 	if err != nil {
 		return err
 	}
-	watches := server.NewWatches(log.WithName("watches"))
-	config.Wrap(watches.Wrap)
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                  scheme,
-		Logger:                  log,
-		Cache:                   server.CacheOptions(),
-		Metrics:                 metricsserver.Options{BindAddress: options.metricsAddress},
-		HealthProbeBindAddress:  options.probeAddress,
-		GracefulShutdownTimeout: ptr.To(stopTimeout),
+	return options.tracing.traced(ctx, "di-orchestrator-server", log, func(traces trace.TracerProvider) error {
+		return serve(ctx, config, log, options, observers{metrics: metrics.Registry, traces: traces})
 	})
+}
+
+// serve runs di-server until the context ends.
+func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, told observers) error {
+	mgr, err := newServerManager(ctx, config, log, options, told)
 	if err != nil {
-		return fmt.Errorf("making the manager: %w", err)
-	}
-	if err := server.SetupIndexes(ctx, mgr.GetCache()); err != nil {
-		return fmt.Errorf("setting up indexes: %w", err)
-	}
-	issued := &certs.Issued{
-		API:    mgr.GetAPIReader(),
-		Secret: types.NamespacedName{Namespace: options.namespace, Name: serverCertificate},
-		Clock:  clock.RealClock{},
-		Log:    log.WithName("certificate"),
-	}
-	api, err := server.New(server.Options{
-		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		Cache:            mgr.GetCache(),
-		Identity:         server.Mode(options.identity),
-		Limits:           options.limits,
-		Watches:          watches,
-		Metrics:          metrics.Registry,
-		Log:              log.WithName("server"),
-		GPUResource:      corev1.ResourceName(options.gpuResource),
-		AggregatorConfig: options.aggregatorConfig.NamespacedName,
-		Addresses:        options.addresses,
-		TLSAddress:       options.tlsAddress,
-		GetCertificate:   issued.GetCertificate,
-	})
-	if err != nil {
-		return fmt.Errorf("making di-server: %w", err)
-	}
-	if err := mgr.Add(api); err != nil {
-		return fmt.Errorf("adding di-server: %w", err)
-	}
-	if options.tlsAddress != "" {
-		if err := mgr.Add(issued); err != nil {
-			return fmt.Errorf("adding the certificate of di-server: %w", err)
-		}
-	}
-	if err := addProbes(mgr, api.Ready); err != nil {
 		return err
 	}
 	log.Info("Starting di-server", "version", version)
@@ -136,4 +93,73 @@ func runServer(ctx context.Context, options *serverOptions) error {
 		return fmt.Errorf("running di-server: %w", err)
 	}
 	return nil
+}
+
+// newServerManager makes the manager of di-server, whose observers are told what it does.
+func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, told observers,
+) (ctrl.Manager, error) {
+	if err := registerBuild(told.metrics); err != nil {
+		return nil, err
+	}
+	told.wrap(config)
+	watches := server.NewWatches(log.WithName("watches"))
+	config.Wrap(watches.Wrap)
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  log,
+		Cache:                   server.CacheOptions(),
+		Metrics:                 metricsserver.Options{BindAddress: options.metricsAddress},
+		HealthProbeBindAddress:  options.probeAddress,
+		PprofBindAddress:        options.pprofAddress,
+		GracefulShutdownTimeout: ptr.To(stopTimeout),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	if err := server.SetupIndexes(ctx, mgr.GetCache()); err != nil {
+		return nil, fmt.Errorf("setting up indexes: %w", err)
+	}
+	issued := &certs.Issued{
+		API:    mgr.GetAPIReader(),
+		Secret: types.NamespacedName{Namespace: options.namespace, Name: serverCertificate},
+		Clock:  clock.RealClock{},
+		Log:    log.WithName("certificate"),
+	}
+	//nolint:contextcheck // a request has a context of its own
+	api, err := server.New(server.Options{
+		Client:           mgr.GetClient(),
+		APIReader:        mgr.GetAPIReader(),
+		Cache:            mgr.GetCache(),
+		Identity:         server.Mode(options.identity),
+		Limits:           options.limits,
+		Watches:          watches,
+		Metrics:          told.metrics,
+		Traces:           told.traces,
+		Log:              log.WithName("server"),
+		GPUResource:      corev1.ResourceName(options.gpuResource),
+		AggregatorConfig: options.aggregatorConfig.NamespacedName,
+		Addresses:        options.addresses,
+		TLSAddress:       options.tlsAddress,
+		GetCertificate:   issued.GetCertificate,
+		DrainDelay:       drainDelay,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making di-server: %w", err)
+	}
+	if err := mgr.Add(api); err != nil {
+		return nil, fmt.Errorf("adding di-server: %w", err)
+	}
+	if options.tlsAddress != "" {
+		if err := mgr.Add(issued); err != nil {
+			return nil, fmt.Errorf("adding the certificate of di-server: %w", err)
+		}
+	}
+	if err := addProbes(mgr, api.Ready); err != nil {
+		return nil, err
+	}
+	return mgr, nil
 }

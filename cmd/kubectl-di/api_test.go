@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/manifests"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -51,7 +53,7 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 		"nervexjob.yaml", "nervex-aggregatorconfig.yaml", "first-dijob.yaml", "dijob-v1.0.0.yaml",
 	} {
 		for _, version := range []string{"v1alpha1", "v2alpha1"} {
-			for _, object := range objects(t, convert(t, "", "-f", filepath.Join("testdata", file), "--to", version).stdout) {
+			for _, object := range objects(t, converts(t, "", "-f", filepath.Join("testdata", file), "--to", version).stdout) {
 				if object.GetNamespace() == "" {
 					object.SetNamespace(metav1.NamespaceDefault)
 				}
@@ -62,10 +64,37 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 		}
 	}
 	replacesItself(t, c)
+	submitsBothVersions(t, api)
 	for _, warning := range *warnings {
 		if !strings.Contains(warning, "deprecated") {
 			t.Errorf("the API server warns: %s", warning)
 		}
+	}
+}
+
+// submitsBothVersions submits jobs of both versions, and one that the webhook
+// refuses.
+func submitsBothVersions(t *testing.T, api *testkit.API) {
+	t.Helper()
+	added, err := api.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	must(t, err)
+	kubeconfig, err := added.KubeConfig()
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeFile(t, path, string(kubeconfig))
+	submit := func(stdin string, args ...string) ran {
+		return kubectlDI(t, stdin, append([]string{"submit", "--kubeconfig", path, "-n", "di-system", "-o", "name", "-f"}, args...)...)
+	}
+	got := submit("", "testdata/serial.yaml", "--validate=warn")
+	if want := "is deprecated and still served"; got.code != 0 || !strings.Contains(got.stderr, want) || !strings.HasPrefix(got.stdout, "dijob.diengine.opendilab.org/") {
+		t.Errorf("v1alpha1: got %+v, want %s", got, want)
+	}
+	if got := submit("", "testdata/worker-led.yaml"); got.code != 0 || got.stderr != "" {
+		t.Errorf("v2alpha1: got %+v", got)
+	}
+	twice := manifest("twice", "collector")
+	if got := submit(twice, "-"); got.code != exit.Failed || !strings.HasPrefix(got.stderr, "kubectl-di: stdin: job di-system/twice is refused:\n  spec.tasks") {
+		t.Errorf("two collectors: got %+v", got)
 	}
 }
 
@@ -82,7 +111,7 @@ func replacesItself(t *testing.T, c client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	converted := objects(t, convert(t, string(stored), "-f", "-").stdout)[0]
+	converted := objects(t, converts(t, string(stored), "-f", "-").stdout)[0]
 	if converted.GetUID() != job.GetUID() || converted.GetResourceVersion() == "" {
 		t.Errorf("the metadata became %v", converted.Object["metadata"])
 	}
@@ -139,9 +168,9 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 		want string
 		code int
 	}{
-		"version": {[]string{"di", "version"}, "v9.9.9\n", 0},
+		"version": {[]string{"di", "version", "--client"}, "Client:  v9.9.9\n", 0},
 		"convert": {[]string{"di", "convert", "-f", "testdata/v1alpha1.yaml"}, readFile(t, "testdata/golden/v1alpha1.out"), 0},
-		"strict":  {[]string{"di", "convert", "-f", "testdata/extended.yaml", "--strict"}, "", exitLost},
+		"strict":  {[]string{"di", "convert", "-f", "testdata/extended.yaml", "--strict"}, "", exit.Lost},
 		"help":    {[]string{"di", "convert", "--help"}, readFile(t, "testdata/golden/help.out"), 0},
 	} {
 		command := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), tc.args...)

@@ -17,11 +17,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/conversion"
 )
 
@@ -36,18 +38,15 @@ type ran struct {
 // kubectlDI runs the command as main does.
 func kubectlDI(tb testing.TB, stdin string, args ...string) ran {
 	tb.Helper()
-	command := newCommand()
 	var out, report bytes.Buffer
-	command.SetIn(strings.NewReader(stdin))
-	command.SetOut(&out)
-	command.SetErr(&report)
+	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &report})
 	command.SetArgs(args)
 	code := run(tb.Context(), command)
 	return ran{out.String(), report.String(), code}
 }
 
-// convert runs the command and checks that it succeeds.
-func convert(tb testing.TB, stdin string, args ...string) ran {
+// converts runs the command and checks that it succeeds.
+func converts(tb testing.TB, stdin string, args ...string) ran {
 	tb.Helper()
 	got := kubectlDI(tb, stdin, append([]string{"convert"}, args...)...)
 	if got.code != 0 {
@@ -90,8 +89,8 @@ func TestWhatTheCommandPrints(t *testing.T) {
 		"json":                {args: []string{"-f", "testdata/jobs.json"}},
 		"json-as-yaml":        {args: []string{"-f", "testdata/jobs.json", "-o", "yaml"}},
 		"extended":            {args: []string{"-f", "testdata/extended.yaml"}},
-		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: exitLost},
-		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: exitFailed},
+		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: exit.Lost},
+		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: exit.Failed},
 		"tfjob":               {args: []string{"-f", "testdata/tfjob.yaml"}},
 		"tfjob-down":          {args: []string{"-f", "testdata/tfjob-workers.yaml", "--to", "v1alpha1"}},
 		"tfjob-all-workers":   {args: []string{"-f", "testdata/tfjob-all-workers.yaml"}},
@@ -101,15 +100,15 @@ func TestWhatTheCommandPrints(t *testing.T) {
 		"v1.0.0":              {args: []string{"-f", "testdata/dijob-v1.0.0.yaml"}},
 		"two-files":           {args: []string{"-f", "testdata/first-dijob.yaml", "-f", "testdata/list.yaml", "-f", "testdata/list.yaml"}},
 		"stdin":               {args: []string{"-f", "-"}, stdin: "# only a comment\n---\n" + `apiVersion: diengine.opendilab.org/v1alpha1` + "\nkind: DIJob\n--- {a: b}\n...\n"},
-		"no-file":             {args: []string{"-f", "testdata/missing.yaml"}, code: exitFailed},
-		"no-input":            {args: nil, code: exitUsage},
-		"unknown-version":     {args: []string{"-f", "-", "--to", "v1"}, code: exitUsage},
-		"unknown-format":      {args: []string{"-f", "-", "-o", "xml"}, code: exitUsage},
-		"unknown-flag":        {args: []string{"--nope"}, code: exitUsage},
-		"an-argument":         {args: []string{"jobs.yaml"}, code: exitUsage},
-		"stdin-in-place":      {args: []string{"-f", "-", "-w"}, code: exitUsage},
-		"both-places":         {args: []string{"-f", "x", "-w", "--output-dir", "y"}, code: exitUsage},
-		"in-place-as-json":    {args: []string{"-f", "x", "-w", "-o", "json"}, code: exitUsage},
+		"no-file":             {args: []string{"-f", "testdata/missing.yaml"}, code: exit.Failed},
+		"no-input":            {args: nil, code: exit.Usage},
+		"unknown-version":     {args: []string{"-f", "-", "--to", "v1"}, code: exit.Usage},
+		"unknown-format":      {args: []string{"-f", "-", "-o", "xml"}, code: exit.Usage},
+		"unknown-flag":        {args: []string{"--nope"}, code: exit.Usage},
+		"an-argument":         {args: []string{"jobs.yaml"}, code: exit.Usage},
+		"stdin-in-place":      {args: []string{"-f", "-", "-w"}, code: exit.Usage},
+		"both-places":         {args: []string{"-f", "x", "-w", "--output-dir", "y"}, code: exit.Usage},
+		"in-place-as-json":    {args: []string{"-f", "x", "-w", "-o", "json"}, code: exit.Usage},
 		"help":                {args: []string{"--help"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +136,7 @@ func checkGolden(tb testing.TB, name, got string) {
 
 func TestTheVersionIsPrinted(t *testing.T) {
 	t.Parallel()
-	if got := kubectlDI(t, "", "version"); got != (ran{stdout: version + "\n"}) {
+	if got := kubectlDI(t, "", "version", "--client"); got != (ran{stdout: "Client:  " + version + "\n"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -151,8 +150,8 @@ func TestTheRoundTripKeepsTheText(t *testing.T) {
 		"worker-led.yaml": {"v1alpha1", "v2alpha1"},
 	} {
 		original := readFile(t, filepath.Join("testdata", file))
-		there := convert(t, original, "-f", "-", "--to", versions[0])
-		back := convert(t, there.stdout, "-f", "-", "--to", versions[1])
+		there := converts(t, original, "-f", "-", "--to", versions[0])
+		back := converts(t, there.stdout, "-f", "-", "--to", versions[1])
 		want := strings.NewReplacer("   #", " #", "cleanPodPolicy: ALL", "cleanPodPolicy: All").Replace(original)
 		got := strings.ReplaceAll(back.stdout, "   #", " #")
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -213,8 +212,8 @@ func convertsAlike(tb testing.TB, job any, to string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	asJSON := convert(tb, string(raw), "-f", "-", "--to", to).stdout
-	if !reflect.DeepEqual(decoded(want), decoded([]byte(asJSON))) {
+	asJSON := converts(tb, string(raw), "-f", "-", "--to", to).stdout
+	if !reflect.DeepEqual(decoded(tb, want), decoded(tb, []byte(asJSON))) {
 		tb.Fatalf("%s became %s, want %s", raw, asJSON, want)
 	}
 	// sigs.k8s.io/yaml rounds numbers that it takes for floating-point.
@@ -225,13 +224,13 @@ func convertsAlike(tb testing.TB, job any, to string) {
 	if want, err = conversion.Convert(rounded, v2alpha1.GroupName+"/"+to); err != nil {
 		tb.Fatal(err)
 	}
-	asYAML := convert(tb, string(text), "-f", "-", "--to", to).stdout
+	asYAML := converts(tb, string(text), "-f", "-", "--to", to).stdout
 	got, err := yaml.YAMLToJSON([]byte(asYAML))
 	if err != nil {
 		tb.Fatalf("%s became %s: %v", text, asYAML, err)
 	}
-	if !reflect.DeepEqual(decoded(want), decoded(got)) {
-		tb.Fatalf("%s became %s (-want +got): %s", text, asYAML, cmp.Diff(decoded(want), decoded(got)))
+	if !reflect.DeepEqual(decoded(tb, want), decoded(tb, got)) {
+		tb.Fatalf("%s became %s (-want +got): %s", text, asYAML, cmp.Diff(decoded(tb, want), decoded(tb, got)))
 	}
 }
 
@@ -240,6 +239,18 @@ kind: DIJob
 metadata: {name: job} # a job
 spec: {coordinator: {template: {}}}
 `
+
+// decoded reads JSON with numbers as they are written.
+func decoded(tb testing.TB, raw []byte) map[string]any {
+	tb.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var value map[string]any
+	if err := decoder.Decode(&value); err != nil {
+		tb.Fatal(err)
+	}
+	return value
+}
 
 // folder makes a folder of manifests.
 func folder(tb testing.TB) string {
@@ -280,8 +291,8 @@ func TestFilesAreConvertedInPlace(t *testing.T) {
 	if err := os.Symlink("a.yaml", filepath.Join(at, "link.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	want := convert(t, legacyJob, "-f", "-").stdout
-	got := convert(t, "", "-f", at, "-R", "-w")
+	want := converts(t, legacyJob, "-f", "-").stdout
+	got := converts(t, "", "-f", at, "-R", "-w")
 	if got.stdout != "" {
 		t.Errorf("printed %s", got.stdout)
 	}
@@ -302,7 +313,7 @@ func TestFilesAreConvertedInPlace(t *testing.T) {
 func TestAFolderIsReadWithoutItsSubfolders(t *testing.T) {
 	t.Parallel()
 	at := folder(t)
-	convert(t, "", "-f", at, "-w")
+	converts(t, "", "-f", at, "-w")
 	if got := contents(t, at)["deep/b.yml"]; got != "---\n"+legacyJob {
 		t.Errorf("the subfolder's file became %s", got)
 	}
@@ -312,8 +323,8 @@ func TestFilesAreWrittenToAnotherFolder(t *testing.T) {
 	t.Parallel()
 	at, to := folder(t), filepath.Join(t.TempDir(), "new")
 	before := contents(t, at)
-	convert(t, "", "-f", at, "-R", "--output-dir", to)
-	want := convert(t, legacyJob, "-f", "-").stdout
+	converts(t, "", "-f", at, "-R", "--output-dir", to)
+	want := converts(t, legacyJob, "-f", "-").stdout
 	if diff := cmp.Diff(map[string]string{"a.yaml": want, "deep/b.yml": "---\n" + want, "deep/c.json": `{"kind":  "ConfigMap"}`}, contents(t, to)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -321,7 +332,7 @@ func TestFilesAreWrittenToAnotherFolder(t *testing.T) {
 		t.Errorf("the inputs changed (-want +got):\n%s", diff)
 	}
 	asJSON := filepath.Join(t.TempDir(), "json")
-	convert(t, "", "-f", filepath.Join(at, "a.yaml"), "--output-dir", asJSON, "-o", "json")
+	converts(t, "", "-f", filepath.Join(at, "a.yaml"), "--output-dir", asJSON, "-o", "json")
 	if !json.Valid([]byte(contents(t, asJSON)["a.json"])) {
 		t.Errorf("wrote %v", contents(t, asJSON))
 	}
@@ -334,9 +345,9 @@ func TestNothingIsWrittenWhenAnythingFails(t *testing.T) {
 		args   []string
 		code   int
 	}{
-		"a file that is no YAML":      {"a: [", nil, exitFailed},
-		"an object of no version":     {"apiVersion: diengine.opendilab.org/v3\nkind: DIJob\n", nil, exitFailed},
-		"something is lost, strictly": {"apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n", []string{"--strict"}, exitLost},
+		"a file that is no YAML":      {"a: [", nil, exit.Failed},
+		"an object of no version":     {"apiVersion: diengine.opendilab.org/v3\nkind: DIJob\n", nil, exit.Failed},
+		"something is lost, strictly": {"apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n", []string{"--strict"}, exit.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -363,7 +374,7 @@ func TestTwoFilesDoNotBecomeOne(t *testing.T) {
 	t.Parallel()
 	one, two, to := folder(t), folder(t), t.TempDir()
 	got := kubectlDI(t, "", "convert", "-f", one, "-f", two, "--output-dir", to)
-	if got.code != exitFailed || !strings.Contains(got.stderr, "would both be written to") {
+	if got.code != exit.Failed || !strings.Contains(got.stderr, "would both be written to") {
 		t.Errorf("got %+v", got)
 	}
 	if len(contents(t, to)) > 0 {
@@ -374,7 +385,7 @@ func TestTwoFilesDoNotBecomeOne(t *testing.T) {
 func TestAFolderWithoutManifestsIsAnError(t *testing.T) {
 	t.Parallel()
 	got := kubectlDI(t, "", "convert", "-f", t.TempDir())
-	if got.code != exitFailed || !strings.Contains(got.stderr, "holds no .yaml, .yml or .json file") {
+	if got.code != exit.Failed || !strings.Contains(got.stderr, "holds no .yaml, .yml or .json file") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -384,13 +395,13 @@ func TestOtherDocumentsStayByteForByte(t *testing.T) {
 	t.Parallel()
 	other := "# odd\n{a:   b,  \"c\": [ 1,2 ]}   # spacing\n\n\n"
 	windows := "apiVersion: v1\r\nkind: Service\r\nmetadata:   {name: x}\r\n"
-	got := convert(t, other+"---\n"+legacyJob+"---   # marked\n"+windows+"--- |\n text\n", "-f", "-").stdout
+	got := converts(t, other+"---\n"+legacyJob+"---   # marked\n"+windows+"--- |\n text\n", "-f", "-").stdout
 	for _, part := range []string{other + "---\n", "---   # marked\n" + windows + "--- |\n text\n"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%q is not in %s", part, got)
 		}
 	}
-	if want := fmt.Sprintf("%s---\n%s---   # marked\n%s--- |\n text\n", other, convert(t, legacyJob, "-f", "-").stdout, windows); got != want {
+	if want := fmt.Sprintf("%s---\n%s---   # marked\n%s--- |\n text\n", other, converts(t, legacyJob, "-f", "-").stdout, windows); got != want {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
 	}
 }
@@ -400,7 +411,7 @@ func TestOtherDocumentsStayByteForByte(t *testing.T) {
 func TestOddFilesLoseNothing(t *testing.T) {
 	t.Parallel()
 	const mark = "\ufeff"
-	converted := convert(t, legacyJob, "-f", "-").stdout
+	converted := converts(t, legacyJob, "-f", "-").stdout
 	other := "kind: ConfigMap\n"
 	legacy := `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob"}`
 	current := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob"}`
@@ -419,7 +430,7 @@ func TestOddFilesLoseNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := convert(t, tc.in, "-f", "-")
+			got := converts(t, tc.in, "-f", "-")
 			if diff := cmp.Diff(tc.out, got.stdout); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -434,8 +445,8 @@ func TestTheMarkOfAFilesBeginningStaysInPlace(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	writeFile(t, path, "\ufeff"+legacyJob)
-	convert(t, "", "-f", path, "-w")
-	if want, got := "\ufeff"+convert(t, legacyJob, "-f", "-").stdout, readFile(t, path); got != want {
+	converts(t, "", "-f", path, "-w")
+	if want, got := "\ufeff"+converts(t, legacyJob, "-f", "-").stdout, readFile(t, path); got != want {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
 	}
 }
@@ -448,7 +459,7 @@ func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 		"kind: DIJob\nkind: Pod\n":                               `stdin: document 1 (line 1): line 2: "kind" is there already, on line 1`,
 		"a: b\n---\n{\"apiVersion\":\"v1\",\n\"kind\":\"\xff\"}": "stdin: line 4: the byte 0xff is not UTF-8; save the file as UTF-8",
 	} {
-		if got := kubectlDI(t, in, "convert", "-f", "-"); got.code != exitFailed || got.stdout != "" || got.stderr != "kubectl-di: "+want+"\nnothing was written\n" {
+		if got := kubectlDI(t, in, "convert", "-f", "-"); got.code != exit.Failed || got.stdout != "" || got.stderr != "kubectl-di: "+want+"\nnothing was written\n" {
 			t.Errorf("%s: got %+v", in, got)
 		}
 	}
@@ -457,7 +468,7 @@ func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 // TestACommentThatIsGoneIsNamed has a comment go that another one starts with.
 func TestACommentThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()
-	got := convert(t, strings.Replace(legacyJob, "spec: {coordinator: {template: {}}}", "spec:\n  extended:\n    suspend: odd # a\n  coordinator: {template: {}}", 1), "-f", "-")
+	got := converts(t, strings.Replace(legacyJob, "spec: {coordinator: {template: {}}}", "spec:\n  extended:\n    suspend: odd # a\n  coordinator: {template: {}}", 1), "-f", "-")
 	if !strings.Contains(got.stderr, `the comment "# a" was on something that is gone`) || strings.Contains(got.stderr, `"# a job"`) {
 		t.Errorf("reported %s about %s", got.stderr, got.stdout)
 	}

@@ -7,41 +7,38 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/describe"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/list"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/profilings"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/release"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/resize"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/submit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/suspend"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 )
 
 // version is stamped by the linker.
 var version = "dev"
 
-// Exit codes, which scripts rely on.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-	exitLost   = 3
-)
-
-// coded is an error that decides about the exit code.
-type coded struct {
-	error
-	code int
-}
-
-// Unwrap implements the interface of package errors.
-func (c coded) Unwrap() error { return c.error }
-
-func usageError(format string, args ...any) error {
-	return coded{fmt.Errorf(format, args...), exitUsage}
-}
-
 func main() {
+	// What its libraries log is nothing that a user can act on; errors are returned.
+	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, newCommand())
+	code := run(ctx, newCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}))
 	stop()
 	os.Exit(code)
 }
@@ -49,47 +46,47 @@ func main() {
 // run executes the command and returns the exit code.
 func run(ctx context.Context, command *cobra.Command) int {
 	err := command.ExecuteContext(ctx)
-	if err == nil {
-		return 0
+	if err != nil {
+		fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", err)
 	}
-	fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", err)
-	if with := (coded{}); errors.As(err, &with) {
-		return with.code
-	}
-	return exitFailed
+	return exit.Code(err)
 }
 
-func newCommand() *cobra.Command {
+// newCommand wires the commands to the streams, and to the flags that say which
+// cluster, which they share.
+func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	flags := cluster.NewFlags(streams)
 	root := &cobra.Command{
 		Use:           "kubectl-di",
 		Short:         "Work with the jobs of DI Orchestrator",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl di"},
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return coded{err, exitUsage} })
-	root.AddCommand(newAddCommand(), newDeleteCommand(), newRestartCommand(), newConvertCommand(), newVersionCommand())
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.SetFlagErrorFunc(wrongFlag)
+	root.SuggestionsMinimumDistance = 2
+	root.SetUsageTemplate(usageTemplate)
+	flags.Bind(root.PersistentFlags())
+	addGroup(root, "jobs", "Jobs:",
+		submit.NewCommand(flags, streams), list.NewCommand(flags, streams), describe.NewCommand(flags, streams),
+		suspend.NewSuspendCommand(flags, streams), suspend.NewResumeCommand(flags, streams),
+		top.NewCommand(flags, streams), logs.NewCommand(flags, streams), profilings.NewCommand(flags))
+	addGroup(root, "replicas", "Replicas of running jobs:",
+		resize.NewScaleCommand(flags), resize.NewAddCommand(flags), resize.NewDeleteCommand(flags), resize.NewRestartCommand(flags))
+	addGroup(root, "others", "Manifests and this plugin:",
+		convert.NewCommand(), release.NewCommand(flags, streams, version), newCompletionCommand(streams), newOptionsCommand())
+	root.SetHelpCommandGroupID("others")
+	root.InitDefaultHelpCmd()
+	for _, command := range root.Commands() {
+		if command.Name() == "help" {
+			command.Long, command.Example = "Print the help of a command.", "  # What list can do\n  kubectl di help list"
+		}
+	}
+	root.AddCommand(newReferenceCommand())
 	return root
-}
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of this plugin",
-		Args:  noArguments,
-		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(command.OutOrStdout(), version)
-			return err
-		},
-	}
-}
-
-// noArguments is cobra.NoArgs with the exit code of wrong use.
-func noArguments(command *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError("%q: %s takes no arguments, only flags", args[0], command.CommandPath())
-	}
-	return nil
 }

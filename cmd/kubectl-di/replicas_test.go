@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -96,7 +97,7 @@ func TestReplicasAreDeletedAsManyAsThereAre(t *testing.T) {
 		t.Errorf("got %+v", fewer)
 	}
 	none := w.di(t, ns, "delete", "collector", "cartpole")
-	if none.code != exitFailed || none.stdout != "" || plain(none.stderr, ns) != "kubectl-di: job NS/cartpole has no collector to delete\n" {
+	if none.code != exit.Failed || none.stdout != "" || plain(none.stderr, ns) != "kubectl-di: job NS/cartpole has no collector to delete\n" {
 		t.Errorf("got %+v", none)
 	}
 }
@@ -124,12 +125,12 @@ func TestReplicasAreReplacedUnderNewNames(t *testing.T) {
 	}
 
 	again := w.di(t, ns, "restart", "cartpole", before[0].PodName)
-	if again.code != exitFailed || !strings.Contains(again.stderr, "has no replica of that name now: nothing was done") {
+	if again.code != exit.Failed || !strings.Contains(again.stderr, "has no replica of that name now: nothing was done") {
 		t.Errorf("got %+v", again)
 	}
 	for _, foreign := range []string{"cartpole-coordinator", "pong-collector-abcde"} {
 		refused := w.di(t, ns, "restart", "cartpole", foreign, before[1].PodName)
-		if refused.code != exitFailed || refused.stderr != `kubectl-di: di-server refuses: "`+foreign+`" is no replica of job "cartpole"`+"\n" {
+		if refused.code != exit.Failed || refused.stderr != `kubectl-di: di-server refuses: "`+foreign+`" is no replica of job "cartpole"`+"\n" {
 			t.Errorf("got %+v", refused)
 		}
 	}
@@ -152,7 +153,7 @@ func TestWhatIsAnsweredIsPrintedAsJSON(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	none := w.di(t, ns, "delete", "learner", "cartpole", "-o", "json")
-	if none.code != exitFailed || !json.Valid([]byte(none.stdout)) {
+	if none.code != exit.Failed || !json.Valid([]byte(none.stdout)) {
 		t.Errorf("got %+v", none)
 	}
 
@@ -182,12 +183,32 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	}
 	job.Spec.Elastic = &v2alpha1.Elastic{MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](4)}
 	must(t, w.live.Update(t.Context(), job))
-	if got = w.did(t, ns, "add", "collector", "pong"); !strings.Contains(got, "the operator keeps task \"collector\" at 1 to 4 replicas") {
+	for _, format := range []string{"", "-o=json"} {
+		none := w.di(t, ns, strings.Fields("add collector pong "+format)...)
+		if want := "job NS/pong: granted are 0 of 1, as task \"collector\" has at most 4 replicas (spec.elastic.maxReplicas): " +
+			"6 replicas wanted in all tasks\n"; none.code != exit.Failed || plain(none.stderr, ns) != "kubectl-di: "+want || (none.stdout == "") != (format == "") {
+			t.Errorf("got %+v", none)
+		}
+	}
+	got = w.did(t, ns, "delete", "collector", "pong", "--replicas", "3")
+	if !strings.Contains(got, "3 replicas wanted in all tasks\n  the operator keeps task \"collector\" at 1 to 4 replicas") {
 		t.Errorf("printed %s", got)
 	}
+	if wanted() != 3 {
+		t.Errorf("%d are wanted", wanted())
+	}
+	got = w.did(t, ns, "delete", "collector", "pong", "--replicas", "3")
+	if want := "job NS/pong: granted are 2 of 3, as task \"collector\" has at least 1 replicas (spec.elastic.minReplicas): " +
+		"1 replica wanted in all tasks\n"; plain(got, ns) != want {
+		t.Errorf("printed %s", got)
+	}
+	w.did(t, ns, "add", "collector", "pong", "--replicas", "2")
+	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	job.Spec.Elastic = nil
+	must(t, w.live.Update(t.Context(), job))
 
 	for want, args := range map[string][]string{
-		"di-server refuses: replicas: -9 would leave job NS/pong with -2 replicas":                        {"delete", "collector", "pong", "--replicas", "9"},
+		"di-server refuses: replicas: 501 is more than the 500 that one request may ask for":              {"delete", "collector", "pong", "--replicas", "501"},
 		"--cpus: job NS/pong is worker-led: its replicas get what the template of their task says":        {"add", "collector", "pong", "--cpus", "1"},
 		`resizes its task "collector", which is of type collector and not learner: set the number of its`: {"add", "learner", "pong"},
 		"job NS/pong is worker-led, and its protocol knows no restart":                                    {"restart", "pong", "pong-collector-0", "pong-collector-1"},
@@ -197,7 +218,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}
-	if wanted() != 7 {
+	if wanted() != 3 {
 		t.Errorf("what was refused was done: %d are wanted", wanted())
 	}
 }
@@ -247,7 +268,7 @@ func TestWhatCannotBeDoneIsRefused(t *testing.T) {
 		// A flag that is given twice is taken as it was given last.
 		before := append([]string{args[0], "--server", w.url, "--kubeconfig", w.kubeconfig, "-n", ns}, args[1:]...)
 		got := kubectlDI(t, "", before...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), want) {
+		if got.code != exit.Failed || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}
@@ -324,7 +345,7 @@ func TestTheSameKeyIsDoneOnce(t *testing.T) {
 	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "-n", ns, "--server", cut.URL)
 	told := regexp.MustCompile(`whether it was done is not known: run the command again within an hour with --idempotency-key (\S+),`).
 		FindStringSubmatch(got.stderr)
-	if got.code != exitFailed || told == nil {
+	if got.code != exit.Failed || told == nil {
 		t.Fatalf("got %+v", got)
 	}
 	w.did(t, ns, "add", "collector", "cartpole", "--idempotency-key", told[1])
@@ -332,30 +353,43 @@ func TestTheSameKeyIsDoneOnce(t *testing.T) {
 		t.Errorf("%d collectors came of one request", len(members))
 	}
 	other := w.di(t, ns, "add", "learner", "cartpole", "--idempotency-key", told[1])
-	if other.code != exitFailed || !strings.Contains(other.stderr, "the Idempotency-Key was used for another request") {
+	if other.code != exit.Failed || !strings.Contains(other.stderr, "the Idempotency-Key was used for another request") {
 		t.Errorf("got %+v", other)
 	}
 }
 
-func TestACallThatMayHaveBeenDoneIsNotMadeAgain(t *testing.T) {
+func TestACallForAWorkerLedJobIsMadeAgainAndDoneOnce(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	cut := newCutter(t, w.url, 1)
-	got := kubectlDI(t, "", "add", "collector", "pong", "--kubeconfig", w.kubeconfig, "-n", ns, "--server", cut.URL)
-	if got.code != exitFailed || !strings.Contains(plain(got.stderr, ns),
-		"whether it was done is not known: before you ask again, see status.replicas in kubectl -n NS get dijob pong -o yaml") {
-		t.Errorf("got %+v", got)
+	cut := newCutter(t, w.url, 2)
+	for _, by := range []struct {
+		command string
+		want    int32
+	}{{"add", 5}, {"delete", 3}} {
+		cut.keys = nil
+		got := kubectlDI(t, "", by.command, "collector", "pong", "--replicas", "2", "--kubeconfig", w.kubeconfig, "-n", ns, "--server", cut.URL)
+		if got.code != 0 || strings.Count(got.stderr, "calling again") != 2 {
+			t.Errorf("%s: got %+v", by.command, got)
+		}
+		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		if len(cut.keys) != 3 || job.Status.Replicas != by.want {
+			t.Errorf("%s: %d calls came of one, and %d replicas are wanted", by.command, len(cut.keys), job.Status.Replicas)
+		}
 	}
+
+	// Two commands are two requests, however alike.
+	w.did(t, ns, "add", "collector", "pong")
+	w.did(t, ns, "add", "collector", "pong")
 	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	if job.Status.Replicas != 5 {
+		t.Errorf("%d replicas are wanted", job.Status.Replicas)
+	}
 	never := kubectlDI(t, "", "add", "collector", "pong", "--kubeconfig", w.kubeconfig, "-n", ns, "--server", "127.0.0.1:1")
 	if strings.Contains(never.stderr, "whether it was done") || strings.Count(never.stderr, "calling again") != 4 ||
-		never.code != exitFailed || never.stdout != "" {
+		never.code != exit.Failed || never.stdout != "" {
 		t.Errorf("got %+v", never)
-	}
-	if len(cut.keys) != 1 || job.Status.Replicas != 4 {
-		t.Errorf("%d calls came of one, and %d replicas are wanted", len(cut.keys), job.Status.Replicas)
 	}
 }
 
@@ -391,7 +425,7 @@ func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
 		t.Helper()
 		args = append([]string{"add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "-n", ns, "--server-namespace", ns}, args...)
 		got := kubectlDI(t, "", args...)
-		if got.code != exitFailed || got.stdout != "" {
+		if got.code != exit.Failed || got.stdout != "" {
 			t.Errorf("got %+v", got)
 		}
 		return plain(got.stderr, ns)

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -58,7 +59,7 @@ func (w *world) waitAllowed(t *testing.T, namespace, user string, rule *rbacv1.P
 		if len(rule.ResourceNames) > 0 {
 			wanted.Name = rule.ResourceNames[0]
 		}
-		must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 			review := &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: wanted},
 			}
@@ -110,7 +111,7 @@ func TestWhoLacksARightIsToldWhich(t *testing.T) {
 		"kubectl -n NS create role kubectl-di-create-portforward --verb=create --resource=pods/portforward\n",
 	} {
 		got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
-		if got.code != exitFailed || !strings.Contains(plain(got.stderr, ns), want) {
+		if got.code != exit.Failed || !strings.Contains(plain(got.stderr, ns), want) {
 			t.Fatalf("got %+v, want %s", got, want)
 		}
 		w.kubectl(t, strings.Fields(strings.ReplaceAll(want, "NS", ns))[1:]...)
@@ -149,12 +150,15 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.readyServer(t, system, "")
 	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
-	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(documentation)
-	for i, document := range strings.Split(block[1], "---\n") {
-		var role rbacv1.Role
-		must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
-		w.grant(t, []string{ns, system}[i], user("john"), role.Rules...)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(documentation, -1)
+	for block, who := range []string{"jane", "john"} {
+		for i, document := range strings.Split(blocks[block][1], "---\n") {
+			var role rbacv1.Role
+			must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
+			w.grant(t, []string{ns, system}[i], user(who), role.Rules...)
+		}
 	}
+	w.isEnoughForJobs(t, ns, system)
 	for _, args := range [][]string{
 		{"add", "collector", "cartpole"}, {"add", "learner", "cartpole"}, {"delete", "learner", "cartpole"}, {"add", "collector", "pong"},
 	} {
@@ -162,10 +166,39 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	}
 	w.did(t, ns, "restart", "cartpole", w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName, "--as", "john")
 	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "--server-namespace", system)
-	if got.code != exitFailed || !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "you may not") {
+	if got.code != exit.Failed || !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "you may not") {
 		t.Errorf("got %+v", got)
 	}
 	if got := kubectlDI(t, "", "__complete", "add", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "learner", ""); got.stdout != "cartpole\npong\n:4\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// isEnoughForJobs does all that the role of jobs is for.
+func (w *world) isEnoughForJobs(t *testing.T, ns, system string) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"list"}, {"list", "cartpole"}, {"suspend", "pong"}, {"resume", "-l", "!nope"},
+	} {
+		if got := w.run(t, ns, append(args, "--as", "jane")...); got.code != 0 {
+			t.Errorf("%v: got %+v", args, got)
+		}
+	}
+	if page := w.ranWell(t, ns, "describe", "cartpole", "pong", "--as", "jane"); strings.Contains(page, "may not") {
+		t.Errorf("the page is not whole: %s", page)
+	}
+	watching := w.start(t, ns, manifest("submitted"), "submit", "-f", "-", "--watch", "--as", "jane")
+	watching.out.shows(t, "not seen by the operator yet")
+	job := w.operated(t, ns, "submitted", func(*v2alpha1.DIJobStatus) {})
+	w.event(t, job, corev1.EventTypeNormal, "Seen", "an event that may be watched")
+	watching.out.shows(t, "an event that may be watched")
+	w.operated(t, ns, "submitted", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
+	if code := <-watching.code; code != 0 {
+		t.Errorf("exit code %d: %s%s", code, watching.out, watching.told)
+	}
+	must(t, w.live.Delete(t.Context(), job))
+	got := w.run(t, ns, "version", "--server-namespace", system, "--as", "jane")
+	if !strings.Contains(got.stderr, "has no deployment of DI Orchestrator") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -190,7 +223,7 @@ func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
 		"di-server refuses: user \"system:serviceaccount:NS:caller\" may not delete dijobs/replicas": {"delete", "collector", "cartpole", "--token-file", token(names.ServerAudience)},
 		"di-server refuses: the token is not valid: it must be a current one of audience di-server":  {"add", "collector", "cartpole", "--token-file", token("another")},
 	} {
-		if got := w.di(t, ns, args...); got.code != exitFailed || !strings.Contains(plain(got.stderr, ns), want) {
+		if got := w.di(t, ns, args...); got.code != exit.Failed || !strings.Contains(plain(got.stderr, ns), want) {
 			t.Errorf("got %+v, want %s", got, want)
 		}
 	}
@@ -217,18 +250,18 @@ func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
 		`--gpus "-1": want a whole number of GPUs`:                                                        {"add", "learner", "a", "--gpus", "-1"},
 		`--memory "4GB": want an amount of bytes such as 4Gi or 512Mi`:                                    {"add", "learner", "a", "--memory", "4GB"},
 		"unknown flag: --cpus":                                                                            {"delete", "learner", "a", "--cpus", "1"},
-		`-o "yaml": want json, or nothing for a text`:                                                     {"add", "learner", "a", "-o", "yaml"},
+		`-o "xml": want one of json, yaml`:                                                                {"add", "learner", "a", "-o", "xml"},
 		`--server "ftp://x": want a URL such as http://localhost:8080`:                                    {"add", "learner", "a", "--server", "ftp://x"},
 		"--server and --server-service exclude each other: they say in two ways where di-server is":       {"add", "learner", "a", "--server", "x", "--server-service", "y"},
 		"POD is missing: name a collector, learner or aggregator, see kubectl get pods -l dijob-name=JOB": {"restart", "a"},
 		`POD "A_b": want the name of a pod`:                                                               {"restart", "a", "A_b"},
 	} {
 		got := kubectlDI(t, "", append(args, "--kubeconfig", "/nope")...)
-		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
+		if got.code != exit.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}
-	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != exitFailed ||
+	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != exit.Failed ||
 		!strings.Contains(got.stderr, "reading the kubeconfig: stat /nope: no such file or directory") {
 		t.Errorf("got %+v", got)
 	}

@@ -97,6 +97,7 @@ func startWorld() (*world, error) {
 		return w, err
 	}
 	w.environment = environment
+	environment.Config.QPS = -1
 	w.stop = append(w.stop, environment.Stop)
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
@@ -270,7 +271,7 @@ func (w *world) cacheKnows(t *testing.T, object client.Object) {
 	if !isObject {
 		t.Fatalf("%T is no object", object)
 	}
-	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 		err := w.cached.Get(ctx, client.ObjectKeyFromObject(object), seen)
 		return err == nil && seen.GetResourceVersion() == version, client.IgnoreNotFound(err)
 	}))

@@ -10,5 +10,15 @@ import _ "embed"
 // DIJobs returns the CustomResourceDefinition of DIJobs, as YAML.
 func DIJobs() []byte { return dijobs }
 
-//go:embed bases/diengine.opendilab.org_dijobs.yaml
-var dijobs []byte
+// All returns the CustomResourceDefinitions of all kinds, as YAML, in the order
+// in which they are to be installed.
+func All() [][]byte { return [][]byte{aggregatorConfigs, memberships, dijobs} }
+
+var (
+	//go:embed bases/diengine.opendilab.org_aggregatorconfigs.yaml
+	aggregatorConfigs []byte
+	//go:embed bases/diengine.opendilab.org_dijobs.yaml
+	dijobs []byte
+	//go:embed bases/diengine.opendilab.org_memberships.yaml
+	memberships []byte
+)

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -22,6 +23,9 @@ type usageError struct{ error }
 // errForeign says that images are somebody else's matter.
 var errForeign = errors.New("a kubeconfig names another cluster, and images get into it in its own way: kind load image-archive FILE, or a registry")
 
+// errForeignNode says that nodes are somebody else's matter.
+var errForeignNode = errors.New("a kubeconfig names another cluster, whose nodes are stopped in its own way")
+
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "cluster",
@@ -33,7 +37,7 @@ func newCommand() *cobra.Command {
 	opts.addGlobal(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newUp(opts), newDown(opts), newStatus(opts), newLoadImage(opts), newAssets(opts), newKubeconfig(opts), newEnv(opts),
+		newUp(opts), newDown(opts), newStatus(opts), newLoadImage(opts), newAssets(opts), newKubeconfig(opts), newEnv(opts), newNode(opts),
 	)
 	return root
 }
@@ -94,6 +98,44 @@ func newStatus(opts *options) *cobra.Command {
 				return s.external.Check(cmd.Context())
 			}
 			return s.local.Status(cmd.Context())
+		},
+	}
+}
+
+func newNode(opts *options) *cobra.Command {
+	node := &cobra.Command{
+		Use:   "node",
+		Short: "Stop a node as if its machine lost power, or start it again",
+		RunE: func(*cobra.Command, []string) error {
+			return usageError{errors.New("node: want stop NAME or start NAME")}
+		},
+	}
+	node.AddCommand(
+		newNodeCommand(opts, "stop", "End all that runs on a node, without a word to anybody", (*cluster.Cluster).StopNode),
+		newNodeCommand(opts, "start", "Bring a node back that was stopped", (*cluster.Cluster).StartNode),
+	)
+	return node
+}
+
+func newNodeCommand(opts *options, name, short string, do func(*cluster.Cluster, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   name + " NAME",
+		Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := opts.open(cmd)
+			if err != nil {
+				return err
+			}
+			if s.external != nil {
+				return errForeignNode
+			}
+			return do(s.local, cmd.Context(), args[0])
 		},
 	}
 }

@@ -33,7 +33,7 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if unsuitable := (machine.UnsuitableError{}); errors.As(err, &unsuitable) || errors.Is(err, errForeign) {
+	if unsuitable := (machine.UnsuitableError{}); errors.As(err, &unsuitable) || errors.Is(err, errForeign) || errors.Is(err, errForeignNode) {
 		return exitUnsuitable
 	}
 	if usage := (usageError{}); errors.As(err, &usage) {

@@ -40,6 +40,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding kubectl: %w", err)
 	}
+	helm, err := exec.LookPath("helm")
+	if err != nil {
+		return fmt.Errorf("finding helm: %w", err)
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("finding the checkout: %w", err)
@@ -47,6 +51,7 @@ func run(ctx context.Context) error {
 	d, err := demo.New(demo.Options{
 		Config:   cluster,
 		Kubectl:  kubectl,
+		Helm:     helm,
 		Root:     root,
 		Out:      os.Stdout,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())),

@@ -4,60 +4,106 @@
 package allocator
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // Fit is the policy that places each job on the fewest nodes that hold it, and
-// leaves it there. A job that finds no room for all the replicas it wants gets
+// leaves it there, also where it must have more replicas by now than there is room
+// for. A job that finds no room for all the replicas it wants gets
 // as many as there is room for, if these are enough; it grows again when there
-// is room and no other job waits.
-type Fit struct{}
+// is room and no job waits that the nodes could hold.
+type Fit struct {
+	// GrowAfter is for how long a job is left as it is before it grows: that
+	// restarts it, and room often comes bit by bit.
+	GrowAfter time.Duration
+}
 
 var _ Policy = Fit{}
 
 // Allocate implements Policy.
 func (Fit) Allocate(job *Job, nodes []*Node) Placement {
-	return newBoard(nodes).place(job)
+	b := newBoard(nodes)
+	b.leave(nodes)
+	return b.place(job)
 }
 
 // Optimize implements Policy. Jobs that are where they can stay go first, in
 // spite of others' priorities: moving one costs it a restart.
-func (Fit) Optimize(jobs []*Job, nodes []*Node, previous map[types.NamespacedName][]string) map[types.NamespacedName]Placement {
+func (f Fit) Optimize(jobs []*Job, nodes []*Node, previous map[types.NamespacedName][]string) map[types.NamespacedName]Placement {
 	b := newBoard(nodes)
 	placements := make(map[types.NamespacedName]Placement, len(jobs))
-	var waiting, shrunk []*Job
+	var waiting []*Job
+	var stays, incomplete []*stay
 	for _, job := range inOrder(jobs) {
-		kept, stays := b.keep(job, previous[job.Name])
+		kept := b.keep(job, previous[job.Name])
 		switch {
-		case !stays:
+		case kept == nil:
 			waiting = append(waiting, job)
 			continue
-		case kept.Reason == ReasonShrunk:
-			shrunk = append(shrunk, job)
+		case kept.isComplete():
+			placements[job.Name] = kept.placement()
+		default:
+			incomplete = append(incomplete, kept)
 		}
-		placements[job.Name] = kept
+		stays = append(stays, kept)
 	}
-	waits := false
+	// What has ended is to drive out nothing that runs.
+	for _, kept := range stays {
+		b.keepEnded(kept)
+	}
+	b.leave(nodes)
+	for _, kept := range incomplete {
+		if b.complete(kept) {
+			placements[kept.job.Name] = kept.placement()
+		} else {
+			placements[kept.job.Name] = b.placeOrLeave(kept.job, previous[kept.job.Name])
+		}
+	}
 	for _, job := range waiting {
-		placed := b.place(job)
-		placements[job.Name] = placed
-		waits = waits || len(placed.Nodes) == 0
+		placements[job.Name] = b.place(job)
 	}
-	if waits {
-		return placements
+	if !areAnyWaiting(jobs, nodes, placements) {
+		f.growAll(b, jobs, placements)
 	}
-	for _, job := range shrunk {
-		if grown, grows := b.grow(job, placements[job.Name].Nodes); grows {
+	return placements
+}
+
+// areAnyWaiting tells whether a job has no place, or too small a one, that could
+// have one if no other was there. One that the nodes cannot hold at all keeps nobody from growing.
+func areAnyWaiting(jobs []*Job, nodes []*Node, placements map[types.NamespacedName]Placement) bool {
+	var empty *board
+	for _, job := range jobs {
+		size := len(placements[job.Name].Nodes)
+		if elastic, _ := job.elastic(size); size > 0 && elastic >= job.Min {
+			continue
+		}
+		if empty == nil {
+			empty = newBoard(nodes)
+		}
+		if found := empty.place(job); len(found.Nodes) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// growAll lets the jobs grow that got fewer replicas than they want. What ranks
+// have done that have succeeded is not done again for that.
+func (f Fit) growAll(b *board, jobs []*Job, placements map[types.NamespacedName]Placement) {
+	for _, job := range inOrder(jobs) {
+		before := placements[job.Name]
+		if before.Reason != ReasonShrunk || job.Held < f.GrowAfter || len(job.Ended) > 0 {
+			continue
+		}
+		if grown, grows := b.grow(job, before.Nodes); grows {
 			placements[job.Name] = grown
 		}
 	}
-	return placements
 }
 
 // board is the nodes while jobs are placed on them.
@@ -78,23 +124,146 @@ func newBoard(nodes []*Node) *board {
 	return b
 }
 
-// keep takes again what a job had, if it still may have it.
-func (b *board) keep(job *Job, nodes []string) (Placement, bool) {
-	elastic, fits := job.elastic(len(nodes))
-	if !fits || len(nodes) == 0 {
-		return Placement{}, false
-	}
-	rank := 0
-	for task := range job.Tasks {
-		for range job.replicas(task, elastic) {
-			if !b.seat(job.Tasks[task].Pod, nodes[rank]) {
-				b.release(job, elastic, nodes[:rank])
-				return Placement{}, false
-			}
-			rank++
+// leave takes what pods have that are on their way out.
+func (b *board) leave(nodes []*Node) {
+	for at, node := range nodes {
+		if node.Leaving != nil {
+			take(b.free[at], node.Leaving, 1)
 		}
 	}
-	return placed(job, elastic, nodes), true
+}
+
+// stay is a job that stays where it was.
+type stay struct {
+	job     *Job
+	elastic int32
+	// nodes are by rank, "" for what has none yet; seated says of which the room
+	// was taken.
+	nodes  []string
+	seated []bool
+	// ended are the ranks that need no room.
+	ended map[int]bool
+}
+
+func (s *stay) isComplete() bool {
+	return !slices.Contains(s.nodes, "")
+}
+
+func (s *stay) placement() Placement {
+	return placed(s.job, s.elastic, s.nodes)
+}
+
+// keep takes again what a job had, if it still may have it; nil if not. Of what
+// has ended nothing is taken yet.
+func (b *board) keep(job *Job, previous []string) *stay {
+	nodes, elastic, fits := job.resized(previous)
+	if !fits {
+		return nil
+	}
+	kept := &stay{job: job, elastic: elastic, nodes: nodes, seated: make([]bool, len(nodes))}
+	if len(nodes) == len(previous) {
+		// Another size starts all anew.
+		kept.ended = job.Ended
+	}
+	for rank, pod := range job.ranks(elastic) {
+		if nodes[rank] == "" || kept.ended[rank] {
+			continue
+		}
+		if kept.seated[rank] = b.seat(pod, nodes[rank]); !kept.seated[rank] {
+			b.giveUp(kept)
+			return nil
+		}
+	}
+	return kept
+}
+
+// keepEnded takes the room of the ranks that have ended, where nobody has it.
+func (b *board) keepEnded(kept *stay) {
+	for rank, pod := range kept.job.ranks(kept.elastic) {
+		if kept.ended[rank] && rank < len(kept.nodes) && kept.nodes[rank] != "" {
+			kept.seated[rank] = b.seat(pod, kept.nodes[rank])
+		}
+	}
+}
+
+// hold takes what a job has but for what has ended, whether there is any room or not.
+// Nodes that are not there have none.
+func (b *board) hold(job *Job, nodes []string) *stay {
+	elastic, _ := job.elastic(len(nodes))
+	held := &stay{job: job, elastic: max(elastic, 0), nodes: nodes, seated: make([]bool, len(nodes)), ended: job.Ended}
+	for rank := range nodes {
+		_, there := b.byName[nodes[rank]]
+		held.seated[rank] = there && !held.ended[rank]
+	}
+	b.shift(held, 1)
+	return held
+}
+
+// complete gives the ranks that have no node one each, of those that the job is
+// on if they have room. It returns false, and takes nothing of the job, where
+// there is no room.
+func (b *board) complete(kept *stay) bool {
+	used := map[string]bool{}
+	for _, node := range kept.nodes {
+		used[node] = true
+	}
+	kept.nodes = slices.Clone(kept.nodes)
+	for rank, pod := range kept.job.ranks(kept.elastic) {
+		if kept.nodes[rank] != "" {
+			continue
+		}
+		node, found := b.nodeFor(pod, used)
+		if !found && (!kept.ended[rank] || len(b.nodes) == 0) {
+			b.giveUp(kept)
+			return false
+		}
+		if !found {
+			// What has ended needs no room, and any name will do.
+			node = b.nodes[0].Name
+		}
+		kept.nodes[rank], used[node] = node, true
+		kept.seated[rank] = found && b.seat(pod, node)
+	}
+	return true
+}
+
+// placeOrLeave places a job anew that must be bigger than where it is. Where there
+// is no room for that it goes on as it is: nobody is better off if it stops.
+func (b *board) placeOrLeave(job *Job, previous []string) Placement {
+	found := b.place(job)
+	if len(found.Nodes) > 0 || slices.Contains(previous, "") {
+		return found
+	}
+	left := b.hold(job, previous)
+	b.keepEnded(left)
+	return left.placement()
+}
+
+// nodeFor returns a node that takes one more pod, of the used ones if one does.
+func (b *board) nodeFor(pod *Requirements, used map[string]bool) (string, bool) {
+	name, found := "", false
+	for at, node := range b.nodes {
+		if (found && !used[node.Name]) || b.closed[at] || pod.room(b.free[at], 1) == 0 || !pod.accepts(node) {
+			continue
+		}
+		name, found = node.Name, true
+		if used[name] {
+			break
+		}
+	}
+	return name, found
+}
+
+// giveUp gives back what was taken for a job that was to stay.
+func (b *board) giveUp(kept *stay) { b.shift(kept, -1) }
+
+// shift takes the room of the ranks that are seated so many times.
+func (b *board) shift(kept *stay, times int32) {
+	for rank, pod := range kept.job.ranks(kept.elastic) {
+		if rank < len(kept.seated) && kept.seated[rank] {
+			take(b.free[b.byName[kept.nodes[rank]]], pod.amounts, times)
+		}
+	}
 }
 
 // seat takes the room of one replica on a node of that name, if it has it.
@@ -107,32 +276,29 @@ func (b *board) seat(pod *Requirements, node string) bool {
 	return true
 }
 
-// release gives back the room of a job's first ranks.
-func (b *board) release(job *Job, elastic int32, nodes []string) {
-	rank := 0
-	for task := range job.Tasks {
-		for range job.replicas(task, elastic) {
-			if rank == len(nodes) {
-				return
-			}
-			take(b.free[b.byName[nodes[rank]]], job.Tasks[task].Pod.amounts, -1)
-			rank++
+// charge takes the room of all ranks of a job, whether there is any or not; -1
+// times gives it back. Nodes that are not there have none.
+func (b *board) charge(job *Job, nodes []string, times int32) {
+	elastic, _ := job.elastic(len(nodes))
+	for rank, pod := range job.ranks(max(elastic, 0)) {
+		if rank >= len(nodes) {
+			return
+		}
+		if at, there := b.byName[nodes[rank]]; there {
+			take(b.free[at], pod.amounts, times)
 		}
 	}
 }
 
 // grow places a job anew, if it gets more replicas so.
 func (b *board) grow(job *Job, nodes []string) (Placement, bool) {
-	elastic, _ := job.elastic(len(nodes))
-	b.release(job, elastic, nodes)
+	b.charge(job, nodes, -1)
 	grown := b.place(job)
 	if len(grown.Nodes) > len(nodes) {
 		return grown, true
 	}
-	if after, fits := job.elastic(len(grown.Nodes)); fits {
-		b.release(job, after, grown.Nodes)
-	}
-	b.keep(job, nodes)
+	b.charge(job, grown.Nodes, -1)
+	b.charge(job, nodes, 1)
 	return Placement{}, false
 }
 
@@ -193,118 +359,6 @@ func (b *board) pack(job *Job, elastic int32, candidates [][]bool) ([]string, bo
 	return p.byRank(), true
 }
 
-// packing is a job while it is placed.
-type packing struct {
-	board      *board
-	job        *Job
-	candidates [][]bool
-	// order are the tasks, those of the biggest replicas first.
-	order []int
-	// rest are the replicas of each task that have no node yet, left all of them.
-	rest []int32
-	left int32
-	// nodes are the chosen nodes, and on each how many replicas of each task.
-	nodes  []int
-	counts [][]int32
-	used   map[int]bool
-	// amounts and trial are room to reckon in.
-	amounts []int64
-	trial   []int32
-}
-
-func newPacking(b *board, job *Job, elastic int32, candidates [][]bool) *packing {
-	p := &packing{
-		board: b, job: job, candidates: candidates, used: map[int]bool{}, left: job.size(elastic), trial: make([]int32, len(job.Tasks)),
-	}
-	for task := range job.Tasks {
-		p.order = append(p.order, task)
-		p.rest = append(p.rest, job.replicas(task, elastic))
-	}
-	slices.SortStableFunc(p.order, func(i, j int) int {
-		return slices.Compare(job.Tasks[j].Pod.amounts, job.Tasks[i].Pod.amounts)
-	})
-	if len(b.free) > 0 {
-		p.amounts = make([]int64, len(b.free[0]))
-	}
-	return p
-}
-
-// next takes the next node, false where none holds anything of the rest.
-func (p *packing) next() bool {
-	best, bestCounts, most, slack := -1, make([]int32, len(p.rest)), int32(0), int64(0)
-	for at := range p.board.nodes {
-		if p.used[at] {
-			continue
-		}
-		total, left := p.fill(at)
-		if total > most || total == most && total > 0 && left < slack {
-			best, most, slack = at, total, left
-			copy(bestCounts, p.trial)
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	p.used[best] = true
-	p.nodes, p.counts = append(p.nodes, best), append(p.counts, bestCounts)
-	for task, count := range bestCounts {
-		p.rest[task] -= count
-		p.left -= count
-		take(p.board.free[best], p.job.Tasks[task].Pod.amounts, count)
-	}
-	return true
-}
-
-// fill tries how many replicas of each task of the rest a node holds. It returns
-// how many these are together, and how much the node is left with.
-func (p *packing) fill(at int) (total int32, slack int64) {
-	copy(p.amounts, p.board.free[at])
-	clear(p.trial)
-	for _, task := range p.order {
-		if p.rest[task] == 0 || !p.candidates[at][task] {
-			continue
-		}
-		pod := p.job.Tasks[task].Pod
-		p.trial[task] = pod.room(p.amounts, p.rest[task])
-		take(p.amounts, pod.amounts, p.trial[task])
-		total += p.trial[task]
-	}
-	return total, p.slack(at)
-}
-
-// slack returns how much of a node is left, in thousandths of what was free of
-// the resources that the job asks for.
-func (p *packing) slack(at int) int64 {
-	var slack int64
-	for i, left := range p.amounts {
-		if free := p.board.free[at][i]; free > left && free > 0 {
-			slack += left * 1000 / free
-		}
-	}
-	return slack
-}
-
-func (p *packing) undo() {
-	for i, at := range p.nodes {
-		for task, count := range p.counts[i] {
-			take(p.board.free[at], p.job.Tasks[task].Pod.amounts, -count)
-		}
-	}
-}
-
-// byRank returns the node of each rank.
-func (p *packing) byRank() []string {
-	var nodes []string
-	for task := range p.job.Tasks {
-		for i, at := range p.nodes {
-			for range p.counts[i][task] {
-				nodes = append(nodes, p.board.nodes[at].Name)
-			}
-		}
-	}
-	return nodes
-}
-
 // placed says where a job is placed.
 func placed(job *Job, elastic int32, nodes []string) Placement {
 	distinct := map[string]bool{}
@@ -317,55 +371,4 @@ func placed(job *Job, elastic int32, nodes []string) Placement {
 	}
 	return Placement{Nodes: nodes, Reason: ReasonShrunk, Message: fmt.Sprintf(
 		"%s: there is room for %d replicas of task %s, %d are wanted", message, elastic, job.Tasks[job.Elastic].Name, job.Wanted)}
-}
-
-// explain says why a job has no room: for each task what the nodes lack.
-func (b *board) explain(job *Job, candidates [][]bool) string {
-	var tasks []string
-	for task := range job.Tasks {
-		least := job.replicas(task, job.Min)
-		if least > 0 {
-			tasks = append(tasks, fmt.Sprintf("task %s wants %d: %s", job.Tasks[task].Name, least, b.lacking(job.Tasks[task].Pod, task, candidates)))
-		}
-	}
-	return fmt.Sprintf("no room on %d nodes; %s", len(b.nodes), strings.Join(tasks, "; "))
-}
-
-func (b *board) lacking(pod *Requirements, task int, candidates [][]bool) string {
-	if pod.impossible != "" {
-		return fmt.Sprintf("no node has %s", pod.impossible)
-	}
-	repelled, short := 0, map[corev1.ResourceName]int{}
-	var room int32
-	for at := range b.nodes {
-		if !candidates[at][task] {
-			repelled++
-			continue
-		}
-		room += pod.room(b.free[at], 1<<20)
-		for i, name := range pod.names {
-			if b.free[at][i] < pod.amounts[i] {
-				short[name]++
-			}
-		}
-	}
-	parts := []string{fmt.Sprintf("there is room for %d by itself", room)}
-	if repelled > 0 {
-		parts = append(parts, fmt.Sprintf("%d nodes are cordoned, not ready, tainted or of other labels", repelled))
-	}
-	for _, name := range sortedNames(short) {
-		parts = append(parts, fmt.Sprintf("%d nodes lack %s", short[name], name))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func sortedNames(counts map[corev1.ResourceName]int) []corev1.ResourceName {
-	names := make([]corev1.ResourceName, 0, len(counts))
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b corev1.ResourceName) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-	return names
 }

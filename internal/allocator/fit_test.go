@@ -117,6 +117,12 @@ func TestNodesThatTakeNoSuchPodsAreLeftOut(t *testing.T) {
 	disliked := func(node *corev1.Node) {
 		node.Spec.Taints = []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectPreferNoSchedule}}
 	}
+	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	recovered := func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{notReady} }
+	unwell := func(node *corev1.Node) {
+		unready(node)
+		recovered(node)
+	}
 	labelled := func(node *corev1.Node) { node.Labels["zone"] = "east" }
 	toleration := []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpEqual, Value: "vision"}}
 	east := map[string]string{"zone": "east"}
@@ -126,13 +132,15 @@ func TestNodesThatTakeNoSuchPodsAreLeftOut(t *testing.T) {
 		selector    map[string]string
 		placed      bool
 	}{
-		"not ready":                {unready, nil, nil, false},
-		"cordoned":                 {cordoned, nil, nil, false},
-		"tainted":                  {tainted, nil, nil, false},
-		"tainted, and tolerated":   {tainted, toleration, nil, true},
-		"tainted mildly":           {disliked, nil, nil, true},
-		"of the wanted zone":       {labelled, nil, east, true},
-		"of another than the zone": {func(*corev1.Node) {}, nil, east, false},
+		"not ready":                  {unready, nil, nil, false},
+		"cordoned":                   {cordoned, nil, nil, false},
+		"tainted":                    {tainted, nil, nil, false},
+		"tainted, and tolerated":     {tainted, toleration, nil, true},
+		"tainted mildly":             {disliked, nil, nil, true},
+		"tainted until a moment ago": {recovered, nil, nil, true},
+		"tainted and not ready":      {unwell, nil, nil, false},
+		"of the wanted zone":         {labelled, nil, east, true},
+		"of another than the zone":   {func(*corev1.Node) {}, nil, east, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -239,6 +247,8 @@ func anyCluster(random *rand.Rand, nodes, jobs int) (*Snapshot, []*Job) {
 				node.Spec.Taints = []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}}
 			}
 			node.Labels["zone"] = string(rune('a' + random.IntN(3)))
+			node.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(int64(3+random.IntN(30)), resource.DecimalSI)
+			node.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(int64(8+random.IntN(64))<<30, resource.BinarySI)
 		}))
 	}
 	snapshot := NewSnapshot(objects)
@@ -247,6 +257,7 @@ func anyCluster(random *rand.Rand, nodes, jobs int) (*Snapshot, []*Job) {
 		job := collectors(snapshot, fmt.Sprintf("job-%04d", i), int32(random.IntN(3)), int32(3+random.IntN(8)), pod("1", int64(random.IntN(2))))
 		job.Priority, job.Created = int32(random.IntN(2)), time.Unix(int64(i), 0)
 		learner := pod("4", int64(random.IntN(5)))
+		learner.Containers[0].Resources.Requests[corev1.ResourceMemory] = *resource.NewQuantity(int64(random.IntN(16))<<30, resource.BinarySI)
 		if random.IntN(4) == 0 {
 			learner.NodeSelector = map[string]string{"zone": "a"}
 			learner.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}

@@ -5,11 +5,14 @@ package allocator
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
 // Policy places jobs on nodes.
@@ -17,7 +20,8 @@ type Policy interface {
 	// Allocate places one job on what is free of the nodes, when it is submitted.
 	Allocate(job *Job, nodes []*Node) Placement
 	// Optimize places all jobs, given what is free of the nodes without them and
-	// where they were placed before. A job that is not in the answer stays as it is.
+	// where they were placed before, by rank: "" stands for a rank that has no
+	// node yet. A job that is not in the answer stays as it is.
 	Optimize(jobs []*Job, nodes []*Node, previous map[types.NamespacedName][]string) map[types.NamespacedName]Placement
 }
 
@@ -31,15 +35,11 @@ type Placement struct {
 	Message string
 }
 
-// The reasons of placements.
+// The reasons of placements, which those of the condition Allocated are.
 const (
-	// ReasonPlaced is that all wanted replicas have a node.
-	ReasonPlaced = "Placed"
-	// ReasonShrunk is that fewer replicas than are wanted have a node, though no
-	// fewer than must be.
-	ReasonShrunk = "Shrunk"
-	// ReasonNoRoom is that no nodes hold the job now.
-	ReasonNoRoom = "NoRoom"
+	ReasonPlaced = v2alpha1.ReasonPlaced
+	ReasonShrunk = v2alpha1.ReasonShrunk
+	ReasonNoRoom = v2alpha1.ReasonNoRoom
 )
 
 // Job is a job to place.
@@ -56,6 +56,11 @@ type Job struct {
 	Elastic int
 	// Min and Wanted bound the replicas of the elastic task.
 	Min, Wanted int32
+	// Ended are the ranks that have succeeded. They keep their room as long as
+	// nobody else has taken it, and a job stays where it is without it.
+	Ended map[int]bool
+	// Held is for how long the job has been placed as it is.
+	Held time.Duration
 }
 
 // Task is some replicas of a job that are alike.
@@ -84,15 +89,50 @@ func (j *Job) replicas(task int, elastic int32) int32 {
 	return j.Tasks[task].Replicas
 }
 
+// ranks returns the requirements of each rank of a job that has so many replicas
+// of its elastic task.
+func (j *Job) ranks(elastic int32) iter.Seq2[int, *Requirements] {
+	return func(yield func(int, *Requirements) bool) {
+		rank := 0
+		for task := range j.Tasks {
+			for range j.replicas(task, elastic) {
+				if !yield(rank, j.Tasks[task].Pod) {
+					return
+				}
+				rank++
+			}
+		}
+	}
+}
+
 // elastic returns how many replicas of the elastic task make a job of that
 // size, false where none do.
 func (j *Job) elastic(size int) (int32, bool) {
-	rest := j.size(0)
-	if j.Elastic < 0 {
-		return 0, int32(size) == rest
+	elastic := int32(size) - j.size(0)
+	return elastic, elastic >= 0 && (j.Elastic >= 0 || elastic == 0)
+}
+
+// resized returns where a job is to be that was placed before, as many replicas
+// of its elastic task as are in its range now: those that go are the last, and
+// those that come have no node yet. It returns false for a job that had no place,
+// or that of another job.
+func (j *Job) resized(previous []string) (nodes []string, elastic int32, fits bool) {
+	had, fits := j.elastic(len(previous))
+	if !fits || len(previous) == 0 || j.Elastic < 0 {
+		return previous, 0, fits && len(previous) > 0
 	}
-	elastic := int32(size) - rest
-	return elastic, elastic >= j.Min && elastic <= j.Wanted
+	elastic = min(max(had, j.Min), j.Wanted)
+	end := had
+	for task := range j.Elastic {
+		end += j.Tasks[task].Replicas
+	}
+	switch {
+	case elastic < had:
+		return slices.Concat(previous[:end-had+elastic], previous[end:]), elastic, true
+	case elastic > had:
+		return slices.Concat(previous[:end], make([]string, elastic-had), previous[end:]), elastic, true
+	}
+	return previous, elastic, true
 }
 
 // inOrder returns jobs in the order in which they are placed.
@@ -113,6 +153,9 @@ type Node struct {
 	Object *corev1.Node
 	// Free is what no other pod has, by the axis of the snapshot.
 	Free []int64
+	// Leaving is what the jobs' own pods still have beyond what their jobs were
+	// placed here with: nothing new is placed there until they are gone. nil is none.
+	Leaving []int64
 	// Closed says that it takes no further pods, as it is cordoned or not ready:
 	// what is there stays.
 	Closed bool

@@ -43,16 +43,70 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 }
 
 func takesPods(node *corev1.Node) bool {
-	return !node.Spec.Unschedulable && node.DeletionTimestamp.IsZero() &&
-		slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
-			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
-		})
+	return !node.Spec.Unschedulable && node.DeletionTimestamp.IsZero() && isReady(node)
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	})
 }
 
 // Occupy takes what a pod has of its node.
 func (s *Snapshot) Occupy(pod *corev1.Pod) {
 	if node := s.find(pod.Spec.NodeName); node != nil {
 		take(node.Free, s.requests(pod), 1)
+	}
+}
+
+// Reserve takes the room of where a job is placed.
+func (s *Snapshot) Reserve(job *Job, placed []string) {
+	elastic, _ := job.elastic(len(placed))
+	for rank, pod := range job.ranks(max(elastic, 0)) {
+		if rank >= len(placed) {
+			return
+		}
+		if node := s.find(placed[rank]); node != nil {
+			take(node.Free, pod.amounts, 1)
+		}
+	}
+}
+
+// Leave notes what the pods of a job have of their nodes beyond what it is placed
+// there with.
+func (s *Snapshot) Leave(job *Job, placed []string, pods []*corev1.Pod) {
+	beyond := map[*Node][]int64{}
+	for _, pod := range pods {
+		node := s.find(pod.Spec.NodeName)
+		if node == nil {
+			continue
+		}
+		if beyond[node] == nil {
+			beyond[node] = make([]int64, len(s.axis))
+		}
+		take(beyond[node], s.requests(pod), -1)
+	}
+	elastic, _ := job.elastic(len(placed))
+	for rank, pod := range job.ranks(max(elastic, 0)) {
+		if rank >= len(placed) {
+			break
+		}
+		if amounts := beyond[s.find(placed[rank])]; amounts != nil {
+			take(amounts, pod.amounts, 1)
+		}
+	}
+	for node, amounts := range beyond {
+		node.leave(amounts)
+	}
+}
+
+// leave adds what is more than nothing to what leaves a node.
+func (n *Node) leave(amounts []int64) {
+	if n.Leaving == nil {
+		n.Leaving = make([]int64, len(amounts))
+	}
+	for i, amount := range amounts {
+		n.Leaving[i] += max(amount, 0)
 	}
 }
 
@@ -135,7 +189,7 @@ func (r *Requirements) accepts(node *corev1.Node) bool {
 	if match, err := r.affinity.Match(node); err != nil || !match {
 		return false
 	}
-	return r.tolerates(node, keepsAway)
+	return r.tolerates(node, keepsAway(node))
 }
 
 // mayStay tells whether pods of these requirements that are on a node already
@@ -149,9 +203,21 @@ func (r *Requirements) tolerates(node *corev1.Node, matters func(*corev1.Taint) 
 	return !repelled
 }
 
-// keepsAway tells the taints that keep pods from being placed.
-func keepsAway(taint *corev1.Taint) bool {
-	return taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute
+// keepsAway returns what tells the taints of a node that keep pods from being
+// placed there. That it is not ready is not among them where it says that it is
+// by now: the taint goes in a moment.
+func keepsAway(node *corev1.Node) func(*corev1.Taint) bool {
+	ready := isReady(node)
+	return func(taint *corev1.Taint) bool {
+		switch taint.Effect {
+		case corev1.TaintEffectNoSchedule:
+			return taint.Key != corev1.TaintNodeNotReady || !ready
+		case corev1.TaintEffectNoExecute:
+			return true
+		case corev1.TaintEffectPreferNoSchedule:
+		}
+		return false
+	}
 }
 
 // drivesOut tells the taints that pods are evicted for at once. A node that is
@@ -180,8 +246,10 @@ func take(free, amounts []int64, times int32) {
 	}
 }
 
-// IsClosed tells whether a node takes no further pods.
+// IsClosed tells whether a node takes no further pods. One that has not said
+// yet whether it is ready may be about to be.
 func (s *Snapshot) IsClosed(name string) bool {
 	node := s.find(name)
-	return node != nil && node.Closed
+	return node != nil && node.Closed && (node.Object.Spec.Unschedulable || slices.ContainsFunc(
+		node.Object.Status.Conditions, func(condition corev1.NodeCondition) bool { return condition.Type == corev1.NodeReady }))
 }

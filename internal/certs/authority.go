@@ -33,6 +33,9 @@ import (
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
+	// authorityMargin is how long before its end an authority is replaced: longer
+	// than any certificate lives that it has signed.
+	authorityMargin = 30 * 24 * time.Hour
 	// skew is how far the clocks of a cluster may differ: certificates are
 	// valid from so much earlier.
 	skew = time.Hour
@@ -52,8 +55,8 @@ func (a *Authority) Bundle() []byte {
 
 // LoadOrCreate returns the authority that is kept in the Secret. Whoever comes
 // first creates it, and everybody else reads the winner's. One that nobody can
-// use any more, as it has expired or does not decode, is replaced in the same
-// way.
+// use any more, as it is about to expire or does not decode, is replaced in the
+// same way.
 func LoadOrCreate(ctx context.Context, api client.Client, name types.NamespacedName, clk clock.PassiveClock) (*Authority, error) {
 	// Each turn that neither finds nor writes an authority lost a race, which
 	// somebody else then won.
@@ -151,8 +154,8 @@ func parseAuthority(data map[string][]byte, now time.Time) (*Authority, error) {
 	if !pair.Leaf.IsCA {
 		return nil, errors.New("the certificate is not that of an authority")
 	}
-	if now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("the certificate is valid from %s to %s, not now", pair.Leaf.NotBefore, pair.Leaf.NotAfter)
+	if now.Before(pair.Leaf.NotBefore) || now.Add(authorityMargin).After(pair.Leaf.NotAfter) {
+		return nil, fmt.Errorf("the certificate is valid from %s to %s, not now and for %s more", pair.Leaf.NotBefore, pair.Leaf.NotAfter, authorityMargin)
 	}
 	return &Authority{certificate: pair.Leaf, key: key, bundle: data[corev1.TLSCertKey]}, nil
 }

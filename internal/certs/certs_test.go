@@ -75,7 +75,8 @@ func TestTheLoserOfTheRaceReadsTheWinners(t *testing.T) {
 func TestAnAuthorityThatNobodyCanUseIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*corev1.Secret, *clocktesting.FakeClock){
-		"expired": func(_ *corev1.Secret, clk *clocktesting.FakeClock) { clk.Step(authorityLife + time.Hour) },
+		"expired":         func(_ *corev1.Secret, clk *clocktesting.FakeClock) { clk.Step(authorityLife + time.Hour) },
+		"about to expire": func(_ *corev1.Secret, clk *clocktesting.FakeClock) { clk.Step(authorityLife - leafLife) },
 		"corrupt": func(secret *corev1.Secret, _ *clocktesting.FakeClock) {
 			secret.Data[corev1.TLSPrivateKeyKey] = []byte("x")
 		},

@@ -43,7 +43,9 @@ const (
 type Issuer struct {
 	// API reads and writes without a cache.
 	API client.Client
-	// Authority is the Secret of the authority, which is created where there is none.
+	// Authority is the Secret of the authority, which is created where there is
+	// none. Empty says that somebody else issues the certificate: then only its
+	// ca.crt is copied to Bundle.
 	Authority types.NamespacedName
 	// Secret and Bundle are the Secret and the ConfigMap that are kept.
 	Secret, Bundle types.NamespacedName
@@ -74,11 +76,26 @@ func (i *Issuer) Start(ctx context.Context) error {
 // Issue brings Secret and ConfigMap up to date once. Those that somebody else
 // made are left alone.
 func (i *Issuer) Issue(ctx context.Context) error {
+	if i.Authority.Name == "" {
+		return i.copyBundle(ctx)
+	}
 	authority, err := LoadOrCreate(ctx, i.API, i.Authority, i.Clock)
 	if err != nil {
 		return err
 	}
-	return errors.Join(i.issueLeaf(ctx, authority), i.issueBundle(ctx, authority))
+	return errors.Join(i.issueLeaf(ctx, authority), i.issueBundle(ctx, authority.Bundle()))
+}
+
+// copyBundle makes known who issued the certificate that somebody else keeps.
+func (i *Issuer) copyBundle(ctx context.Context) error {
+	var kept corev1.Secret
+	if err := i.API.Get(ctx, i.Secret, &kept); err != nil {
+		return fmt.Errorf("reading Secret %s, which whoever issues di-server's certificate makes: %w", i.Secret, err)
+	}
+	if _, err := splitBundle(kept.Data[BundleKey]); err != nil {
+		return fmt.Errorf("reading Secret %s: %s: %w", i.Secret, BundleKey, err)
+	}
+	return i.issueBundle(ctx, kept.Data[BundleKey])
 }
 
 func (i *Issuer) issueLeaf(ctx context.Context, authority *Authority) error {
@@ -103,10 +120,10 @@ func (i *Issuer) issueLeaf(ctx context.Context, authority *Authority) error {
 	return written(kept, i.API.Create(ctx, kept))
 }
 
-func (i *Issuer) issueBundle(ctx context.Context, authority *Authority) error {
+func (i *Issuer) issueBundle(ctx context.Context, bundle []byte) error {
 	kept := &corev1.ConfigMap{}
 	exists, err := i.find(ctx, i.Bundle, kept)
-	data := map[string]string{BundleKey: string(authority.Bundle())}
+	data := map[string]string{BundleKey: string(bundle)}
 	if err != nil || exists && (!isIssued(kept) || maps.Equal(kept.Data, data)) {
 		return err
 	}
@@ -128,7 +145,7 @@ func (i *Issuer) due(data map[string][]byte, authority *Authority) bool {
 	if !i.Clock.Now().Before(pair.Leaf.NotAfter.Add(-leafLife / 3)) {
 		return true
 	}
-	return verify(pair.Leaf, authority.bundle, i.Hosts, i.Clock.Now()) != nil
+	return verify(pair.Leaf, authority.bundle, nil, i.Hosts, i.Clock.Now()) != nil
 }
 
 func (i *Issuer) find(ctx context.Context, name types.NamespacedName, into client.Object) (bool, error) {

@@ -62,7 +62,7 @@ func TestClientsThatTrustTheBundleAcceptWhatIsIssuedForItsWholeLife(t *testing.T
 	for range 60 {
 		clk.Step(12 * time.Hour)
 		served, _ := issued(t, issuer)
-		if err := verify(served.Leaf, bundle, issuer.Hosts, clk.Now().Add(issueInterval)); err != nil {
+		if err := verify(served.Leaf, bundle, nil, issuer.Hosts, clk.Now().Add(issueInterval)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestACertificateThatIsOfNoUseIsIssuedAnew(t *testing.T) {
 			if after.Leaf.SerialNumber.Cmp(before.Leaf.SerialNumber) == 0 {
 				t.Error("it was left as it was")
 			}
-			if err := verify(after.Leaf, bundle, issuer.Hosts, issuer.Clock.Now()); err != nil {
+			if err := verify(after.Leaf, bundle, nil, issuer.Hosts, issuer.Clock.Now()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -71,18 +71,18 @@ func (l *Leaf) VerifiedBy(bundle []byte) error {
 	if err != nil {
 		return err
 	}
-	return verify(certificate.Leaf, bundle, l.hosts, l.clock.Now())
+	return verify(certificate.Leaf, bundle, nil, l.hosts, l.clock.Now())
 }
 
 // verify says whether a client that trusts the bundle, and only it, accepts a
-// certificate under each of the hosts at a time.
-func verify(certificate *x509.Certificate, bundle []byte, hosts []string, now time.Time) error {
+// certificate under each of the hosts at a time, given those between both.
+func verify(certificate *x509.Certificate, bundle []byte, between *x509.CertPool, hosts []string, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
 		return fmt.Errorf("the bundle of %d bytes holds no certificate", len(bundle))
 	}
 	for _, host := range hosts {
-		options := x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now}
+		options := x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between, CurrentTime: now}
 		if _, err := certificate.Verify(options); err != nil {
 			return fmt.Errorf("the serving certificate for %s: %w", host, err)
 		}

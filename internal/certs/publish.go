@@ -66,13 +66,20 @@ type Publication struct {
 }
 
 // Publish writes endpoint and bundle to all places that differ. When it
-// returns nil, all of them have been read back with the bundle in them.
-func (p *Publication) Publish(ctx context.Context, api client.Client, bundle []byte) error {
-	return errors.Join(
-		p.publish(ctx, api, bundle, conversion(p.CRD, p.ConversionPath)),
-		p.publish(ctx, api, bundle, configuration("MutatingWebhookConfiguration", p.Mutating, p.MutatingPaths)),
-		p.publish(ctx, api, bundle, configuration("ValidatingWebhookConfiguration", p.Validating, p.ValidatingPaths)),
-	)
+// returns no error, all of them have been read back with the bundle in them. It
+// tells whether the bundle joined others in one of them.
+func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Trust) (joined bool, err error) {
+	var failures []error
+	for _, at := range []place{
+		conversion(p.CRD, p.ConversionPath),
+		configuration("MutatingWebhookConfiguration", p.Mutating, p.MutatingPaths),
+		configuration("ValidatingWebhookConfiguration", p.Validating, p.ValidatingPaths),
+	} {
+		joins, err := p.publish(ctx, api, trust, at)
+		joined = joined || joins
+		failures = append(failures, err)
+	}
+	return joined, errors.Join(failures...)
 }
 
 // place is one object with client configurations in it.
@@ -87,32 +94,45 @@ type place struct {
 	patch func(wanted map[string]map[string]any) map[string]any
 }
 
-// publish brings one place up to date. Where it differs it is written and read
-// back, a second time if the first write had to make room.
-func (p *Publication) publish(ctx context.Context, api client.Client, bundle []byte, at place) error {
-	wanted := map[string]map[string]any{}
-	for name, path := range at.paths {
-		wanted[name] = p.Endpoint.clientConfig(path, bundle)
-	}
+// publish brings one place up to date, and tells whether the bundle joined
+// others there. Where it differs it is written and read back, a second time if
+// the first write had to make room.
+func (p *Publication) publish(ctx context.Context, api client.Client, trust *Trust, at place) (joined bool, err error) {
 	for range 3 {
 		found := &unstructured.Unstructured{}
 		found.SetGroupVersionKind(at.gvk)
 		if err := api.Get(ctx, client.ObjectKey{Name: at.name}, found); err != nil {
-			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
+			return joined, fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
 		}
+		wanted, joins := p.wanted(at, at.configs(found), trust)
+		joined = joined || joins
 		upToDate, err := at.write(ctx, api, found, wanted)
 		if apierrors.IsConflict(err) {
 			// Another replica publishes at the same time.
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
+			return joined, fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
 		}
 		if upToDate {
-			return nil
+			return joined, nil
 		}
 	}
-	return fmt.Errorf("publishing to %s %s: somebody else keeps changing it", at.gvk.Kind, at.name)
+	return joined, fmt.Errorf("publishing to %s %s: somebody else keeps changing it", at.gvk.Kind, at.name)
+}
+
+// wanted returns the client configurations that a place is to have.
+func (p *Publication) wanted(at place, current map[string]map[string]any, trust *Trust) (wanted map[string]map[string]any, joins bool) {
+	wanted = map[string]map[string]any{}
+	for name, path := range at.paths {
+		encoded, _ := current[name]["caBundle"].(string)
+		// What does not decode is nobody's bundle.
+		there, _ := base64.StdEncoding.DecodeString(encoded)
+		bundle, joinsHere := trust.over(there)
+		wanted[name] = p.Endpoint.clientConfig(path, bundle)
+		joins = joins || joinsHere
+	}
+	return wanted, joins
 }
 
 // write writes what differs, and says whether nothing did.
@@ -138,6 +158,8 @@ func (at place) write(ctx context.Context, api client.Client, found *unstructure
 	patch := &unstructured.Unstructured{Object: at.patch(wanted)}
 	patch.SetGroupVersionKind(at.gvk)
 	patch.SetName(at.name)
+	// What is kept of others was read: who has joined them since is not to be lost.
+	patch.SetResourceVersion(found.GetResourceVersion())
 	return false, api.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch), fieldManager, client.ForceOwnership)
 }
 

@@ -4,6 +4,7 @@
 package certs
 
 import (
+	"bytes"
 	"context"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +40,7 @@ func TestAReplicaThatPublishesAtTheSameTimeIsNoFailure(t *testing.T) {
 
 	publication := Publication{Endpoint: Endpoint{URL: "https://a:1"}}
 	place := configuration("MutatingWebhookConfiguration", "c", map[string]string{"w": "/p"})
-	if err := publication.publish(t.Context(), api, []byte("bundle"), place); err != nil {
+	if _, err := publication.publish(t.Context(), api, &Trust{Bundle: []byte("bundle")}, place); err != nil {
 		t.Fatal(err)
 	}
 	got := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -51,5 +53,41 @@ func TestAReplicaThatPublishesAtTheSameTimeIsNoFailure(t *testing.T) {
 	}
 	if !raced {
 		t.Error("nothing was updated, so nothing was raced for")
+	}
+}
+
+func TestABundleThatAnotherReplicaPublishesAtTheSameTimeIsNotLost(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	mine, theirs := load(t, fake.NewFakeClient(), clk).Bundle(), load(t, fake.NewFakeClient(), clk).Bundle()
+	place := configuration("MutatingWebhookConfiguration", "c", map[string]string{"w": "/p"})
+	publication := Publication{Endpoint: Endpoint{Namespace: "di-system", Service: "s", Port: 443}}
+	raced := false
+	api := fake.NewClientBuilder().WithObjects(&admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "w", ClientConfig: admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: "di-system", Name: "s"},
+		}}},
+	}).WithInterceptorFuncs(interceptor.Funcs{
+		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			if !raced {
+				raced = true
+				if _, err := publication.publish(ctx, api, &Trust{Bundle: theirs, KeepOthers: true, Now: clk.Now()}, place); err != nil {
+					return err
+				}
+			}
+			return api.Apply(ctx, object, options...)
+		},
+	}).Build()
+
+	if _, err := publication.publish(t.Context(), api, &Trust{Bundle: mine, KeepOthers: true, Now: clk.Now()}, place); err != nil {
+		t.Fatal(err)
+	}
+	got := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := api.Get(t.Context(), client.ObjectKey{Name: "c"}, got); err != nil {
+		t.Fatal(err)
+	}
+	if bundle := got.Webhooks[0].ClientConfig.CABundle; !bytes.Contains(bundle, mine) || !bytes.Contains(bundle, theirs) {
+		t.Errorf("published is\n%s\nwant both\n%s\nand\n%s", bundle, mine, theirs)
 	}
 }

@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,24 +20,120 @@ import (
 )
 
 // adoptWorkers takes over the pods of a worker-led job that an earlier release
-// made, which did not say of which attempt they are: they are of this one.
+// made, which did not say of which attempt they are.
 func adoptWorkers(p *pass) outcome {
 	for _, pod := range p.Pods {
-		if _, told := pod.Annotations[names.AnnotationAttempt]; told {
-			continue
+		if _, told := pod.Annotations[names.AnnotationAttempt]; !told {
+			p.decision.AdoptPods = append(p.decision.AdoptPods, p.adoptedWorker(pod))
 		}
-		wanted := pod.DeepCopy()
-		wanted.OwnerReferences = p.storedReferences(pod)
-		status := &p.Job.Status
-		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(status.Restarts)))
-		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(status.Reschedules)))
-		p.decision.AdoptPods = append(p.decision.AdoptPods, wanted)
 	}
 	if !p.decision.isAdoption() {
 		return goOn
 	}
 	p.requeueAfter(adoptionDelay)
 	return settled
+}
+
+// adoptedWorker returns a pod as it is to be taken over: as one of this attempt
+// and placement. Earlier releases count a restart, or that a job is placed anew,
+// before they replace what it is about: that is of the one before.
+func (p *pass) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
+	status := &p.Job.Status
+	attempt, reschedule := status.Restarts, status.Reschedules
+	switch {
+	case status.Phase == v2alpha1.JobRestarting && hasFailed(p.Job, pod):
+		attempt = max(attempt-1, 0)
+	case status.Phase == v2alpha1.JobRescheduling && p.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(p.Job, pod):
+		reschedule = max(reschedule-1, 0)
+	}
+	wanted := pod.DeepCopy()
+	wanted.OwnerReferences = p.storedReferences(pod)
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
+	p.labelWorker(wanted)
+	return wanted
+}
+
+// labelWorker labels a pod with its task, by which pods are counted and selected,
+// and which v1.1.0 and v1.1.1 did not say in labels.
+func (p *pass) labelWorker(pod *corev1.Pod) {
+	if pod.Labels[names.LabelTaskName] != "" {
+		return
+	}
+	for i := range p.Job.Spec.Tasks {
+		task := &p.Job.Spec.Tasks[i]
+		if _, isOf := indexOf(p.Job.Name, names.TaskName(task), pod.Name); isOf {
+			for key, value := range names.WorkerLabels(p.Job.Name, task.Type, names.TaskName(task), pod.Name) {
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value)
+			}
+			return
+		}
+	}
+}
+
+// counted returns the job without a total that an earlier release wrote and the
+// spec has changed since. Such a one is what its pods were told; another was
+// asked for by somebody.
+func (p *pass) counted() *v2alpha1.DIJob {
+	status := &p.Job.Status
+	if status.Scaling != nil || !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
+		return annotatedNumber(pod, names.AnnotationReplicas, 0) == status.Replicas && workload.IsOfEarlierRelease(pod)
+	}) {
+		return p.Job
+	}
+	job := *p.Job
+	job.Status.Replicas = 0
+	return &job
+}
+
+// subdomain returns that of the pods' addresses: of pods of this attempt that
+// live on, as pods find each other by it, else the job's service.
+func (p *pass) subdomain() string {
+	own := names.WorkerService(p.Job.Name)
+	for _, pod := range p.Pods {
+		if other := pod.Spec.Subdomain; other != "" && other != own && !isTerminating(pod) && !isEnded(pod) && !p.isStale(pod) {
+			return other
+		}
+	}
+	return own
+}
+
+// ensureWorkerService creates the service of a worker-led job, and ends those of
+// an earlier release. These are kept, as they are, while pods live that they were
+// made for.
+func (p *pass) ensureWorkerService() {
+	wanted := workload.WorkerService(p.Job)
+	if p.roster.Subdomain != wanted.Name && len(p.Services) > 0 {
+		return
+	}
+	for _, earlier := range names.EarlierWorkerServices(p.Job.Name) {
+		if service := p.services[earlier]; service != nil {
+			p.deleteService(service)
+		}
+	}
+	wanted.Name = p.roster.Subdomain
+	if existing := p.services[wanted.Name]; existing != nil && len(p.Pods) == 0 && !isSameService(existing, wanted) {
+		p.deleteService(existing)
+		delete(p.services, wanted.Name)
+	}
+	p.ensureService(wanted)
+}
+
+// isSameService tells whether two services select the same pods, ready or not.
+func isSameService(a, b *corev1.Service) bool {
+	return maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
+}
+
+// selector returns the labels by which services select the pods that live.
+func (p *pass) selector() map[string]string {
+	selector := map[string]string{}
+	if len(p.Pods) == 0 {
+		return selector
+	}
+	for _, service := range p.Services {
+		maps.Copy(selector, service.Spec.Selector)
+	}
+	return selector
 }
 
 // adoptionDelay is when a job is looked at again of which something was taken

@@ -17,6 +17,7 @@ func cleanUp(p *pass) outcome {
 	if !IsFinished(&p.Job.Status) {
 		return goOn
 	}
+	p.completeEnd()
 	for _, service := range p.Services {
 		p.deleteService(service)
 	}
@@ -27,6 +28,19 @@ func cleanUp(p *pass) outcome {
 		}
 	}
 	return settled
+}
+
+// completeEnd records of a job that an earlier release has ended what that did
+// not: the condition where there is the phase only, and since when it has finished.
+func (p *pass) completeEnd() {
+	status := p.status()
+	if endOfJob(status) == nil {
+		kind, reason := conditionOf(status.Phase, IsCoordinatorLed(p.Job)), reasonOf(status.Phase, IsCoordinatorLed(p.Job))
+		setCondition(status, kind, corev1.ConditionTrue, reason, "an earlier release has ended the job", p.now)
+	}
+	if status.CompletionTimestamp == nil {
+		status.CompletionTimestamp = cmp.Or(endOfJob(status).LastTransitionTime, &p.now).DeepCopy()
+	}
 }
 
 // isActive tells whether a pod of a finished job still runs or is pending, and

@@ -30,22 +30,20 @@ func reasonOf(phase v2alpha1.Phase, coordinatorLed bool) string {
 	return "Job" + string(phase)
 }
 
-// setPhase sets the phase, its condition to True, and those of the other phases
-// to False, which earlier releases left as they were. It tells whether the phase
-// is a new one.
-func setPhase(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, kind, reason, message string, now metav1.Time) bool {
+// isIn tells whether a phase, by its condition, is the job's already.
+func isIn(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, kind string) bool {
+	return status.Phase == phase && isTrue(status, kind)
+}
+
+// closePhases turns the conditions of the phases but one to False, which earlier
+// releases left as they were.
+func closePhases(status *v2alpha1.DIJobStatus, but string, now metav1.Time) {
 	for i := range status.Conditions {
 		condition := &status.Conditions[i]
-		if condition.Type != kind && isPhase(condition.Type) {
+		if condition.Type != but && isPhase(condition.Type) {
 			turn(condition, corev1.ConditionFalse, now)
 		}
 	}
-	if status.Phase == phase && isTrue(status, kind) {
-		return false
-	}
-	status.Phase = phase
-	setCondition(status, kind, corev1.ConditionTrue, reason, message, now)
-	return true
 }
 
 // isPhase tells the conditions that are named after a phase from the others.
@@ -102,9 +100,29 @@ func isTrue(status *v2alpha1.DIJobStatus, kind string) bool {
 	return condition != nil && condition.Status == corev1.ConditionTrue
 }
 
-// IsFinished tells whether a status records the end of the job.
+// IsFinished tells whether a status records the end of the job. In one that this
+// operator has not written yet the phase does, too, which earlier releases go by.
 func IsFinished(status *v2alpha1.DIJobStatus) bool {
-	return isTrue(status, string(v2alpha1.JobSucceeded)) || isTrue(status, string(v2alpha1.JobFailed))
+	return endOfJob(status) != nil || status.ObservedGeneration == 0 && isEnd(status.Phase)
+}
+
+// endOfJob returns the condition that records the end of the job, nil for none.
+func endOfJob(status *v2alpha1.DIJobStatus) *v2alpha1.DIJobCondition {
+	for _, phase := range []v2alpha1.Phase{v2alpha1.JobSucceeded, v2alpha1.JobFailed} {
+		if end := findCondition(status, string(phase)); end != nil && end.Status == corev1.ConditionTrue {
+			return end
+		}
+	}
+	return nil
+}
+
+func isEnd(phase v2alpha1.Phase) bool {
+	return phase == v2alpha1.JobSucceeded || phase == v2alpha1.JobFailed
+}
+
+// HasRun tells whether a status records that the job runs, or ever did.
+func HasRun(status *v2alpha1.DIJobStatus) bool {
+	return findCondition(status, string(v2alpha1.JobRunning)) != nil
 }
 
 // Complain says in a status, by a condition, what only acting could tell; an

@@ -44,6 +44,7 @@ func endWithCoordinator(p *pass) outcome {
 		return settled
 	}
 	p.status().LastFailure = failureOf(pod, p.now)
+	p.recordEnd(v2alpha1.TaskTypeCoordinator, pod)
 	p.finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return settled
 }
@@ -105,9 +106,11 @@ func ensureCoordinator(p *pass) outcome {
 			return goOn
 		}
 		pod = built
-	case isEnded(pod):
+	case isEnded(pod) && !isTerminating(pod):
 		// Only what befell it ended it, or the job had ended with it.
-		p.deletePod(pod)
+		if p.mayGoOn([]interrupted{{pod, v2alpha1.TaskTypeCoordinator}}) {
+			p.deletePod(pod)
+		}
 	}
 	p.ensureReplicaService(pod)
 	return goOn

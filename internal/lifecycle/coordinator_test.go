@@ -585,3 +585,48 @@ func (w *world) loseOrRun(random *rand.Rand) {
 		w.run(name)
 	}
 }
+
+func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ledJob())
+	w.settle()
+	for begun := w.now; w.now.Sub(begun) < time.Hour; w.now = w.now.Add(time.Second) {
+		pod := w.pod(coordinator)
+		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "OutOfcpu"
+		w.settle()
+	}
+	if got := w.created[coordinator]; got < 10 || got > 25 {
+		t.Errorf("it is made %d times in an hour", got)
+	}
+	w.expectPhase(v2alpha1.JobStarting)
+	w.now = w.now.Add(longestPause)
+	w.settle()
+	w.run(coordinator)
+	w.settle()
+	if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+		t.Errorf("the trouble is over at once: %+v", w.job.Status.Conditions)
+	}
+	w.now = w.now.Add(longestPause)
+	w.settle()
+	if isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+		t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
+	}
+}
+
+func TestAReplicaThatIsRefusedAgainAndAgainIsReplacedEverLessOften(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	w.ask(v2alpha1.TaskTypeCollector)
+	w.settle()
+	for begun := w.now; w.now.Sub(begun) < time.Hour; w.now = w.now.Add(time.Second) {
+		for name, pod := range w.pods {
+			if name != coordinator {
+				pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "OutOfcpu"
+			}
+		}
+		w.settle()
+	}
+	if got := len(w.created) - 1; got < 10 || got > 25 {
+		t.Errorf("it is replaced %d times in an hour", got)
+	}
+}

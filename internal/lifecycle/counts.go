@@ -17,11 +17,15 @@ type counts struct {
 	// byTask are the counts to act on, by the index of the task.
 	byTask []int32
 	total  int32
+	// asked is what the elastic task was to have before its bounds were kept to.
+	asked int32
+	// byStatus says that status.replicas decides, and not the spec.
+	byStatus bool
 }
 
 // wantedCounts returns the spec's counts, the elastic task's changed by what
 // somebody else made of status.replicas since the operator last wrote it. A
-// change of the spec's counts ends that.
+// change of the spec's counts ends that, unless status.replicas was written later.
 func wantedCounts(job *v2alpha1.DIJob) counts {
 	wanted := counts{spec: map[string]int32{}, byTask: make([]int32, len(job.Spec.Tasks))}
 	elastic := names.ElasticTask(&job.Spec)
@@ -39,9 +43,11 @@ func wantedCounts(job *v2alpha1.DIJob) counts {
 		case job.Spec.Preemptible && len(job.Status.Allocation) > 0:
 			count += int32(len(job.Status.Allocation)) - wanted.total
 		case job.Spec.Preemptible:
-		case job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec)):
+		case job.Status.Replicas > 0 && (scaling == nil || maps.Equal(scaling.SpecReplicas, wanted.spec) || isStatusLater(job)):
 			count += job.Status.Replicas - wanted.total
+			wanted.byStatus = scaling == nil || job.Status.Replicas != scaling.LastReplicas
 		}
+		wanted.asked = count
 		if !job.Spec.Preemptible {
 			count = clamp(count, job.Spec.Elastic)
 		}

@@ -9,11 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
-
-// ManagedByName is what spec.managedBy says when the job is for DI Orchestrator itself.
-const ManagedByName = v2alpha1.GroupName + "/di-operator"
 
 // DefaultDrain is how long a replica that was removed or reported lives on, so
 // that a coordinator that is connected to it can take leave of it.
@@ -35,10 +33,15 @@ type Observed struct {
 	Confirmed bool
 	// Now is the time of the observation.
 	Now time.Time
+	// Written is when the operator last wrote the status of the job or of its
+	// Membership, as far as it knows; the zero time otherwise.
+	Written time.Time
 	// Settings are the installation's.
 	Settings workload.Settings
 	// Drain is how long a removed or reported replica lives on.
 	Drain time.Duration
+	// NoAllocator says that the operator places no preemptible jobs.
+	NoAllocator bool
 }
 
 // Decision is what is to be done, in the order of its fields: adoptions,
@@ -52,6 +55,9 @@ type Decision struct {
 	// done.
 	AdoptPods     []*corev1.Pod
 	AdoptServices []*corev1.Service
+	// Elastic is what spec.elastic is to become, for the scale subresource to
+	// have something to read; nil where it stays. It is the last thing to be done.
+	Elastic *v2alpha1.Elastic
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
@@ -68,10 +74,17 @@ type Decision struct {
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod
+	// More is set when more are to be created than in one pass.
+	More bool
 	// Status is the job's whole status. Fields of other writers are as observed.
 	Status v2alpha1.DIJobStatus
 	// Events tell of changes in Status; they are sent once it is written.
 	Events []Event
+	// Failures are the ends of pods that Status records, the gravest first; they
+	// are counted once it is written.
+	Failures []Failure
+	// ReplicaRestarts are those of them after which only the replica starts again.
+	ReplicaRestarts []Failure
 	// RequeueAfter is when to look again though nothing changes; 0 for never.
 	RequeueAfter time.Duration
 }
@@ -84,6 +97,9 @@ type Event struct {
 	Reason string
 	// Message says it to a person.
 	Message string
+	// Pod is the name of the pod that it is about, "" for none. Of several events
+	// of a reason that are about the same, recorders keep the first message only.
+	Pod string
 }
 
 // rule is one step of a decision. The first that settles it ends the row.
@@ -100,29 +116,55 @@ const (
 	settled outcome = true
 )
 
+// summaryName names the step that sums up the pods, after the rules.
+const summaryName = "the phase sums up the pods"
+
 // Decide says what is to be done for a job.
 func Decide(observed Observed) Decision {
+	decision, _ := decide(observed)
+	return decision
+}
+
+// decide also names the step that gave the job its phase, "" where the phase
+// stays.
+func decide(observed Observed) (decision Decision, cause string) {
 	p := newPass(observed)
 	rules, summarize := workerRules(), summarizeWorkers
 	if IsCoordinatorLed(observed.Job) {
 		rules, summarize = coordinatorRules(), summarizeReplicas
 	}
 	if IsLeftAlone(observed.Job) {
-		return p.decision
+		return p.decision, ""
 	}
+	cause = p.follow(rules)
+	if p.decision.DeleteJob || p.decision.isAdoption() {
+		return p.decision, ""
+	}
+	before := p.status().Phase
+	summarize(p)
+	if p.status().Phase != before {
+		cause = summaryName
+	}
+	p.reportStalled()
+	p.reportPlace()
+	p.reportInvalid()
+	p.decision.Status.ObservedGeneration = observed.Job.Generation
+	return p.decision, cause
+}
+
+// follow asks the rules in order and names the last that changed the phase.
+func (p *pass) follow(rules []rule) (cause string) {
 	for _, rule := range rules {
-		if rule.apply(p) == settled {
+		before := p.status().Phase
+		result := rule.apply(p)
+		if p.status().Phase != before {
+			cause = rule.name
+		}
+		if result == settled {
 			break
 		}
 	}
-	if p.decision.DeleteJob || p.decision.isAdoption() {
-		return p.decision
-	}
-	summarize(p)
-	p.reportStalled()
-	p.reportInvalid()
-	p.decision.Status.ObservedGeneration = observed.Job.Generation
-	return p.decision
+	return cause
 }
 
 // IsCoordinatorLed tells a coordinator-led job from a worker-led one.
@@ -136,6 +178,5 @@ func IsLeftAlone(job *v2alpha1.DIJob) bool {
 	if !job.DeletionTimestamp.IsZero() {
 		return true
 	}
-	manager := job.Spec.ManagedBy
-	return manager != nil && *manager != "" && *manager != ManagedByName
+	return names.OtherManager(&job.Spec) != ""
 }

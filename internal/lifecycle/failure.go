@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -25,12 +24,19 @@ const (
 	exitTerminated = 143
 	// ignoredDelay is how long a pod whose failure is ignored is left alone
 	// before it is made again, as nothing else bounds how often it is.
-	ignoredDelay = 10 * time.Second
+	ignoredDelay = 5 * time.Second
+	// shortestAttempt is how long an attempt lasts at least once there were more of
+	// them than jobs have by default; each further one lasts twice as long.
+	shortestAttempt = 2 * time.Second
+	// firstPause is how long a pod waits at least to be made again that was
+	// interrupted again. longestPause bounds both.
+	firstPause, longestPause = 10 * time.Second, 5 * time.Minute
 )
 
 // failure is a failed pod that was not counted yet, and what comes of it.
 type failure struct {
 	pod    *corev1.Pod
+	task   v2alpha1.TaskType
 	rank   int32
 	action v2alpha1.FailurePolicyAction
 	// rule is the rule of the failure policy that says so, -1 for none.
@@ -49,9 +55,10 @@ func countFailures(p *pass) outcome {
 	})
 	gravest := failures[0]
 	p.status().LastFailure = failureOf(gravest.pod, p.now)
-	if p.status().LastFailure.Reason == v2alpha1.ReasonOOMKilled {
-		p.event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, fmt.Sprintf("pod %s was killed as it used more memory than its limit", gravest.pod.Name))
+	for i := range failures {
+		p.recordEnd(failures[i].task, failures[i].pod)
 	}
+	p.tellOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
 		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
@@ -62,6 +69,24 @@ func countFailures(p *pass) outcome {
 		p.restartJob(gravest.pod)
 	}
 	return settled
+}
+
+// tellOutOfMemory tells once of the pods of a round that used too much memory.
+func (p *pass) tellOutOfMemory(failures []failure) {
+	var killed []string
+	for i := range failures {
+		if endOf(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
+			killed = append(killed, failures[i].pod.Name)
+		}
+	}
+	if len(killed) == 0 {
+		return
+	}
+	text := fmt.Sprintf("pod %s was killed as it used more memory than its limit", killed[0])
+	if others := len(killed) - 1; others > 0 {
+		text += fmt.Sprintf(", and so were %d others", others)
+	}
+	p.event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
 
 // gravity orders what failures lead to.
@@ -80,7 +105,7 @@ func (p *pass) failures() []failure {
 		if pod == nil || !hasFailed(p.Job, pod) || p.isCounted(pod) {
 			continue
 		}
-		found := failure{pod: pod, rank: seat.Rank}
+		found := failure{pod: pod, task: p.Job.Spec.Tasks[seat.Task].Type, rank: seat.Rank}
 		found.action, found.rule = actionFor(p.Job, seat, pod)
 		if found.action != v2alpha1.FailurePolicyIgnore {
 			failures = append(failures, found)
@@ -135,28 +160,45 @@ func (p *pass) restartJob(failed *corev1.Pod) {
 	}
 	status.Restarts++
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
-	p.setPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, causeOf(failed), p.restartMessage()))
+	p.enterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, causeOf(failed), p.restartMessage()))
+}
+
+func (p *pass) restartMessage() string {
+	return ordinal(p.status().Restarts, p.backoffLimit()) + " is under way"
+}
+
+// ordinal says which restart it is, of how many where there is a limit.
+func ordinal(restart, limit int32) string {
+	if limit < 0 {
+		return fmt.Sprintf("restart %d", restart)
+	}
+	return fmt.Sprintf("restart %d of %d", restart, limit)
 }
 
 // restartReplicas lets only the failed replicas start again, each as often as
 // the limit allows beyond the job's restarts.
 func (p *pass) restartReplicas(failures []failure) {
-	status := p.status()
+	status, limit := p.status(), p.backoffLimit()
+	for _, failed := range failures {
+		if restarts := replicaRestartOf(failed.pod); limit >= 0 && status.Restarts+restarts >= limit {
+			p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts of the job and %d of its own, the limit is %d",
+				failed.pod.Name, causeOf(failed.pod), status.Restarts, restarts, limit))
+			return
+		}
+	}
 	status.ReplicaRestarts = maps.Clone(status.ReplicaRestarts)
 	if status.ReplicaRestarts == nil {
 		status.ReplicaRestarts = map[string]int32{}
 	}
-	limit := p.backoffLimit()
 	for _, failed := range failures {
-		name, restarts := failed.pod.Name, replicaRestartOf(failed.pod)
-		if limit >= 0 && status.Restarts+restarts >= limit {
-			p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts of the job and %d of its own, the limit is %d",
-				name, causeOf(failed.pod), status.Restarts, restarts, limit))
-			return
-		}
-		status.ReplicaRestarts[name] = restarts + 1
-		p.event(corev1.EventTypeWarning, v2alpha1.ReasonReplicaRestarting,
-			fmt.Sprintf("pod %s has failed%s and is made again alone, for the %d. time", name, causeOf(failed.pod), restarts+1))
+		restarts := replicaRestartOf(failed.pod) + 1
+		status.ReplicaRestarts[failed.pod.Name] = restarts
+		p.decision.ReplicaRestarts = append(p.decision.ReplicaRestarts, Failure{TaskType: failed.task, Reason: endOf(p.Job, failed.pod)})
+		p.decision.Events = append(p.decision.Events, Event{
+			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
+			Message: fmt.Sprintf("pod %s has failed%s and is made again alone, %s",
+				failed.pod.Name, causeOf(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
+		})
 	}
 }
 
@@ -167,23 +209,54 @@ func (p *pass) backoffLimit() int32 {
 	return defaultBackoffLimit
 }
 
+// restartPause returns how long the pods of an attempt are kept at least before
+// those of the next one are made. What fails at once every time would else keep
+// the cluster busy, where the limit is high or there is none.
+func restartPause(restarts int32) time.Duration {
+	var pause time.Duration
+	for range min(restarts-defaultBackoffLimit, 10) {
+		pause = min(max(2*pause, shortestAttempt), longestPause)
+	}
+	return pause
+}
+
+// isKept tells whether an ended pod is still in the way of the one that a
+// restart of so many makes again, and if so has it looked at later.
+func (p *pass) isKept(pod *corev1.Pod, restarts int32) bool {
+	pause := restartPause(restarts)
+	if pause == 0 || !isEnded(pod) || isTerminating(pod) {
+		return false
+	}
+	left := pod.CreationTimestamp.Add(pause).Sub(p.Now)
+	if left <= 0 {
+		return false
+	}
+	p.requeueAfter(left)
+	return true
+}
+
 // hasFailed tells whether a pod failed by what it ran. One that its node lost
 // sight of counts as failed; one of a preemptible job that was asked to leave,
 // saved its work and left does not.
 func hasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	if job.Spec.Preemptible {
-		if main := mainTermination(pod); main != nil && main.ExitCode == exitTerminated {
-			return false
-		}
-	}
-	return (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodUnknown) && !isBlameless(pod)
+	return isOver(pod) && !isBlameless(pod) && !hasLeft(job, pod)
+}
+
+// hasLeft tells whether a replica of a preemptible job was asked to leave, saved
+// its work and left.
+func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	main := mainTermination(pod)
+	return job.Spec.Preemptible && main != nil && main.ExitCode == exitTerminated
 }
 
 // mayReplaceWorker tells whether a failed pod may be made again now: one whose
-// failure is ignored only in a while.
+// failure is ignored only in a while, and one that was interrupted again.
 func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
-	if !hasFailed(p.Job, pod) || p.isCounted(pod) {
-		return true
+	if !isOver(pod) {
+		return false
+	}
+	if !hasFailed(p.Job, pod) {
+		return !p.pausing
 	}
 	if action, _ := actionFor(p.Job, seat, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
@@ -199,33 +272,4 @@ func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 // replicaRestartOf returns which restart of its replica alone made the pod.
 func replicaRestartOf(pod *corev1.Pod) int32 {
 	return annotatedNumber(pod, names.AnnotationReplicaRestart, 0)
-}
-
-// failureOf says how a pod failed.
-func failureOf(pod *corev1.Pod, now metav1.Time) *v2alpha1.LastFailure {
-	failure := &v2alpha1.LastFailure{Pod: pod.Name, Reason: pod.Status.Reason, Message: pod.Status.Message, Time: &now}
-	if main := mainTermination(pod); main != nil {
-		failure.ExitCode = &main.ExitCode
-		if failure.Reason == "" {
-			failure.Reason = main.Reason
-		}
-		if failure.Message == "" {
-			failure.Message = main.Message
-		}
-	}
-	return failure
-}
-
-// causeOf says in brackets how a worker's pod failed, as far as it is known.
-func causeOf(pod *corev1.Pod) string {
-	main := mainTermination(pod)
-	switch {
-	case main == nil && pod.Status.Reason == "":
-		return ""
-	case main == nil:
-		return fmt.Sprintf(" (%s)", pod.Status.Reason)
-	case main.Reason == "" || main.Reason == "Error":
-		return fmt.Sprintf(" (exit code %d)", main.ExitCode)
-	}
-	return fmt.Sprintf(" (exit code %d, %s)", main.ExitCode, main.Reason)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -238,5 +239,112 @@ func TestALostNodeIsAFailureThatRulesAboutExitCodesDoNotMatch(t *testing.T) {
 	w.expectPhase(v2alpha1.JobRunning)
 	if got := w.created["job-collector-0"]; got != 2 {
 		t.Errorf("the pod was created %d times, want 2", got)
+	}
+}
+
+func TestOnlyWhatIsRestartedMoreOftenThanByDefaultWaits(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	want := []time.Duration{0, 0, 0, 0, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 256 * s, 300 * s, 300 * s}
+	for restarts, want := range want {
+		if got := restartPause(int32(restarts)); got != want {
+			t.Errorf("restart %d waits %v, want %v", restarts, got, want)
+		}
+	}
+	if got := restartPause(1 << 30); got != 300*s {
+		t.Errorf("the pause grows to %v", got)
+	}
+}
+
+func TestWhatRunsForLongIsRestartedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, -1)
+	for restarts := range 12 {
+		w.now = w.now.Add(6 * time.Minute)
+		w.end("job-learner-0", 1)
+		w.settle()
+		if got := w.job.Status.Restarts; got != int32(restarts)+1 || len(w.pods) != 4 {
+			t.Fatalf("restarts are %d after %d failures, pods %v", got, restarts+1, w.podNames())
+		}
+		w.run(w.podNames()...)
+		w.settle()
+	}
+}
+
+func TestARestartThatWaitsIsSuspendedAndEnded(t *testing.T) {
+	t.Parallel()
+	waiting := func() *world {
+		w := runningJob(t, -1)
+		w.job.Status.Restarts = 8
+		for _, pod := range w.pods {
+			pod.Annotations[names.AnnotationAttempt] = "8"
+		}
+		w.end("job-learner-0", 1)
+		w.settle()
+		w.expectPhase(v2alpha1.JobRestarting)
+		w.expectPods("job-learner-0")
+		return w
+	}
+	w := waiting()
+	w.job.Spec.Suspend = ptr.To(true)
+	w.settle()
+	w.expectPods()
+	w.expectPhase(v2alpha1.JobPending)
+
+	w = waiting()
+	w.job.Spec.ActiveDeadlineSeconds = ptr.To[int64](1)
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	w.expectPods("job-learner-0")
+}
+
+func TestAClockThatIsSetBackHoldsUpNothingThatWasInterrupted(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, 0)
+	for range 2 {
+		w.evict("job-learner-0")
+		w.now = w.now.Add(-time.Hour)
+		w.settle()
+		if phase := w.pod("job-learner-0").Status.Phase; phase == corev1.PodFailed {
+			t.Fatal("the pod waits until the clock has caught up")
+		}
+	}
+}
+
+func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
+	t.Parallel()
+	w := runningJob(t, -1)
+	w.evict("job-learner-0")
+	w.settle()
+	w.job.Status.Restarts = 8
+	for _, pod := range w.pods {
+		pod.Annotations[names.AnnotationAttempt] = "8"
+	}
+	w.now = w.now.Add(longestPause)
+	w.end("job-learner-0", 1)
+	w.pod("job-learner-0").CreationTimestamp = metav1.NewTime(w.now)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRestarting)
+	w.expectPods("job-learner-0")
+	if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+		t.Errorf("the trouble is over though nothing is ready: %+v", w.job.Status.Conditions)
+	}
+}
+
+func TestTheFirstContainerIsTheMainOneWhereNoneIsNamedSo(t *testing.T) {
+	t.Parallel()
+	ended := func(name string, code int32) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error"}}}
+	}
+	w := runningJob(t, 3, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyFailJob, OnExitCodes: onCodes(v2alpha1.ExitCodesIn, 42)})
+	pod := w.pod("job-learner-0")
+	pod.Spec.Containers = []corev1.Container{{Name: "train"}, {Name: "log"}}
+	pod.Status.Phase = corev1.PodFailed
+	// The kubelet sorts them by name.
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{ended("log", 1), ended("train", 42)}
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	if got := w.job.Status.LastFailure; got == nil || got.ExitCode == nil || *got.ExitCode != 42 {
+		t.Errorf("the last failure is %+v", got)
 	}
 }

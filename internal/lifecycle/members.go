@@ -96,9 +96,10 @@ func (p *pass) lost(s *slot) bool {
 	return false
 }
 
-// mayReplace tells whether a failed pod has been left long enough.
+// mayReplace tells whether a failed pod has been left long enough. What a node
+// did not take waits like what failed, as the next one may be refused as well.
 func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
-	if isBlameless(pod) || lost == 0 {
+	if isBlameless(pod) && befell(pod) != v2alpha1.ReasonRejected || lost == 0 {
 		return true
 	}
 	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
@@ -157,7 +158,8 @@ func (p *pass) tellOfLoss(s *slot) {
 			message += fmt.Sprintf(", and its unit of aggregator %s is replaced whole", s.name)
 		}
 		p.decision.Losses = append(p.decision.Losses, Event{
-			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaLost, Message: message + "; another is made under another name",
+			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaLost, Pod: name,
+			Message: message + "; another is made under another name",
 		})
 		return
 	}
@@ -200,7 +202,7 @@ func ensureMembers(p *pass) outcome {
 			continue
 		}
 		if !membership.IsUnit(s.member) {
-			p.ensureReplica(s.name, func() (*corev1.Pod, error) { return p.builder.Replica(s.member, s.name) })
+			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) { return p.builder.Replica(s.member, s.name) })
 			continue
 		}
 		if p.pods[s.name] == nil && p.AggregatorConfig == nil {
@@ -214,7 +216,7 @@ func ensureMembers(p *pass) outcome {
 }
 
 func (p *pass) ensureUnit(s *slot) {
-	p.ensureReplica(s.name, func() (*corev1.Pod, error) {
+	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
 		return p.builder.Aggregator(p.AggregatorConfig, s.member, s.name)
 	})
 	aggregator := p.pods[s.name]
@@ -222,19 +224,23 @@ func (p *pass) ensureUnit(s *slot) {
 		return
 	}
 	for index, name := range s.pods[1:] {
-		p.ensureReplica(name, func() (*corev1.Pod, error) { return p.builder.DDPLearner(s.member, aggregator, s.pods[1:], index) })
+		p.ensureReplica(names.ReplicaTypeDDPLearner, name, func() (*corev1.Pod, error) {
+			return p.builder.DDPLearner(s.member, aggregator, s.pods[1:], index)
+		})
 	}
 }
 
 // ensureReplica makes a pod where it is not there, and its service once it is:
 // nobody reaches a pod before, and so no name that was reached is given twice,
 // though the operator may die before it has recorded the pod.
-func (p *pass) ensureReplica(name string, build func() (*corev1.Pod, error)) {
+func (p *pass) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
 	if pod := p.pods[name]; pod != nil {
 		p.ensureReplicaService(pod)
 		return
 	}
-	p.createPod(build())
+	if p.mayCreate(string(role)) {
+		p.createPod(build())
+	}
 }
 
 // slotOf returns the slot that a pod fills or filled, "" for the coordinator

@@ -27,10 +27,20 @@ type pass struct {
 	services map[string]*corev1.Service
 	// invalid says what in the spec cannot be acted on.
 	invalid []string
+	// creating counts what is created in this pass, by its kind.
+	creating map[string]int
 
 	// Of a worker-led job.
-	roster workload.Roster
-	counts counts
+	roster  workload.Roster
+	counts  counts
+	resizes []resize
+	// recorded are the completed ranks of the recorded status; making are those
+	// of the one in the making, as completed last read them.
+	recorded, making rankSet
+	// unrecorded are the pods whose success no status records yet, by name.
+	unrecorded map[string]bool
+	// pausing is set while what was interrupted again is not made again yet.
+	pausing bool
 }
 
 func newPass(observed Observed) *pass {
@@ -40,7 +50,9 @@ func newPass(observed Observed) *pass {
 		builder:  workload.NewBuilder(observed.Job, observed.Settings),
 		pods:     make(map[string]*corev1.Pod, len(observed.Pods)),
 		services: make(map[string]*corev1.Service, len(observed.Services)),
+		creating: map[string]int{},
 	}
+	p.recorded = readRanks(observed.Job.Status.CompletedRanks)
 	observed.Job.Status.DeepCopyInto(&p.decision.Status)
 	for _, pod := range observed.Pods {
 		p.pods[pod.Name] = pod
@@ -56,9 +68,18 @@ func (p *pass) status() *v2alpha1.DIJobStatus {
 	return &p.decision.Status
 }
 
-// deletePod deletes a pod that is not being deleted yet.
+// completed are the ranks that the status in the making says have succeeded.
+func (p *pass) completed() *rankSet {
+	if text := p.status().CompletedRanks; text != p.making.text {
+		p.making = readRanks(text)
+	}
+	return &p.making
+}
+
+// deletePod deletes a pod that is not being deleted yet. One whose success is
+// not recorded goes when it is.
 func (p *pass) deletePod(pod *corev1.Pod) {
-	if isTerminating(pod) {
+	if isTerminating(pod) || p.unrecorded[pod.Name] {
 		return
 	}
 	p.decision.DeletePods = append(p.decision.DeletePods, pod)
@@ -93,15 +114,33 @@ func (p *pass) ensureReplicaService(pod *corev1.Pod) {
 
 // ensureService creates a service unless one of its name exists.
 func (p *pass) ensureService(service *corev1.Service) {
-	if _, exists := p.services[service.Name]; !exists {
+	if _, exists := p.services[service.Name]; !exists && p.mayCreate(ofServices) {
 		p.decision.CreateServices = append(p.decision.CreateServices, service)
 	}
 }
 
-func (p *pass) requeueAfter(delay time.Duration) {
-	if p.decision.RequeueAfter == 0 || delay < p.decision.RequeueAfter {
-		p.decision.RequeueAfter = delay
+// createdAtOnce is how many pods of each task or role, and how many services, of
+// one job are created in one pass. A job of more gives way to others in between,
+// and holds no more whole pods in memory. What the API server refuses of one
+// task, as by a quota, is in the way of no other.
+const createdAtOnce = 64
+
+// ofServices is what services are counted as, which no task or role is called.
+const ofServices = ""
+
+// mayCreate tells whether one more of a kind, a task or a role or services, is
+// created in this pass, and counts it; else it is left to the next.
+func (p *pass) mayCreate(kind string) bool {
+	if p.creating[kind] >= createdAtOnce {
+		p.decision.More = true
+		return false
 	}
+	p.creating[kind]++
+	return true
+}
+
+func (p *pass) requeueAfter(delay time.Duration) {
+	p.decision.requeueAfter(delay)
 }
 
 func (p *pass) event(kind, reason, message string) {
@@ -135,11 +174,25 @@ func (p *pass) finish(phase v2alpha1.Phase, message string) {
 
 // setPhase makes phase the job's, and tells where that is news.
 func (p *pass) setPhase(phase v2alpha1.Phase, message string) {
-	coordinatorLed := IsCoordinatorLed(p.Job)
-	reason := reasonOf(phase, coordinatorLed)
-	if !setPhase(p.status(), phase, conditionOf(phase, coordinatorLed), reason, message, p.now) {
-		return
+	kind := conditionOf(phase, IsCoordinatorLed(p.Job))
+	closePhases(p.status(), kind, p.now)
+	if !isIn(p.status(), phase, kind) {
+		p.enterPhase(phase, message)
 	}
+}
+
+// enterPhase makes phase the job's and tells so, also where it was that before:
+// one restart may follow another before any pod was seen.
+func (p *pass) enterPhase(phase v2alpha1.Phase, message string) {
+	coordinatorLed := IsCoordinatorLed(p.Job)
+	kind, reason := conditionOf(phase, coordinatorLed), reasonOf(phase, coordinatorLed)
+	closePhases(p.status(), kind, p.now)
+	p.status().Phase = phase
+	setCondition(p.status(), kind, corev1.ConditionTrue, reason, message, p.now)
+	p.tellPhase(phase, reason, message)
+}
+
+func (p *pass) tellPhase(phase v2alpha1.Phase, reason, message string) {
 	kind := corev1.EventTypeNormal
 	if phase == v2alpha1.JobFailed || phase == v2alpha1.JobRestarting {
 		kind = corev1.EventTypeWarning

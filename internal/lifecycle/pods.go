@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,24 +25,30 @@ func isEnded(pod *corev1.Pod) bool {
 }
 
 func isReady(pod *corev1.Pod) bool {
-	return !isTerminating(pod) && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-	})
+	return !isTerminating(pod) && IsReady(pod)
+}
+
+// IsReady tells whether a pod says that it is ready. One that runs on a node
+// which does not say so of pods is by its containers, as for v1.1.3.
+func IsReady(pod *corev1.Pod) bool {
+	if ready := podCondition(pod, corev1.PodReady); ready != nil {
+		return ready.Status == corev1.ConditionTrue
+	}
+	containers := pod.Status.ContainerStatuses
+	return pod.Status.Phase == corev1.PodRunning && len(containers) > 0 &&
+		!slices.ContainsFunc(containers, func(container corev1.ContainerStatus) bool { return !container.Ready })
+}
+
+// isOver tells whether a pod has failed, or was lost sight of by its node, which
+// counts as much.
+func isOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodUnknown
 }
 
 // isBlameless tells whether a failed pod failed by what befell it and not by
 // what it ran: it is made again and not counted.
 func isBlameless(pod *corev1.Pod) bool {
-	if isTerminating(pod) {
-		return true
-	}
-	reason := pod.Status.Reason
-	if reason == "UnexpectedAdmissionError" || reason == "Evicted" || strings.HasPrefix(strings.ToLower(reason), "outof") {
-		return true
-	}
-	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue
-	})
+	return isTerminating(pod) || befell(pod) != ""
 }
 
 // isLooping tells whether a container of the pod has terminated or waits to be
@@ -64,10 +69,10 @@ func mainTermination(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// endTime returns when the last container of the pod ended; the zero time
-// where that is not told.
+// endTime returns when the last container of the pod ended; where that is not
+// told, as of one that never ran, when the pod was made.
 func endTime(pod *corev1.Pod) time.Time {
-	var end time.Time
+	end := pod.CreationTimestamp.Time
 	for i := range pod.Status.ContainerStatuses {
 		if ended := pod.Status.ContainerStatuses[i].State.Terminated; ended != nil && ended.FinishedAt.After(end) {
 			end = ended.FinishedAt.Time

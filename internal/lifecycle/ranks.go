@@ -5,7 +5,6 @@ package lifecycle
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,29 +20,72 @@ import (
 const unranked int32 = -1
 
 // seatReplicas gives every wanted replica its rank: the one that its pod has,
-// else the one that the other pods were told it has, else the lowest that is
-// free. So ranks are dense at the start, nobody's changes while any pod lives,
-// and growth takes the ranks that shrinking left.
+// else the one that is recorded, else the one that the other pods were told it
+// has, else the lowest that is free. So ranks are dense at the start of an
+// attempt, a replica keeps its own as far as that allows, and growth takes the
+// ranks that shrinking left.
 func seatReplicas(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod) workload.Roster {
 	roster := workload.Roster{Attempt: status.Restarts, Reschedule: status.Reschedules}
 	for task, count := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
-		for index := range count {
+		for _, index := range indexesOf(job.Name, name, count, pods) {
 			roster.Seats = append(roster.Seats, workload.Seat{
 				Task: task, Index: index, Rank: unranked, Pod: names.WorkerPod(job.Name, name, index),
 			})
 		}
 	}
 	var known []string
+	var recorded []int32
 	if isAnyUnseated(roster.Seats, pods) {
 		known = rememberedNodes(pods, &roster)
+		recorded = recordedRanks(job, status, roster.Seats, pods)
 	}
-	assignRanks(roster.Seats, known, pods)
+	assignRanks(roster.Seats, known, recorded, pods, status.CompletedRanks)
 	roster.Nodes = nodesByRank(roster.Seats, known)
 	return roster
 }
 
-func assignRanks(seats []workload.Seat, known []string, pods map[string]*corev1.Pod) {
+// indexesOf returns the indexes of a task's replicas: from 0 on, but for pods of
+// an earlier release that live on beyond the others, as that left gaps when it
+// shrank a job: such a pod stays instead of one that is not there.
+func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
+	indexes := make([]int32, count)
+	for i := range indexes {
+		indexes[i] = int32(i)
+	}
+	beyond := indexesBeyond(job, task, count, pods)
+	for i := len(indexes) - 1; i >= 0 && len(beyond) > 0; i-- {
+		if pod := pods[names.WorkerPod(job, task, indexes[i])]; pod == nil || isTerminating(pod) {
+			indexes[i], beyond = beyond[0], beyond[1:]
+		}
+	}
+	slices.Sort(indexes)
+	return indexes
+}
+
+// indexesBeyond returns the indexes from count on that live pods of an earlier
+// release have.
+func indexesBeyond(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
+	var beyond []int32
+	for name, pod := range pods {
+		index, isOf := indexOf(job, task, name)
+		if isOf && index >= count && !isTerminating(pod) && workload.IsOfEarlierRelease(pod) {
+			beyond = append(beyond, index)
+		}
+	}
+	slices.Sort(beyond)
+	return beyond
+}
+
+// indexOf returns the index of the replica that has a pod's name; false where
+// that is none of the task's.
+func indexOf(job, task, pod string) (int32, bool) {
+	number, isOf := strings.CutPrefix(pod, job+"-"+task+"-")
+	index, err := strconv.ParseInt(number, 10, 32)
+	return int32(index), isOf && err == nil && index >= 0
+}
+
+func assignRanks(seats []workload.Seat, known []string, recorded []int32, pods map[string]*corev1.Pod, completed string) {
 	taken := make(map[int32]bool, len(seats))
 	take := func(seat *workload.Seat, rank int32) {
 		if seat.Rank == unranked && rank != unranked && !taken[rank] {
@@ -59,16 +101,38 @@ func assignRanks(seats []workload.Seat, known []string, pods map[string]*corev1.
 	for _, pod := range pods {
 		taken[annotatedNumber(pod, names.AnnotationRank, unranked)] = true
 	}
+	for i := range recorded {
+		take(&seats[i], recorded[i])
+	}
+	remembered := firstIndexes(known)
 	for i := range seats {
-		take(&seats[i], int32(slices.Index(known, seats[i].Pod)))
+		if rank, found := remembered[seats[i].Pod]; found {
+			take(&seats[i], rank)
+		}
 	}
 	var free int32
+	succeeded := readRanks(completed)
 	for i := range seats {
 		for seats[i].Rank == unranked {
-			take(&seats[i], free)
+			// A rank that has succeeded is not for another replica, which would
+			// seem to have succeeded with it.
+			if !succeeded.has(free) {
+				take(&seats[i], free)
+			}
 			free++
 		}
 	}
+}
+
+// firstIndexes returns where each text is first.
+func firstIndexes(texts []string) map[string]int32 {
+	indexes := make(map[string]int32, len(texts))
+	for i, text := range texts {
+		if _, found := indexes[text]; !found {
+			indexes[text] = int32(i)
+		}
+	}
+	return indexes
 }
 
 // isAnyUnseated tells whether a seat has no pod that says its rank.
@@ -82,32 +146,40 @@ func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
 // rememberedNodes returns who had which rank, as the pods of the attempt were
 // told when they were created. Of different tellings the youngest is true.
 func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster) []string {
+	var known []string
+	last := ""
+	for _, pod := range tellersOf(pods, roster) {
+		// Nearly all pods were told the same, which is long: read it once.
+		told := workload.ToldNodes(pod)
+		if told == last {
+			continue
+		}
+		last = told
+		if workload.CountNodes(told) > len(known) {
+			known = append(known, workload.ReadNodes(told)[len(known):]...)
+		}
+	}
+	return known
+}
+
+// tellersOf returns the pods of the attempt, those first whose word counts most.
+func tellersOf(pods map[string]*corev1.Pod, roster *workload.Roster) []*corev1.Pod {
 	var tellers []*corev1.Pod
+	replicas := map[*corev1.Pod]int32{}
 	for _, pod := range pods {
 		if attemptOf(pod) == roster.Attempt && rescheduleOf(pod) == roster.Reschedule {
 			tellers = append(tellers, pod)
+			replicas[pod] = annotatedNumber(pod, names.AnnotationReplicas, 0)
 		}
 	}
 	slices.SortFunc(tellers, func(a, b *corev1.Pod) int {
 		return cmp.Or(
 			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
-			cmp.Compare(annotatedNumber(b, names.AnnotationReplicas, 0), annotatedNumber(a, names.AnnotationReplicas, 0)),
+			cmp.Compare(replicas[b], replicas[a]),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
-	var known []string
-	heard := map[string]bool{}
-	for _, pod := range tellers {
-		// Nearly all pods were told the same, which is long: read it once.
-		told := workload.ToldNodes(pod)
-		if heard[told] {
-			continue
-		}
-		heard[told] = true
-		nodes := workload.ReadNodes(told)
-		known = append(known, nodes[min(len(known), len(nodes)):]...)
-	}
-	return known
+	return tellers
 }
 
 // nodesByRank lists the pods by rank, up to the highest rank that is taken.
@@ -117,11 +189,26 @@ func nodesByRank(seats []workload.Seat, known []string) []string {
 		length = max(length, seats[i].Rank+1)
 	}
 	nodes := make([]string, length)
-	copy(nodes, known)
+	if copy(nodes, known) > 0 {
+		forgetMoved(nodes, seats)
+	}
 	for i := range seats {
 		nodes[seats[i].Rank] = seats[i].Pod
 	}
 	return nodes
+}
+
+// forgetMoved takes replicas off the ranks that they have no longer: nobody has two.
+func forgetMoved(nodes []string, seats []workload.Seat) {
+	ranks := make(map[string]int32, len(seats))
+	for i := range seats {
+		ranks[seats[i].Pod] = seats[i].Rank
+	}
+	for rank, name := range nodes {
+		if own, isSeated := ranks[name]; isSeated && own != int32(rank) {
+			nodes[rank] = ""
+		}
+	}
 }
 
 // formatRanks writes ranks as ranges, "0-3,7".
@@ -131,34 +218,61 @@ func formatRanks(ranks map[int32]bool) string {
 		sorted = append(sorted, rank)
 	}
 	slices.Sort(sorted)
-	var ranges []string
-	for i := 0; i < len(sorted); {
-		end := i
-		for end+1 < len(sorted) && sorted[end+1] == sorted[end]+1 {
-			end++
-		}
-		if end == i {
-			ranges = append(ranges, strconv.Itoa(int(sorted[i])))
-		} else {
-			ranges = append(ranges, fmt.Sprintf("%d-%d", sorted[i], sorted[end]))
-		}
-		i = end + 1
-	}
-	return strings.Join(ranges, ",")
+	return formatRun(sorted)
 }
 
-// isRankIn tells whether ranges hold a rank. What does not read as a range holds none.
-func isRankIn(rank int32, ranges string) bool {
-	for part := range strings.SplitSeq(ranges, ",") {
+// rankSet holds ranks as ranges, in order and apart.
+type rankSet struct {
+	// text is what the set was read from.
+	text   string
+	ranges []rankRange
+}
+
+type rankRange struct{ first, last int32 }
+
+// readRanks reads ranges as formatRanks writes them. What does not read as a
+// range holds no rank.
+func readRanks(text string) rankSet {
+	set := rankSet{text: text}
+	for part := range strings.SplitSeq(text, ",") {
 		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {
 			last = first
 		}
 		from, errFrom := strconv.ParseInt(first, 10, 32)
 		to, errTo := strconv.ParseInt(last, 10, 32)
-		if errFrom == nil && errTo == nil && int64(rank) >= from && int64(rank) <= to {
-			return true
+		if errFrom == nil && errTo == nil && from <= to {
+			set.ranges = append(set.ranges, rankRange{int32(from), int32(to)})
 		}
 	}
-	return false
+	set.ranges = mergeRanges(set.ranges)
+	return set
+}
+
+// mergeRanges sorts ranges and joins those that overlap, as others than the
+// operator may have written them.
+func mergeRanges(ranges []rankRange) []rankRange {
+	slices.SortFunc(ranges, func(a, b rankRange) int { return cmp.Compare(a.first, b.first) })
+	merged := ranges[:0]
+	for _, next := range ranges {
+		if end := len(merged) - 1; end >= 0 && next.first <= merged[end].last {
+			merged[end].last = max(merged[end].last, next.last)
+			continue
+		}
+		merged = append(merged, next)
+	}
+	return merged
+}
+
+func (s *rankSet) has(rank int32) bool {
+	_, found := slices.BinarySearchFunc(s.ranges, rank, func(each rankRange, rank int32) int {
+		switch {
+		case each.last < rank:
+			return -1
+		case each.first > rank:
+			return 1
+		}
+		return 0
+	})
+	return found
 }

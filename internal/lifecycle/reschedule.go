@@ -7,7 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,21 +28,26 @@ func reschedule(p *pass) outcome {
 		status := p.status()
 		status.Reschedules++
 		status.CompletedRanks, status.ReplicaRestarts = "", nil
-		p.setPhase(v2alpha1.JobRescheduling, why)
+		status.Scaling.Ranks = nil
+		p.enterPhase(v2alpha1.JobRescheduling, why)
 	}
 	return goOn
 }
 
 // whyRescheduled says why the replicas start anew, "" where they do not.
 func (p *pass) whyRescheduled() string {
-	before, now := p.Job.Status.Scaling, p.status().Scaling
+	before := p.Job.Status.Scaling
 	switch {
-	case before == nil:
+	case p.Job.Spec.Preemptible && before == nil:
 		return p.whyMoved("")
 	case p.Job.Spec.Preemptible:
 		return p.whyMoved(before.LastAllocation)
-	case restartsOnResize(p.Job) && (before.LastReplicas != now.LastReplicas || !maps.Equal(before.SpecReplicas, now.SpecReplicas)):
-		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as spec.elastic.onResize says", before.LastReplicas, now.LastReplicas)
+	case restartsOnResize(p.Job) && len(p.resizes) > 0:
+		former := p.counts.total
+		for _, resize := range p.resizes {
+			former -= resize.to - resize.from
+		}
+		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as %s", former, p.counts.total, whyRestarted(p.Job))
 	}
 	return ""
 }
@@ -64,25 +69,57 @@ func (p *pass) whyMoved(recorded string) string {
 // runsElsewhere tells whether pods of a job that was never placed before, such
 // as one that an earlier release ran, are on other nodes than it is given now.
 func (p *pass) runsElsewhere() bool {
-	for _, pod := range p.Pods {
-		rank := annotatedNumber(pod, names.AnnotationRank, unranked)
-		if isTerminating(pod) || pod.Spec.NodeName == "" {
-			continue
-		}
-		if allocation := p.Job.Status.Allocation; rank < 0 || int(rank) >= len(allocation) || allocation[rank] != pod.Spec.NodeName {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
+		return !isTerminating(pod) && !isEnded(pod) && !p.isStale(pod) && pod.Spec.NodeName != "" && isElsewhere(p.Job, pod)
+	})
 }
 
+// isElsewhere tells whether a pod is on another node than its rank is given.
+func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	rank, allocation := annotatedNumber(pod, names.AnnotationRank, unranked), job.Status.Allocation
+	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != pod.Spec.NodeName
+}
+
+// restartsOnResize tells whether all replicas start anew when a task is resized.
 func restartsOnResize(job *v2alpha1.DIJob) bool {
-	return job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart
+	return whyRestarted(job) != ""
+}
+
+// whyRestarted says by what a resize restarts all replicas, "" where it does not.
+func whyRestarted(job *v2alpha1.DIJob) string {
+	switch {
+	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
+		return "spec.elastic.onResize says"
+	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
+		// The size of its world and the ranks in it are fixed while it runs.
+		return "Torch in spec.clusterSpec wants"
+	}
+	return ""
 }
 
 // isUnplaced tells whether a job waits for the allocator to place it.
 func isUnplaced(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
+}
+
+// reportPlace says whether a job is placed, where the operator's allocator,
+// whose condition that is, is switched off.
+func (p *pass) reportPlace() {
+	if !p.NoAllocator || !WantsPlace(p.Job) {
+		return
+	}
+	status := p.status()
+	if placed := len(p.Job.Status.Allocation); placed > 0 {
+		if !isTrue(status, v2alpha1.ConditionAllocated) {
+			setCondition(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
+				fmt.Sprintf("status.allocation places %d replicas", placed), p.now)
+		}
+		return
+	}
+	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
+	if setCondition(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, p.now) {
+		p.event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
+	}
 }
 
 // digestOf returns what an allocation is remembered by, "" for none.
@@ -110,18 +147,62 @@ func WantsPlace(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) && !IsSuspended(job)
 }
 
-// NodesByRank returns where the pods of a job are, by rank, as far as they have
-// a node; nil where any has none.
-func NodesByRank(pods []*corev1.Pod) []string {
-	nodes := make([]string, len(pods))
+// LeavesPlace tells whether a job is to give up the place that it has.
+func LeavesPlace(job *v2alpha1.DIJob) bool {
+	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) &&
+		IsSuspended(job) && len(job.Status.Allocation) > 0
+}
+
+// NodesByRank returns where a job that was never placed runs, by rank: "" for a
+// rank that has no pod, and no nodes for a job that does not run, or of which the
+// pods do not say their ranks. Where a pod has no node yet nothing is known.
+func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
+	nodes = make([]string, wantedCounts(job).total)
+	live := false
 	for _, pod := range pods {
+		if isTerminating(pod) || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
 		rank := annotatedNumber(pod, names.AnnotationRank, unranked)
-		if rank < 0 || int(rank) >= len(nodes) || nodes[rank] != "" || pod.Spec.NodeName == "" || isTerminating(pod) || isEnded(pod) {
-			return nil
+		switch {
+		case pod.Spec.NodeName == "":
+			return nil, false
+		case rank < 0 || int(rank) >= len(nodes) || nodes[rank] != "":
+			return nil, true
 		}
 		nodes[rank] = pod.Spec.NodeName
+		live = live || !isEnded(pod)
 	}
-	return nodes
+	if !live {
+		return nil, true
+	}
+	return nodes, true
+}
+
+// EndedRanks returns the ranks of a job that have succeeded where it is placed
+// now: those that are recorded, and those whose pods show it. Where the recorded
+// ones are of an earlier place there are none.
+func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
+	status := &job.Status
+	if scaling := status.Scaling; scaling != nil && scaling.LastAllocation != "" && scaling.LastAllocation != digestOf(status.Allocation) {
+		return nil
+	}
+	ended := map[int]bool{}
+	if completed := readRanks(status.CompletedRanks); len(completed.ranges) > 0 {
+		for rank := range max(len(status.Allocation), int(wantedCounts(job).total)) {
+			if completed.has(int32(rank)) {
+				ended[rank] = true
+			}
+		}
+	}
+	for _, pod := range pods {
+		_, taken := pod.Annotations[names.AnnotationAttempt]
+		isCurrent := !taken || attemptOf(pod) >= status.Restarts && rescheduleOf(pod) >= status.Reschedules
+		if pod.Status.Phase == corev1.PodSucceeded && !isTerminating(pod) && isCurrent {
+			ended[int(annotatedNumber(pod, names.AnnotationRank, unranked))] = true
+		}
+	}
+	return ended
 }
 
 // PlacedOn returns the node that a pod was made for, "" for none.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -38,7 +37,7 @@ func endAtDeadline(p *pass) outcome {
 	if limit == nil || IsSuspended(p.Job) || IsFinished(&p.Job.Status) {
 		return goOn
 	}
-	left := p.activeSince().Add(time.Duration(*limit) * time.Second).Sub(p.Now)
+	left := ActiveSince(p.Job, p.Now).Add(time.Duration(*limit) * time.Second).Sub(p.Now)
 	if left > 0 {
 		p.requeueAfter(left)
 		return goOn
@@ -49,17 +48,17 @@ func endAtDeadline(p *pass) outcome {
 	return settled
 }
 
-// activeSince returns since when a job that is not suspended has been active:
-// since it was resumed, else made.
-func (p *pass) activeSince() metav1.Time {
-	suspended := findCondition(&p.Job.Status, v2alpha1.ConditionSuspended)
+// ActiveSince returns since when a job that is not suspended has been active:
+// since it was resumed, which may be just now, else made.
+func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
+	suspended := findCondition(&job.Status, v2alpha1.ConditionSuspended)
 	switch {
 	case suspended == nil:
-		return p.Job.CreationTimestamp
+		return job.CreationTimestamp.Time
 	case suspended.Status == corev1.ConditionTrue || suspended.LastTransitionTime == nil:
-		return p.now
+		return now.Truncate(time.Second)
 	}
-	return *suspended.LastTransitionTime
+	return suspended.LastTransitionTime.Time
 }
 
 // suspend stops a suspended job: its pods go, and then the list of replicas
@@ -69,8 +68,12 @@ func suspend(p *pass) outcome {
 		p.resume()
 		return goOn
 	}
+	isRecorded := p.status().CompletedRanks == p.Job.Status.CompletedRanks
 	for _, pod := range p.Pods {
-		p.deletePod(pod)
+		// Its rank is not made again once the job goes on, which only the record tells.
+		if pod.Status.Phase != corev1.PodSucceeded || isRecorded {
+			p.deletePod(pod)
+		}
 	}
 	for _, service := range p.Services {
 		p.deleteService(service)

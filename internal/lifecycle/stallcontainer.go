@@ -229,9 +229,13 @@ func lastLine(text string) string {
 // plain makes words of others fit for one line of ours: in single quotes, as
 // ours are double, and of a bounded length. What is wrong stands at the end.
 func plain(text string) string {
-	text = strings.ReplaceAll(strings.Join(strings.Fields(text), " "), `"`, "'")
-	if len(text) > wordsLength {
-		text = "..." + text[len(text)-wordsLength:]
+	return ending(strings.ReplaceAll(strings.Join(strings.Fields(text), " "), `"`, "'"), wordsLength)
+}
+
+// ending returns as many bytes of a text, from its end, and says where it was cut.
+func ending(text string, length int) string {
+	if len(text) > length {
+		text = "..." + text[len(text)-length:]
 	}
 	return strings.ToValidUTF8(text, "")
 }

@@ -57,9 +57,13 @@ func (p *pass) stalledPods() []stalledPod {
 	if IsFinished(p.status()) || IsSuspended(p.Job) {
 		return nil
 	}
+	going := make(map[*corev1.Pod]bool, len(p.decision.DeletePods))
+	for _, pod := range p.decision.DeletePods {
+		going[pod] = true
+	}
 	var stalled []stalledPod
 	for _, pod := range p.Pods {
-		if slices.Contains(p.decision.DeletePods, pod) {
+		if going[pod] {
 			continue
 		}
 		if why, held := p.stallOf(pod); held {

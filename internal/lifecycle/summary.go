@@ -23,6 +23,8 @@ func summarizeWorkers(p *pass) {
 		p.count(pod.Labels[names.LabelTaskName], pod)
 	}
 	p.summarizeElastic()
+	p.calmDown()
+	p.endResize()
 	if IsFinished(status) || IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
 		return
 	}
@@ -30,7 +32,8 @@ func summarizeWorkers(p *pass) {
 }
 
 // summarizePhase: a job that has been Running stays so while it has pods, as
-// resizing or replacing a replica restarts nobody.
+// resizing or replacing a replica restarts nobody. It is Starting once all its
+// pods are created.
 func (p *pass) summarizePhase() {
 	status := p.status()
 	existing, ready := 0, 0
@@ -38,7 +41,7 @@ func (p *pass) summarizePhase() {
 		seat := &p.roster.Seats[i]
 		pod := p.pods[seat.Pod]
 		switch {
-		case isRankIn(seat.Rank, status.CompletedRanks):
+		case p.completed().has(seat.Rank):
 			existing++
 			ready++
 		case pod != nil:
@@ -56,8 +59,20 @@ func (p *pass) summarizePhase() {
 		}
 	case ready == wanted:
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
-	case status.Phase != v2alpha1.JobRunning:
+	case status.Phase == v2alpha1.JobRunning:
+	case status.Phase == v2alpha1.JobStarting || existing == wanted:
+		p.passPending()
 		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are wanted", wanted))
+	case status.Phase == "":
+		p.setPhase(v2alpha1.JobPending, p.pendingMessage())
+	}
+}
+
+// passPending lets a new job whose pods are there already have been Pending.
+func (p *pass) passPending() {
+	status := p.status()
+	if status.Phase == "" {
+		setCondition(status, string(v2alpha1.JobPending), corev1.ConditionTrue, reasonOf(v2alpha1.JobPending, false), p.pendingMessage(), p.now)
 	}
 }
 
@@ -65,7 +80,7 @@ func (p *pass) pendingMessage() string {
 	if isUnplaced(p.Job) {
 		return "the job waits for the allocator to place it"
 	}
-	return "no pod is created yet"
+	return "not all pods are created yet"
 }
 
 // summarizeElastic writes what the scale subresource shows.
@@ -95,6 +110,7 @@ func summarizeReplicas(p *pass) {
 	for _, pod := range p.Pods {
 		p.count(taskOfRole(p.Job, membership.RoleOf(pod)), pod)
 	}
+	p.calmDown()
 	if IsFinished(status) || IsSuspended(p.Job) {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 func workerRules() []rule {
 	return []rule{
 		{"what an earlier release made is taken over", adoptWorkers},
+		{"what may be resized is written down", nameElastic},
 		{"the wanted counts are recorded", recordCounts},
 		{"what is placed or sized anew starts anew", reschedule},
 		{"a finished job is kept for so long", expire},
@@ -30,6 +31,7 @@ func workerRules() []rule {
 		{"a job whose deciding ranks have all succeeded has succeeded", succeed},
 		{"failures are counted", countFailures},
 		{"a suspended job has no pods", suspend},
+		{"what befell pods again and again makes them wait", pauseInterrupted},
 		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
 		{"every seat is filled", ensureWorkers},
 	}
@@ -37,13 +39,16 @@ func workerRules() []rule {
 
 // recordCounts writes what the job is to have, and what it was derived from.
 func recordCounts(p *pass) outcome {
-	p.counts = wantedCounts(p.Job)
+	p.counts = wantedCounts(p.counted())
 	status := p.status()
 	if !IsFinished(&p.Job.Status) {
+		p.tellOfResizes()
 		status.Replicas = p.counts.total
-		status.Scaling = &v2alpha1.ScalingStatus{
+		scaling := &v2alpha1.ScalingStatus{
 			SpecReplicas: p.counts.spec, LastReplicas: p.counts.total, LastAllocation: p.lastAllocation(),
 		}
+		scaling.Ranks = ranksBefore(p.Job, scaling)
+		status.Scaling = scaling
 	}
 	p.learnRestarts()
 	return goOn
@@ -82,13 +87,19 @@ func (p *pass) learnRestarts() {
 func removeStale(p *pass) outcome {
 	stale := false
 	for _, pod := range p.Pods {
-		if p.isStale(pod) {
-			stale = true
+		if !p.isStale(pod) {
+			continue
+		}
+		stale = true
+		if isRestarted := attemptOf(pod) < p.status().Restarts; !isRestarted || !p.isKept(pod, p.status().Restarts) {
 			p.deletePod(pod)
 		}
 	}
-	if !stale {
+	switch {
+	case !stale:
 		return goOn
+	case IsSuspended(p.Job):
+		return suspend(p)
 	}
 	if phase := p.status().Phase; phase != v2alpha1.JobRescheduling {
 		p.setPhase(v2alpha1.JobRestarting, p.restartMessage())
@@ -96,13 +107,11 @@ func removeStale(p *pass) outcome {
 	return settled
 }
 
-func (p *pass) restartMessage() string {
-	return fmt.Sprintf("restart %d is under way", p.status().Restarts)
-}
-
 func seatAll(p *pass) outcome {
 	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods)
 	p.roster.ReplicaRestarts = p.status().ReplicaRestarts
+	p.recordRanks()
+	p.roster.Subdomain, p.roster.Selector = p.subdomain(), p.selector()
 	return goOn
 }
 
@@ -115,12 +124,17 @@ func recordCompleted(p *pass) outcome {
 // are recorded already, and those whose pods show it now.
 func (p *pass) recordCompleted() {
 	completed := map[int32]bool{}
+	p.unrecorded = map[string]bool{}
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
 		pod := p.pods[seat.Pod]
 		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !isTerminating(pod)
-		if shown || p.isCompleted(seat) {
+		recorded := p.isCompleted(seat)
+		if shown || recorded {
 			completed[seat.Rank] = true
+		}
+		if shown && !recorded {
+			p.unrecorded[seat.Pod] = true
 		}
 	}
 	p.status().CompletedRanks = formatRanks(completed)
@@ -129,27 +143,25 @@ func (p *pass) recordCompleted() {
 // isCompleted tells whether a seat's rank is recorded to have succeeded. The
 // records of an earlier attempt do not count.
 func (p *pass) isCompleted(seat *workload.Seat) bool {
-	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && isRankIn(seat.Rank, p.Job.Status.CompletedRanks)
+	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && p.recorded.has(seat.Rank)
 }
 
 // succeed ends the job when every replica of the tasks that decide has
-// succeeded: of all tasks, where the job does not name any.
+// succeeded: of all tasks, where the job does not name any or those that it names
+// have no replicas, as nothing else would ever end it.
 func succeed(p *pass) outcome {
-	deciding := 0
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		if !decides(p.Job, seat.Task) {
-			continue
-		}
-		deciding++
-		if !isRankIn(seat.Rank, p.status().CompletedRanks) {
-			return goOn
-		}
+	seats := slices.DeleteFunc(slices.Clone(p.roster.Seats), func(seat workload.Seat) bool { return !decides(p.Job, seat.Task) })
+	if len(seats) == 0 {
+		seats = p.roster.Seats
 	}
-	switch {
-	case deciding == 0:
+	deciding := len(seats)
+	if slices.ContainsFunc(seats, func(seat workload.Seat) bool { return !p.completed().has(seat.Rank) }) {
 		return goOn
-	case deciding == len(p.roster.Seats):
+	}
+	switch deciding {
+	case 0:
+		return goOn
+	case len(p.roster.Seats):
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
 	default:
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the tasks that decide have succeeded: %s",
@@ -164,8 +176,9 @@ func decides(job *v2alpha1.DIJob, task int) bool {
 	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
 }
 
-// removeUnseated deletes pods that shrinking left without a seat, and failed
-// ones that are to be made again under the same name.
+// removeUnseated deletes pods that shrinking left without a seat, those whose
+// rank is another's or has succeeded already, and failed ones that are to be made
+// again under the same name.
 func removeUnseated(p *pass) outcome {
 	seats := make(map[string]*workload.Seat, len(p.roster.Seats))
 	for i := range p.roster.Seats {
@@ -173,7 +186,18 @@ func removeUnseated(p *pass) outcome {
 	}
 	for _, pod := range p.Pods {
 		seat := seats[pod.Name]
-		if seat == nil || p.isCounted(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplaceWorker(seat, pod) {
+		switch {
+		case seat == nil:
+			p.deletePod(pod)
+		case pod.Status.Phase == corev1.PodSucceeded:
+			// Also one that was given up before it was seen to succeed.
+		case hasAnothersRank(seat, pod), p.isCompleted(seat):
+			p.deletePod(pod)
+		case p.isCounted(pod):
+			if !p.isKept(pod, p.status().ReplicaRestarts[pod.Name]) {
+				p.deletePod(pod)
+			}
+		case p.mayReplaceWorker(seat, pod):
 			p.deletePod(pod)
 		}
 	}
@@ -184,13 +208,15 @@ func ensureWorkers(p *pass) outcome {
 	if isUnplaced(p.Job) {
 		return goOn
 	}
-	p.ensureService(workload.WorkerService(p.Job))
+	p.ensureWorkerService()
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
-		if p.pods[seat.Pod] != nil || isRankIn(seat.Rank, p.status().CompletedRanks) {
+		if p.pods[seat.Pod] != nil || p.completed().has(seat.Rank) {
 			continue
 		}
-		p.createPod(p.builder.Worker(&p.roster, seat))
+		if p.mayCreate(names.TaskName(&p.Job.Spec.Tasks[seat.Task])) {
+			p.createPod(p.builder.Worker(&p.roster, seat))
+		}
 	}
 	return goOn
 }

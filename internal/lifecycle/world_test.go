@@ -8,13 +8,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
-	"testing"
+	"strconv"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,9 +27,18 @@ var template = v2alpha1.RawObject{JSON: apiextensionsv1.JSON{
 	Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`),
 }}
 
-// world is a cluster with one job in it, in memory.
+// judge is who is told of a failed check: a test, or the player of a sequence
+// that is to be shortened.
+type judge interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// world is a cluster with one job in it, in memory: what the API server has.
 type world struct {
-	t          *testing.T
+	t          judge
 	job        *v2alpha1.DIJob
 	pods       map[string]*corev1.Pod
 	services   map[string]*corev1.Service
@@ -41,15 +50,46 @@ type world struct {
 	events     []string
 	// created counts how often each pod was created.
 	created map[string]int
+	// cache is what the operator knows; nil where it knows all at once.
+	cache *cache
+	// fate says how the next write ends; nil where all succeed.
+	fate func() fate
+	// isBusy says that other jobs wait for the operator.
+	isBusy bool
+	// failed says that a write of this pass failed, died that the operator did.
+	failed, died bool
+	// isDecidedSynced says that the operator knew all when it decided last.
+	isDecidedSynced bool
+	history         history
+	// trace tells what happened, for who has to understand a failed check.
+	isTraced bool
+	trace    []string
 }
 
-func newWorld(t *testing.T, spec v2alpha1.DIJobSpec) *world {
+// fate is how a write ends.
+type fate int
+
+const (
+	written fate = iota
+	// refused is a write that is not done, unanswered one that is done and of
+	// which the operator does not hear.
+	refused
+	unanswered
+	// deadBefore and deadAfter are the operator's end before and after a write.
+	deadBefore
+	deadAfter
+)
+
+func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 	t.Helper()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &world{
 		t: t,
 		job: &v2alpha1.DIJob{
-			ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space", UID: "job-uid", Generation: 1},
-			Spec:       spec,
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "job", Namespace: "space", UID: "job-uid", Generation: 1, CreationTimestamp: metav1.NewTime(now),
+			},
+			Spec: spec,
 		},
 		pods:     map[string]*corev1.Pod{},
 		services: map[string]*corev1.Service{},
@@ -57,20 +97,31 @@ func newWorld(t *testing.T, spec v2alpha1.DIJobSpec) *world {
 			ObjectMeta: metav1.ObjectMeta{Name: "aggregator-config", Namespace: "di-system"},
 			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: template}},
 		},
-		now:     time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		now:     now,
 		created: map[string]int{},
+		history: newHistory(),
+	}
+}
+
+func (w *world) tell(format string, args ...any) {
+	if w.isTraced {
+		w.trace = append(w.trace, fmt.Sprintf(format, args...))
 	}
 }
 
 func (w *world) observe() Observed {
+	known := w.cache
+	if known == nil {
+		known = &cache{job: w.job, pods: w.pods, services: w.services}
+	}
 	observed := Observed{
-		Job: w.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain,
+		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain,
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
-		observed.Pods = append(observed.Pods, w.pods[name].DeepCopy())
+	for _, name := range slices.Sorted(maps.Keys(known.pods)) {
+		observed.Pods = append(observed.Pods, known.pods[name].DeepCopy())
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.services)) {
-		observed.Services = append(observed.Services, w.services[name].DeepCopy())
+	for _, name := range slices.Sorted(maps.Keys(known.services)) {
+		observed.Services = append(observed.Services, known.services[name].DeepCopy())
 	}
 	if w.membership != nil {
 		observed.Membership = w.membership.DeepCopy()
@@ -78,74 +129,155 @@ func (w *world) observe() Observed {
 	return observed
 }
 
-// step decides once and does it. It tells whether anything changed.
+// step decides once and does it, as a reconciler does: the objects in the order
+// of the decision, then the status, also when a write failed. It tells whether
+// anything changed.
 func (w *world) step() bool {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
+	w.failed, w.died = false, false
 	observed := w.observe()
 	before := observed.Job.DeepCopy()
-	decision := Decide(observed)
-	if diff := cmp.Diff(before, observed.Job); diff != "" {
-		w.t.Fatalf("Decide changed what was observed (-before +after):\n%s", diff)
+	decision, cause := decide(observed)
+	if !equality.Semantic.DeepEqual(before, observed.Job) {
+		w.t.Fatalf("Decide changed what was observed (-before +after):\n%s", cmp.Diff(before, observed.Job))
 	}
-	w.checkRecordedBeforeDeleting(decision)
-	changed := w.act(decision)
-	if diff := cmp.Diff(w.job.Status, decision.Status); diff != "" {
-		changed = true
+	if w.isTraced {
+		w.tell("pass: sees %s; %s", outlinePods(observed.Pods), outlineDecision(&observed, &decision, cause))
 	}
-	w.job.Status = decision.Status
-	for _, event := range decision.Events {
-		w.events = append(w.events, event.Reason)
+	w.isDecidedSynced = w.isSynced()
+	w.checkDecision(&observed, &decision, cause)
+	changed := w.act(&decision)
+	if !w.died {
+		changed = w.commit(&observed, &decision) || changed
 	}
 	w.checkInvariants()
 	return changed
 }
 
-func (w *world) act(decision Decision) bool {
+// write does one write, as its fate has it.
+func (w *world) write(do func()) {
+	if w.died {
+		return
+	}
+	var how fate
+	if w.fate != nil {
+		how = w.fate()
+	}
+	if how != refused && how != deadBefore {
+		do()
+	}
+	if how != written {
+		w.tell("  the write ends as %d", how)
+	}
+	w.failed = w.failed || how == refused || how == unanswered
+	w.died = how == deadBefore || how == deadAfter
+}
+
+func (w *world) act(decision *Decision) bool {
 	changed := decision.isAdoption()
 	for _, pod := range decision.AdoptPods {
-		w.pods[pod.Name] = pod
+		w.write(func() { w.pods[pod.Name] = pod })
 	}
 	for _, service := range decision.AdoptServices {
-		w.services[service.Name] = service
+		w.write(func() { w.services[service.Name] = service })
 	}
 	for _, pod := range decision.DeletePods {
-		now := metav1.NewTime(w.now)
-		w.pods[pod.Name].DeletionTimestamp = &now
-		changed = true
+		// The very pod that was observed is deleted, or none.
+		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !isTerminating(stored) {
+			w.write(func() { w.terminate(pod.Name) })
+			changed = true
+		}
 	}
 	for _, service := range decision.DeleteServices {
-		delete(w.services, service.Name)
+		w.write(func() { delete(w.services, service.Name) })
 		changed = true
 	}
-	if decision.DeleteMembership {
-		w.membership = nil
-		changed = true
-	}
-	if decision.CreateMembership != nil {
-		w.membership = decision.CreateMembership
-		changed = true
-	}
-	if decision.MembershipStatus != nil {
-		w.membership.Status = *decision.MembershipStatus
-		changed = true
-	}
+	w.actOnMembership(decision, &changed)
 	for _, service := range decision.CreateServices {
-		w.services[service.Name] = service
+		w.write(func() { w.services[service.Name] = service })
 		changed = true
 	}
 	for _, pod := range decision.CreatePods {
-		if w.pods[pod.Name] != nil {
+		if w.pods[pod.Name] == nil {
+			w.write(func() { w.create(pod) })
+			changed = true
+		} else if w.cache == nil {
 			w.t.Fatalf("pod %s is created though it exists", pod.Name)
 		}
-		w.uids++
-		pod.UID = types.UID(fmt.Sprintf("pod-%d", w.uids))
-		pod.CreationTimestamp = metav1.NewTime(w.now)
-		w.pods[pod.Name] = pod
-		w.created[pod.Name]++
-		changed = true
 	}
 	return changed
+}
+
+func (w *world) actOnMembership(decision *Decision, changed *bool) {
+	if decision.DeleteMembership {
+		w.membership = nil
+		*changed = true
+	}
+	if decision.CreateMembership != nil {
+		w.membership = decision.CreateMembership
+		*changed = true
+	}
+	if decision.MembershipStatus != nil {
+		w.membership.Status = *decision.MembershipStatus
+		*changed = true
+	}
+}
+
+func (w *world) create(pod *corev1.Pod) {
+	w.uids++
+	pod = pod.DeepCopy()
+	pod.UID = types.UID(fmt.Sprintf("pod-%d", w.uids))
+	pod.CreationTimestamp = metav1.NewTime(w.now)
+	w.pods[pod.Name] = pod
+	w.created[pod.Name]++
+	w.checkCreation(pod)
+}
+
+// terminate asks a pod to go.
+func (w *world) terminate(name string) {
+	now := metav1.NewTime(w.now)
+	w.pods[name].DeletionTimestamp = &now
+}
+
+// commit patches the job's status, unless the job is another by now. It tells
+// whether there was anything to patch.
+func (w *world) commit(observed *Observed, decision *Decision) bool {
+	status := decision.Status
+	if w.failed {
+		status.ObservedGeneration = observed.Job.Status.ObservedGeneration
+	} else if w.isBusy {
+		decision.AwaitCreated(observed)
+		status = decision.Status
+	}
+	if equality.Semantic.DeepEqual(observed.Job.Status, status) {
+		return false
+	}
+	if w.job.ResourceVersion != observed.Job.ResourceVersion {
+		w.tell("  conflict")
+		return true
+	}
+	w.write(func() {
+		w.checkCommit(&status)
+		w.history.recordRanks(observed, decision)
+		w.change(func(job *v2alpha1.DIJob) { job.Status = status })
+		w.history.recorded = versionOf(w.job)
+		for _, event := range decision.Events {
+			w.events = append(w.events, event.Reason)
+		}
+	})
+	return true
+}
+
+// change writes the job.
+func (w *world) change(edit func(*v2alpha1.DIJob)) {
+	before := w.job.Spec.DeepCopy()
+	edit(w.job)
+	w.uids++
+	w.job.ResourceVersion = strconv.Itoa(w.uids)
+	if !equality.Semantic.DeepEqual(before, &w.job.Spec) {
+		w.job.Generation++
+	}
 }
 
 // settle lets the operator and the garbage of deleted pods come to rest.
@@ -227,78 +359,6 @@ func (w *world) expectPhase(want v2alpha1.Phase) {
 	w.t.Helper()
 	if w.job.Status.Phase != want {
 		w.t.Fatalf("phase is %q, want %q; conditions %+v", w.job.Status.Phase, want, w.job.Status.Conditions)
-	}
-}
-
-// checkRecordedBeforeDeleting: a failed pod that is still wanted is deleted
-// only when its failure was recorded, or is no failure; and one round of
-// failures counts once.
-func (w *world) checkRecordedBeforeDeleting(decision Decision) {
-	w.t.Helper()
-	if IsFinished(&w.job.Status) || IsCoordinatorLed(w.job) {
-		return
-	}
-	if decision.Status.Restarts > w.job.Status.Restarts+1 {
-		w.t.Fatalf("restarts go from %d to %d at once", w.job.Status.Restarts, decision.Status.Restarts)
-	}
-	counts := map[string]bool{}
-	for _, seat := range seatReplicas(w.job, wantedCounts(w.job).byTask, &w.job.Status, w.pods).Seats {
-		if pod := w.pods[seat.Pod]; pod != nil {
-			action, _ := actionFor(w.job, &seat, pod)
-			counts[seat.Pod] = hasFailed(w.job, pod) && action != v2alpha1.FailurePolicyIgnore
-		}
-	}
-	for _, pod := range decision.DeletePods {
-		recorded := attemptOf(pod) < w.job.Status.Restarts || rescheduleOf(pod) < decision.Status.Reschedules || replicaRestartOf(pod) < w.job.Status.ReplicaRestarts[pod.Name]
-		if counts[pod.Name] && !recorded {
-			w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
-		}
-	}
-}
-
-// checkInvariants are what must hold at every moment.
-func (w *world) checkInvariants() {
-	w.t.Helper()
-	status := &w.job.Status
-	current := 0
-	for _, condition := range status.Conditions {
-		if isPhase(condition.Type) && condition.Status == corev1.ConditionTrue {
-			current++
-			if condition.Type != conditionOf(status.Phase, IsCoordinatorLed(w.job)) {
-				w.t.Fatalf("condition %s is true in phase %s", condition.Type, status.Phase)
-			}
-		}
-	}
-	if current > 1 {
-		w.t.Fatalf("%d phase conditions are true: %+v", current, status.Conditions)
-	}
-	if IsFinished(status) != (status.CompletionTimestamp != nil) {
-		w.t.Fatalf("finished is %v and the completion timestamp %v", IsFinished(status), status.CompletionTimestamp)
-	}
-	if !IsCoordinatorLed(w.job) {
-		w.checkRanks()
-	}
-}
-
-// checkRanks: ranks are unique, and the entry of a pod's rank is the pod itself.
-func (w *world) checkRanks() {
-	w.t.Helper()
-	holders := map[string]string{}
-	for name, pod := range w.pods {
-		rank := pod.Annotations[names.AnnotationRank]
-		if other, taken := holders[rank]; taken {
-			w.t.Fatalf("rank %s is held by %s and %s", rank, other, name)
-		}
-		holders[rank] = name
-		env := environmentOf(pod)
-		if env[names.EnvDIRank] != rank {
-			w.t.Fatalf("pod %s of rank %s is told rank %s", name, rank, env[names.EnvDIRank])
-		}
-		nodes := strings.Split(env[names.EnvDINodes], ",")
-		own := names.WorkerFQDN(name, "job", "space", names.DefaultDomain)
-		if at := annotatedNumber(pod, names.AnnotationRank, -1); int(at) >= len(nodes) || nodes[at] != own {
-			w.t.Fatalf("pod %s of rank %d is not itself in %v", name, at, nodes)
-		}
 	}
 }
 

@@ -31,18 +31,30 @@ func restarts(pod *corev1.Pod) int32 {
 
 // MainContainer returns the status of the container that DI-engine runs in:
 // that of the known name, else the one named after the role, else the only
-// one; nil while there is none.
+// one, and of a worker-led job's pod the first of its template; nil while there
+// is none.
 func MainContainer(pod *corev1.Pod) *corev1.ContainerStatus {
-	statuses := pod.Status.ContainerStatuses
-	for _, name := range []string{names.Container, string(RoleOf(pod))} {
-		for i := range statuses {
-			if statuses[i].Name == name {
-				return &statuses[i]
-			}
-		}
+	statuses, role := pod.Status.ContainerStatuses, RoleOf(pod)
+	main := statusOf(pod, names.Container)
+	switch {
+	case main != nil:
+		return main
+	case role != "":
+		main = statusOf(pod, string(role))
+	case len(pod.Spec.Containers) > 0:
+		main = statusOf(pod, pod.Spec.Containers[0].Name)
 	}
-	if len(statuses) == 1 {
+	if main == nil && len(statuses) == 1 {
 		return &statuses[0]
+	}
+	return main
+}
+
+func statusOf(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == container {
+			return &pod.Status.ContainerStatuses[i]
+		}
 	}
 	return nil
 }

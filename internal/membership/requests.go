@@ -45,7 +45,8 @@ var ErrKeyReused = errors.New("the Idempotency-Key was used for another request:
 type Request struct {
 	// ID is what di-server calls the HTTP request; empty where a request is made once.
 	ID string
-	// Container is the coordinator container that asks.
+	// Container is the container that asks: the coordinator's, or a worker's;
+	// empty where it is not known.
 	Container string
 	// IdempotencyKey is the key that the client chose; empty where it chose none.
 	IdempotencyKey string
@@ -59,7 +60,7 @@ type Request struct {
 
 // isRecognizable tells whether a repeat of the request can be told from a new one.
 func (r Request) isRecognizable() bool {
-	return !r.Removal || r.IdempotencyKey != ""
+	return r.IdempotencyKey != "" || !r.Removal && r.Container != ""
 }
 
 // key returns the key that the request is recorded under.
@@ -74,32 +75,42 @@ func (r Request) key() string {
 // Recall returns the recorded answer where the request was done already: this
 // very one, of whose write the answer was lost, or one that it is a repeat of.
 func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs, bool, error) {
-	if record := recordOf(spec, request.ID); record != nil {
-		return recordedURLs(record), true, nil
+	record, err := FindRecord(spec.Requests, request, now)
+	if record == nil {
+		return URLs{}, false, err
+	}
+	return recordedURLs(record), true, nil
+}
+
+// FindRecord returns, of the records of what was done, that of the request or of the
+// one that it is a repeat of; nil where there is none.
+func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Time) (*v2alpha1.RecordedRequest, error) {
+	if record := recordOf(records, request.ID); record != nil {
+		return record, nil
 	}
 	if !request.isRecognizable() {
-		return URLs{}, false, nil
+		return nil, nil
 	}
 	key := request.key()
 	asker := key[:strings.LastIndex(key, ":")+1]
-	for i := range slices.Backward(spec.Requests) {
-		record := &spec.Requests[i]
+	for i := range slices.Backward(records) {
+		record := &records[i]
 		switch {
 		case !repeatable(record, now):
 		case record.Key == key:
-			return recordedURLs(record), true, nil
+			return record, nil
 		case strings.HasPrefix(asker, chosenKey) && strings.HasPrefix(record.Key, asker):
-			return URLs{}, false, ErrKeyReused
+			return nil, ErrKeyReused
 		}
 	}
-	return URLs{}, false, nil
+	return nil, nil
 }
 
 // recordOf returns the record of the request of that ID; nil where there is none.
-func recordOf(spec *v2alpha1.MembershipSpec, id string) *v2alpha1.RecordedRequest {
-	for i := range spec.Requests {
-		if id != "" && spec.Requests[i].ID == id {
-			return &spec.Requests[i]
+func recordOf(records []v2alpha1.RecordedRequest, id string) *v2alpha1.RecordedRequest {
+	for i := range records {
+		if id != "" && records[i].ID == id {
+			return &records[i]
 		}
 	}
 	return nil
@@ -108,20 +119,21 @@ func recordOf(spec *v2alpha1.MembershipSpec, id string) *v2alpha1.RecordedReques
 // Record records the answer of a request that was done, and forgets what no
 // request can be known by any more and what is too much to keep.
 func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
+	spec.Requests = AppendRecord(spec.Requests, request, v2alpha1.RecordedRequest{Collectors: answer.Collectors, Learners: answer.Learners}, now)
+}
+
+// AppendRecord adds the record of a request that was done, which holds its answer, to
+// others, which it changes. It drops what Record forgets.
+func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2alpha1.RecordedRequest, now time.Time) []v2alpha1.RecordedRequest {
 	if request.Removal {
-		endRepeats(spec, request.Container)
+		endRepeats(records, request.Container)
 	}
-	spec.Requests = slices.DeleteFunc(spec.Requests, func(record v2alpha1.RecordedRequest) bool {
+	records = slices.DeleteFunc(records, func(record v2alpha1.RecordedRequest) bool {
 		return expired(&record, now)
 	})
-	spec.Requests = append(spec.Requests, v2alpha1.RecordedRequest{
-		Key:        request.key(),
-		ID:         request.ID,
-		Time:       metav1.NewTime(now),
-		Collectors: answer.Collectors,
-		Learners:   answer.Learners,
-	})
-	spec.Requests = slices.Delete(spec.Requests, 0, surplus(spec.Requests))
+	done.Key, done.ID, done.Time = request.key(), request.ID, metav1.NewTime(now)
+	records = append(records, done)
+	return slices.Delete(records, 0, surplus(records))
 }
 
 // IsRestarted tells whether the container is another one than that which last
@@ -146,9 +158,9 @@ func surplus(records []v2alpha1.RecordedRequest) int {
 
 // endRepeats makes what a container asks for from now on a new request, also
 // where it asked for the same before.
-func endRepeats(spec *v2alpha1.MembershipSpec, container string) {
-	for i := range spec.Requests {
-		record := &spec.Requests[i]
+func endRepeats(records []v2alpha1.RecordedRequest, container string) {
+	for i := range records {
+		record := &records[i]
 		if strings.HasPrefix(record.Key, derivedKey+digest(container)) {
 			record.Key = ""
 		}

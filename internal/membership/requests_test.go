@@ -148,9 +148,9 @@ func TestRecordBoundsTheURLsKept(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	spec := &v2alpha1.MembershipSpec{}
 	large := membership.URLs{Collectors: make([]string, 3000)}
-	membership.Record(spec, membership.Request{Content: []byte("a")}, large, noon)
-	membership.Record(spec, membership.Request{Content: []byte("b")}, large, noon)
-	if _, repeat, _ := membership.Recall(spec, membership.Request{Content: []byte("b")}, noon); !repeat || len(spec.Requests) != 1 {
+	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("a")}, large, noon)
+	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, large, noon)
+	if _, repeat, _ := membership.Recall(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, noon); !repeat || len(spec.Requests) != 1 {
 		t.Errorf("got %d records, want the newest alone", len(spec.Requests))
 	}
 }

@@ -54,8 +54,16 @@ const (
 	AnnotationDDPPort = "diengine/ddp-port"
 )
 
+// AnnotationRequests is, on a preemptible job, the last requests to resize it
+// and their answers, as status.requests is on others: what a write of the spec
+// did can only be recorded beside the spec.
+const AnnotationRequests = "diengine/requests"
+
 // ControllerName is the value of the labels that name the operator.
 const ControllerName = "di-operator"
+
+// ServerName is the name under which di-server owns fields.
+const ServerName = "di-server"
 
 // ReplicaType is the role of a coordinator-led pod, as its label says it.
 type ReplicaType string

@@ -51,6 +51,12 @@ func WorkerService(job string) string {
 	return "di-" + job
 }
 
+// EarlierWorkerServices returns the names that v1.1.0 and v1.1.1 gave to a
+// worker-led job's service, and to its pods' subdomain.
+func EarlierWorkerServices(job string) []string {
+	return []string{"dijob-" + job, job}
+}
+
 // WorkerPod returns the name, and host name, of a worker-led job's pod.
 func WorkerPod(job, task string, index int32) string {
 	return fmt.Sprintf("%s-%s-%d", job, task, index)
@@ -59,7 +65,12 @@ func WorkerPod(job, task string, index int32) string {
 // WorkerFQDN returns the address of a worker-led job's pod. The domain is the
 // cluster's service domain, such as svc.cluster.local.
 func WorkerFQDN(pod, job, namespace, domain string) string {
-	return strings.Join([]string{pod, WorkerService(job), namespace, domain}, ".")
+	return HostFQDN(pod, WorkerService(job), namespace, domain)
+}
+
+// HostFQDN returns the address of a pod in a subdomain.
+func HostFQDN(pod, subdomain, namespace, domain string) string {
+	return strings.Join([]string{pod, subdomain, namespace, domain}, ".")
 }
 
 // ReplicaURL returns the address of a coordinator-led job's pod as clients
@@ -84,6 +95,18 @@ func JobID(namespace, job string, generation int64) string {
 // Generation returns how often a job was restarted or placed anew.
 func Generation(status *v2alpha1.DIJobStatus) int64 {
 	return int64(status.Restarts) + int64(status.Reschedules)
+}
+
+// ManagedByName is what spec.managedBy says when the job is for DI Orchestrator itself.
+const ManagedByName = v2alpha1.GroupName + "/di-operator"
+
+// OtherManager returns the controller that runs a job in DI Orchestrator's
+// place; empty where none does.
+func OtherManager(spec *v2alpha1.DIJobSpec) string {
+	if manager := spec.ManagedBy; manager != nil && *manager != ManagedByName {
+		return *manager
+	}
+	return ""
 }
 
 // ElasticTask returns the index of the task that is resized: the one that the

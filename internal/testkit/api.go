@@ -6,10 +6,12 @@
 package testkit
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -18,21 +20,68 @@ import (
 // kube-apiserver and kubectl; make test sets it.
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
+// Patience is how long tests wait for what must come. A machine that is slow and
+// loaded takes many times what a fast one does, and only a test that fails
+// waits for so long.
+const Patience = 5 * time.Minute
+
+// startAttempts is how often an API server is tried to be started: another
+// program may take the ports that were found free for it, and envtest waits for
+// its first namespace for five seconds only.
+const startAttempts = 3
+
 // StartAPI starts a real kube-apiserver and etcd and installs the project's
 // CRDs. The caller stops the environment. One serves a whole test binary, as
 // starting it takes seconds; tests keep apart by namespace.
 func StartAPI() (*envtest.Environment, error) {
-	if os.Getenv(AssetsVariable) == "" {
-		return nil, fmt.Errorf("%s is not set: run the tests by make test, or set it to a folder with etcd, kube-apiserver and kubectl", AssetsVariable)
+	return start(func() *envtest.Environment {
+		return &envtest.Environment{
+			CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
+			ErrorIfCRDPathMissing: true,
+		}
+	})
+}
+
+// StartBareAPI starts the same without the project's CRDs.
+func StartBareAPI() (*envtest.Environment, error) {
+	return start(func() *envtest.Environment { return &envtest.Environment{} })
+}
+
+func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, error) {
+	if err := checkAssets(); err != nil {
+		return nil, err
 	}
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
+	var failed error
+	for range startAttempts {
+		environment := newEnvironment()
+		err := Start(environment)
+		if err == nil {
+			return environment, nil
+		}
+		failed = errors.Join(err, environment.Stop())
 	}
+	return nil, failed
+}
+
+// Start starts a kube-apiserver and etcd that were configured in another way,
+// with the patience that a slow machine needs. The caller stops them.
+func Start(environment *envtest.Environment) error {
+	if err := checkAssets(); err != nil {
+		return err
+	}
+	environment.ControlPlaneStartTimeout, environment.ControlPlaneStopTimeout = Patience, Patience
+	environment.CRDInstallOptions.MaxTime = Patience
 	if _, err := environment.Start(); err != nil {
-		return nil, fmt.Errorf("starting kube-apiserver and etcd: %w", err)
+		return fmt.Errorf("starting kube-apiserver and etcd: %w", err)
 	}
-	return environment, nil
+	return nil
+}
+
+func checkAssets() error {
+	if os.Getenv(AssetsVariable) == "" {
+		return fmt.Errorf("%s is not set: run the tests by make test, or set it to a folder with etcd, kube-apiserver and kubectl", AssetsVariable)
+	}
+	return nil
 }
 
 // Root returns the root folder of the checkout.

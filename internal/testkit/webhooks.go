@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -64,7 +65,7 @@ func (a *API) Stop() error {
 }
 
 func (a *API) startWebhooks(ctx context.Context) error {
-	if err := a.installWebhooks(ctx); err != nil {
+	if err := InstallWebhooks(ctx, a.Config); err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -85,18 +86,18 @@ func (a *API) startWebhooks(ctx context.Context) error {
 		cancel()
 		return <-ended
 	}
-	waiting, cancelWait := context.WithTimeout(ctx, time.Minute)
+	waiting, cancelWait := context.WithTimeout(ctx, Patience)
 	defer cancelWait()
 	if err := server.WaitPublished(waiting); err != nil {
 		return err
 	}
-	return a.waitCalled(waiting)
+	return WaitCalled(waiting, a.Config)
 }
 
-// waitCalled waits until the API server, which learns by watches of its own
+// WaitCalled waits until the API server, which learns by watches of its own
 // what was published, calls the webhooks of both versions and converts.
-func (a *API) waitCalled(ctx context.Context) error {
-	api, err := client.New(a.Config, client.Options{})
+func WaitCalled(ctx context.Context, config *rest.Config) error {
+	api, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
@@ -144,10 +145,10 @@ func probe(version, name string, spec map[string]any) *unstructured.Unstructured
 	return job
 }
 
-// installWebhooks creates the system namespace and the webhook configurations
-// as they are deployed.
-func (a *API) installWebhooks(ctx context.Context) error {
-	api, err := client.New(a.Config, client.Options{})
+// InstallWebhooks creates the system namespace and the webhook configurations
+// as they are deployed, for webhooks that are served by whoever publishes them.
+func InstallWebhooks(ctx context.Context, config *rest.Config) error {
+	api, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}

@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,10 @@ type Roster struct {
 	Reschedule int32
 	// ReplicaRestarts counts the restarts of replicas alone in that attempt, by pod.
 	ReplicaRestarts map[string]int32
+	// Subdomain is the one of the pods' addresses, by default the job's service.
+	Subdomain string
+	// Selector are labels that a service of an earlier release selects pods by.
+	Selector map[string]string
 }
 
 // addresses are what the pods of one roster are told, which is the same for
@@ -57,10 +62,11 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	}
 	task := &b.job.Spec.Tasks[seat.Task]
 	pod := b.newPod(template, seat.Pod)
+	setLabels(pod, roster.Selector)
 	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), seat.Pod))
 	b.annotateWorker(pod, roster, seat)
 	pod.Spec.Hostname = seat.Pod
-	pod.Spec.Subdomain = names.WorkerService(b.job.Name)
+	pod.Spec.Subdomain = b.subdomain(roster)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
 	setEnv(&pod.Spec, b.workerEnv(roster, seat))
@@ -143,19 +149,24 @@ func (b *Builder) addressesOf(roster *Roster) addresses {
 		seat := &roster.Seats[i]
 		byTask[seat.Task] = append(byTask[seat.Task], seat.Pod)
 	}
-	result := addresses{roster: roster, nodes: b.join(roster.Nodes), byTask: map[int]string{}}
+	subdomain := b.subdomain(roster)
+	result := addresses{roster: roster, nodes: b.join(roster.Nodes, subdomain), byTask: map[int]string{}}
 	for task, pods := range byTask {
-		result.byTask[task] = b.join(pods)
+		result.byTask[task] = b.join(pods, subdomain)
 	}
 	return result
 }
 
-func (b *Builder) join(pods []string) string {
+func (b *Builder) subdomain(roster *Roster) string {
+	return cmp.Or(roster.Subdomain, names.WorkerService(b.job.Name))
+}
+
+func (b *Builder) join(pods []string, subdomain string) string {
 	joined := make([]string, len(pods))
 	for i, pod := range pods {
 		// A rank that nobody is known to have had has no address.
 		if pod != "" {
-			joined[i] = names.WorkerFQDN(pod, b.job.Name, b.job.Namespace, b.settings.ServiceDomain)
+			joined[i] = names.HostFQDN(pod, subdomain, b.job.Namespace, b.settings.ServiceDomain)
 		}
 	}
 	return strings.Join(joined, ",")
@@ -164,15 +175,33 @@ func (b *Builder) join(pods []string) string {
 // ToldNodes returns what a worker-led pod was told of its job's nodes when it
 // was created, "" where it was told nothing.
 func ToldNodes(pod *corev1.Pod) string {
+	return told(pod, names.EnvDINodes)
+}
+
+// IsOfEarlierRelease tells whether v1.1.0 to v1.1.3 made a worker-led pod: these
+// wrote the ID of its job otherwise.
+func IsOfEarlierRelease(pod *corev1.Pod) bool {
+	return strings.Contains(told(pod, names.EnvDIJobID), "/")
+}
+
+func told(pod *corev1.Pod, key string) string {
 	if len(pod.Spec.Containers) == 0 {
 		return ""
 	}
 	for _, variable := range names.MainContainer(&pod.Spec).Env {
-		if variable.Name == names.EnvDINodes {
+		if variable.Name == key {
 			return variable.Value
 		}
 	}
 	return ""
+}
+
+// CountNodes returns how many pod names ReadNodes reads.
+func CountNodes(told string) int {
+	if told == "" {
+		return 0
+	}
+	return strings.Count(told, ",") + 1
 }
 
 // ReadNodes returns the pod names by rank that were told.

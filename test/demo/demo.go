@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo installs the operator from its manifests into the cluster that
+// Package demo installs the operator by its chart into the cluster that
 // the kubeconfig names, trains the CartPole example jobs there in both API
 // versions, and tells how they fare. make demo runs it for people, the
 // end-to-end tests for its assertions.
@@ -28,6 +28,8 @@ type Options struct {
 	Config *rest.Config
 	// Kubectl is the kubectl to call.
 	Kubectl string
+	// Helm is the Helm to call.
+	Helm string
 	// Root is the checkout.
 	Root string
 	// Out takes what people read.

@@ -14,8 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +34,9 @@ const (
 	pollInterval   = time.Second
 )
 
+// Release is the name of the chart's release.
+const Release = "di-orchestrator"
+
 // Deployments are the programs that the demo installs.
 func Deployments() []string {
 	return []string{"di-orchestrator-operator", "di-orchestrator-server"}
@@ -50,83 +52,21 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Install applies the manifests and waits until the operator and di-server
-// are ready, all replicas of them, and jobs are admitted.
+// Install installs the chart, or upgrades to it, and waits until all replicas of
+// the operator and di-server are ready and jobs are admitted.
 func (d *Demo) Install(ctx context.Context) error {
 	d.step("Installing the operator and di-server, two replicas each, into namespace %s", names.SystemNamespace)
-	installed, err := d.installed(ctx)
-	if err != nil {
-		return err
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: names.SystemNamespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
+	if err := d.client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s: %w", namespace.Name, err)
 	}
-	if err := d.kubectl(ctx, "apply", "-k", filepath.Join(d.Root, "config", "default")); err != nil {
-		return err
-	}
-	// A rebuilt image has the same tag, so that only a restart picks it up.
-	for _, name := range installed {
-		if err := d.kubectl(ctx, "rollout", "restart", "-n", names.SystemNamespace, "deployment/"+name); err != nil {
-			return err
-		}
-	}
-	for _, name := range Deployments() {
-		if err := d.waitRolledOut(ctx, name); err != nil {
-			return err
-		}
-	}
-	return d.waitAdmitted(ctx)
-}
-
-// waitAdmitted waits until the API server reaches the webhooks: it learns of
-// ready pods behind a Service a moment after they are. A job that is created
-// without being stored, in the version that is not stored, goes all the way.
-func (d *Demo) waitAdmitted(ctx context.Context) error {
-	template := v1alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"none"}]}}`)}}
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, installTimeout, true, func(ctx context.Context) (bool, error) {
-		job := &v1alpha1.DIJob{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: metav1.NamespaceDefault},
-			Spec:       v1alpha1.DIJobSpec{Coordinator: v1alpha1.RoleSpec{Template: template}},
-		}
-		last = d.client.Create(ctx, job, client.DryRunAll)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the API server to reach the webhooks: %w", errors.Join(err, last))
-	}
-	return nil
-}
-
-// installed returns the deployments that are there already.
-func (d *Demo) installed(ctx context.Context) ([]string, error) {
-	var found []string
-	for _, name := range Deployments() {
-		err := d.client.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: name}, &appsv1.Deployment{})
-		switch {
-		case err == nil:
-			found = append(found, name)
-		case !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("looking for deployment %s: %w", name, err)
-		}
-	}
-	return found, nil
-}
-
-func (d *Demo) waitRolledOut(ctx context.Context, name string) error {
-	key := client.ObjectKey{Namespace: names.SystemNamespace, Name: name}
-	var deployment appsv1.Deployment
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, installTimeout, true, func(ctx context.Context) (bool, error) {
-		if err := d.client.Get(ctx, key, &deployment); err != nil {
-			return false, err
-		}
-		status := deployment.Status
-		return status.ObservedGeneration >= deployment.Generation && deployment.Spec.Replicas != nil &&
-			status.UpdatedReplicas == *deployment.Spec.Replicas &&
-			status.AvailableReplicas == status.UpdatedReplicas && status.Replicas == status.UpdatedReplicas, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for deployment %s, %d of its pods available: %w", name, deployment.Status.AvailableReplicas, err)
-	}
-	fmt.Fprintf(d.Out, "  %s: %d replicas available\n", name, deployment.Status.AvailableReplicas)
-	return nil
+	// A rebuilt image has the same tag, so that only other pods pick it up.
+	built := fmt.Sprintf("built=%d", d.now().Unix())
+	return d.call(ctx, d.Helm, "upgrade", "--install", Release, filepath.Join(d.Root, "charts", "di-orchestrator"),
+		"--namespace", names.SystemNamespace, "--wait", "--timeout", installTimeout.String(),
+		"--set-string", "operator.podAnnotations."+built, "--set-string", "server.podAnnotations."+built)
 }
 
 // Submit deletes what an earlier demo left, and submits the AggregatorConfig
@@ -198,13 +138,18 @@ func readObjects(file string) ([]*unstructured.Unstructured, error) {
 }
 
 func (d *Demo) kubectl(ctx context.Context, args ...string) error {
-	command := exec.CommandContext(ctx, d.Kubectl, args...)
+	return d.call(ctx, d.Kubectl, args...)
+}
+
+// call runs a program and shows what it says.
+func (d *Demo) call(ctx context.Context, program string, args ...string) error {
+	command := exec.CommandContext(ctx, program, args...)
 	output, err := command.CombinedOutput()
 	for line := range bytes.Lines(output) {
 		fmt.Fprintf(d.Out, "  %s", line)
 	}
 	if err != nil {
-		return fmt.Errorf("kubectl %v: %w", args, err)
+		return fmt.Errorf("%s %v: %w", filepath.Base(program), args, err)
 	}
 	return nil
 }

@@ -66,6 +66,63 @@ var _ = Describe("kubectl di, through the API server and a kubelet", func() {
 	})
 })
 
+var _ = Describe("kubectl di, as a new user calls it", func() {
+	const namespace = "kubectl-di-user"
+
+	It("submits jobs, shows them, suspends and resumes them, and sees them through", func(ctx SpecContext) {
+		user := &pluginUser{plugins: buildPlugin(ctx), namespace: namespace}
+		_, err := core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx SpecContext) {
+			kubectlOutput(ctx, "-n", namespace, "delete", "dijobs", "--all", "--cascade=foreground", "--wait")
+			kubectlOutput(ctx, "delete", "namespace", namespace, "--wait")
+		})
+		example, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v2alpha1.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+
+		By("following a job to its end")
+		watched := user.di(ctx, string(example), "submit", "-f", "-", "--watch", "--timeout", "5m")
+		Expect(watched).To(HavePrefix("dijob.diengine.opendilab.org/cartpole-workers submitted\n"))
+		Expect(watched).To(ContainSubstring("event SuccessfulCreate: created pod cartpole-workers-learner-0"))
+		Expect(watched).To(ContainSubstring("job " + namespace + "/cartpole-workers: Succeeded; "))
+
+		By("looking at it when it has ended")
+		Expect(user.di(ctx, "", "list", "-o", "name")).To(Equal("dijob.diengine.opendilab.org/cartpole-workers\n"))
+		Expect(user.di(ctx, "", "list")).To(MatchRegexp(`cartpole-workers +Succeeded`))
+		Expect(user.di(ctx, "", "describe", "cartpole-workers")).To(And(ContainSubstring("Phase:      Succeeded\n"), ContainSubstring("JobSucceeded")))
+		// Following ends with the job.
+		Expect(user.di(ctx, "", "logs", "cartpole-workers", "-f", "--task", "learner", "--tail", "1")).To(HavePrefix("[learner-0] "))
+		Expect(user.di(ctx, "", "top", "cartpole-workers", "--once")).To(And(ContainSubstring("Phase:       Succeeded\n"), ContainSubstring("Reported:    reward ")))
+
+		By("suspending one that trains, and resuming it")
+		slow := strings.NewReplacer("name: cartpole-workers", "name: slow", "--min-round=500ms", "--min-round=20s").Replace(string(example))
+		Expect(user.di(ctx, slow, "submit", "-f", "-")).To(Equal("dijob.diengine.opendilab.org/slow submitted\n"))
+		Expect(user.di(ctx, "", "suspend", "slow", "--wait", "--timeout", "3m")).To(Equal("dijob.diengine.opendilab.org/slow suspended\n"))
+		Expect(user.di(ctx, "", "describe", "slow")).To(ContainSubstring("suspended: kubectl di resume lets it go on"))
+		Expect(user.di(ctx, "", "resume", "slow", "--wait", "--timeout", "3m")).To(Equal("dijob.diengine.opendilab.org/slow resumed\n"))
+		Expect(user.di(ctx, "", "top", "slow", "--once")).To(ContainSubstring("Ready:       5/5\n"))
+
+		By("asking for versions")
+		Expect(user.di(ctx, "", "version")).To(And(MatchRegexp(`Operator: .* deployment `), MatchRegexp(`di-server: .* deployment `)))
+	})
+})
+
+// pluginUser calls the plugin in a namespace.
+type pluginUser struct{ plugins, namespace string }
+
+// di runs a command, which has to end with 0, and returns its output.
+func (u *pluginUser) di(ctx context.Context, stdin string, args ...string) string {
+	GinkgoHelper()
+	command := exec.CommandContext(ctx, kubectl, append([]string{"di", "-n", u.namespace}, args...)...)
+	command.Env = append(os.Environ(), "PATH="+u.plugins+string(os.PathListSeparator)+os.Getenv("PATH"))
+	command.Stdin = strings.NewReader(stdin)
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	output, err := command.Output()
+	Expect(err).NotTo(HaveOccurred(), "%v: %s", args, &complaints)
+	return string(output)
+}
+
 // replicasAnswer is what di-server answers, as kubectl di prints it.
 type replicasAnswer struct {
 	Collectors []string `json:"collectors"`

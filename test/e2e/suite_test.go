@@ -37,6 +37,7 @@ var (
 	core    kubernetes.Interface
 	api     client.Client
 	kubectl string
+	helm    string
 	run     *demo.Demo
 )
 
@@ -51,7 +52,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	kubectl, err = exec.LookPath("kubectl")
 	Expect(err).NotTo(HaveOccurred())
-	run, err = demo.New(demo.Options{Config: cluster, Kubectl: kubectl, Root: testkit.Root(), Out: GinkgoWriter})
+	helm, err = exec.LookPath("helm")
+	Expect(err).NotTo(HaveOccurred())
+	run, err = demo.New(demo.Options{Config: cluster, Kubectl: kubectl, Helm: helm, Root: testkit.Root(), Out: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(run.Install(ctx)).To(Succeed())
 })

@@ -37,25 +37,16 @@ func curve() []string {
 var _ = Describe("Jobs whose client forgives nothing", Ordered, func() {
 	// plain has a learner of one process, unit one of two GPUs: an aggregator
 	// and a DDP learner.
-	plain := &survivor{name: "plain", gpus: 0, wanted: map[names.ReplicaType]int{
+	plain := &survivor{namespace: survivalNamespace, name: "plain", gpus: 0, wanted: map[names.ReplicaType]int{
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
 	}}
-	unit := &survivor{name: "unit", gpus: 2, wanted: map[names.ReplicaType]int{
+	unit := &survivor{namespace: survivalNamespace, name: "unit", gpus: 2, wanted: map[names.ReplicaType]int{
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeAggregator: 1, names.ReplicaTypeDDPLearner: 1,
 	}}
 	jobs := []*survivor{plain, unit}
 
 	BeforeAll(func(ctx SpecContext) {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: survivalNamespace}}
-		_, err := core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func(ctx SpecContext) {
-			Expect(core.CoreV1().Namespaces().Delete(ctx, survivalNamespace, metav1.DeleteOptions{})).To(Succeed())
-			Eventually(func(g Gomega) {
-				_, err := core.CoreV1().Namespaces().Get(ctx, survivalNamespace, metav1.GetOptions{})
-				g.Expect(err).To(HaveOccurred(), "the namespace is still there")
-			}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
-		})
+		makeNamespace(ctx, survivalNamespace)
 		kubectlOutput(ctx, "apply", "-f", filepath.Join(testkit.Root(), "examples", "cartpole", "aggregatorconfig.yaml"))
 		for _, job := range jobs {
 			job.submit(ctx)
@@ -172,7 +163,7 @@ var _ = Describe("Jobs whose client forgives nothing", Ordered, func() {
 		for _, job := range jobs {
 			job.release(ctx)
 		}
-		want := serialOutcome(ctx)
+		want := serialOutcome(ctx, curve()...)
 		for _, job := range jobs {
 			job.expectSucceeded(ctx, want)
 		}
@@ -255,10 +246,10 @@ func crashed(roles ...names.ReplicaType) loss {
 	}
 }
 
-// serialOutcome is what the same training gives in one process.
-func serialOutcome(ctx SpecContext) string {
+// serialOutcome is what a training gives in one process.
+func serialOutcome(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
-	command := exec.CommandContext(ctx, "go", append([]string{"run", "./examples/cartpole", "serial"}, curve()...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"run", "./examples/cartpole", "serial"}, args...)...)
 	command.Dir = testkit.Root()
 	output, err := command.Output()
 	Expect(err).NotTo(HaveOccurred())

@@ -8,9 +8,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,16 +16,12 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/set"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 // patience bounds every wait; on a machine at rest none takes a tenth of it.
@@ -38,8 +31,9 @@ const patience = 3 * time.Minute
 // is held up after each round until the test lets it go on, so that a loss always
 // comes before the end, however fast the machine is.
 type survivor struct {
-	name string
-	gpus int
+	namespace string
+	name      string
+	gpus      int
 	// wanted are its pods at full strength.
 	wanted map[names.ReplicaType]int
 
@@ -52,35 +46,24 @@ type survivor struct {
 	known set.Set[string]
 }
 
-// submit creates the job, in the version of its manifest.
-func (s *survivor) submit(ctx SpecContext) {
+// submit creates the job, in the version of its manifest, after changes to the
+// specs of its pods.
+func (s *survivor) submit(ctx SpecContext, changes ...func(role string, spec map[string]any)) {
 	GinkgoHelper()
 	s.round, s.known = 1, set.New[string]()
 	job := readManifest("v1alpha1-distributed.yaml")
 	job.SetName(s.name)
-	job.SetNamespace(survivalNamespace)
-	containers, found, err := unstructured.NestedSlice(job.Object, "spec", "coordinator", "template", "spec", "containers")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(found).To(BeTrue())
-	container, ok := containers[0].(map[string]any)
-	Expect(ok).To(BeTrue())
-	args, _, err := unstructured.NestedStringSlice(container, "args")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(args).To(ContainElement("--strict"))
-	args = append(args, curve()...)
-	args = append(args, fmt.Sprintf("--pause-after=%d", s.round), fmt.Sprintf("--learner-gpus=%d", s.gpus))
-	Expect(unstructured.SetNestedStringSlice(container, args, "args")).To(Succeed())
-	Expect(unstructured.SetNestedSlice(job.Object, containers, "spec", "coordinator", "template", "spec", "containers")).To(Succeed())
+	job.SetNamespace(s.namespace)
+	for role, spec := range podSpecs(job) {
+		if role == string(names.ReplicaTypeCoordinator) {
+			Expect(argsOf(spec)).To(ContainElement("--strict"))
+			addArgs(spec, append(curve(), fmt.Sprintf("--pause-after=%d", s.round), fmt.Sprintf("--learner-gpus=%d", s.gpus))...)
+		}
+		for _, change := range changes {
+			change(role, spec)
+		}
+	}
 	Expect(api.Create(ctx, job)).To(Succeed())
-}
-
-func readManifest(name string) *unstructured.Unstructured {
-	GinkgoHelper()
-	content, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", name))
-	Expect(err).NotTo(HaveOccurred())
-	object := &unstructured.Unstructured{}
-	Expect(yaml.Unmarshal(content, &object.Object)).To(Succeed())
-	return object
 }
 
 func (s *survivor) selector() metav1.ListOptions {
@@ -89,7 +72,7 @@ func (s *survivor) selector() metav1.ListOptions {
 
 func (s *survivor) pods(ctx SpecContext, g Gomega) []corev1.Pod {
 	GinkgoHelper()
-	pods, err := core.CoreV1().Pods(survivalNamespace).List(ctx, s.selector())
+	pods, err := core.CoreV1().Pods(s.namespace).List(ctx, s.selector())
 	g.Expect(err).NotTo(HaveOccurred())
 	return pods.Items
 }
@@ -137,7 +120,7 @@ func (s *survivor) expectRecovered(ctx SpecContext, lost []corev1.Pod) {
 		}
 		g.Expect(found).To(Equal(s.wanted))
 		var job v2alpha1.DIJob
-		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: survivalNamespace, Name: s.name}, &job)).To(Succeed())
+		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.name}, &job)).To(Succeed())
 		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
 		g.Expect(job.Status.ReadyReplicas).To(Equal(job.Status.Replicas))
 		g.Expect(int(job.Status.Replicas)).To(Equal(len(pods)))
@@ -200,24 +183,18 @@ func (s *survivor) expectGoingOn(ctx SpecContext) {
 	s.round++
 	Eventually(func(g Gomega) {
 		s.pause(ctx, g, s.round) // again and again, for the coordinator may have been replaced
-		raw, err := s.request(core.CoreV1().RESTClient().Get(), "progress").DoRaw(ctx)
-		g.Expect(err).NotTo(HaveOccurred())
-		var progress struct{ Round int }
-		g.Expect(json.Unmarshal(raw, &progress)).To(Succeed())
-		g.Expect(progress.Round).To(Equal(s.round))
+		g.Expect(s.driver().round(ctx, g)).To(Equal(s.round))
 	}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), "round of job %s", s.name)
 }
 
 func (s *survivor) pause(ctx SpecContext, g Gomega, after int) {
 	GinkgoHelper()
-	put := s.request(core.CoreV1().RESTClient().Put(), "pause").Body(fmt.Appendf(nil, `{"after":%d}`, after))
-	g.Expect(put.Do(ctx).Error()).To(Succeed())
+	s.driver().pause(ctx, g, after)
 }
 
-// request calls the coordinator through the API server.
-func (s *survivor) request(verb *rest.Request, path string) *rest.Request {
-	pod := fmt.Sprintf("%s:%d", names.CoordinatorPod(s.name), names.DefaultPort(names.ReplicaTypeCoordinator))
-	return verb.Namespace(survivalNamespace).Resource("pods").Name(pod).SubResource("proxy").Suffix(path)
+// driver is the process that drives the training.
+func (s *survivor) driver() driver {
+	return driver{s.namespace, names.CoordinatorPod(s.name), names.DefaultPort(names.ReplicaTypeCoordinator)}
 }
 
 // dist asks di-server from inside the coordinator's pod and returns the names of
@@ -225,13 +202,13 @@ func (s *survivor) request(verb *rest.Request, path string) *rest.Request {
 func (s *survivor) dist(ctx SpecContext, args ...string) set.Set[string] {
 	GinkgoHelper()
 	answer := kubectlOutput(ctx, append([]string{
-		"exec", "--namespace=" + survivalNamespace, names.CoordinatorPod(s.name), "--", "/cartpole", "dist",
+		"exec", "--namespace=" + s.namespace, names.CoordinatorPod(s.name), "--", "/cartpole", "dist",
 	}, args...)...)
 	var replicas struct{ Collectors, Learners []string }
 	Expect(json.Unmarshal([]byte(answer), &replicas)).To(Succeed(), answer)
 	found := set.New[string]()
 	for _, url := range slices.Concat(replicas.Collectors, replicas.Learners) {
-		name, _, ok := strings.Cut(url, "."+survivalNamespace+":")
+		name, _, ok := strings.Cut(url, "."+s.namespace+":")
 		Expect(ok).To(BeTrue(), url)
 		found.Insert(name)
 	}
@@ -274,30 +251,22 @@ func (s *survivor) expectListed(ctx SpecContext) {
 // gives in one process.
 func (s *survivor) expectSucceeded(ctx SpecContext, want string) {
 	GinkgoHelper()
-	Eventually(func(g Gomega) {
-		var job v2alpha1.DIJob
-		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: survivalNamespace, Name: s.name}, &job)).To(Succeed())
-		if job.Status.Phase == v2alpha1.JobFailed {
-			StopTrying("job "+s.name+" failed").Attach("status", job.Status).Now()
-		}
-		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobSucceeded))
-	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
-	pod, err := core.CoreV1().Pods(survivalNamespace).Get(ctx, names.CoordinatorPod(s.name), metav1.GetOptions{})
+	expectJobSucceeded(ctx, s.namespace, s.name)
+	pod, err := core.CoreV1().Pods(s.namespace).Get(ctx, names.CoordinatorPod(s.name), metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	s.checkCoordinator(pod)
-	log, err := core.CoreV1().Pods(survivalNamespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	log, err := core.CoreV1().Pods(s.namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(outcome(string(log))).To(Equal(want))
 }
 
 // explain reports what can be seen of a job after a failure.
 func (s *survivor) explain(ctx SpecContext) {
-	for _, command := range [][]string{
-		{"get", "pods", "-o=wide", "--selector=" + names.LabelDIJobName + "=" + s.name},
-		{"get", dijobs + ",memberships", s.name, "-o=yaml"},
-		{"logs", names.CoordinatorPod(s.name), "--tail=40"},
-	} {
-		output, _ := exec.CommandContext(ctx, kubectl, append(command, "--namespace="+survivalNamespace)...).CombinedOutput()
-		AddReportEntry(strings.Join(command, " "), string(output))
-	}
+	explain(ctx, s.namespace, []string{
+		"get", "pods", "-o=wide", "--selector=" + names.LabelDIJobName + "=" + s.name,
+	}, []string{
+		"get", dijobs + ",memberships", s.name, "-o=yaml",
+	}, []string{
+		"logs", names.CoordinatorPod(s.name), "--tail=40",
+	})
 }

@@ -20,7 +20,8 @@ import (
 // lose the answer of one, or answer in the API server's place.
 type gateway struct {
 	url string
-	// lost is how many answers to writes of Memberships are still to be lost.
+	// lost is how many answers to writes of Memberships and DIJobs are still to
+	// be lost.
 	lost atomic.Int32
 	// refuses is the resource whose requests are answered with 503.
 	refuses atomic.Pointer[string]
@@ -63,8 +64,9 @@ func (g *gateway) refuse(resource string) { g.refuses.Store(&resource) }
 // answered loses an answer on its way back, if one is to be lost.
 func (g *gateway) answered(response *http.Response) error {
 	request := response.Request
-	if request.Method == http.MethodPut && strings.Contains(request.URL.Path, "/memberships/") &&
-		response.StatusCode == http.StatusOK && g.lost.Add(-1) >= 0 {
+	isWrite := request.Method == http.MethodPut && strings.Contains(request.URL.Path, "/memberships/") ||
+		request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/dijobs/")
+	if isWrite && response.StatusCode == http.StatusOK && g.lost.Add(-1) >= 0 {
 		return errCut
 	}
 	return nil

@@ -29,9 +29,9 @@ const (
 // link is the way to the API server, which tests break and mend.
 type link struct {
 	listener net.Listener
-	to       string
 
 	lock  sync.Mutex
+	to    string
 	state state
 	// changed is closed when the state changes.
 	changed     chan struct{}
@@ -67,6 +67,20 @@ func (l *link) set(state state) {
 	}
 }
 
+// lead lets connections that come lead to another address, as a Service does
+// when another pod is ready.
+func (l *link) lead(to string) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.to = to
+}
+
+func (l *link) target() string {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.to
+}
+
 func (l *link) now() (state, <-chan struct{}) {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -89,7 +103,12 @@ func (l *link) carry(from net.Conn) {
 	if !l.hold(from) || l.passable() != nil {
 		return
 	}
-	to, err := (&net.Dialer{}).Dial("tcp", l.to)
+	// Callers are told by their addresses.
+	caller, _, err := net.SplitHostPort(from.RemoteAddr().String())
+	if err != nil {
+		return
+	}
+	to, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(caller)}}).Dial("tcp", l.target())
 	if err != nil || !l.hold(to) {
 		return
 	}

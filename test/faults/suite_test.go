@@ -42,10 +42,11 @@ import (
 )
 
 // patience is how long anything may take under load.
-const patience = 30 * time.Second
+const patience = testkit.Patience
 
 func TestFaults(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
 	RunSpecs(t, "What passes reaches no client of di-server")
 }
 
@@ -117,7 +118,7 @@ type running struct {
 
 // newServer starts a di-server that reaches the API server by an address, and
 // listens on another, a free one where it is empty.
-func newServer(ctx context.Context, api, address string, times server.Times) *running {
+func newServer(ctx context.Context, api string, times server.Times) *running {
 	GinkgoHelper()
 	config := rest.CopyConfig(shared.config)
 	config.Host = api
@@ -129,9 +130,7 @@ func newServer(ctx context.Context, api, address string, times server.Times) *ru
 	mgr, err := ctrl.NewManager(config, managerOptions(server.CacheOptions()))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(server.SetupIndexes(ctx, mgr.GetCache())).To(Succeed())
-	if address == "" {
-		address = freeAddress(ctx)
-	}
+	address := freeAddress(ctx)
 	served, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Cache: mgr.GetCache(), Watches: watches,
 		Log: GinkgoLogr, Addresses: []string{address}, Times: times,
@@ -151,7 +150,8 @@ func (r *running) waitReady() *running {
 
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	// Nobody else listens there, and takes the port before it is used.
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()

@@ -33,7 +33,7 @@ func pure() map[string][]string {
 		"internal/membership":  {"apis/v2alpha1", "internal/names"},
 		"internal/workload":    {"apis/v2alpha1", "internal/names"},
 		"internal/lifecycle":   {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},
-		"internal/allocator":   {"internal/names"},
+		"internal/allocator":   {"apis/v2alpha1", "internal/names"},
 	}
 }
 

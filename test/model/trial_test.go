@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -23,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 	configName = "aggregator-config"
 	// patience is how long a job may take to become what it is to be, on a
 	// machine that has much else to do.
-	patience = 90 * time.Second
+	patience = testkit.Patience
 	// recalled is how many rounds are told of when one fails.
 	recalled = 4
 )

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/ginkgo/v2"
@@ -33,7 +32,7 @@ const (
 	v2    = "v2alpha1"
 
 	// timeout is how long a spec waits for what the API server is to say.
-	timeout = 30 * time.Second
+	timeout = testkit.Patience
 )
 
 var (

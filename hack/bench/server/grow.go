@@ -17,9 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -43,14 +45,14 @@ type grown struct {
 	// exist is when all pods and services were seen by a watch.
 	exist time.Duration
 	// asked are the requests that the users made meanwhile.
-	asked map[string]requests
+	asked map[string]controlplane.Requests
 }
 
 // grow is what a run of the section has.
 type grow struct {
 	*bench
 	plane  *plane
-	server *process
+	server *program.Process
 	// plain is the client of the reference.
 	plain client.Client
 	// samples are the objects that an operator made, services first.
@@ -61,33 +63,33 @@ type grow struct {
 // runGrow measures how long so many replicas more take, from the request until
 // their pods and services exist, and how long a plain client takes to create
 // the same objects.
-func runGrow(ctx context.Context, b *bench) (_ []string, err error) {
+func runGrow(ctx context.Context, b *bench) (_ figures.Limits, err error) {
 	p, err := startPlane(b.folder)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
-	if err := p.installWebhooks(ctx); err != nil {
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	if err := p.InstallWebhooks(ctx); err != nil {
 		return nil, err
 	}
 	operator, err := b.startOperator(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, operator.stop()) }()
+	defer func() { err = errors.Join(err, operator.Stop()) }()
 	run := &grow{bench: b, plane: p}
 	if run.server, err = b.startServer(ctx, p); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, run.server.stop()) }()
-	user, err := p.user(userPlain)
+	defer func() { err = errors.Join(err, run.server.Stop()) }()
+	user, err := p.User(userPlain)
 	if err != nil {
 		return nil, err
 	}
-	if run.plain, err = p.client(rest.CopyConfig(user.Config()), plainQPS, plainBurst); err != nil {
+	if run.plain, err = p.Client(user.Config(), plainQPS, plainBurst); err != nil {
 		return nil, err
 	}
-	before, err := operator.usage()
+	before, err := operator.Usage()
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +105,11 @@ func runGrow(ctx context.Context, b *bench) (_ []string, err error) {
 		}
 		plain = append(plain, one)
 	}
-	after, err := operator.usage()
+	after, err := operator.Usage()
 	if err != nil {
 		return nil, err
 	}
-	return run.report(ours, plain, (after.processor-before.processor)/time.Duration(b.runs)), nil
+	return run.report(ours, plain, (after.Processor-before.Processor)/time.Duration(b.runs)), nil
 }
 
 // byRequest makes a job and lets its coordinator ask for more collectors.
@@ -121,7 +123,7 @@ func (g *grow) byRequest(ctx context.Context, index int) (grown, error) {
 		return grown{}, err
 	}
 	return g.time(ctx, job.Name, func(ctx context.Context) error {
-		line := newLine(g.server.address, &by, false)
+		line := newLine(g.server.Address, &by, false)
 		_, err := line.write(ctx, "POST", "/replicas", `"collectors":{"replicas":`+strconv.Itoa(g.replicas)+`}`)
 		return err
 	})
@@ -135,7 +137,7 @@ func (p *plane) startJob(ctx context.Context, name string, coordinator *caller) 
 	}
 	var pod corev1.Pod
 	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, growTime, true, func(ctx context.Context) (bool, error) {
-		err := p.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: coordinator.Pod}, &pod)
+		err := p.API.Get(ctx, client.ObjectKey{Namespace: namespace, Name: coordinator.Pod}, &pod)
 		return err == nil, client.IgnoreNotFound(err)
 	})
 	if err != nil {
@@ -144,7 +146,7 @@ func (p *plane) startJob(ctx context.Context, name string, coordinator *caller) 
 	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, growTime, true, func(ctx context.Context) (bool, error) {
 		err := p.setRunning(ctx, &pod, coordinator.From)
 		if apierrors.IsConflict(err) {
-			return false, p.api.Get(ctx, client.ObjectKeyFromObject(&pod), &pod)
+			return false, p.API.Get(ctx, client.ObjectKeyFromObject(&pod), &pod)
 		}
 		return err == nil, err
 	})
@@ -167,7 +169,7 @@ func (g *grow) recover(ctx context.Context) error {
 func (g *grow) time(ctx context.Context, job string, begin func(context.Context) error) (grown, error) {
 	ctx, cancel := context.WithTimeout(ctx, growTime)
 	defer cancel()
-	mark, err := g.plane.mark()
+	mark, err := g.plane.Mark()
 	if err != nil {
 		return grown{}, err
 	}
@@ -183,7 +185,7 @@ func (g *grow) time(ctx context.Context, job string, begin func(context.Context)
 		return grown{}, err
 	}
 	result.exist = time.Since(began)
-	result.asked, err = g.plane.since(mark)
+	result.asked, err = g.plane.Since(mark)
 	return result, err
 }
 
@@ -192,7 +194,7 @@ func (g *grow) time(ctx context.Context, job string, begin func(context.Context)
 func (g *grow) see(ctx context.Context, list client.ObjectList, job string) error {
 	known := map[string]bool{}
 	for len(known) < g.replicas {
-		if err := g.plane.api.List(ctx, list, collectorsOf(job)...); err != nil {
+		if err := g.plane.API.List(ctx, list, collectorsOf(job)...); err != nil {
 			return fmt.Errorf("%d of %d seen in %T: %w", len(known), g.replicas, list, err)
 		}
 		err := meta.EachListItem(list, func(item runtime.Object) error {
@@ -212,7 +214,7 @@ func (g *grow) see(ctx context.Context, list client.ObjectList, job string) erro
 // or the watch ends.
 func (g *grow) watch(ctx context.Context, list client.ObjectList, job string, known map[string]bool) error {
 	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
-	watch, err := g.plane.api.Watch(ctx, list, append(collectorsOf(job), from)...)
+	watch, err := g.plane.API.Watch(ctx, list, append(collectorsOf(job), from)...)
 	if err != nil {
 		return fmt.Errorf("watching %T: %w", list, err)
 	}
@@ -299,7 +301,7 @@ func (g *grow) sample(ctx context.Context, job string) error {
 	of := collectorsOf(job)
 	var services corev1.ServiceList
 	var pods corev1.PodList
-	if err := errors.Join(g.plane.api.List(ctx, &services, of...), g.plane.api.List(ctx, &pods, of...)); err != nil {
+	if err := errors.Join(g.plane.API.List(ctx, &services, of...), g.plane.API.List(ctx, &pods, of...)); err != nil {
 		return fmt.Errorf("reading what the operator made: %w", err)
 	}
 	for i := range services.Items {
@@ -323,8 +325,8 @@ func sentMeta(object client.Object) metav1.ObjectMeta {
 }
 
 // report prints the table.
-func (g *grow) report(ours, plain []grown, processor time.Duration) []string {
-	var missed limits
+func (g *grow) report(ours, plain []grown, processor time.Duration) figures.Limits {
+	var missed figures.Limits
 	fmt.Fprintf(g.out, "%d runs, each a new job that asks for %d collectors at once; the operator computed %s a run, job included.\n\n",
 		len(ours), g.replicas, processor.Round(time.Millisecond))
 	fmt.Fprintf(g.out, "%-28s%12s%12s%22s%12s%12s%14s\n", "", "POST p50", "p99", "all exist after: p50", "p99", "most", "objects/s")
@@ -338,13 +340,13 @@ func (g *grow) report(ours, plain []grown, processor time.Duration) []string {
 		}
 		posts := [2]string{"-", "-"}
 		if row.name != "plain client" {
-			posts = [2]string{shown(answered, 50), shown(answered, 99)}
-			missed.under(percentile(answered, 99), growPOST, "p99 of POSTs")
-			missed.under(percentile(exist, 99), growExist, "p99 until all exist")
+			posts = [2]string{figures.Shown(answered, 50), figures.Shown(answered, 99)}
+			missed.Under(figures.Percentile(answered, 99), growPOST, "p99 of POSTs")
+			missed.Under(figures.Percentile(exist, 99), growExist, "p99 until all exist")
 		}
 		fmt.Fprintf(g.out, "%-28s%12s%12s%22s%12s%12s%14.0f\n", row.name, posts[0], posts[1],
-			shown(exist, 50), shown(exist, 99), shown(exist, 100),
-			2*float64(g.replicas)/percentile(exist, 50).Seconds())
+			figures.Shown(exist, 50), figures.Shown(exist, 99), figures.Shown(exist, 100),
+			2*float64(g.replicas)/figures.Percentile(exist, 50).Seconds())
 	}
 	last := len(ours) - 1
 	fmt.Fprintf(g.out, "\nRequests of the last run until all exist:\n  di-server:    %s\n  operator:     %s\n  plain client: %s\n",

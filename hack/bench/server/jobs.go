@@ -100,7 +100,7 @@ func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int
 		}
 	}
 	list.Status = statusOf(list)
-	if err := p.api.Status().Update(ctx, list); err != nil {
+	if err := p.API.Status().Update(ctx, list); err != nil {
 		return caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
 	}
 	return caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
@@ -151,14 +151,14 @@ func (p *plane) setRunning(ctx context.Context, pod *corev1.Pod, address string)
 		Name: names.Container, Ready: true, Image: pod.Spec.Containers[0].Image,
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 	}}
-	if err := p.api.Status().Update(ctx, pod); err != nil {
+	if err := p.API.Status().Update(ctx, pod); err != nil {
 		return fmt.Errorf("writing the status of pod %s: %w", pod.Name, err)
 	}
 	return nil
 }
 
 func (p *plane) create(ctx context.Context, object client.Object) error {
-	if err := p.api.Create(ctx, object); err != nil {
+	if err := p.API.Create(ctx, object); err != nil {
 		return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
 	}
 	return nil

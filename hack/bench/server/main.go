@@ -8,22 +8,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/hack/bench/internal/report"
 )
 
 // options are the flags.
@@ -58,19 +55,12 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.size, "size", 0, "bare: bytes of the answer")
 }
 
-// section is one table of the report. It returns the limits that were missed.
-type section struct {
-	name string
-	run  func(ctx context.Context, b *bench) ([]string, error)
-}
-
 // sections are the tables in the order in which they are printed.
-func sections() []section {
-	return []section{
-		{"polling", runPolling},
-		{"rate", runRate},
-		{"grow", runGrow},
+func (b *bench) sections() []report.Section {
+	section := func(name string, run func(context.Context, *bench) (figures.Limits, error)) report.Section {
+		return report.Section{Name: name, Run: func(ctx context.Context) (figures.Limits, error) { return run(ctx, b) }}
 	}
+	return []report.Section{section("polling", runPolling), section("rate", runRate), section("grow", runGrow)}
 }
 
 // bench is what all sections are run with.
@@ -117,43 +107,11 @@ func run(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) runAll(ctx context.Context) error {
-	if err := b.build(ctx); err != nil {
-		return err
-	}
-	wanted := strings.FieldsFunc(b.only, func(r rune) bool { return r == ',' })
-	var failed error
-	for _, s := range sections() {
-		if len(wanted) > 0 && !slices.Contains(wanted, s.name) {
-			continue
-		}
-		fmt.Fprintf(b.out, "\n## %s\n\n", s.name)
-		busy, err := busyProcessors(ctx)
-		if err != nil {
+	if b.binary == "" {
+		var err error
+		if b.binary, err = program.Build(ctx, b.folder); err != nil {
 			return err
 		}
-		fmt.Fprintf(b.out, "Before it, others kept %s busy.\n\n", busy)
-		missed, err := s.run(ctx, b)
-		failed = errors.Join(failed, err)
-		for _, limit := range missed {
-			fmt.Fprintf(b.out, "MISSED: %s\n", limit)
-			if b.check {
-				failed = errors.Join(failed, fmt.Errorf("%s: missed: %s", s.name, limit))
-			}
-		}
 	}
-	return failed
-}
-
-// build builds the program that is measured, unless one is given.
-func (b *bench) build(ctx context.Context) error {
-	if b.binary != "" {
-		return nil
-	}
-	b.binary = filepath.Join(b.folder, "di-orchestrator")
-	command := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "./cmd/di-orchestrator")
-	command.Dir, command.Stderr = testkit.Root(), os.Stderr
-	if err := command.Run(); err != nil {
-		return fmt.Errorf("building di-orchestrator: %w", err)
-	}
-	return nil
+	return report.Run(ctx, b.out, b.sections(), report.Options{Only: b.only, Check: b.check})
 }

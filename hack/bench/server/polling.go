@@ -11,6 +11,10 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 )
 
 const (
@@ -36,10 +40,10 @@ type pollingRow struct {
 type polling struct {
 	*bench
 	plane   *plane
-	server  *process
+	server  *program.Process
 	callers []caller
 	table   *tabwriter.Writer
-	missed  limits
+	missed  figures.Limits
 	// size is that of an answer.
 	size  int
 	notes []string
@@ -47,12 +51,12 @@ type polling struct {
 
 // runPolling measures di-server under as many coordinators as poll it as
 // deployed ones do.
-func runPolling(ctx context.Context, b *bench) (_ []string, err error) {
+func runPolling(ctx context.Context, b *bench) (_ figures.Limits, err error) {
 	p, err := startPlane(b.folder)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, p.Stop()) }()
 	run := &polling{bench: b, plane: p}
 	began := time.Now()
 	if run.callers, err = p.makeJobs(ctx, b.jobs, pollingCollectors, pollingLearners); err != nil {
@@ -63,7 +67,7 @@ func runPolling(ctx context.Context, b *bench) (_ []string, err error) {
 	if run.server, err = b.startServer(ctx, p); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, run.server.stop()) }()
+	defer func() { err = errors.Join(err, run.server.Stop()) }()
 	fmt.Fprintf(b.out, "%d jobs of a coordinator, %d collectors and a learner (made in %s); di-server, mode enforce, %s, ready after %s.\n"+
 		"Each coordinator polls every %s from its own address, by a new connection for each request unless keep-alive; %s a row.\n\n",
 		b.jobs, pollingCollectors, made.Round(time.Second), installedMemoryLimit, time.Since(began).Round(time.Millisecond), pollingInterval, b.duration)
@@ -100,20 +104,20 @@ planned the load generator sent, which is a process of its own on the same proce
 func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	target := r.server
 	if row.bare {
-		if target, err = startOwn(ctx, "-role", "bare", "-size", strconv.Itoa(r.size)); err != nil {
+		if target, err = program.StartOwn(ctx, "-role", "bare", "-size", strconv.Itoa(r.size)); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, target.stop()) }()
+		defer func() { err = errors.Join(err, target.Stop()) }()
 	}
-	mark, err := r.plane.mark()
+	mark, err := r.plane.Mark()
 	if err != nil {
 		return err
 	}
-	before, err := target.usage()
+	before, err := target.Usage()
 	if err != nil {
 		return err
 	}
-	wanted := &load{Server: target.address, Every: pollingInterval, For: r.duration, KeepAlive: row.keepAlive, Writes: row.writes}
+	wanted := &load{Server: target.Address, Every: pollingInterval, For: r.duration, KeepAlive: row.keepAlive, Writes: row.writes}
 	if row.polls {
 		wanted.Callers = r.callers
 	}
@@ -121,11 +125,11 @@ func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	if err != nil {
 		return err
 	}
-	after, err := target.usage()
+	after, err := target.Usage()
 	if err != nil {
 		return err
 	}
-	counts, err := r.plane.since(mark)
+	counts, err := r.plane.Since(mark)
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,7 @@ func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	return nil
 }
 
-func (r *polling) print(row pollingRow, result *taken, before, after usage, asked requests) {
+func (r *polling) print(row pollingRow, result *taken, before, after program.Usage, asked controlplane.Requests) {
 	seconds := r.duration.Seconds()
 	var writes []time.Duration
 	for _, what := range []string{"POST", "DELETE", "failed"} {
@@ -142,32 +146,32 @@ func (r *polling) print(row pollingRow, result *taken, before, after usage, aske
 		writes = append(writes, times...)
 		if len(times) > 0 {
 			r.notes = append(r.notes, fmt.Sprintf("%s: %d times %s: p50 %s, p99 %s", row.name, len(times), what,
-				shown(times, 50), shown(times, 99)))
+				figures.Shown(times, 50), figures.Shown(times, 99)))
 		}
 	}
-	watches := asked.total("watch")
+	watches := asked.Total("watch")
 	others := -watches
 	for _, count := range asked {
 		others += count
 	}
 	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\n", row.name,
 		float64(len(result.Gets))/seconds, result.Errors,
-		shown(result.Gets, 50), shown(result.Gets, 99), shown(result.Gets, 99.9),
-		float64(len(writes))/seconds, shown(writes, 50), shown(writes, 99), others, watches,
-		(after.processor-before.processor).Seconds()/seconds*100, mebibytes(after.resident), mebibytes(after.peakBytes), shown(result.Late, 99))
+		figures.Shown(result.Gets, 50), figures.Shown(result.Gets, 99), figures.Shown(result.Gets, 99.9),
+		float64(len(writes))/seconds, figures.Shown(writes, 50), figures.Shown(writes, 99), others, watches,
+		(after.Processor-before.Processor).Seconds()/seconds*100, figures.Mebibytes(after.Resident), figures.Mebibytes(after.PeakBytes), figures.Shown(result.Late, 99))
 	if len(writes) > 0 {
 		r.notes = append(r.notes, fmt.Sprintf("%s: asked of the API server: %s", row.name, asked))
 	}
 	if row.bare {
 		return
 	}
-	r.missed.require(result.Errors == 0, "%s: %d errors, such as: %s", row.name, result.Errors, result.FirstError)
+	r.missed.Require(result.Errors == 0, "%s: %d errors, such as: %s", row.name, result.Errors, result.FirstError)
 	if row.polls {
-		r.missed.under(percentile(result.Gets, 99), pollingP99, row.name+": p99 of GETs")
+		r.missed.Under(figures.Percentile(result.Gets, 99), pollingP99, row.name+": p99 of GETs")
 	}
 	if len(writes) == 0 {
-		r.missed.require(others == 0, "%s: asked of the API server: %s", row.name, asked)
+		r.missed.Require(others == 0, "%s: asked of the API server: %s", row.name, asked)
 	}
-	r.missed.require(after.peakBytes < pollingMemory, "%s: peak RSS is %s, the limit %s", row.name, mebibytes(after.peakBytes), mebibytes(pollingMemory))
+	r.missed.Require(after.PeakBytes < pollingMemory, "%s: peak RSS is %s, the limit %s", row.name, figures.Mebibytes(after.PeakBytes), figures.Mebibytes(pollingMemory))
 	r.notes = slices.Compact(r.notes)
 }

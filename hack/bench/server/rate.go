@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 )
 
 const (
@@ -34,12 +37,12 @@ type turn struct {
 
 // runRate measures how many GETs of one job of 33 pods di-server answers in a
 // second, and how many a handler that does nothing.
-func runRate(ctx context.Context, b *bench) (_ []string, err error) {
+func runRate(ctx context.Context, b *bench) (_ figures.Limits, err error) {
 	p, err := startPlane(b.folder)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, p.Stop()) }()
 	callers, err := p.makeJobs(ctx, 1, rateReplicas, 0)
 	if err != nil {
 		return nil, err
@@ -48,28 +51,28 @@ func runRate(ctx context.Context, b *bench) (_ []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, ours.stop()) }()
+	defer func() { err = errors.Join(err, ours.Stop()) }()
 	callers = slices.Repeat(callers, rateConnections)
 	_, size, err := takeTurn(ctx, ours, callers)
 	if err != nil {
 		return nil, err
 	}
-	bare, err := startOwn(ctx, "-role", "bare", "-size", strconv.Itoa(size))
+	bare, err := program.StartOwn(ctx, "-role", "bare", "-size", strconv.Itoa(size))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, bare.stop()) }()
+	defer func() { err = errors.Join(err, bare.Stop()) }()
 	fmt.Fprintf(b.out, "One job of %d pods, an answer of %d bytes.\n\n", 1+rateReplicas, size)
 	return nil, b.compareRates(ctx, callers, ours, bare)
 }
 
 // compareRates gives both servers their turns, one after the other.
-func (b *bench) compareRates(ctx context.Context, callers []caller, ours, bare *process) error {
+func (b *bench) compareRates(ctx context.Context, callers []caller, ours, bare *program.Process) error {
 	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "turn\tdi-server GETs/s\tp50\tp99\tCPU/GET\tbare gin GETs/s\tp50\tp99\tCPU/GET\trate ratio\tCPU ratio\t")
 	var all [2][]turn
 	for round := range b.rounds {
-		for i, server := range []*process{ours, bare} {
+		for i, server := range []*program.Process{ours, bare} {
 			one, _, err := takeTurn(ctx, server, callers)
 			if err != nil {
 				return errors.Join(err, table.Flush())
@@ -85,16 +88,16 @@ func (b *bench) compareRates(ctx context.Context, callers []caller, ours, bare *
 }
 
 // takeTurn measures one server for one turn.
-func takeTurn(ctx context.Context, server *process, callers []caller) (turn, int, error) {
-	before, err := server.usage()
+func takeTurn(ctx context.Context, server *program.Process, callers []caller) (turn, int, error) {
+	before, err := server.Usage()
 	if err != nil {
 		return turn{}, 0, err
 	}
-	result, err := measure(ctx, &load{Server: server.address, Callers: callers, For: rateTurn, KeepAlive: true})
+	result, err := measure(ctx, &load{Server: server.Address, Callers: callers, For: rateTurn, KeepAlive: true})
 	if err != nil {
 		return turn{}, 0, err
 	}
-	after, err := server.usage()
+	after, err := server.Usage()
 	if err != nil {
 		return turn{}, 0, err
 	}
@@ -103,8 +106,8 @@ func takeTurn(ctx context.Context, server *process, callers []caller) (turn, int
 	}
 	return turn{
 		rate: float64(len(result.Gets)) / rateTurn.Seconds(),
-		p50:  percentile(result.Gets, 50), p99: percentile(result.Gets, 99),
-		processor: (after.processor - before.processor) / time.Duration(len(result.Gets)),
+		p50:  figures.Percentile(result.Gets, 50), p99: figures.Percentile(result.Gets, 99),
+		processor: (after.Processor - before.Processor) / time.Duration(len(result.Gets)),
 	}, result.Body, nil
 }
 
@@ -129,7 +132,7 @@ func medianTurn(turns []turn) turn {
 func printRates(table *tabwriter.Writer, name string, ours, bare turn) {
 	fmt.Fprintf(table, "%s\t", name)
 	for _, one := range []turn{ours, bare} {
-		fmt.Fprintf(table, "%.0f\t%s\t%s\t%.1f us\t", one.rate, millis(one.p50), millis(one.p99), float64(one.processor)/float64(time.Microsecond))
+		fmt.Fprintf(table, "%.0f\t%s\t%s\t%.1f us\t", one.rate, figures.Millis(one.p50), figures.Millis(one.p99), float64(one.processor)/float64(time.Microsecond))
 	}
 	fmt.Fprintf(table, "%.2f\t%.2f\t\n", ours.rate/bare.rate, float64(ours.processor)/float64(bare.processor))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // NonRoot is the user and group which images run as unless told otherwise.
@@ -40,6 +41,11 @@ type Spec struct {
 	User string
 	// Files are the contents.
 	Files []File
+	// Labels are told of the image by its configuration.
+	Labels map[string]string
+	// Created is when the image says that it was made: the start of 1970 where
+	// it is zero.
+	Created time.Time
 }
 
 // File is one file of the image.
@@ -82,21 +88,37 @@ func WriteFile(spec Spec, out string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("digest of %s: %w", spec.Name, err)
 	}
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return "", fmt.Errorf("folder of %s: %w", out, err)
-	}
-	partial := fmt.Sprintf("%s.%d.partial", out, os.Getpid())
-	if err := tarball.WriteToFile(partial, tag, img); err != nil {
-		return "", errors.Join(fmt.Errorf("write %s: %w", partial, err), os.Remove(partial))
-	}
-	if err := os.Rename(partial, out); err != nil {
-		return "", fmt.Errorf("put %s in place: %w", out, err)
+	if err := writeWhole(out, func(partial string) error { return tarball.WriteToFile(partial, tag, img) }); err != nil {
+		return "", err
 	}
 	return digest.String(), nil
 }
 
-// Build makes the image in memory.
+// writeWhole lets a file appear complete or not at all.
+func writeWhole(out string, write func(partial string) error) error {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return fmt.Errorf("folder of %s: %w", out, err)
+	}
+	partial := fmt.Sprintf("%s.%d.partial", out, os.Getpid())
+	if err := write(partial); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", partial, err), os.Remove(partial))
+	}
+	if err := os.Rename(partial, out); err != nil {
+		return fmt.Errorf("put %s in place: %w", out, err)
+	}
+	return nil
+}
+
+// Build makes the image in memory, with Docker's media types.
 func Build(spec Spec) (v1.Image, error) {
+	platform, err := check(spec)
+	if err != nil {
+		return nil, err
+	}
+	return build(spec, platform, docker())
+}
+
+func check(spec Spec) (*v1.Platform, error) {
 	if len(spec.Entrypoint) == 0 {
 		return nil, errors.New("entrypoint is empty: want the path of a program in the image")
 	}
@@ -107,11 +129,29 @@ func Build(spec Spec) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("platform %q: want OS/ARCH: %w", spec.Platform, err)
 	}
-	layer, err := newLayer(spec.Files)
+	return platform, nil
+}
+
+// media are the media types of an image's parts.
+type media struct {
+	layer, config, manifest types.MediaType
+}
+
+func docker() media {
+	return media{layer: types.DockerLayer, config: types.DockerConfigJSON, manifest: types.DockerManifestSchema2}
+}
+
+func oci() media {
+	return media{layer: types.OCILayer, config: types.OCIConfigJSON, manifest: types.OCIManifestSchema1}
+}
+
+func build(spec Spec, platform *v1.Platform, media media) (v1.Image, error) {
+	layer, err := newLayer(spec.Files, media.layer)
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.AppendLayers(empty.Image, layer)
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, media.manifest), media.config)
+	img, err := mutate.AppendLayers(base, layer)
 	if err != nil {
 		return nil, fmt.Errorf("add files: %w", err)
 	}
@@ -125,10 +165,15 @@ func configure(img v1.Image, spec Spec, platform *v1.Platform) (v1.Image, error)
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Variant = platform.OS, platform.Architecture, platform.Variant
-	config.Created = v1.Time{Time: epoch()}
-	for i := range config.History {
-		config.History[i].Created = v1.Time{Time: epoch()}
+	created := v1.Time{Time: epoch()}
+	if !spec.Created.IsZero() {
+		created.Time = spec.Created.UTC()
 	}
+	config.Created = created
+	for i := range config.History {
+		config.History[i].Created = created
+	}
+	config.Config.Labels = spec.Labels
 	config.Config.Entrypoint = spec.Entrypoint
 	config.Config.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, spec.Env...)
 	config.Config.User = spec.User
@@ -140,6 +185,6 @@ func configure(img v1.Image, spec Spec, platform *v1.Platform) (v1.Image, error)
 	return img, nil
 }
 
-// epoch is the time of everything in an image: a fixed one, for the same
-// input has to give the same digest.
+// epoch is the time of all files in an image: a fixed one, for the same input
+// has to give the same digest.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }

@@ -16,6 +16,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // accounts lets programs look their user up, which some libraries insist on.
@@ -23,14 +24,14 @@ const accounts = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:non
 
 const groups = "root:x:0:\nnonroot:x:65532:\n"
 
-func newLayer(files []File) (v1.Layer, error) {
+func newLayer(files []File, media types.MediaType) (v1.Layer, error) {
 	content, err := archive(files)
 	if err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
-	})
+	}, tarball.WithMediaType(media))
 	if err != nil {
 		return nil, fmt.Errorf("compress files: %w", err)
 	}

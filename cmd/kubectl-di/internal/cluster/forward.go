@@ -59,10 +59,10 @@ func (f *Forward) Open(ctx context.Context) (string, func(), error) {
 // does not tell a refusal from a failure, so it is asked for.
 func (f *Forward) explain(ctx context.Context, pod string, err error) error {
 	err = fmt.Errorf("forwarding a port to pod %s/%s, which is a di-server: %w", f.service.Namespace, pod, err)
-	need := right{verb: "create", resource: "pods", subresource: "portforward", namespace: f.service.Namespace}
-	if need.isMissing(ctx, f.cluster) {
+	need := Right{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: f.service.Namespace}
+	if need.IsMissing(ctx, f.cluster) {
 		return fmt.Errorf("%w\nyou may not %s %s in namespace %s; %s\nor reach di-server by a URL of it: --server",
-			err, need.verb, need.qualified(), need.namespace, need.remedy())
+			err, need.Verb, need.Qualified(), need.Namespace, need.Remedy())
 	}
 	return err
 }
@@ -72,14 +72,14 @@ func (f *Forward) explain(ctx context.Context, pod string, err error) error {
 func (f *Forward) target(ctx context.Context) (string, int32, error) {
 	var service corev1.Service
 	if err := f.cluster.client.Get(ctx, f.service, &service); err != nil {
-		need := right{verb: "get", resource: "services", namespace: f.service.Namespace, name: f.service.Name}
-		return "", 0, need.denied("looking for di-server by service "+f.service.String()+" (--server-namespace, --server-service)", err)
+		need := Right{Verb: "get", Resource: "services", Namespace: f.service.Namespace, Name: f.service.Name}
+		return "", 0, need.Denied("looking for di-server by service "+f.service.String()+" (--server-namespace, --server-service)", err)
 	}
 	var pods corev1.PodList
 	selector := labels.SelectorFromSet(service.Spec.Selector)
 	if err := f.cluster.client.List(ctx, &pods, client.InNamespace(f.service.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		need := right{verb: "list", resource: "pods", namespace: f.service.Namespace}
-		return "", 0, need.denied("looking for the pods of service "+f.service.String(), err)
+		need := Right{Verb: "list", Resource: "pods", Namespace: f.service.Namespace}
+		return "", 0, need.Denied("looking for the pods of service "+f.service.String(), err)
 	}
 	ready := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isReady(&pod) })
 	if len(service.Spec.Selector) == 0 || len(ready) == 0 {

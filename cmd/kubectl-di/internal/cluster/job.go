@@ -28,8 +28,8 @@ const tokenSeconds = 600
 func (c *Cluster) Job(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
 	var job v2alpha1.DIJob
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, &job); err != nil {
-		need := right{verb: "get", group: v2alpha1.GroupName, resource: "dijobs", namespace: c.Namespace}
-		return nil, need.denied("reading job "+c.Namespace+"/"+name, err)
+		need := Right{Verb: "get", Group: v2alpha1.GroupName, Resource: "dijobs", Namespace: c.Namespace}
+		return nil, need.Denied("reading job "+c.Namespace+"/"+name, err)
 	}
 	return &job, nil
 }
@@ -79,8 +79,8 @@ func (c *Cluster) Token(ctx context.Context, job *v2alpha1.DIJob) (string, error
 	}}
 	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: account}}
 	if err := c.client.SubResource("token").Create(ctx, of, request); err != nil {
-		need := right{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: pod.Namespace, name: account}
-		return "", need.denied("making a token for di-server, bound to pod "+pod.Name, err)
+		need := Right{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: pod.Namespace, Name: account}
+		return "", need.Denied("making a token for di-server, bound to pod "+pod.Name, err)
 	}
 	return request.Status.Token, nil
 }
@@ -107,8 +107,8 @@ func (c *Cluster) callers(ctx context.Context, job *v2alpha1.DIJob) ([]corev1.Po
 		var pods corev1.PodList
 		err := c.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels(names.WorkerJobLabels(job.Name)))
 		if err != nil {
-			need := right{verb: "list", resource: "pods", namespace: job.Namespace}
-			return nil, need.denied("listing the pods of job "+job.Namespace+"/"+job.Name, err)
+			need := Right{Verb: "list", Resource: "pods", Namespace: job.Namespace}
+			return nil, need.Denied("listing the pods of job "+job.Namespace+"/"+job.Name, err)
 		}
 		return pods.Items, nil
 	}
@@ -119,8 +119,8 @@ func (c *Cluster) callers(ctx context.Context, job *v2alpha1.DIJob) ([]corev1.Po
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		need := right{verb: "get", resource: "pods", namespace: job.Namespace}
-		return nil, need.denied("reading pod "+key.String(), err)
+		need := Right{Verb: "get", Resource: "pods", Namespace: job.Namespace}
+		return nil, need.Denied("reading pod "+key.String(), err)
 	}
 	return []corev1.Pod{pod}, nil
 }
@@ -141,4 +141,14 @@ func whyNoPod(job *v2alpha1.DIJob) error {
 			key, phase, names.CoordinatorPod(job.Name))
 	}
 	return fmt.Errorf("job %s is in phase %s and none of its pods is there yet: try again when one is", key, phase)
+}
+
+// Pods returns the pods of a job, by name.
+func (c *Cluster) Pods(ctx context.Context, job *v2alpha1.DIJob) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := c.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels(podsOf(job))); err != nil {
+		need := Right{Verb: "list", Resource: "pods", Namespace: job.Namespace}
+		return nil, need.Denied("listing the pods of job "+job.Namespace+"/"+job.Name, err)
+	}
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), nil
 }

@@ -13,55 +13,55 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// right is what a role may allow.
-type right struct {
-	verb, group, resource, subresource string
-	namespace, name                    string
+// Right is what a role may allow.
+type Right struct {
+	Verb, Group, Resource, Subresource string
+	Namespace, Name                    string
 }
 
-// denied explains an error of the API server: where the user lacks the right,
+// Denied explains an error of the API server: where the user lacks the right,
 // it says which role gives it.
-func (r *right) denied(purpose string, err error) error {
+func (r *Right) Denied(purpose string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%s: %w\n%s", purpose, err, r.remedy())
+		return fmt.Errorf("%s: %w\n%s", purpose, err, r.Remedy())
 	}
 	return fmt.Errorf("%s: %w", purpose, err)
 }
 
-// remedy says which role gives the right.
-func (r *right) remedy() string {
+// Remedy says which role gives the right.
+func (r *Right) Remedy() string {
 	var command strings.Builder
 	fmt.Fprintf(&command, "a role of this right, bound to you, allows it:\n"+
-		"  kubectl -n %s create role kubectl-di-%s --verb=%s --resource=%s", r.namespace, r.role(), r.verb, r.qualified())
-	if r.name != "" {
-		fmt.Fprintf(&command, " --resource-name=%s", r.name)
+		"  kubectl -n %s create role kubectl-di-%s --verb=%s --resource=%s", r.Namespace, r.role(), r.Verb, r.Qualified())
+	if r.Name != "" {
+		fmt.Fprintf(&command, " --resource-name=%s", r.Name)
 	}
 	return command.String()
 }
 
 // role returns a name for a role of the right.
-func (r *right) role() string {
-	return r.verb + "-" + cmp.Or(r.subresource, r.resource)
+func (r *Right) role() string {
+	return strings.ReplaceAll(r.Verb, ",", "-") + "-" + cmp.Or(r.Subresource, r.Resource)
 }
 
-// qualified names the resource as kubectl create role does.
-func (r *right) qualified() string {
-	qualified := r.resource
-	if r.group != "" {
-		qualified += "." + r.group
+// Qualified names the resource as kubectl create role does.
+func (r *Right) Qualified() string {
+	qualified := r.Resource
+	if r.Group != "" {
+		qualified += "." + r.Group
 	}
-	if r.subresource != "" {
-		qualified += "/" + r.subresource
+	if r.Subresource != "" {
+		qualified += "/" + r.Subresource
 	}
 	return qualified
 }
 
-// isMissing asks the API server whether the user lacks the right, for calls
+// IsMissing asks the API server whether the user lacks the right, for calls
 // whose errors do not tell. Where it does not say, that is not known.
-func (r *right) isMissing(ctx context.Context, c *Cluster) bool {
+func (r *Right) IsMissing(ctx context.Context, c *Cluster) bool {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace, Name: r.name,
+			Verb: r.Verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name,
 		},
 	}}
 	return c.client.Create(ctx, review) == nil && !review.Status.Allowed

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package diserver is the client of di-server that kubectl di calls it by: it
-// speaks both protocols, calls again where that is safe, and gives back what
+// speaks both protocols, calls again where no answer came, and gives back what
 // di-server said. It must not decide what to ask, nor who asks.
 package diserver
 
@@ -116,37 +116,33 @@ type envelope struct {
 type call struct {
 	method, path string
 	body         []byte
-	// repeatable says that di-server knows the request again by its
-	// Idempotency-Key, so that it may be sent again.
-	repeatable bool
 }
 
-func newCall(method, path string, repeatable bool, body any) (*call, error) {
+func newCall(method, path string, body any) (*call, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a request: %w", err)
 	}
-	return &call{method: method, path: path, body: encoded, repeatable: repeatable}, nil
+	return &call{method: method, path: path, body: encoded}, nil
 }
 
-// do makes a call, again where no answer came and that is safe, and returns
-// the data of the answer.
-func (c *Client) do(ctx context.Context, asked *call) (json.RawMessage, error) {
+// do makes a call, again where no answer came, as di-server knows it again by
+// its Idempotency-Key, and returns the answer.
+func (c *Client) do(ctx context.Context, asked *call) (envelope, error) {
 	sent := false
 	for attempt := 1; ; attempt++ {
-		data, err := c.once(ctx, asked)
+		reply, err := c.once(ctx, asked)
 		var unanswered *UnansweredError
 		if !errors.As(err, &unanswered) {
-			return data, stillUnknown(err, sent)
+			return reply, stillUnknown(err, sent)
 		}
-		again := asked.repeatable || !wasSent(err)
 		sent = sent || wasSent(err)
-		if attempt == attempts || !again || ctx.Err() != nil {
-			return nil, unreached(unanswered, sent)
+		if attempt == attempts || ctx.Err() != nil {
+			return envelope{}, unreached(unanswered, sent)
 		}
 		c.options.Report(err)
 		if err := pause(ctx, c.options.RetryWait); err != nil {
-			return nil, stillUnknown(err, sent)
+			return envelope{}, stillUnknown(err, sent)
 		}
 	}
 }
@@ -187,45 +183,43 @@ func pause(ctx context.Context, wait time.Duration) error {
 }
 
 // once makes a call once, by a way of its own.
-func (c *Client) once(ctx context.Context, asked *call) (json.RawMessage, error) {
+func (c *Client) once(ctx context.Context, asked *call) (envelope, error) {
 	base, end, err := c.options.Way.Open(ctx)
 	if err != nil {
-		return nil, err
+		return envelope{}, err
 	}
 	defer end()
 	request, err := http.NewRequestWithContext(ctx, asked.method, base+asked.path, bytes.NewReader(asked.body))
 	if err != nil {
-		return nil, fmt.Errorf("making a request: %w", err)
+		return envelope{}, fmt.Errorf("making a request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set(names.HeaderCaller, names.CallerUser)
 	if c.options.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.options.Token)
 	}
-	if asked.repeatable {
-		request.Header.Set(names.HeaderIdempotencyKey, c.options.IdempotencyKey)
-	}
+	request.Header.Set(names.HeaderIdempotencyKey, c.options.IdempotencyKey)
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, &UnansweredError{err}
+		return envelope{}, &UnansweredError{err}
 	}
 	defer response.Body.Close() //nolint:errcheck // nothing is lost with a body that was read
 	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxReply))
 	if err != nil {
-		return nil, &UnansweredError{err}
+		return envelope{}, &UnansweredError{err}
 	}
 	return read(base, response.StatusCode, content)
 }
 
-// read returns the data of an answer, or why there is none.
-func read(from string, status int, content []byte) (json.RawMessage, error) {
+// read returns an answer, or why there is none.
+func read(from string, status int, content []byte) (envelope, error) {
 	var reply envelope
 	if err := json.Unmarshal(content, &reply); err != nil || reply.Success == nil {
 		shown := content[:min(len(content), shownReply)]
-		return nil, fmt.Errorf("%s answered with status %d and what is no reply of di-server: %q", from, status, shown)
+		return envelope{}, fmt.Errorf("%s answered with status %d and what is no reply of di-server: %q", from, status, shown)
 	}
 	if status != http.StatusOK || !*reply.Success {
-		return nil, &Refusal{Status: status, Message: reply.Message}
+		return envelope{}, &Refusal{Status: status, Message: reply.Message}
 	}
-	return reply.Data, nil
+	return reply, nil
 }

@@ -68,34 +68,33 @@ func (c *Client) Replace(ctx context.Context, failed *Failed) (*Replicas, error)
 }
 
 func (c *Client) replicas(ctx context.Context, method, path string, body any) (*Replicas, error) {
-	asked, err := newCall(method, path, true, body)
+	asked, err := newCall(method, path, body)
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.do(ctx, asked)
+	reply, err := c.do(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
-	answer := &Replicas{Raw: data}
-	if err := json.Unmarshal(data, answer); err != nil {
+	answer := &Replicas{Raw: reply.Data}
+	if err := json.Unmarshal(reply.Data, answer); err != nil {
 		return nil, fmt.Errorf("decoding di-server's answer: %w", err)
 	}
 	return answer, nil
 }
 
 // Resize asks for more replicas of a worker-led job, or fewer where the number
-// is negative. Its protocol knows no Idempotency-Key, so that it is not asked
-// again once it may have been.
-func (c *Client) Resize(ctx context.Context, namespace, job string, by int32) error {
+// is negative, and returns what di-server says of it.
+func (c *Client) Resize(ctx context.Context, namespace, job string, by int32) (string, error) {
 	method := http.MethodPost
 	if by < 0 {
 		method, by = http.MethodDelete, -by
 	}
 	path := "/v2alpha1/" + url.PathEscape(namespace+"."+job) + "/replicas"
-	asked, err := newCall(method, path, false, Asked{Replicas: by})
+	asked, err := newCall(method, path, Asked{Replicas: by})
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = c.do(ctx, asked)
-	return err
+	reply, err := c.do(ctx, asked)
+	return reply.Message, err
 }

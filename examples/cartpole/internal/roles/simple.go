@@ -31,11 +31,15 @@ func runSerial(ctx context.Context, system System, args []string) error {
 	flags := flag.NewFlagSet("serial", flag.ContinueOnError)
 	training := newTraining(system, flags)
 	patience := newPatience(flags)
+	checkpoint := newCheckpoint(flags)
 	if err := system.Parse(flags, args); err != nil {
 		return err
 	}
 	port, err := system.integer("COORDINATOR_PORT", coordinatorPort)
 	if err != nil {
+		return err
+	}
+	if err := training.resume(checkpoint); err != nil {
 		return err
 	}
 	ctx, crew := newCrew(ctx)
@@ -47,8 +51,11 @@ func runSerial(ctx context.Context, system System, args []string) error {
 	pool := train.NewPool(patience.of(nil), system.Now)
 	pool.Add("local", train.Collecting, train.LocalCollector{})
 	group := train.NewGroup(patience.of(nil), system.Now)
-	group.Add("local", &train.Local{})
-	return crew.stop(training.run(ctx, pool, group))
+	own := &train.Local{}
+	group.Add("local", own)
+	err = training.run(ctx, pool, group)
+	checkpoint.conclude(ctx, system, own, err)
+	return crew.stop(err)
 }
 
 // runCollector plays the work units that a coordinator sends.

@@ -35,6 +35,19 @@ func newTraining(system System, flags *flag.FlagSet) *training {
 	return t
 }
 
+// resume has training go on from what an earlier one left.
+func (t *training) resume(c *checkpoint) error {
+	state, err := c.load()
+	if err != nil {
+		return err
+	}
+	if state.Round > 0 {
+		t.system.Log.Info("going on from a checkpoint", "round", state.Round, "steps", state.Steps)
+		t.config.From = state
+	}
+	return nil
+}
+
 // run trains, prints the curve and ends with ErrMissed when the target was not
 // reached. Each round is also handed to the given functions.
 func (t *training) run(ctx context.Context, pool *train.Pool, group *train.Group, tell ...func(train.Progress)) error {

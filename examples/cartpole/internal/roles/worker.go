@@ -28,6 +28,7 @@ type worker struct {
 	// finishTimeout is how long the leader tries to tell everybody of the end.
 	finishTimeout      time.Duration
 	profilingsInterval time.Duration
+	checkpoint         *checkpoint
 	dialer             *peer.Dialer
 }
 
@@ -36,6 +37,7 @@ func runWorker(ctx context.Context, system System, args []string) error {
 	w := &worker{system: system}
 	training := newTraining(system, flags)
 	patience := newPatience(flags)
+	w.checkpoint = newCheckpoint(flags)
 	w.flags(flags)
 	if err := system.Parse(flags, args); err != nil {
 		return err
@@ -142,6 +144,9 @@ func (w *worker) lead(ctx context.Context, training *training, p *patience) erro
 	if err != nil {
 		return fmt.Errorf("%w: DI_SERVER_URL: %w", ErrUsage, err)
 	}
+	if err := training.resume(w.checkpoint); err != nil {
+		return err
+	}
 	ctx, crew := newCrew(ctx)
 	f := newFlock(w, p)
 	mux := peer.NewMux(w.identity)
@@ -151,9 +156,11 @@ func (w *worker) lead(ctx context.Context, training *training, p *patience) erro
 		return crew.stop(err)
 	}
 	go profilings.Run(ctx)
-	f.group.Add(w.place.mine, &train.Local{})
+	own := &train.Local{}
+	f.group.Add(w.place.mine, own)
 	err = training.run(ctx, f.pool, f.group, func(p train.Progress) { profilings.Report(newProfile(p)) })
 	profilings.Close()
+	w.checkpoint.conclude(ctx, w.system, own, err)
 	if err == nil {
 		f.finish(ctx)
 	}

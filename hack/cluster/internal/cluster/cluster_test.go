@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
@@ -92,6 +93,50 @@ func TestPodsTheKubeletDoesNotKnowYet(t *testing.T) {
 	}
 	if _, err := unknownPods("nonsense", list()); err == nil {
 		t.Error("accepted nonsense")
+	}
+}
+
+func TestWhatANodeStartedIsToldFromTheOthers(t *testing.T) {
+	t.Parallel()
+	running := []process.Process{
+		{PID: 1, Name: "kubelet", Program: "kubelet"}, {PID: 2, Name: "containerd", Program: "containerd"},
+		{PID: 3, Name: "containerd", Program: "containerd-shim-runc-v2"}, {PID: 4, Name: "etcd", Program: "etcd"},
+		{PID: 5, Name: "kubelet-2", Program: "kubelet"}, {PID: 6, Name: "containerd-2", Program: "containerd-shim-runc-v2"},
+	}
+	nodes := clusterIn("/state").settings.Nodes()
+	for i, want := range [][]int{{1, 2, 3}, {5, 6}} {
+		var got []int
+		for _, p := range startedBy(nodes[i], running) {
+			got = append(got, p.PID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("node %s: got %v, want %v", nodes[i].Name(), got, want)
+		}
+	}
+}
+
+func TestOnlyNodesWithoutTheControlPlaneAreStopped(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"local": "control plane", "elsewhere": "want one of local, local-2"} {
+		if err := clusterIn(t.TempDir()).StopNode(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("node %s: got %v, want an error about %q", name, err, want)
+		}
+	}
+}
+
+func TestEveryNodeHasAnIdentityOfItsOwn(t *testing.T) {
+	t.Parallel()
+	users := map[string]string{}
+	for _, request := range certificates(clusterIn("/state").settings) {
+		users[request.Name] = request.CommonName
+	}
+	for name, want := range map[string]string{
+		"kubelet": "system:node:local", "kubelet-server": "system:node:local",
+		"kubelet-2": "system:node:local-2", "kubelet-server-2": "system:node:local-2",
+	} {
+		if users[name] != want {
+			t.Errorf("%s is %q, want %q", name, users[name], want)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	}
 	steps := []progress.Step{
 		{Name: "end the programs that start others", Run: c.endStarters},
-		{Name: "end all containers", Run: func(ctx context.Context) error { return machine.RemoveCgroup(ctx, settings.Cgroup) }},
+		{Name: "end all containers", Run: c.endContainers},
 		{Name: "end the other programs", Run: c.endAll},
 		{Name: "remove the pod network", Run: c.removeNetwork},
 		{Name: "remove traces outside the state directory", Run: func(context.Context) error { return c.traces().Remove(c.tracesRecord()) }},
@@ -62,16 +62,34 @@ func (c *Cluster) checkOwned() error {
 	return nil
 }
 
-// endStarters ends the kubelet first, then containerd: whatever they would
-// start again stays away then.
 func (c *Cluster) endStarters(ctx context.Context) error {
-	for _, name := range []string{build.Kubelet, build.Containerd} {
+	for _, node := range c.settings.Nodes() {
+		if err := c.endStartersOf(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endStartersOf ends a node's kubelet first, then its containerd: whatever they
+// would start again stays away then.
+func (c *Cluster) endStartersOf(ctx context.Context, node settings.Node) error {
+	for _, program := range []string{build.Kubelet, build.Containerd} {
 		running, err := process.Find(c.settings.StateDir)
 		if err != nil {
 			return err
 		}
-		mine := process.Of(process.Spec{Name: name, Program: name}, running)
+		mine := process.Of(process.Spec{Name: node.Daemon(program), Program: program}, running)
 		if err := process.End(ctx, mine, killAtOnce); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) endContainers(ctx context.Context) error {
+	for _, node := range c.settings.Nodes() {
+		if err := machine.RemoveCgroup(ctx, node.Cgroup()); err != nil {
 			return err
 		}
 	}
@@ -98,7 +116,12 @@ func (c *Cluster) removeNetwork(context.Context) error {
 	if err := network.RemoveTables(settings.NFTable); err != nil {
 		return err
 	}
-	return network.RemoveBridge(c.settings)
+	for _, node := range c.settings.Nodes() {
+		if err := network.RemoveBridge(c.settings, node); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) removeState(context.Context) error {

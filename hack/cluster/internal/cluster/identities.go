@@ -18,7 +18,7 @@ import (
 func certificates(s settings.Settings) []pki.Request {
 	gateway := s.Gateway().String()
 	const masters = "system:masters"
-	return []pki.Request{
+	requests := []pki.Request{
 		{Name: pki.Etcd, CommonName: "etcd", Hosts: []string{"localhost", "127.0.0.1"}},
 		{Name: pki.APIServer, CommonName: "kube-apiserver", Hosts: []string{
 			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + settings.Domain,
@@ -30,23 +30,33 @@ func certificates(s settings.Settings) []pki.Request {
 		{Name: pki.ControllerManager, CommonName: "system:kube-controller-manager"},
 		{Name: pki.Scheduler, CommonName: "system:kube-scheduler"},
 		{Name: pki.Proxy, CommonName: "system:kube-proxy"},
-		{Name: pki.Kubelet, CommonName: "system:node:" + settings.NodeName, Groups: []string{"system:nodes"}},
-		{Name: pki.KubeletServer, CommonName: "system:node:" + settings.NodeName, Hosts: []string{settings.NodeName, gateway}},
 		{Name: pki.CoreDNS, CommonName: render.DNSUser},
 		{Name: pki.Admin, CommonName: "kubernetes-admin", Groups: []string{masters}},
 	}
+	for _, node := range s.Nodes() {
+		user := "system:node:" + node.Name()
+		requests = append(requests,
+			pki.Request{Name: node.Daemon(pki.Kubelet), CommonName: user, Groups: []string{"system:nodes"}},
+			pki.Request{Name: node.Daemon(pki.KubeletServer), CommonName: user, Hosts: []string{node.Name(), node.Address().String()}},
+		)
+	}
+	return requests
 }
 
 // clients are the identities that get a kubeconfig.
-func clients() []string {
-	return []string{pki.ControllerManager, pki.Scheduler, pki.Proxy, pki.Kubelet, pki.CoreDNS}
+func clients(s settings.Settings) []string {
+	names := []string{pki.ControllerManager, pki.Scheduler, pki.Proxy, pki.CoreDNS}
+	for _, node := range s.Nodes() {
+		names = append(names, node.Daemon(pki.Kubelet))
+	}
+	return names
 }
 
 func (c *Cluster) ensureIdentities(context.Context) error {
 	if _, err := pki.Ensure(c.pkiDir(), certificates(c.settings), time.Now()); err != nil {
 		return err
 	}
-	for _, client := range clients() {
+	for _, client := range clients(c.settings) {
 		if _, err := c.writeConfig(client+".kubeconfig", c.kubeconfigFor(client)); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
 // kubectl runs kubectl as administrator of the cluster.
@@ -21,9 +22,10 @@ func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (st
 	return run(ctx, input, c.cache.Path(build.Kubectl), args...)
 }
 
-// ctr runs containerd's client for the images and containers of Kubernetes.
-func (c *Cluster) ctr(ctx context.Context, args ...string) (string, error) {
-	args = append([]string{"--address", c.settings.ContainerdSocket(), "--namespace", "k8s.io"}, args...)
+// ctr runs the client of a node's containerd for the images and containers of
+// Kubernetes.
+func (c *Cluster) ctr(ctx context.Context, node settings.Node, args ...string) (string, error) {
+	args = append([]string{"--address", node.ContainerdSocket(), "--namespace", "k8s.io"}, args...)
 	return run(ctx, "", c.cache.Path(build.Ctr), args...)
 }
 

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,33 +26,44 @@ import (
 // resolvConf is the machine's own list of DNS servers.
 const resolvConf = "/etc/resolv.conf"
 
-func (c *Cluster) runContainerd(ctx context.Context) error {
-	if err := c.forgetOldBoot(); err != nil {
+// runNode makes a node run. It is there once its kubelet has said so.
+func (c *Cluster) runNode(ctx context.Context, node settings.Node) error {
+	if err := network.EnsureBridge(c.settings, node); err != nil {
 		return err
+	}
+	if err := c.runContainerd(ctx, node); err != nil {
+		return err
+	}
+	return c.runKubelet(ctx, node)
+}
+
+func (c *Cluster) runContainerd(ctx context.Context, node settings.Node) error {
+	if err := os.MkdirAll(node.State("tmp"), 0o755); err != nil {
+		return fmt.Errorf("folder of containerd: %w", err)
 	}
 	snapshotter, err := machine.Snapshotter(c.settings.StateDir)
 	if err != nil {
 		return err
 	}
-	content := render.Containerd(c.settings, render.Runtime{
+	content := render.Containerd(node, render.Runtime{
 		Shim: c.cache.Path(build.ContainerdShim), Runc: c.cache.Path(build.Runc),
 		CNIBin: filepath.Dir(c.cache.Path(build.CNIBridge)), PauseImage: build.PauseImageName, Snapshotter: snapshotter,
 	})
-	config, err := c.writeConfig("containerd.toml", content)
+	config, err := c.writeConfig(node.Daemon(build.Containerd)+".toml", content)
 	if err != nil {
 		return err
 	}
-	if err := machine.WriteFile(filepath.Join(render.CNIDir(c.settings), "10-bridge.conflist"), []byte(render.CNI(c.settings))); err != nil {
+	if err := machine.WriteFile(filepath.Join(render.CNIDir(node), "10-bridge.conflist"), []byte(render.CNI(node))); err != nil {
 		return err
 	}
 	spec := process.Spec{
-		Name: build.Containerd, Program: c.cache.Path(build.Containerd), Args: []string{"--config", config},
+		Name: node.Daemon(build.Containerd), Program: c.cache.Path(build.Containerd), Args: []string{"--config", config},
 		Env: c.cache.NftEnvironment(), Inputs: []string{content},
 	}
-	if err := c.run(ctx, spec, dialing("unix", c.settings.ContainerdSocket())); err != nil {
+	if err := c.run(ctx, spec, dialing("unix", node.ContainerdSocket())); err != nil {
 		return err
 	}
-	_, err = c.ctr(ctx, "images", "import", c.cache.Path(build.PauseImage))
+	_, err = c.ctr(ctx, node, "images", "import", c.cache.Path(build.PauseImage))
 	return err
 }
 
@@ -73,135 +82,89 @@ func (c *Cluster) forgetOldBoot() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read recorded boot id: %w", err)
 	}
-	for _, dir := range []string{"run", "s"} {
-		if err := machine.RemoveTree(c.settings.State(dir)); err != nil {
+	for _, node := range c.settings.Nodes() {
+		if err := forgetContainers(node); err != nil {
 			return err
 		}
 	}
 	return machine.WriteFile(file, current)
 }
 
-func (c *Cluster) runKubelet(ctx context.Context) error {
-	if err := machine.EnsureCgroup(settings.Cgroup); err != nil {
-		return err
-	}
-	content := render.Kubelet(c.settings, c.pkiDir(), resolvConf)
-	config, err := c.writeConfig("kubelet.yaml", content)
-	if err != nil {
-		return err
-	}
-	spec := process.Spec{
-		Name: build.Kubelet, Program: c.cache.Path(build.Kubelet), Env: c.cache.NftEnvironment(),
-		Inputs: []string{content, c.authorityContent()},
-		Args: []string{
-			"--config=" + config, "--kubeconfig=" + c.configFile(pki.Kubelet+".kubeconfig"),
-			"--root-dir=" + c.settings.State("kubelet"), "--cert-dir=" + c.settings.State("kubelet", "pki"),
-			"--hostname-override=" + settings.NodeName, "--node-ip=" + c.settings.Gateway().String(),
-		},
-	}
-	return c.run(ctx, spec, dialing("tcp", c.settings.OnGateway(10250)))
-}
-
-func (c *Cluster) runProxy(ctx context.Context) error {
-	if err := c.claimProxyTable(); err != nil {
-		return err
-	}
-	content := render.Proxy(c.settings, c.configFile(pki.Proxy+".kubeconfig"))
-	config, err := c.writeConfig("kube-proxy.yaml", content)
-	if err != nil {
-		return err
-	}
-	spec := process.Spec{
-		Name: build.Proxy, Program: c.cache.Path(build.Proxy), Args: []string{"--config=" + config},
-		Env: c.cache.NftEnvironment(), Inputs: []string{content, c.authorityContent()},
-	}
-	// The API server answers on its cluster address once Services work.
-	service := netip.AddrPortFrom(c.settings.APIService(), 443)
-	return c.run(ctx, spec, dialing("tcp", service.String()))
-}
-
-// claimProxyTable refuses to share the packet filter with another cluster's
-// kube-proxy: both would write the same table.
-func (c *Cluster) claimProxyTable() error {
-	if _, err := os.Stat(c.configFile("kube-proxy.yaml")); err == nil {
-		return nil
-	}
-	taken, err := network.HasProxyTable()
-	if err != nil {
-		return err
-	}
-	if taken {
-		return machine.UnsuitableError{Reason: errors.New("another Kubernetes on this machine runs kube-proxy with nftables")}
+// forgetContainers removes what containerd and runc remember of a node's running
+// containers.
+func forgetContainers(node settings.Node) error {
+	for _, dir := range []string{node.State("run"), node.ShimSockets()} {
+		if err := machine.RemoveTree(dir); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (c *Cluster) runDNS(ctx context.Context) error {
-	content := render.Corefile(c.settings, c.configFile(pki.CoreDNS+".kubeconfig"), upstreamServers(resolvConf, c.settings.Gateway()))
-	config, err := c.writeConfig("Corefile", content)
+func (c *Cluster) runKubelet(ctx context.Context, node settings.Node) error {
+	if err := machine.EnsureCgroup(node.Cgroup()); err != nil {
+		return err
+	}
+	for _, dir := range []string{"pod-logs", "kubelet"} {
+		if err := os.MkdirAll(node.State(dir), 0o755); err != nil {
+			return fmt.Errorf("folder of the kubelet: %w", err)
+		}
+	}
+	server := node.Daemon(pki.KubeletServer)
+	content := render.Kubelet(node, c.settings.Gateway(), render.KubeletFiles{
+		CA: c.pkiFile(pki.CA + ".crt"), Cert: c.pkiFile(server + ".crt"), Key: c.pkiFile(server + ".key"), ResolvConf: resolvConf,
+	})
+	config, err := c.writeConfig(node.Daemon(build.Kubelet)+".yaml", content)
 	if err != nil {
 		return err
 	}
 	spec := process.Spec{
-		Name: build.CoreDNS, Program: c.cache.Path(build.CoreDNS), Args: []string{"-conf", config},
+		Name: node.Daemon(build.Kubelet), Program: c.cache.Path(build.Kubelet), Env: c.cache.NftEnvironment(),
 		Inputs: []string{content, c.authorityContent()},
+		Args: []string{
+			"--config=" + config, "--kubeconfig=" + c.configFile(node.Daemon(pki.Kubelet)+".kubeconfig"),
+			"--root-dir=" + node.State("kubelet"), "--cert-dir=" + node.State("kubelet", "pki"),
+			"--hostname-override=" + node.Name(), "--node-ip=" + node.Address().String(),
+		},
 	}
-	return c.run(ctx, spec, func(ctx context.Context) error {
-		dialer := net.Dialer{Timeout: 2 * time.Second}
-		resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, kind, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, kind, c.settings.OnGateway(53))
-		}}
-		_, err := resolver.LookupHost(ctx, "kubernetes.default.svc."+settings.Domain+".")
-		return err
-	})
+	return c.run(ctx, spec, dialing("tcp", node.On(10250)))
 }
 
-// upstreamServers are the DNS servers of this machine. A file that cannot be
-// read means that there are none.
-func upstreamServers(file string, except netip.Addr) []netip.Addr {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil
-	}
-	var servers []netip.Addr
-	for line := range strings.Lines(string(content)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] != "nameserver" {
-			continue
-		}
-		if server, err := netip.ParseAddr(fields[1]); err == nil && server != except {
-			servers = append(servers, server)
+func (c *Cluster) ensureNodes(ctx context.Context) error {
+	for _, node := range c.settings.Nodes() {
+		if err := c.ensureNode(ctx, node, c.settings.GPUs); err != nil {
+			return err
 		}
 	}
-	return servers
+	return nil
 }
 
-// ensureNode waits for the node and lets it advertise the GPUs.
-func (c *Cluster) ensureNode(ctx context.Context) error {
-	node := "node/" + settings.NodeName
+// ensureNode waits for a node and lets it advertise GPUs.
+func (c *Cluster) ensureNode(ctx context.Context, of settings.Node, gpus int) error {
+	node := "node/" + of.Name()
 	if _, err := c.kubectl(ctx, "", "wait", "--for=create", node, "--timeout=60s"); err != nil {
 		return err
 	}
 	if _, err := c.kubectl(ctx, "", "wait", "--for=condition=Ready", node, "--timeout=120s"); err != nil {
 		return err
 	}
-	if _, err := c.kubectl(ctx, "", "patch", node, "--subresource=status", "--type=merge", "--patch="+render.GPUPatch(c.settings.GPUs)); err != nil {
+	if _, err := c.kubectl(ctx, "", "patch", node, "--subresource=status", "--type=merge", "--patch="+render.GPUPatch(gpus)); err != nil {
 		return err
 	}
-	return c.awaitPods(ctx)
+	return c.awaitPods(ctx, of)
 }
 
-// awaitPods waits until the kubelet knows the pods of its node again: a node
+// awaitPods waits until a kubelet knows the pods of its node again: a node
 // counts as ready for a while after its kubelet died.
-func (c *Cluster) awaitPods(ctx context.Context) error {
+func (c *Cluster) awaitPods(ctx context.Context, node settings.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return process.Until(ctx, func(ctx context.Context) (bool, error) {
-		bound, err := c.kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+settings.NodeName, "-o", "json")
+		bound, err := c.kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+node.Name(), "-o", "json")
 		if err != nil {
 			return false, process.Retryable(err)
 		}
-		known, err := c.kubectl(ctx, "", "get", "--raw=/api/v1/nodes/"+settings.NodeName+"/proxy/pods")
+		known, err := c.kubectl(ctx, "", "get", "--raw=/api/v1/nodes/"+node.Name()+"/proxy/pods")
 		if err != nil {
 			return false, process.Retryable(err)
 		}

@@ -19,12 +19,23 @@ import (
 // ErrIncomplete says that the cluster does not run, or not all of it.
 var ErrIncomplete = errors.New("the cluster is not running: bring it up")
 
+// daemon is a program of a running cluster, of which each node may have one.
+type daemon struct{ name, program string }
+
 // daemons are the programs of a running cluster.
-func daemons() []string {
-	return []string{
-		build.Etcd, build.APIServer, build.ControllerManager, build.Scheduler,
-		build.Containerd, build.Kubelet, build.Proxy, build.CoreDNS, build.Kwok,
+func (c *Cluster) daemons() []daemon {
+	var all []daemon
+	for _, program := range []string{
+		build.Etcd, build.APIServer, build.ControllerManager, build.Scheduler, build.Proxy, build.CoreDNS, build.Kwok,
+	} {
+		all = append(all, daemon{name: program, program: program})
 	}
+	for _, node := range c.settings.Nodes() {
+		for _, program := range []string{build.Containerd, build.Kubelet} {
+			all = append(all, daemon{name: node.Daemon(program), program: program})
+		}
+	}
+	return all
 }
 
 // Status prints what runs and how to use it. The error tells whether the
@@ -52,10 +63,10 @@ func (c *Cluster) printDaemons(running []process.Process) bool {
 	complete := true
 	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "PROGRAM\tVERSION\tSTATE")
-	for _, name := range daemons() {
-		mine := process.Of(process.Spec{Name: name, Program: name}, running)
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", name, c.cache.Version(name), c.describe(name, mine))
-		complete = complete && (len(mine) > 0 || name == build.Kwok)
+	for _, d := range c.daemons() {
+		mine := process.Of(process.Spec{Name: d.name, Program: d.program}, running)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", d.name, c.cache.Version(d.program), c.describe(d.program, mine))
+		complete = complete && (len(mine) > 0 || d.program == build.Kwok)
 	}
 	_ = table.Flush() // Reporting is done on a best-effort basis.
 	return complete

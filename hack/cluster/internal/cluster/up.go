@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
@@ -71,8 +72,12 @@ func (c *Cluster) checkNoOtherKubelet(ctx context.Context) error {
 func (c *Cluster) announce(packages []string) {
 	s := c.settings
 	c.printf("cache %s, state %s\n", s.CacheDir, s.StateDir)
-	c.printf("on this machine: bridge %s (%s, Services %s), nftables tables %s and kube-proxy, cgroup %s, kernel settings (restored by down)\n",
-		s.Bridge, s.PodCIDR, s.ServiceCIDR, settings.NFTable, settings.Cgroup)
+	var bridges, cgroups []string
+	for _, node := range s.Nodes() {
+		bridges, cgroups = append(bridges, node.Bridge()), append(cgroups, node.Cgroup())
+	}
+	c.printf("on this machine: bridges %s (%s, Services %s), nftables tables %s and kube-proxy, cgroups %s, kernel settings (restored by down)\n",
+		strings.Join(bridges, " and "), s.PodCIDR, s.ServiceCIDR, settings.NFTable, strings.Join(cgroups, " and "))
 	for _, pkg := range packages {
 		c.printf("Debian's package %s is needed: it is unpacked into the cache by apt-get, and not installed\n", pkg)
 	}
@@ -86,7 +91,7 @@ func (c *Cluster) lockCache() (func() error, error) {
 // they need each other.
 func (c *Cluster) startSteps() []progress.Step {
 	const seconds = time.Second
-	return []progress.Step{
+	steps := []progress.Step{
 		{Name: "prepare the state directory", Run: c.prepareState},
 		{Name: "set up the pod network", Run: c.ensureNetwork},
 		{Name: "make certificates", Run: c.ensureIdentities},
@@ -95,20 +100,26 @@ func (c *Cluster) startSteps() []progress.Step {
 		{Name: "run kube-controller-manager", Expected: 2 * seconds, Run: c.runControllerManager},
 		{Name: "run kube-scheduler", Expected: 2 * seconds, Run: c.runScheduler},
 		{Name: "put the first objects into the cluster", Expected: 2 * seconds, Run: c.ensureObjects},
-		{Name: "run containerd", Expected: 2 * seconds, Run: c.runContainerd},
-		{Name: "run kubelet", Expected: 2 * seconds, Run: c.runKubelet},
+	}
+	for _, node := range c.settings.Nodes() {
+		steps = append(steps, progress.Step{
+			Name: "run containerd and kubelet of node " + node.Name(), Expected: 3 * seconds,
+			Run: func(ctx context.Context) error { return c.runNode(ctx, node) },
+		})
+	}
+	return append(steps, []progress.Step{
 		{Name: "run kube-proxy", Expected: 2 * seconds, Run: c.runProxy},
 		{Name: "run CoreDNS", Expected: 2 * seconds, Run: c.runDNS},
-		{Name: fmt.Sprintf("wait for the node and its %d GPUs", c.settings.GPUs), Expected: 3 * seconds, Run: c.ensureNode},
+		{Name: fmt.Sprintf("wait for the nodes and their %d GPUs each", c.settings.GPUs), Expected: 3 * seconds, Run: c.ensureNodes},
 		{Name: fmt.Sprintf("have %d fake nodes", c.settings.FakeNodes), Expected: seconds, Run: c.ensureFakeNodes},
-	}
+	}...)
 }
 
 func (c *Cluster) prepareState(context.Context) error {
 	if err := c.claimState(); err != nil {
 		return err
 	}
-	for _, dir := range []string{"tmp", "logs", "config", "pod-logs", "kubelet"} {
+	for _, dir := range []string{"tmp", "logs", "config"} {
 		if err := os.MkdirAll(c.settings.State(dir), 0o755); err != nil {
 			return fmt.Errorf("state directory: %w", err)
 		}
@@ -118,6 +129,9 @@ func (c *Cluster) prepareState(context.Context) error {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	if err := c.traces().Record(c.tracesRecord()); err != nil {
+		return err
+	}
+	if err := c.forgetOldBoot(); err != nil {
 		return err
 	}
 	return c.cache.LinkAssets()
@@ -133,7 +147,8 @@ func (c *Cluster) ensureNetwork(context.Context) error {
 	if err := machine.ApplySysctls(c.sysctlRecord()); err != nil {
 		return err
 	}
-	if err := network.EnsureBridge(c.settings); err != nil {
+	// All programs are on the first node's address.
+	if err := network.EnsureBridge(c.settings, c.settings.Nodes()[0]); err != nil {
 		return err
 	}
 	return network.EnsureMasquerade(c.settings)
@@ -158,17 +173,21 @@ func BuildAssets(ctx context.Context, cache *build.Cache, report func(string, ..
 	return filepath.Clean(cache.AssetsDir()), nil
 }
 
-// LoadImage imports an image tarball, so that pods can use it without a
+// LoadImage imports an image tarball into every node, so that pods can use it without a
 // registry.
 func (c *Cluster) LoadImage(ctx context.Context, tarball string) error {
 	if _, err := os.Stat(tarball); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
-	if err := dialing("unix", c.settings.ContainerdSocket())(ctx); err != nil {
-		return fmt.Errorf("the cluster does not run (%w): bring it up first", err)
+	for _, node := range c.settings.Nodes() {
+		if err := dialing("unix", node.ContainerdSocket())(ctx); err != nil {
+			return fmt.Errorf("node %s does not run (%w): bring the cluster up first", node.Name(), err)
+		}
 	}
-	if _, err := c.ctr(ctx, "images", "import", tarball); err != nil {
-		return err
+	for _, node := range c.settings.Nodes() {
+		if _, err := c.ctr(ctx, node, "images", "import", tarball); err != nil {
+			return err
+		}
 	}
 	c.printf("loaded %s\n", tarball)
 	return nil

@@ -24,16 +24,22 @@ func owner(s settings.Settings) string { return "di-orchestrator-cluster " + s.S
 // CheckFree says why the networks of the cluster cannot be used: a device of
 // somebody else has the name of the bridge, or a route leads elsewhere.
 func CheckFree(s settings.Settings) error {
-	mine, err := findBridge(s)
-	if err != nil {
-		return err
+	mine := map[int]bool{}
+	for _, node := range s.Nodes() {
+		bridge, err := findBridge(s, node)
+		if err != nil {
+			return err
+		}
+		if bridge != nil {
+			mine[bridge.Attrs().Index] = true
+		}
 	}
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
 	for _, route := range routes {
-		if mine != nil && route.LinkIndex == mine.Attrs().Index {
+		if mine[route.LinkIndex] {
 			continue
 		}
 		dst, ok := prefixOf(route.Dst)
@@ -60,32 +66,27 @@ func prefixOf(dst *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, ones), ok && ones > 0
 }
 
-// EnsureBridge creates the bridge with its address and the route of Services,
-// and sets up what is missing of an existing one.
-func EnsureBridge(s settings.Settings) error {
-	bridge, err := findBridge(s)
+// EnsureBridge creates a node's bridge with its address, and sets up what is
+// missing of an existing one. The first node's is also the way to Services.
+func EnsureBridge(s settings.Settings, node settings.Node) error {
+	bridge, err := findBridge(s, node)
 	if err != nil {
 		return err
 	}
 	if bridge == nil {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.Alias = s.Bridge, owner(s)
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-			return fmt.Errorf("create bridge %s: %w", s.Bridge, err)
-		}
-		if bridge, err = netlink.LinkByName(s.Bridge); err != nil {
-			return fmt.Errorf("look up bridge %s: %w", s.Bridge, err)
-		}
-		if err := netlink.LinkSetAlias(bridge, owner(s)); err != nil {
-			return fmt.Errorf("name the owner of bridge %s: %w", s.Bridge, err)
+		if bridge, err = createBridge(s, node); err != nil {
+			return err
 		}
 	}
-	address := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(s.Gateway(), s.PodCIDR.Bits()))}
+	address := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(node.Address(), node.PodCIDR().Bits()))}
 	if err := netlink.AddrReplace(bridge, address); err != nil {
-		return fmt.Errorf("address of bridge %s: %w", s.Bridge, err)
+		return fmt.Errorf("address of bridge %s: %w", node.Bridge(), err)
 	}
 	if err := netlink.LinkSetUp(bridge); err != nil {
-		return fmt.Errorf("bring bridge %s up: %w", s.Bridge, err)
+		return fmt.Errorf("bring bridge %s up: %w", node.Bridge(), err)
+	}
+	if !node.IsFirst() {
+		return nil
 	}
 	// With the route, this machine reaches Services even without a default
 	// route, and does so from the address of the bridge.
@@ -96,46 +97,68 @@ func EnsureBridge(s settings.Settings) error {
 	return nil
 }
 
+func createBridge(s settings.Settings, node settings.Node) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Alias = node.Bridge(), owner(s)
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return nil, fmt.Errorf("create bridge %s: %w", node.Bridge(), err)
+	}
+	bridge, err := netlink.LinkByName(node.Bridge())
+	if err != nil {
+		return nil, fmt.Errorf("look up bridge %s: %w", node.Bridge(), err)
+	}
+	if err := netlink.LinkSetAlias(bridge, owner(s)); err != nil {
+		return nil, fmt.Errorf("name the owner of bridge %s: %w", node.Bridge(), err)
+	}
+	return bridge, nil
+}
+
+// Unplug takes a node off the network, as pulling its cable does: nobody is told.
+func Unplug(s settings.Settings, node settings.Node) error {
+	bridge, err := findBridge(s, node)
+	if err != nil || bridge == nil {
+		return err
+	}
+	if err := netlink.LinkSetDown(bridge); err != nil {
+		return fmt.Errorf("take bridge %s down: %w", node.Bridge(), err)
+	}
+	return nil
+}
+
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// findBridge returns the bridge of this cluster, or nil if there is none.
-func findBridge(s settings.Settings) (netlink.Link, error) {
-	link, err := netlink.LinkByName(s.Bridge)
+// findBridge returns the bridge of a node, or nil if there is none.
+func findBridge(s settings.Settings, node settings.Node) (netlink.Link, error) {
+	link, err := netlink.LinkByName(node.Bridge())
 	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up device %s: %w", s.Bridge, err)
+		return nil, fmt.Errorf("look up device %s: %w", node.Bridge(), err)
 	}
 	if alias := link.Attrs().Alias; alias != owner(s) && alias != "" {
-		return nil, fmt.Errorf("device %s belongs to %q: set %s to another name", s.Bridge, alias, settings.EnvBridge)
+		return nil, fmt.Errorf("device %s belongs to %q: set %s to another name", node.Bridge(), alias, settings.EnvBridge)
 	}
 	// A bridge without addresses and owner is what a crash between creating and
 	// naming it leaves; anything else without an owner is not ours.
 	if link.Attrs().Alias == "" {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 		if err != nil || len(addresses) > 0 || link.Type() != "bridge" {
-			return nil, fmt.Errorf("device %s belongs to somebody else: set %s to another name", s.Bridge, settings.EnvBridge)
+			return nil, fmt.Errorf("device %s belongs to somebody else: set %s to another name", node.Bridge(), settings.EnvBridge)
 		}
 		if err := netlink.LinkSetAlias(link, owner(s)); err != nil {
-			return nil, fmt.Errorf("name the owner of bridge %s: %w", s.Bridge, err)
+			return nil, fmt.Errorf("name the owner of bridge %s: %w", node.Bridge(), err)
 		}
 	}
 	return link, nil
 }
 
-// HasBridge says whether the bridge of this cluster exists.
-func HasBridge(s settings.Settings) (bool, error) {
-	bridge, err := findBridge(s)
-	return bridge != nil, err
-}
-
-// RemoveBridge deletes the bridge and all devices still plugged into it. Its
-// addresses and routes go with it.
-func RemoveBridge(s settings.Settings) error {
-	bridge, err := findBridge(s)
+// RemoveBridge deletes the bridge of a node and all devices still plugged into
+// it. Its addresses and routes go with it.
+func RemoveBridge(s settings.Settings, node settings.Node) error {
+	bridge, err := findBridge(s, node)
 	if err != nil || bridge == nil {
 		return err
 	}
@@ -153,7 +176,7 @@ func RemoveBridge(s settings.Settings) error {
 		}
 	}
 	if err := netlink.LinkDel(bridge); err != nil {
-		return fmt.Errorf("delete bridge %s: %w", s.Bridge, err)
+		return fmt.Errorf("delete bridge %s: %w", node.Bridge(), err)
 	}
 	return nil
 }

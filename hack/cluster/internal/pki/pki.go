@@ -34,8 +34,8 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	Proxy             = "kube-proxy"
-	Kubelet           = "kubelet"
-	KubeletServer     = "kubelet-server"
+	Kubelet           = "kubelet"        // followed by the number of its node, if that has one
+	KubeletServer     = "kubelet-server" // likewise
 	CoreDNS           = "coredns"
 	Admin             = "admin"
 	ServiceAccount    = "service-account"

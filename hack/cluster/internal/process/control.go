@@ -83,6 +83,9 @@ func dying(pid int) bool {
 // start runs a daemon in a session of its own, so that neither the end of
 // this process nor that of its terminal ends it.
 func (c Control) start(ctx context.Context, spec Spec) error {
+	if err := keepDescriptors(); err != nil {
+		return err
+	}
 	log, err := openLog(c.LogFile(spec.Name))
 	if err != nil {
 		return err
@@ -107,6 +110,26 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	}
 	if err := cmd.Process.Release(); err != nil {
 		return fmt.Errorf("detach %s: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// keepDescriptors keeps daemons from inheriting what this program has inherited:
+// they outlive whoever called it, and so would what hangs on it, such as the lock of
+// a flock around the call.
+func keepDescriptors() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list own descriptors: %w", err)
+	}
+	for _, entry := range entries {
+		descriptor, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			return fmt.Errorf("list own descriptors: %w", err)
+		}
+		if descriptor > syscall.Stderr {
+			syscall.CloseOnExec(descriptor)
+		}
 	}
 	return nil
 }

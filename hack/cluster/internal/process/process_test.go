@@ -8,6 +8,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,6 +111,40 @@ func TestADaemonIsStartedOnceFoundAndEnded(t *testing.T) {
 	}
 	if running, err := Find(control.stateDir); err != nil || len(running) != 0 {
 		t.Errorf("found %v (%v) after the end, want none", running, err)
+	}
+}
+
+func TestADaemonInheritsNothingOfTheCallers(t *testing.T) {
+	t.Parallel()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "lock")
+	// As a shell opens it: without the flag that os.Open sets.
+	descriptor, err := syscall.Open(file, syscall.O_CREAT|syscall.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(descriptor) })
+	control := NewControl(t.TempDir())
+	if _, err := control.Ensure(t.Context(), Spec{Name: "sleeper", Program: sleep, Args: []string{"600"}}); err != nil {
+		t.Fatal(err)
+	}
+	running, err := Find(control.stateDir)
+	if err != nil || len(running) != 1 {
+		t.Fatalf("found %v (%v), want one process", running, err)
+	}
+	t.Cleanup(func() { signal(running, syscall.SIGKILL) })
+	folder := filepath.Join("/proc", strconv.Itoa(running[0].PID), "fd")
+	open, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range open {
+		if leads, err := os.Readlink(filepath.Join(folder, entry.Name())); err != nil || leads == file {
+			t.Errorf("descriptor %s leads to %s (%v)", entry.Name(), leads, err)
+		}
 	}
 }
 

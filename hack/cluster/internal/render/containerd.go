@@ -6,7 +6,6 @@ package render
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
@@ -25,9 +24,9 @@ type Runtime struct {
 	Snapshotter string
 }
 
-// Containerd renders the configuration of containerd. Every path is below the
+// Containerd renders the configuration of a node's containerd. Every path is below the
 // state directory; plugins that would make other folders are off.
-func Containerd(s settings.Settings, r Runtime) string {
+func Containerd(n settings.Node, r Runtime) string {
 	return fmt.Sprintf(`version = 3
 root = %[1]q
 state = %[2]q
@@ -81,23 +80,23 @@ disabled_plugins = [
   Root = %[13]q
   SystemdCgroup = false
 `,
-		s.State("containerd"), s.State("run", "containerd"), s.State("tmp"), s.ContainerdSocket(), s.State("s"),
-		r.Snapshotter, r.PauseImage, s.State("cdi"), r.CNIBin, CNIDir(s), r.Shim, r.Runc, s.State("run", "runc"))
+		n.State("containerd"), n.State("run", "containerd"), n.State("tmp"), n.ContainerdSocket(), n.ShimSockets(),
+		r.Snapshotter, r.PauseImage, n.State("cdi"), r.CNIBin, CNIDir(n), r.Shim, r.Runc, n.State("run", "runc"))
 }
 
 // CNIDir is the folder containerd reads the pod network from.
-func CNIDir(s settings.Settings) string { return filepath.Join(s.StateDir, "config", "cni") }
+func CNIDir(n settings.Node) string { return n.State("config", "cni") }
 
-// CNI renders the pod network: a bridge on this machine.
-func CNI(s settings.Settings) string {
+// CNI renders the network of a node's pods: a bridge on this machine.
+func CNI(n settings.Node) string {
 	list := object{
 		"cniVersion": "1.0.0", "name": settings.Network,
 		"plugins": []object{
 			{
-				"type": "bridge", "bridge": s.Bridge, "isGateway": true, "hairpinMode": true, "ipMasq": false,
+				"type": "bridge", "bridge": n.Bridge(), "isGateway": true, "hairpinMode": true, "ipMasq": false,
 				"ipam": object{
-					"type": "host-local", "dataDir": s.State("ipam"),
-					"ranges": [][]object{{{"subnet": s.PodCIDR.String(), "gateway": s.Gateway().String()}}},
+					"type": "host-local", "dataDir": n.State("ipam"),
+					"ranges": [][]object{{{"subnet": n.PodCIDR().String(), "gateway": n.Address().String()}}},
 					"routes": []object{{"dst": "0.0.0.0/0"}},
 				},
 			},

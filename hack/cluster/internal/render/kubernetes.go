@@ -8,7 +8,6 @@ package render
 import (
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -47,23 +46,34 @@ func Kubeconfig(c Credential) string {
 	})
 }
 
-// Kubelet renders the configuration of the kubelet.
-func Kubelet(s settings.Settings, pkiDir, resolvConf string) string {
+// KubeletFiles are the files that a kubelet reads.
+type KubeletFiles struct {
+	// CA is the certificate of who may call it.
+	CA string
+	// Cert and Key are what it serves with.
+	Cert, Key string
+	// ResolvConf lists the DNS servers of pods that do not ask the cluster's.
+	ResolvConf string
+}
+
+// Kubelet renders the configuration of a node's kubelet. Pods ask the DNS server
+// at the given address.
+func Kubelet(n settings.Node, dns netip.Addr, files KubeletFiles) string {
 	return document(object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"address": s.Gateway().String(), "healthzBindAddress": s.Gateway().String(),
-		"tlsCertFile":       filepath.Join(pkiDir, "kubelet-server.crt"),
-		"tlsPrivateKeyFile": filepath.Join(pkiDir, "kubelet-server.key"),
+		"address": n.Address().String(), "healthzBindAddress": n.Address().String(),
+		"tlsCertFile": files.Cert, "tlsPrivateKeyFile": files.Key,
 		"authentication": object{
 			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
-			"x509": object{"clientCAFile": filepath.Join(pkiDir, "ca.crt")},
+			"x509": object{"clientCAFile": files.CA},
 		},
 		"authorization":            object{"mode": "Webhook"},
-		"containerRuntimeEndpoint": "unix://" + s.ContainerdSocket(),
-		"clusterDNS":               []string{s.Gateway().String()}, "clusterDomain": settings.Domain,
-		"resolvConf":   resolvConf,
-		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + settings.Cgroup, "failCgroupV1": false, "failSwapOn": false,
-		"podLogsDir": s.State("pod-logs"), "volumePluginDir": s.State("volume-plugins"),
+		"containerRuntimeEndpoint": "unix://" + n.ContainerdSocket(),
+		"clusterDNS":               []string{dns.String()}, "clusterDomain": settings.Domain,
+		"resolvConf":   files.ResolvConf,
+		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + n.Cgroup(), "failCgroupV1": false, "failSwapOn": false,
+		"podLogsDir": n.State("pod-logs"), "volumePluginDir": n.State("volume-plugins"),
+		"nodeLeaseDurationSeconds": settings.LeaseSeconds,
 		// Nothing of the machine is reserved, and neither its disk nor its memory
 		// being full for other reasons ends pods. Images cannot be pulled again.
 		"enforceNodeAllocatable": []string{},
@@ -81,7 +91,7 @@ func Kubelet(s settings.Settings, pkiDir, resolvConf string) string {
 func Proxy(s settings.Settings, kubeconfig string) string {
 	return document(object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
-		"mode": "nftables", "hostnameOverride": settings.NodeName,
+		"mode": "nftables", "hostnameOverride": s.Nodes()[0].Name(),
 		"clientConnection":   object{"kubeconfig": kubeconfig},
 		"clusterCIDR":        s.PodCIDR.String(),
 		"bindAddress":        s.Gateway().String(),

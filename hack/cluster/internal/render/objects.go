@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
 // GPU is the extended resource nodes advertise.
@@ -58,7 +56,9 @@ func GPUPatch(count int) string {
 }
 
 // FakeNodeName is the name of a fake node.
-func FakeNodeName(index int) string { return fmt.Sprintf("fake-%04d", index) }
+func FakeNodeName(index int) string { return fmt.Sprintf(fakePrefix+"%04d", index) }
+
+const fakePrefix = "fake-"
 
 // FakeNodes renders the nodes that kwok plays. Unless they are open, only pods
 // which tolerate their taint get there, so that no real pod is lost on them.
@@ -94,13 +94,13 @@ func fakeNode(name string, gpus int, open bool) object {
 
 // SurplusNodes are the fake nodes among the existing ones which should go.
 func SurplusNodes(existing []string, count int) []string {
-	wanted := map[string]bool{settings.NodeName: true}
+	wanted := map[string]bool{}
 	for i := range count {
 		wanted[FakeNodeName(i)] = true
 	}
 	var surplus []string
 	for _, name := range existing {
-		if !wanted[name] {
+		if strings.HasPrefix(name, fakePrefix) && !wanted[name] {
 			surplus = append(surplus, name)
 		}
 	}

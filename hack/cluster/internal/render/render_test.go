@@ -6,6 +6,7 @@ package render
 import (
 	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -47,15 +48,27 @@ func field(t *testing.T, parsed map[string]any, path ...string) any {
 
 func TestTheKubeletKeepsToItsStateDirectoryAndCgroup(t *testing.T) {
 	t.Parallel()
-	config := parse(t, Kubelet(testSettings(), "/state/pki", "/etc/resolv.conf"))
-	for path, want := range map[string]any{
+	for i, wanted := range []map[string]any{{
 		"podLogsDir": "/state/pod-logs", "volumePluginDir": "/state/volume-plugins",
-		"cgroupRoot": "/" + settings.Cgroup, "cgroupDriver": "cgroupfs", "address": "10.1.0.1",
-		"containerRuntimeEndpoint": "unix:///state/run/containerd.sock", "failSwapOn": false,
-		"authentication.anonymous.enabled": false, "authorization.mode": "Webhook",
-	} {
-		if got := field(t, config, strings.Split(path, ".")...); got != want {
-			t.Errorf("%s is %v, want %v", path, got, want)
+		"cgroupRoot": "/di-orchestrator-cluster", "address": "10.1.0.1", "containerRuntimeEndpoint": "unix:///state/run/containerd.sock",
+	}, {
+		"podLogsDir": "/state/local-2/pod-logs", "volumePluginDir": "/state/local-2/volume-plugins",
+		"cgroupRoot": "/di-orchestrator-cluster-2", "address": "10.1.8.1",
+		"containerRuntimeEndpoint": "unix:///state/local-2/run/containerd.sock",
+	}} {
+		wanted["cgroupDriver"], wanted["failSwapOn"] = "cgroupfs", false
+		wanted["authentication.anonymous.enabled"], wanted["authorization.mode"] = false, "Webhook"
+		wanted["authentication.x509.clientCAFile"], wanted["tlsCertFile"] = "/pki/ca.crt", "/pki/server.crt"
+		config := parse(t, Kubelet(testSettings().Nodes()[i], testSettings().Gateway(), KubeletFiles{
+			CA: "/pki/ca.crt", Cert: "/pki/server.crt", Key: "/pki/server.key", ResolvConf: "/etc/resolv.conf",
+		}))
+		for path, want := range wanted {
+			if got := field(t, config, strings.Split(path, ".")...); got != want {
+				t.Errorf("node %d: %s is %v, want %v", i, path, got, want)
+			}
+		}
+		if got := field(t, config, "clusterDNS"); !reflect.DeepEqual(got, []any{"10.1.0.1"}) {
+			t.Errorf("node %d: pods ask %v for names, want the one server", i, got)
 		}
 	}
 }
@@ -75,23 +88,61 @@ func TestTheProxyLeavesTheMachineAlone(t *testing.T) {
 
 func TestEveryPathOfContainerdIsInTheStateDirectoryOrTheCache(t *testing.T) {
 	t.Parallel()
-	config := Containerd(testSettings(), Runtime{
-		Shim: "/cache/shim", Runc: "/cache/runc", CNIBin: "/cache/cni", PauseImage: "pause:1", Snapshotter: "native",
-	})
-	for _, quoted := range strings.Split(config, `"`) {
-		if strings.HasPrefix(quoted, "/") && !strings.HasPrefix(quoted, "/state/") && !strings.HasPrefix(quoted, "/cache/") {
-			t.Errorf("%s is elsewhere", quoted)
+	for _, node := range testSettings().Nodes() {
+		config := containerdOf(node)
+		for _, path := range pathsIn(config) {
+			if !strings.HasPrefix(path, "/state/") && !strings.HasPrefix(path, "/cache/") {
+				t.Errorf("%s is elsewhere", path)
+			}
 		}
-	}
-	for _, want := range []string{`snapshotter = "native"`, `sandbox = "pause:1"`, "restrict_oom_score_adj = true"} {
-		if !strings.Contains(config, want) {
-			t.Errorf("the configuration lacks %s", want)
+		for _, want := range []string{`snapshotter = "native"`, `sandbox = "pause:1"`, "restrict_oom_score_adj = true"} {
+			if !strings.Contains(config, want) {
+				t.Errorf("the configuration lacks %s", want)
+			}
 		}
 	}
 }
 
-func TestThePodNetworkIsABridgeWithTheGateway(t *testing.T) {
+func TestTheContainerdsOfTwoNodesShareNothingOfTheState(t *testing.T) {
 	t.Parallel()
+	nodes := testSettings().Nodes()
+	others := pathsIn(containerdOf(nodes[1]))
+	for _, path := range pathsIn(containerdOf(nodes[0])) {
+		if strings.HasPrefix(path, "/state/") && slices.Contains(others, path) {
+			t.Errorf("both have %s", path)
+		}
+	}
+}
+
+func containerdOf(node settings.Node) string {
+	return Containerd(node, Runtime{
+		Shim: "/cache/shim", Runc: "/cache/runc", CNIBin: "/cache/cni", PauseImage: "pause:1", Snapshotter: "native",
+	})
+}
+
+func pathsIn(config string) []string {
+	return slices.DeleteFunc(strings.Split(config, `"`), func(quoted string) bool { return !strings.HasPrefix(quoted, "/") })
+}
+
+func TestThePodNetworkOfANodeIsABridgeWithItsAddress(t *testing.T) {
+	t.Parallel()
+	for node, want := range map[string]struct{ bridge, subnet, gateway string }{
+		"local":   {"bridge0", "10.1.0.0/21", "10.1.0.1"},
+		"local-2": {"bridge0-2", "10.1.8.0/21", "10.1.8.1"},
+	} {
+		bridge, subnet, gateway := podNetworkOf(t, node)
+		if bridge != want.bridge || subnet != want.subnet || gateway != want.gateway {
+			t.Errorf("node %s: got bridge %s, subnet %s and gateway %s, want %v", node, bridge, subnet, gateway, want)
+		}
+	}
+}
+
+func podNetworkOf(t *testing.T, name string) (bridge, subnet, gateway string) {
+	t.Helper()
+	node, found := testSettings().Node(name)
+	if !found {
+		t.Fatalf("no node %s", name)
+	}
 	var list struct {
 		Plugins []struct {
 			Type, Bridge string
@@ -100,13 +151,14 @@ func TestThePodNetworkIsABridgeWithTheGateway(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(CNI(testSettings())), &list); err != nil {
+	if err := json.Unmarshal([]byte(CNI(node)), &list); err != nil {
 		t.Fatal(err)
 	}
 	plugin := list.Plugins[0]
-	if plugin.Type != "bridge" || plugin.Bridge != "bridge0" || plugin.IPAM.Ranges[0][0].Gateway != "10.1.0.1" {
+	if plugin.Type != "bridge" {
 		t.Errorf("got %+v", plugin)
 	}
+	return plugin.Bridge, plugin.IPAM.Ranges[0][0].Subnet, plugin.IPAM.Ranges[0][0].Gateway
 }
 
 func TestNamesOutsideTheClusterAreForwardedOnlyIfThereIsAServer(t *testing.T) {
@@ -164,7 +216,7 @@ func TestFakeNodesAreTaintedUnlessOpen(t *testing.T) {
 
 func TestOnlyFakeNodesBeyondTheCountAreSurplus(t *testing.T) {
 	t.Parallel()
-	existing := []string{settings.NodeName, "fake-0000", "fake-0001", "fake-0002"}
+	existing := []string{"local", "fake-0000", "fake-0001", "fake-0002"}
 	if got, want := SurplusNodes(existing, 1), []string{"fake-0001", "fake-0002"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -33,8 +34,6 @@ const (
 )
 
 const (
-	// NodeName is the name of the one node that runs containers.
-	NodeName = "local"
 	// Domain is the DNS domain of the cluster.
 	Domain = "cluster.local"
 	// APIPort is the port of the API server on the bridge's address.
@@ -43,8 +42,13 @@ const (
 	EtcdPort = 12379
 	// EtcdPeerPort is the loopback port of etcd for (nonexistent) peers.
 	EtcdPeerPort = 12380
-	// Cgroup is the parent of the cgroups of all pods.
-	Cgroup = "di-orchestrator-cluster"
+	// LeaseSeconds is how long a kubelet's word that its node lives is good for; it
+	// gives it four times as often.
+	LeaseSeconds = 16
+	// GraceSeconds is how long a node may be silent before it counts as lost, where
+	// all nodes are real ones: shorter than elsewhere, for who stops a node here
+	// waits for what comes of it.
+	GraceSeconds = 16
 	// Network is the name of the pod network.
 	Network = "di-orchestrator-cluster"
 	// NFTable is the table with the rule that hides pods behind this machine.
@@ -55,6 +59,10 @@ const (
 // characters the kernel allows.
 const maxStateDir = 38
 
+// maxBridge leaves room for the number of a node in the 15 characters of a
+// device's name.
+const maxBridge = 13
+
 // Settings are all choices of a user.
 type Settings struct {
 	// StateDir is everything of a running cluster. It goes when the cluster goes.
@@ -63,7 +71,8 @@ type Settings struct {
 	CacheDir string
 	// SourceDir is the folder hack/cluster of the checkout.
 	SourceDir string
-	// Bridge is the name of the network device of the pods.
+	// Bridge is the name of the network device of the first node's pods, from
+	// which the others' names follow.
 	Bridge string
 	// PodCIDR is where pods get their addresses from.
 	PodCIDR netip.Prefix
@@ -106,8 +115,8 @@ func validateLength(dir string) error {
 }
 
 func validateBridge(bridge string) error {
-	if bridge == "" || len(bridge) > 15 || strings.ContainsAny(bridge, "/ \t\n") {
-		return fmt.Errorf("bridge %q: want a device name of 1 to 15 characters without spaces and slashes", bridge)
+	if bridge == "" || len(bridge) > maxBridge || strings.ContainsAny(bridge, "/ \t\n") {
+		return fmt.Errorf("bridge %q: want a device name of 1 to %d characters without spaces and slashes", bridge, maxBridge)
 	}
 	return nil
 }
@@ -133,8 +142,8 @@ func validateCount(what string, count int) error {
 	return nil
 }
 
-// Gateway is the address of the bridge: of the API server, the DNS server and
-// the node.
+// Gateway is the address of the first node's bridge: of that node, the API
+// server and the DNS server.
 func (s Settings) Gateway() netip.Addr { return s.PodCIDR.Addr().Next() }
 
 // APIService is the cluster address of the API server.
@@ -143,7 +152,7 @@ func (s Settings) APIService() netip.Addr { return s.ServiceCIDR.Addr().Next() }
 // APIServer is the address of the API server for this machine and the pods.
 func (s Settings) APIServer() string { return fmt.Sprintf("https://%s:%d", s.Gateway(), APIPort) }
 
-// OnGateway is host:port on the bridge's address.
+// OnGateway is host:port on the first node's address.
 func (s Settings) OnGateway(port uint16) string {
 	return netip.AddrPortFrom(s.Gateway(), port).String()
 }
@@ -159,12 +168,10 @@ func (s Settings) State(elem ...string) string {
 // Kubeconfig is where the kubeconfig of the administrator is.
 func (s Settings) Kubeconfig() string { return s.State("kubeconfig") }
 
-// ContainerdSocket is where containerd listens.
-func (s Settings) ContainerdSocket() string { return s.State("run", "containerd.sock") }
-
 // Identity are the choices that cannot change while a cluster exists.
 func (s Settings) Identity() map[string]string {
 	return map[string]string{
 		"bridge": s.Bridge, "podCIDR": s.PodCIDR.String(), "serviceCIDR": s.ServiceCIDR.String(),
+		"nodes": strconv.Itoa(nodeCount),
 	}
 }

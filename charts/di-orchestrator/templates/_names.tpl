@@ -1,0 +1,139 @@
+{{/* The labels of every object. */}}
+{{- define "di-orchestrator.labels" -}}
+app.kubernetes.io/name: di-orchestrator
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The labels that select the operator's pods, which never change. */}}
+{{- define "di-orchestrator.operator.selector" -}}
+app.kubernetes.io/name: di-orchestrator
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{/* The same of di-server. The Service of earlier releases selects by the last. */}}
+{{- define "di-orchestrator.server.selector" -}}
+app.kubernetes.io/name: di-orchestrator
+app.kubernetes.io/component: server
+control-plane: di-server
+{{- end }}
+
+{{- define "di-orchestrator.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ printf "%s@%s" $image.repository $image.digest }}
+{{- else -}}
+{{ printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
+{{- end -}}
+{{- end }}
+
+{{/* Nine tenths of a memory limit, for GOMEMLIMIT; nothing without a limit in Mi or Gi. */}}
+{{- define "di-orchestrator.memory" -}}
+{{- $limit := dig "limits" "memory" "" . | toString -}}
+{{- if hasSuffix "Mi" $limit -}}
+{{ div (mul 9 (trimSuffix "Mi" $limit | int)) 10 }}MiB
+{{- else if hasSuffix "Gi" $limit -}}
+{{ div (mul 9 1024 (trimSuffix "Gi" $limit | int)) 10 }}MiB
+{{- end -}}
+{{- end }}
+
+{{- define "di-orchestrator.memoryEnv" -}}
+{{- with include "di-orchestrator.memory" . }}
+- name: GOMEMLIMIT
+  value: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "di-orchestrator.podSecurityContext" -}}
+runAsNonRoot: true
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "di-orchestrator.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* The flags of both programs. */}}
+{{- define "di-orchestrator.processArgs" -}}
+{{- if ne .Values.log.level "info" }}
+- --log-level={{ .Values.log.level }}
+{{- end }}
+{{- if ne .Values.log.format "json" }}
+- --log-format={{ .Values.log.format }}
+{{- end }}
+{{- with .Values.tracing.endpoint }}
+- --tracing-endpoint={{ . }}
+{{- end }}
+{{- if ne (.Values.tracing.samplingRatio | toString) "1" }}
+- --tracing-sampling-ratio={{ .Values.tracing.samplingRatio }}
+{{- end }}
+{{- with .Values.kubeAPI.qps }}
+- --kube-api-qps={{ . }}
+{{- end }}
+{{- with .Values.kubeAPI.burst }}
+- --kube-api-burst={{ . }}
+{{- end }}
+{{- $config := printf "%s/%s" .Release.Namespace .Values.aggregatorConfig.name }}
+{{- if ne $config "di-system/aggregator-config" }}
+- --aggregator-config={{ $config }}
+{{- end }}
+{{- if ne .Values.gpuResource "nvidia.com/gpu" }}
+- --gpu-resource={{ .Values.gpuResource }}
+{{- end }}
+{{- end }}
+
+{{/* PriorityClass of jobs of a priority: the value's name, else the one that the chart makes. */}}
+{{- define "di-orchestrator.priorityClass" -}}
+{{- $class := index .root.Values.priorityClasses .priority -}}
+{{- if $class.name }}{{ $class.name }}{{ else if .root.Values.priorityClasses.create }}dijob-{{ .priority }}{{ end -}}
+{{- end }}
+
+{{/* What the pods of both programs, and of the hooks, have alike. */}}
+{{- define "di-orchestrator.podNamespace" -}}
+- name: POD_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- end }}
+
+{{- define "di-orchestrator.probes" -}}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: probes
+  periodSeconds: 2
+  failureThreshold: 1
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: probes
+  periodSeconds: 20
+  failureThreshold: 3
+{{- end }}
+
+{{- define "di-orchestrator.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}

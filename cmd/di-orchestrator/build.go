@@ -1,0 +1,29 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"opendilab.org/di-orchestrator/internal/telemetry"
+)
+
+// registerBuild adds the metric that says what runs.
+func registerBuild(registerer prometheus.Registerer) error {
+	build := &telemetry.Set{}
+	build.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_build_info", Help: "1, for the program's version and that of Go that it was built with.", Unit: "none",
+		Labels: []telemetry.Label{
+			{Name: "version", Values: []string{version}, About: "the program's version"},
+			{Name: "goversion", Values: []string{runtime.Version()}, About: "Go's version"},
+		},
+	}).WithLabelValues(version, runtime.Version()).Set(1)
+	if err := registerer.Register(build); err != nil {
+		return fmt.Errorf("registering the metric of the build: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// probeInterval is how often the way through the API server is tried.
+const probeInterval = time.Second
+
+// installOptions are what the commands of an installation have alike.
+type installOptions struct {
+	namespace string
+	timeout   time.Duration
+}
+
+func newInstallCommand() *cobra.Command {
+	return installCommand("install-crds", "Install the CustomResourceDefinitions, or bring them up to date",
+		`Creates the CustomResourceDefinitions that are missing and brings the others up to
+date, and returns when the API server serves them. It can be repeated, and changes
+nothing where they are up to date. The chart runs it before it installs or
+upgrades anything else.`,
+		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
+			return (&crds.Installer{API: api, Namespace: options.namespace, Out: out}).Install(ctx)
+		})
+}
+
+func newRetireCommand() *cobra.Command {
+	return installCommand("retire-crds", "Prepare for a cluster without the operator",
+		`Deletes the webhook configurations and lets the API server serve DIJobs only in
+the version that they are stored in, so that nothing waits for an operator that is
+gone. No job and no pod is touched. install-crds undoes it. The chart runs it
+before it is uninstalled.`,
+		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
+			installer := &crds.Installer{API: api, Namespace: options.namespace, Out: out}
+			return installer.Retire(ctx, webhook.MutatingConfiguration, webhook.ValidatingConfiguration, webhook.CRD)
+		})
+}
+
+func newProbeCommand() *cobra.Command {
+	return installCommand("probe", "Wait until jobs are admitted",
+		`Creates a job of v1alpha1 without storing it, again and again, until the API
+server reaches the webhooks, which default, validate and convert it.`,
+		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
+			var last error
+			err := wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
+				last = webhook.Probe(ctx, api, options.namespace)
+				return last == nil, nil
+			})
+			if err != nil {
+				return errors.Join(err, last)
+			}
+			_, err = fmt.Fprintln(out, "jobs are admitted")
+			return err
+		})
+}
+
+// installCommand returns a command that does its work within a timeout.
+func installCommand(use, short, long string, run func(context.Context, client.Client, *installOptions, io.Writer) error) *cobra.Command {
+	options := &installOptions{}
+	command := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long:  long,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			api, err := installClient()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), options.timeout)
+			defer cancel()
+			return run(ctx, api, options, cmd.OutOrStdout())
+		},
+	}
+	command.Flags().StringVar(&options.namespace, "namespace", ownNamespace(), "namespace that the operator is installed in")
+	command.Flags().DurationVar(&options.timeout, "timeout", 2*time.Minute, "how long to try")
+	return command
+}
+
+func installClient() (client.Client, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", err)
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering CustomResourceDefinitions: %w", err)
+	}
+	api, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return api, nil
+}

@@ -1,0 +1,242 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"opendilab.org/di-orchestrator/internal/telemetry"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md anew")
+
+// maxSeries is how many combinations of values the labels of a metric may have
+// at most, in one process.
+const maxSeries = 1500
+
+// recorded is a registry that remembers what its metrics are.
+type recorded struct {
+	*prometheus.Registry
+	metrics []telemetry.Metric
+}
+
+func (r *recorded) Register(collector prometheus.Collector) error {
+	if set, isSet := collector.(interface{ Metrics() []telemetry.Metric }); isSet {
+		r.metrics = append(r.metrics, set.Metrics()...)
+	}
+	return r.Registry.Register(collector)
+}
+
+// described are the names of the metrics of a collector, with their labels.
+func described(collector prometheus.Collector) map[string][]string {
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		collector.Describe(descriptions)
+		close(descriptions)
+	}()
+	pattern := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+	all := map[string][]string{}
+	for description := range descriptions {
+		found := pattern.FindStringSubmatch(description.String())
+		labels := strings.FieldsFunc(strings.NewReplacer("c(", "", ")", "").Replace(found[2]), func(r rune) bool { return r == ',' })
+		all[found[1]] = labels
+	}
+	return all
+}
+
+// operatorMetrics makes the operator as it is made to run, and returns what it registers.
+func operatorMetrics(t *testing.T, config *rest.Config) *recorded {
+	t.Helper()
+	registry := &recorded{Registry: prometheus.NewRegistry()}
+	var options operatorOptions
+	options.addFlags(pflag.NewFlagSet("operator", pflag.ContinueOnError))
+	options.metricsAddress, options.probeAddress = "0", "0"
+	if _, _, err := newOperator(t.Context(), config, logr.Discard(), &options, observers{metrics: registry}); err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+// serverMetrics does the same for di-server.
+func serverMetrics(t *testing.T, config *rest.Config) *recorded {
+	t.Helper()
+	registry := &recorded{Registry: prometheus.NewRegistry()}
+	var options serverOptions
+	options.addFlags(pflag.NewFlagSet("server", pflag.ContinueOnError))
+	options.metricsAddress, options.probeAddress = "0", "0"
+	if _, err := newServerManager(t.Context(), config, logr.Discard(), &options, observers{metrics: registry}); err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+// borrowed are metrics of libraries that the alerts or the dashboard ask for,
+// with what is to be known of them.
+func borrowed() []telemetry.Metric {
+	return []telemetry.Metric{
+		{Name: "controller_runtime_reconcile_errors_total", Type: telemetry.TypeCounter, Unit: "passes", Help: "Passes of a controller that failed; operator.",
+			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator"}}}},
+		{Name: "controller_runtime_reconcile_time_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time that a pass took; operator.",
+			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator"}}}},
+		{Name: "controller_runtime_webhook_latency_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time to answer a question of admission, by path; operator.",
+			Labels: []telemetry.Label{{Name: "webhook", About: "the path"}}},
+		{Name: "leader_election_master_status", Type: telemetry.TypeGauge, Unit: "none", Help: "Whether this operator is elected: 1 for yes, 0 for no.",
+			Labels: []telemetry.Label{{Name: "name", Values: []string{leaderElectionID}}}},
+		{Name: "process_cpu_seconds_total", Type: telemetry.TypeCounter, Unit: "seconds", Help: "Processor time that was used."},
+		{Name: "process_resident_memory_bytes", Type: telemetry.TypeGauge, Unit: "bytes", Help: "Memory that is in use."},
+		{Name: "rest_client_requests_total", Type: telemetry.TypeCounter, Unit: "calls", Help: "Calls to the API server.",
+			Labels: []telemetry.Label{{Name: "code", About: "the HTTP status"}, {Name: "host", About: "the API server"}, {Name: "method", About: "the HTTP method"}}},
+		{Name: "workqueue_depth", Type: telemetry.TypeGauge, Unit: "jobs", Help: "What waits for a controller; operator.",
+			Labels: []telemetry.Label{
+				{Name: "name", Values: []string{"dijob", "allocator"}}, {Name: "controller", Values: []string{"dijob", "allocator"}},
+				{Name: "priority", About: "the priority in the queue"},
+			}},
+	}
+}
+
+const metricsIntro = `# Metrics
+
+Both programs serve Prometheus' metrics at ` + "`/metrics`" + ` on port 8082, each pod its own. The chart scrapes them by
+` + "`monitoring.serviceMonitor.enabled`" + `, and has [alerts](runbooks.md) and a dashboard over them.
+
+No label names a job, a namespace or a caller: the tables have all values of all labels, and what is none of them is counted as
+` + "`other`" + `. Counters of jobs are counted once the status that says so is written, so once, also when a write had to be
+repeated. Counters begin at 0 when a pod starts or another one is elected: ask for ` + "`rate` or `increase`" + `. Of the controllers and
+the allocator only the elected operator tells.
+
+This page is written from what both programs register: ` + "`go test ./cmd/di-orchestrator -run Metrics -update`" + `.
+`
+
+// reference writes the reference of all metrics.
+func reference(operator, server []telemetry.Metric) string {
+	var text strings.Builder
+	text.WriteString(metricsIntro)
+	for _, part := range []struct {
+		title   string
+		metrics []telemetry.Metric
+	}{
+		{"Operator", operator}, {"di-server", server},
+		{"Of the libraries\n\nThese are told too, and many more. They are what the alerts and the dashboard ask for.", borrowed()},
+	} {
+		fmt.Fprintf(&text, "\n## %s\n\n| metric | type | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n", part.title)
+		slices.SortFunc(part.metrics, func(a, b telemetry.Metric) int { return strings.Compare(a.Name, b.Name) })
+		for i := range part.metrics {
+			m := &part.metrics[i]
+			fmt.Fprintf(&text, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Type, m.Unit, labelsOf(m), m.Help)
+		}
+	}
+	return text.String()
+}
+
+func labelsOf(metric *telemetry.Metric) string {
+	var all []string
+	for i := range metric.Labels {
+		label := &metric.Labels[i]
+		values := "`" + strings.Join(label.Values, "`, `") + "`"
+		if label.About != "" {
+			values = label.About
+		}
+		all = append(all, "`"+label.Name+"`: "+values)
+	}
+	return strings.Join(all, "<br>")
+}
+
+// checkWhole checks that all our metrics that a registry has are described,
+// with the labels that they have, and have not too many series.
+func checkWhole(t *testing.T, registry *recorded) {
+	t.Helper()
+	registered := described(registry.Registry)
+	for i := range registry.metrics {
+		m := &registry.metrics[i]
+		var labels []string
+		series := 1
+		for j := range m.Labels {
+			labels = append(labels, m.Labels[j].Name)
+			series *= len(m.Labels[j].Values)
+		}
+		if series > maxSeries {
+			t.Errorf("%s may have %d series, more than %d", m.Name, series, maxSeries)
+		}
+		if m.Help == "" || m.Unit == "" {
+			t.Errorf("%s has no help, or no unit", m.Name)
+		}
+		if !slices.Equal(labels, registered[m.Name]) {
+			t.Errorf("%s is described with labels %v, and registered with %v", m.Name, labels, registered[m.Name])
+		}
+		delete(registered, m.Name)
+	}
+	for name := range registered {
+		t.Errorf("%s is registered, and no telemetry.Set describes it", name)
+	}
+}
+
+func TestTheReferenceOfMetricsIsThatOfWhatBothProgramsRegister(t *testing.T) {
+	t.Parallel()
+	environment, err := testkit.StartAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	operator, server := operatorMetrics(t, environment.Config), serverMetrics(t, environment.Config)
+	checkWhole(t, operator)
+	checkWhole(t, server)
+	libraries, isCollector := metrics.Registry.(prometheus.Collector)
+	if !isCollector {
+		t.Fatal("controller-runtime's registry does not tell what it has")
+	}
+	theirs := described(libraries)
+	for _, metric := range borrowed() {
+		labels, exists := theirs[metric.Name]
+		if !exists {
+			t.Errorf("no library registers %s any more", metric.Name)
+		}
+		for i := range metric.Labels {
+			if !slices.Contains(labels, metric.Labels[i].Name) {
+				t.Errorf("%s has labels %v, and %s is none of them", metric.Name, labels, metric.Labels[i].Name)
+			}
+		}
+	}
+	for name := range theirs {
+		if strings.HasPrefix(name, "di_orchestrator_") {
+			t.Errorf("%s is registered past the registerer that was given", name)
+		}
+	}
+	checkFile(t, filepath.Join(testkit.Root(), "docs", "metrics.md"), reference(operator.metrics, server.metrics))
+}
+
+func checkFile(t *testing.T, file, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(got), want); diff != "" {
+		t.Errorf("run this test with -update; (-file +programs):\n%s", diff)
+	}
+}

@@ -1,0 +1,127 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/internal/tracing"
+)
+
+// flushTime bounds how long a stopping process sends its last spans. Together
+// with stopTimeout it is less than the pods' terminationGracePeriodSeconds.
+const flushTime = 3 * time.Second
+
+// The environment of OpenTelemetry that says where traces go to, beside
+// tracingEndpointFlag. The exporter itself reads what else there is, such as
+// headers and certificates.
+const (
+	endpointVariable       = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	tracesEndpointVariable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	protocolVariable       = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	tracesProtocolVariable = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+)
+
+// protocol is the one that traces are sent by.
+const protocol = "grpc"
+
+// observers are told what a program does.
+type observers struct {
+	// metrics takes metrics.
+	metrics prometheus.Registerer
+	// traces makes spans; nil for none.
+	traces trace.TracerProvider
+}
+
+// wrap lets calls to the API server belong to traces.
+func (o *observers) wrap(config *rest.Config) {
+	if wrap := tracing.Transport(o.traces); wrap != nil {
+		config.Wrap(wrap)
+	}
+}
+
+// traceOptions say what is traced, and where to.
+type traceOptions struct {
+	endpoint string
+	ratio    float64
+}
+
+func (o *traceOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.endpoint, "tracing-endpoint", "",
+		"URL of an OpenTelemetry collector to send traces to by OTLP over gRPC, such as http://collector.monitoring:4317; "+
+			"by default what "+tracesEndpointVariable+" or "+endpointVariable+" says, and no traces where neither does")
+	flags.Float64Var(&o.ratio, "tracing-sampling-ratio", 1,
+		"part of the traces that is recorded, from 0 to 1; of a trace that a caller began, the caller has decided")
+}
+
+// validate refuses what could only become no traces.
+func (o *traceOptions) validate() error {
+	if o.endpoint != "" {
+		parsed, err := url.Parse(o.endpoint)
+		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.Path != "" && parsed.Path != "/" {
+			return fmt.Errorf("--tracing-endpoint %q: want http://host:port, or https://host:port for TLS, of a collector that takes OTLP over gRPC", o.endpoint)
+		}
+	}
+	if !(o.ratio >= 0 && o.ratio <= 1) {
+		return fmt.Errorf("--tracing-sampling-ratio %v: want a number from 0, for none of the traces that begin here, to 1, for all", o.ratio)
+	}
+	for _, variable := range []string{protocolVariable, tracesProtocolVariable} {
+		if value := os.Getenv(variable); o.enabled() && value != "" && value != protocol {
+			return fmt.Errorf("%s %q: want %s, the only protocol by which traces are sent", variable, value, protocol)
+		}
+	}
+	return nil
+}
+
+// enabled tells whether there are traces.
+func (o *traceOptions) enabled() bool {
+	return o.target() != ""
+}
+
+// target returns where traces are sent to, "" for nowhere.
+func (o *traceOptions) target() string {
+	return cmp.Or(o.endpoint, os.Getenv(tracesEndpointVariable), os.Getenv(endpointVariable))
+}
+
+// traced runs a program with what makes its spans, nil where they are off, and
+// then sends the last ones.
+func (o *traceOptions) traced(ctx context.Context, program string, log logr.Logger, run func(trace.TracerProvider) error) error {
+	if !o.enabled() {
+		return run(nil)
+	}
+	log = log.WithName("tracing")
+	otel.SetErrorHandler(&tracing.Complaints{Log: log, Clock: clock.RealClock{}})
+	otel.SetLogger(log)
+	provider, err := tracing.New(ctx, tracing.Options{Endpoint: o.endpoint, Ratio: o.ratio, Program: program, Version: version})
+	if err != nil {
+		return err
+	}
+	log.Info("Traces are sent", "endpoint", o.target(), "samplingRatio", o.ratio)
+	defer flush(ctx, provider, log)
+	return run(provider)
+}
+
+// flush sends the last spans. That a collector is not there is no failure of
+// the program.
+func flush(ctx context.Context, provider *sdktrace.TracerProvider, log logr.Logger) {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancel()
+	if err := provider.Shutdown(stopping); err != nil {
+		log.Info("The last traces are lost", "reason", err.Error())
+	}
+}

@@ -1,0 +1,366 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// mainVariable is the environment key that makes of this test's binary the
+// program, so that a test runs it as a process of its own.
+const mainVariable = "DI_ORCHESTRATOR_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// process is the program, run as a process.
+type process struct {
+	command *exec.Cmd
+	lock    sync.Mutex
+	lines   bytes.Buffer
+}
+
+// Write takes what the process logs.
+func (p *process) Write(lines []byte) (int, error) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.lines.Write(lines)
+}
+
+func (p *process) log() string {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.lines.String()
+}
+
+// start runs the program for a cluster.
+func start(t *testing.T, kubeconfig string, environment []string, args ...string) *process {
+	t.Helper()
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{command: exec.CommandContext(t.Context(), own, args...)}
+	p.command.Env = append(append(os.Environ(), mainVariable+"=1", "KUBECONFIG="+kubeconfig), environment...)
+	p.command.Stdout, p.command.Stderr = p, p
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s logged:\n%s", args[0], p.log())
+		}
+	})
+	return p
+}
+
+// stop asks the process to stop, and waits until it has.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.command.Wait(); err != nil {
+		t.Fatalf("the process ends with %v", err)
+	}
+}
+
+// await polls until something is so, which takes long only where it fails.
+func await(t *testing.T, what string, isSo func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = isSo(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v: %v", what, err, last)
+	}
+}
+
+// freeAddress returns an address of this machine that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// traced are a cluster and a collector of traces, with both programs.
+type traced struct {
+	config     *rest.Config
+	api        client.Client
+	kubeconfig string
+	collector  *testkit.Collector
+}
+
+func newTraced(t *testing.T) *traced {
+	t.Helper()
+	environment, err := testkit.StartAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := testkit.InstallWebhooks(t.Context(), environment.Config); err != nil {
+		t.Fatal(err)
+	}
+	made := &traced{config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := os.WriteFile(made.kubeconfig, environment.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if made.api, err = client.New(environment.Config, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if made.collector, err = testkit.StartCollector(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(made.collector.Stop)
+	return made
+}
+
+func (c *traced) startOperator(t *testing.T) *process {
+	t.Helper()
+	address := freeAddress(t)
+	return start(t, c.kubeconfig, nil, "operator", "--tracing-endpoint="+c.collector.Endpoint,
+		"--webhook-address="+address, "--webhook-url=https://"+address,
+		"--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0", "--log-level=debug")
+}
+
+// startServer returns the server and its URL.
+func (c *traced) startServer(t *testing.T) (server *process, url string) {
+	t.Helper()
+	server = start(t, c.kubeconfig, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.collector.Endpoint}, "server",
+		"--address=127.0.0.1:0", "--tls-address=", "--identity=off", "--metrics-address=0", "--probe-address=0", "--tracing-sampling-ratio=0")
+	serving := regexp.MustCompile(`"Serving","address":"([^"]+)"`)
+	await(t, "di-server serves", func(context.Context) error {
+		found := serving.FindStringSubmatch(server.log())
+		if found == nil {
+			return errors.New("no line says so")
+		}
+		url = "http://" + found[1]
+		return nil
+	})
+	return server, url
+}
+
+// submit creates a job of v1alpha1, which is converted, and waits until it is
+// started; and one that waits for a place, as there is no node.
+func (c *traced) submit(t *testing.T) {
+	t.Helper()
+	// A job that came before the API server calls the webhooks would not be converted.
+	if err := testkit.WaitCalled(t.Context(), c.config); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.api.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
+		"metadata": map[string]any{"namespace": "default", "name": "traced"},
+		"spec":     map[string]any{"coordinator": podTemplate(), "collector": podTemplate(), "learner": podTemplate()},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the job is started", func(ctx context.Context) error {
+		status, err := c.status(ctx, "traced")
+		if err == nil && status["phase"] != "Starting" {
+			err = fmt.Errorf("its status is %v", status)
+		}
+		return err
+	})
+	if err := c.api.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "diengine.opendilab.org/v2alpha1", "kind": "DIJob",
+		"metadata": map[string]any{"namespace": "default", "name": "placed"},
+		"spec": map[string]any{"preemptible": true, "tasks": []any{
+			map[string]any{"type": "learner", "replicas": int64(1), "template": podTemplate()["template"]},
+		}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the other job is told that it waits", func(ctx context.Context) error {
+		status, err := c.status(ctx, "placed")
+		if err == nil && !strings.Contains(fmt.Sprint(status["conditions"]), "Allocated") {
+			err = fmt.Errorf("its status is %v", status)
+		}
+		return err
+	})
+}
+
+// status returns the status of a job.
+func (c *traced) status(ctx context.Context, name string) (map[string]any, error) {
+	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "diengine.opendilab.org/v2alpha1", "kind": "DIJob"}}
+	if err := c.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, job); err != nil {
+		return nil, err
+	}
+	status, _, err := unstructured.NestedMap(job.Object, "status")
+	return status, err
+}
+
+func podTemplate() map[string]any {
+	return map[string]any{"template": map[string]any{"spec": map[string]any{
+		"containers": []any{map[string]any{"name": "di-container", "image": "di"}},
+	}}}
+}
+
+// ask sends a request that belongs to a trace, until it is answered 200.
+func ask(t *testing.T, method, url, body, traceparent string) {
+	t.Helper()
+	await(t, method+" "+url+" is answered", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Traceparent", traceparent)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("answered %s", response.Status)
+		}
+		if closed := response.Body.Close(); closed != nil {
+			return closed
+		}
+		return err
+	})
+}
+
+// one returns a span that is wanted; there has to be one.
+func (c *traced) one(t *testing.T, what string, wanted func(*testkit.Span) bool) *testkit.Span {
+	t.Helper()
+	spans := c.collector.Spans(wanted)
+	if len(spans) == 0 {
+		var names []string
+		for _, span := range c.collector.Spans(func(*testkit.Span) bool { return true }) {
+			names = append(names, fmt.Sprintf("%s: %s %v", span.Service, span.GetName(), span.Attributes))
+		}
+		t.Fatalf("there is no span of %s among\n%s", what, strings.Join(names, "\n"))
+	}
+	return spans[0]
+}
+
+func isChild(child, parent *testkit.Span) bool {
+	return bytes.Equal(child.GetParentSpanId(), parent.GetSpanId()) && bytes.Equal(child.GetTraceId(), parent.GetTraceId())
+}
+
+const (
+	operatorService = "di-orchestrator-operator"
+	serverService   = "di-orchestrator-server"
+)
+
+func TestBothProgramsSendTheirTracesUntilTheyStop(t *testing.T) {
+	t.Parallel()
+	c := newTraced(t)
+	operator := c.startOperator(t)
+	c.submit(t)
+	server, url := c.startServer(t)
+	const callersTrace = "0af7651916cd43dd8448eb211c80319c"
+	ask(t, http.MethodGet, url+"/healthz", "", "00-"+callersTrace+"-b7ad6b7169203331-01")
+	ask(t, http.MethodPost, url+"/v1alpha1/replicas",
+		`{"namespace":"default","coordinator":"traced-coordinator","collectors":{"replicas":1}}`, "00-"+callersTrace+"-b7ad6b7169203331-01")
+	server.stop(t)
+	operator.stop(t)
+
+	c.expectOperatorSpans(t)
+	c.expectServerSpans(t, callersTrace)
+	if !regexp.MustCompile(`"trace_id":"[0-9a-f]{32}"`).MatchString(operator.log()) {
+		t.Error("no line of the operator names a trace")
+	}
+}
+
+func (c *traced) expectOperatorSpans(t *testing.T) {
+	t.Helper()
+	pass := c.one(t, "the pass that creates the coordinator", func(s *testkit.Span) bool {
+		created := c.collector.Spans(func(child *testkit.Span) bool { return child.GetName() == "POST pods" && isChild(child, s) })
+		return s.Service == operatorService && s.Attributes["di.job.name"] == "traced" && len(created) > 0
+	})
+	for key, want := range map[string]any{
+		"k8s.namespace.name": "default", "di.job.name": "traced", "di.job.lifecycle": "CoordinatorLed",
+	} {
+		if pass.Attributes[key] != want {
+			t.Errorf("the pass has %s %v, want %v", key, pass.Attributes[key], want)
+		}
+	}
+	if pass.GetName() != "reconcile dijob" {
+		t.Errorf("the pass is %q", pass.GetName())
+	}
+	c.expectServedSpans(t)
+	round := c.one(t, "the round in which a job waits", func(s *testkit.Span) bool {
+		return s.GetName() == "allocator round" && s.Attributes["di.allocator.jobs.waiting"] == int64(1)
+	})
+	if named := round.Attributes["di.job.name"]; named != nil {
+		t.Errorf("a round is said to be of job %v", named)
+	}
+	for _, name := range []string{"leases", "events"} {
+		if spans := c.collector.Spans(func(s *testkit.Span) bool { return strings.HasSuffix(s.GetName(), " "+name) }); len(spans) > 0 {
+			t.Errorf("what belongs to no trace began one: %v", spans)
+		}
+	}
+}
+
+// expectServedSpans expects what the operator did by one span each.
+func (c *traced) expectServedSpans(t *testing.T) {
+	t.Helper()
+	c.one(t, "the pass that starts the job", func(s *testkit.Span) bool {
+		return s.GetName() == "reconcile dijob" && s.Attributes["di.job.name"] == "traced" && s.Attributes["di.status_written"] == true &&
+			s.Attributes["di.job.phase.before"] == "" && s.Attributes["di.job.phase.after"] == "Starting"
+	})
+	c.one(t, "a conversion", func(s *testkit.Span) bool {
+		return s.Service == operatorService && s.GetName() == "POST /convert" && s.Attributes["di.conversion.objects"] == int64(1)
+	})
+	c.one(t, "admission", func(s *testkit.Span) bool {
+		return s.GetName() == "POST /validate-v1alpha1-dijob" && s.Attributes["di.admission.result"] == "allowed" &&
+			s.Attributes["di.admission.name"] == "traced" && s.Attributes["di.admission.operation"] == "CREATE"
+	})
+}
+
+func (c *traced) expectServerSpans(t *testing.T, callersTrace string) {
+	t.Helper()
+	request := c.one(t, "the request", func(s *testkit.Span) bool { return s.GetName() == "POST /v1alpha1/replicas" })
+	if hex.EncodeToString(request.GetTraceId()) != callersTrace || request.Attributes["di.job.name"] != "traced" {
+		t.Errorf("the request's trace is %x of job %v, want its caller's", request.GetTraceId(), request.Attributes["di.job.name"])
+	}
+	c.one(t, "the write of the request", func(s *testkit.Span) bool {
+		return s.Service == serverService && s.GetName() == "PUT memberships" && isChild(s, request)
+	})
+	if probes := c.collector.Spans(func(s *testkit.Span) bool {
+		return s.Service == serverService && strings.Contains(s.GetName(), "healthz")
+	}); len(probes) > 0 {
+		t.Errorf("probes have spans: %v", probes)
+	}
+}

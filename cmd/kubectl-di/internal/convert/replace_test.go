@@ -1,0 +1,89 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contents returns what the files of a folder hold.
+func contents(t *testing.T, at string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(at, entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[entry.Name()] = string(content)
+	}
+	return found
+}
+
+// TestAMoveThatFailsUndoesThoseBefore lets the third of four moves fail: two
+// of them replaced a file, one made one.
+func TestAMoveThatFailsUndoesThoseBefore(t *testing.T) {
+	t.Parallel()
+	at := t.TempDir()
+	for _, name := range []string{"a.yaml", "c.yaml", "d.yaml"} {
+		writeFile(t, filepath.Join(at, name), "old "+name)
+	}
+	before := contents(t, at)
+	var files []file
+	for _, name := range []string{"a.yaml", "b.yaml", "c.yaml", "d.yaml"} {
+		files = append(files, file{path: filepath.Join(at, name), content: []byte("new")})
+	}
+	move := func(from, to string) error {
+		content, err := os.ReadFile(from)
+		if err == nil && filepath.Base(to) == "c.yaml" && string(content) == "new" {
+			return errors.New("the disk is gone")
+		}
+		return errors.Join(err, os.Rename(from, to))
+	}
+	err := replaceFiles(files, move)
+	if err == nil || err.Error() != "the disk is gone\nnothing was written" {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff(before, contents(t, at)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatCannotBeTakenBackIsNamed(t *testing.T) {
+	t.Parallel()
+	at := t.TempDir()
+	first, second := filepath.Join(at, "a.yaml"), filepath.Join(at, "b.yaml")
+	writeFile(t, first, "old")
+	writeFile(t, second, "old")
+	moves := 0
+	err := replaceFiles([]file{{path: first, content: []byte("new")}, {path: second, content: []byte("new")}}, func(from, to string) error {
+		if moves++; moves > 1 {
+			return errors.New("the disk is gone")
+		}
+		return os.Rename(from, to)
+	})
+	if err == nil || !strings.HasSuffix(err.Error(), "written nevertheless: "+first) {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff(map[string]string{"a.yaml": "new", "b.yaml": "old"}, contents(t, at)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,311 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+)
+
+// How long a follower waits before it reads a log again that ended though its
+// container runs: at first, and at most.
+const (
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+	// rest is how long the log of a pod that is gone may go on: its node may be
+	// gone too, and its connection hang.
+	rest = 10 * time.Second
+)
+
+// source is where logs come from.
+type source interface {
+	Logs(ctx context.Context, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
+	Pod(ctx context.Context, name string) (*corev1.Pod, error)
+}
+
+// follower follows the log of one container of one pod through its restarts.
+type follower struct {
+	source  source
+	clock   clock.Clock
+	print   func(line) error
+	tell    func(format string, args ...any)
+	slots   chan struct{}
+	options corev1.PodLogOptions
+
+	pod       *corev1.Pod
+	container string
+	replica   string
+	at        position
+
+	// isLate tells that the pod came while the job was followed.
+	isLate bool
+
+	mutex   sync.Mutex
+	now     state
+	gone    chan struct{}
+	changed chan struct{}
+	// first is the instance that was read first, done the last that was read to
+	// its end, caught the last whose end was read once the next one ran.
+	first, done, caught string
+	pause               time.Duration
+	// opened is where the last read began, and begun the time of its first line.
+	opened position
+	begun  time.Time
+}
+
+// update tells the follower how its container is now.
+func (f *follower) update(now state) {
+	f.mutex.Lock()
+	if now.isGone && !f.now.isGone {
+		close(f.gone)
+	}
+	f.now = now
+	f.mutex.Unlock()
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (f *follower) state() state {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.now
+}
+
+// run follows until the container has ended for good. Only what makes following
+// any container useless is an error.
+func (f *follower) run(ctx context.Context) error {
+	f.pause = firstPause
+	if !f.isLate {
+		// What ran before is for --previous to print.
+		f.caught = f.state().previous
+	}
+	for ctx.Err() == nil {
+		now := f.state()
+		switch {
+		case now.isGone, now.isOver && now.instance == f.done:
+			return nil
+		case now.instance == "" && now.isOver:
+			f.tell("%s: ended before it ran", f.replica)
+			return nil
+		case now.instance == "" || now.instance == f.done && !now.isRunning:
+			f.tell("%s: %s", f.replica, now.waiting)
+			f.wait(ctx, nil)
+			continue
+		}
+		if err := f.follow(ctx, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow reads on from where reading stopped: the rest of a run that ended since
+// then, and the run that there is now.
+func (f *follower) follow(ctx context.Context, now state) error {
+	if now.previous != "" && now.previous != f.caught {
+		if err := f.catchUp(ctx, now.previous); err != nil {
+			return err
+		}
+		f.caught = now.previous
+	}
+	if f.first == "" {
+		f.first = now.instance
+	}
+	before := f.at
+	f.opened, f.begun = before, time.Time{}
+	f.opened.resume()
+	err := f.read(ctx, request{instance: now.instance, follows: now.isRunning, isOver: !now.isRunning, since: &f.at}, func(rest *copying) {
+		rest.isKnown = func(at time.Time) bool {
+			known := f.at.isRead(at)
+			if !known && f.begun.IsZero() {
+				f.begun = at
+			}
+			return known
+		}
+	})
+	switch {
+	case isFatal(err):
+		return err
+	case err == nil && !now.isRunning:
+		f.done, f.at.part = now.instance, 0
+		return nil
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // whoever ends the command wants nothing more of it
+	case err != nil:
+		f.tell("%s: %v", f.replica, err)
+	}
+	if f.at != before {
+		f.pause = firstPause
+	}
+	return f.pauseAndLook(ctx, now)
+}
+
+// catchUp reads the rest of the run before. It may be there no more.
+//
+// The kubelet starts a container again before the pod tells so: what was read
+// last may be of the run that there is now. Then all lines of the run before
+// that were not read are older than those.
+func (f *follower) catchUp(ctx context.Context, previous string) error {
+	missed, begun := f.opened, f.begun
+	err := f.read(ctx, request{instance: previous, previous: true, since: &missed, isOver: true}, func(rest *copying) {
+		rest.isKnown = func(at time.Time) bool {
+			if !begun.IsZero() && at.Before(begun) {
+				return missed.isRead(at)
+			}
+			return f.at.isRead(at)
+		}
+	})
+	f.at.part = 0
+	if isFatal(err) {
+		return err
+	}
+	if err != nil && ctx.Err() == nil {
+		f.tell("%s: the end of the run before was not read: %v", f.replica, err)
+	}
+	return nil
+}
+
+// isFatal tells whether an error is that of every container.
+func isFatal(err error) bool {
+	return cluster.IsDenied(err) || errors.As(err, new(printError))
+}
+
+// request says what is read of a log.
+type request struct {
+	instance                  string
+	follows, previous, isOver bool
+	since                     *position
+}
+
+// read reads the log from where a position is.
+func (f *follower) read(ctx context.Context, asked request, prepare func(*copying)) error {
+	select {
+	case f.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	default:
+		f.tell("more than --max-log-requests %d containers are to be followed: some wait until others have ended", cap(f.slots))
+		select {
+		case f.slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer func() { <-f.slots }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go f.stopWhenGone(ctx, stop)
+	options := f.ask(asked)
+	stream, err := f.source.Logs(ctx, f.pod.Name, &options)
+	if err != nil {
+		return err
+	}
+	defer stream.Close() //nolint:errcheck // it was read
+	// The log is that of the name. If the pod of the name is ours by now, it was
+	// when the log was opened.
+	if isOurs, err := f.look(ctx); err != nil || !isOurs {
+		return err
+	}
+	rest := newCopying(stream, &f.at, asked.isOver, f.emit)
+	prepare(rest)
+	return rest.run()
+}
+
+// ask returns what to ask the API for.
+func (f *follower) ask(asked request) corev1.PodLogOptions {
+	options := f.options
+	options.Container, options.Follow, options.Previous, options.Timestamps = f.container, asked.follows, asked.previous, true
+	second, resumed := asked.since.second()
+	switch {
+	case resumed:
+		options.SinceTime, options.SinceSeconds, options.TailLines = &metav1.Time{Time: second}, nil, nil
+	case f.first != "" && f.first != asked.instance:
+		// All of a run that was started since then is new.
+		options.SinceTime, options.SinceSeconds, options.TailLines = nil, nil, nil
+	}
+	return options
+}
+
+// look looks at the pod of the name, and tells whether it is the follower's.
+func (f *follower) look(ctx context.Context) (bool, error) {
+	pod, err := f.source.Pod(ctx, f.pod.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != f.pod.UID {
+		f.update(state{isGone: true})
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// stopWhenGone stops reading a while after the pod is gone.
+func (f *follower) stopWhenGone(ctx context.Context, stop func()) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-f.gone:
+	}
+	timer := f.clock.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+		stop()
+	}
+}
+
+// emit prints a line; what is without time the kubelet says in the log's place.
+func (f *follower) emit(one line) error {
+	if one.replica = f.replica; one.at.IsZero() {
+		f.tell("%s: %s", f.replica, one.text)
+		return nil
+	}
+	return f.print(one)
+}
+
+// pauseAndLook waits until the pod changes, for a while at most, and then looks
+// at it: its name may be another pod's by now.
+func (f *follower) pauseAndLook(ctx context.Context, before state) error {
+	timer := f.clock.NewTimer(f.pause)
+	defer timer.Stop()
+	f.pause = min(2*f.pause, longestPause)
+	for f.state() == before && ctx.Err() == nil {
+		if !f.wait(ctx, timer.C()) {
+			break
+		}
+	}
+	if ctx.Err() != nil || f.state() != before {
+		return nil
+	}
+	isOurs, err := f.look(ctx)
+	switch {
+	case ctx.Err() != nil || isOurs:
+	case isFatal(err):
+		return err
+	case err != nil:
+		f.tell("%s: %v", f.replica, err)
+	}
+	return nil
+}
+
+// wait waits until the state may have changed; false where the time has passed.
+func (f *follower) wait(ctx context.Context, passed <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+	case <-f.changed:
+	case <-passed:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,310 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// began is when the jobs of these tests were made.
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func pong() *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", UID: "job", CreationTimestamp: metav1.NewTime(began)},
+		Spec: v2alpha1.DIJobSpec{Preemptible: true, Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeLearner}, {Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](2)},
+		}},
+	}
+	job.Status = v2alpha1.DIJobStatus{
+		Phase: v2alpha1.JobStarting, Replicas: 4, Restarts: 1, Allocation: []string{"node-a", "node-a", "node-b", "node-b"},
+		Conditions: []v2alpha1.DIJobCondition{
+			{Type: "Starting", Status: corev1.ConditionTrue, Reason: "JobStarting"},
+			{Type: v2alpha1.ConditionReplicasStalled, Status: corev1.ConditionTrue, Reason: "CrashLoop", Message: "container di-container of pod pong-collector-1 ends soon after each start"},
+			{Type: v2alpha1.ConditionAllocated, Status: corev1.ConditionTrue},
+		},
+	}
+	return job
+}
+
+func reported(job *v2alpha1.DIJob, report string) *v2alpha1.DIJob {
+	job = job.DeepCopy()
+	job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(report)}}
+	return job
+}
+
+func worker(task v2alpha1.TaskType, index int32, node string, ready bool) *corev1.Pod {
+	name := names.WorkerPod("pong", string(task), index)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "rl", Name: name, UID: types.UID(name), Labels: names.WorkerLabels("pong", task, string(task), name),
+			CreationTimestamp: metav1.NewTime(began.Add(time.Minute)),
+			OwnerReferences:   []metav1.OwnerReference{{UID: "job", Controller: ptr.To(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if ready {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	return pod
+}
+
+func happened(uid, reason, object, message string, after time.Duration) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(reason + object)}, Type: corev1.EventTypeNormal, Reason: reason, Message: message, Count: 3,
+		InvolvedObject: corev1.ObjectReference{Name: object, UID: types.UID(uid)}, LastTimestamp: metav1.NewTime(began.Add(after)),
+	}
+}
+
+// changes are all of what the view of a test shows.
+func changes() batch {
+	crashes := worker(v2alpha1.TaskTypeCollector, 1, "node-b", false)
+	crashes.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+	}}
+	all := []cluster.Change{
+		{Object: worker(v2alpha1.TaskTypeCollector, 10, "", false)}, {Object: worker(v2alpha1.TaskTypeCollector, 0, "node-b", true)},
+		{Object: crashes}, {Object: worker(v2alpha1.TaskTypeLearner, 0, "node-a", true)},
+		{Object: happened("job", "Allocated", "pong", "4 replicas are on 2 nodes", 30*time.Second)},
+		{Object: happened("pong-collector-1", "BackOff", "pong-collector-1", "back-off\x1b[2J restarting a failed container, which goes on at some length", 4*time.Minute)},
+		{Object: happened("other", "Pulled", "other-learner-0", "of another job", time.Minute)},
+	}
+	for round := range 30 {
+		report := fmt.Sprintf(`{"round":%d,"reward":%d,"loss":{"policy":%g},"done":false}`, round, 20+round*round/8, 1/float64(round+1))
+		all = append(all, cluster.Change{Object: reported(pong(), report)})
+	}
+	return batch{changes: all}
+}
+
+// shown is a model that was sent messages.
+func shown(messages ...tea.Msg) *model {
+	m := newModel(newWorld(pong()), began.Add(5*time.Minute), func() tea.Cmd { return nil })
+	for _, message := range messages {
+		m.Update(message)
+	}
+	return m
+}
+
+func key(text string) tea.Msg {
+	codes := map[string]rune{"tab": tea.KeyTab, "down": tea.KeyDown, "end": tea.KeyEnd, "pgup": tea.KeyPgUp}
+	if code, is := codes[text]; is {
+		return tea.KeyPressMsg{Code: code}
+	}
+	return tea.KeyPressMsg{Code: []rune(text)[0], Text: text}
+}
+
+func size(width, height int) tea.Msg { return tea.WindowSizeMsg{Width: width, Height: height} }
+
+func TestTheViewIsDrawnAs(t *testing.T) {
+	t.Parallel()
+	for name, messages := range map[string][]tea.Msg{
+		"replicas-80":    {size(80, 18), changes()},
+		"replicas-40":    {size(40, 14), changes()},
+		"replicas-200":   {size(200, 18), changes()},
+		"by-restarts":    {size(80, 18), changes(), key("s"), key("s"), key("s")},
+		"nodes":          {size(80, 18), changes(), key("tab")},
+		"profilings":     {size(80, 18), changes(), key("tab"), key("tab")},
+		"events-100":     {size(100, 16), changes(), key("tab"), key("tab"), key("tab")},
+		"events-40":      {size(40, 16), changes(), key("tab"), key("tab"), key("tab")},
+		"help":           {size(60, 18), batch{lack: "watching events: forbidden\na role allows it"}, key("?")},
+		"help-left":      {size(80, 10), batch{lack: "watching events: forbidden"}, key("?"), key("x")},
+		"nothing-yet":    {size(60, 10)},
+		"scrolled":       {size(60, 9), changes(), key("down")},
+		"a-minute-later": {size(80, 12), changes(), tick(began.Add(6 * time.Minute))},
+		"no-connection": {
+			size(60, 10), batch{broken: errors.New("connection refused")}, tick(began.Add(6 * time.Minute)), batch{broken: errors.New("connection refused")},
+		},
+		"connected-again": {size(60, 10), batch{broken: errors.New("connection refused")}, batch{}},
+		"deleted":         {size(60, 10), batch{changes: []cluster.Change{{Object: pong(), Gone: true}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := shown(messages...)
+			frame := ansi.Strip(m.View().Content)
+			for text := range strings.Lines(frame) {
+				if got := ansi.StringWidth(strings.TrimSuffix(text, "\n")); got > m.width {
+					t.Errorf("a line is %d wide, of %d: %s", got, m.width, text)
+				}
+			}
+			if got := strings.Count(frame, "\n") + 1; got > m.height {
+				t.Errorf("%d lines are drawn on %d", got, m.height)
+			}
+			checkGolden(t, name, frame+"\n")
+		})
+	}
+}
+
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestTheViewFitsAnySize(t *testing.T) {
+	t.Parallel()
+	m := shown(changes())
+	for width := 1; width <= 220; width += 13 {
+		for height := 1; height <= 60; height += 7 {
+			for range panes {
+				m.Update(size(width, height))
+				m.Update(key("tab"))
+				lines := strings.Split(ansi.Strip(m.View().Content), "\n")
+				if len(lines) > max(height, 1) {
+					t.Errorf("%d×%d: %d lines", width, height, len(lines))
+				}
+				for _, text := range lines {
+					if ansi.StringWidth(text) > width {
+						t.Errorf("%d×%d: %q is too wide", width, height, text)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestOnlyTheRowsThatAreSeenAreDrawn(t *testing.T) {
+	t.Parallel()
+	var all batch
+	for index := range int32(1000) {
+		all.changes = append(all.changes, cluster.Change{Object: worker(v2alpha1.TaskTypeCollector, index, "node-a", true)})
+	}
+	m := shown(size(100, 40), all, key("end"))
+	list := m.table()
+	drawn, row := 0, list.row
+	list.row = func(at int) []string { drawn++; return row(at) }
+	list.lines(m.width, m.from[m.pane], m.rows())
+	if drawn == 0 || drawn > m.height {
+		t.Errorf("%d of %d rows are drawn on %d lines", drawn, list.count, m.height)
+	}
+	if frame := ansi.Strip(m.View().Content); !strings.Contains(frame, "collector-999 ") || !strings.Contains(frame, " of 1000  ") {
+		t.Errorf("the end is not seen:\n%s", frame)
+	}
+	m.Update(key("pgup"))
+	if frame := ansi.Strip(m.View().Content); strings.Contains(frame, "collector-999 ") {
+		t.Errorf("a page up the end is still seen:\n%s", frame)
+	}
+}
+
+func TestAJobOfTheSameNameIsAnotherOne(t *testing.T) {
+	t.Parallel()
+	other := pong()
+	other.UID, other.Status.Phase = "other", v2alpha1.JobRunning
+	m := shown(batch{changes: []cluster.Change{{Object: other}}})
+	if m.snapshot.Phase != "Deleted" {
+		t.Errorf("the phase is %s", m.snapshot.Phase)
+	}
+}
+
+func TestAMissingRightEndsTheView(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	m := shown()
+	_, command := m.Update(batch{failed: refused})
+	if command == nil || command() != tea.Quit() || !errors.Is(m.failed, refused) {
+		t.Errorf("it goes on with %v", m.failed)
+	}
+}
+
+// stillWatches tells what there is of a test's job, and then nothing more.
+type stillWatches struct{ all []cluster.Change }
+
+// Observe implements watches.
+func (s *stillWatches) Observe(ctx context.Context, watched cluster.Watched, tell func(cluster.Change)) error {
+	if watched.Kind() == "pods" {
+		for _, change := range s.all {
+			tell(change)
+		}
+	}
+	tell(cluster.Change{Complete: true})
+	<-ctx.Done()
+	return nil
+}
+
+// screen is a terminal that can be waited for.
+type screen struct {
+	mutex   sync.Mutex
+	drawn   bytes.Buffer
+	changed chan struct{}
+}
+
+// Write implements io.Writer.
+func (s *screen) Write(text []byte) (int, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+	return s.drawn.Write(text)
+}
+
+func (s *screen) has(text string) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return strings.Contains(s.drawn.String(), text)
+}
+
+// TestTheViewRunsUntilItIsQuit runs the view on what stands for a terminal.
+func TestTheViewRunsUntilItIsQuit(t *testing.T) {
+	t.Parallel()
+	in, keys := io.Pipe()
+	out := &screen{changed: make(chan struct{}, 1)}
+	o := &options{streams: genericiooptions.IOStreams{}, clock: clock.RealClock{}}
+	job := pong()
+	feed := newFeed(&stillWatches{all: changes().changes}, o.clock, job)
+	ended := make(chan error, 1)
+	go func() {
+		view := newModel(newWorld(job), began, func() tea.Cmd { return nil })
+		ended <- o.program(t.Context(), feed, view, in, out, tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm-256color"}))
+	}()
+	for !out.has("collector-10") {
+		<-out.changed
+	}
+	if _, err := keys.Write([]byte("q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,313 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Snapshot is a job and what belongs to it at one time.
+type Snapshot struct {
+	Namespace   string             `json:"namespace"`
+	Name        string             `json:"name"`
+	Phase       v2alpha1.Phase     `json:"phase"`
+	Lifecycle   v2alpha1.Lifecycle `json:"lifecycle"`
+	Preemptible bool               `json:"preemptible"`
+	CreatedAt   time.Time          `json:"createdAt"`
+	CompletedAt *time.Time         `json:"completedAt,omitempty"`
+	Ready       int                `json:"ready"`
+	Wanted      int                `json:"wanted"`
+	Restarts    int32              `json:"restarts"`
+	Reschedules int32              `json:"reschedules"`
+	Conditions  []Condition        `json:"conditions,omitempty"`
+	Tasks       []Count            `json:"tasks"`
+	Nodes       []Count            `json:"nodes,omitempty"`
+	Replicas    []Replica          `json:"replicas,omitempty"`
+	Allocation  []string           `json:"allocation,omitempty"`
+	Profilings  json.RawMessage    `json:"profilings,omitempty"`
+	Events      []Event            `json:"events,omitempty"`
+	// Lacks says what is not shown, and why.
+	Lacks []string `json:"lacks,omitempty"`
+}
+
+// Condition is a condition that says why a job does not get on, or what befell it.
+type Condition struct {
+	Type    string `json:"type"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Count is how many of the replicas of a task, or on a node, are ready.
+type Count struct {
+	Name   string `json:"name"`
+	Ready  int    `json:"ready"`
+	Wanted int    `json:"wanted"`
+}
+
+// Replica is a pod of the job.
+type Replica struct {
+	Name      string    `json:"name"`
+	Pod       string    `json:"pod"`
+	Task      string    `json:"task"`
+	Node      string    `json:"node,omitempty"`
+	Status    string    `json:"status"`
+	Ready     bool      `json:"ready"`
+	Restarts  int32     `json:"restarts"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// Event is an event of the job or of one of its pods.
+type Event struct {
+	At      time.Time `json:"at"`
+	Type    string    `json:"type"`
+	Reason  string    `json:"reason"`
+	Object  string    `json:"object"`
+	Message string    `json:"message"`
+	Count   int32     `json:"count"`
+}
+
+// summarize sums up what was observed.
+func summarize(w *world) Snapshot {
+	job := w.job
+	pods := make([]*corev1.Pod, 0, len(w.pods))
+	for _, pod := range w.pods {
+		pods = append(pods, pod)
+	}
+	pods = replicas.Of(job, pods)
+	s := Snapshot{
+		Namespace: job.Namespace, Name: job.Name, Phase: cmp.Or(job.Status.Phase, v2alpha1.JobPending),
+		Lifecycle: cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed), Preemptible: job.Spec.Preemptible,
+		CreatedAt: job.CreationTimestamp.Time, Restarts: job.Status.Restarts, Reschedules: job.Status.Reschedules,
+		Conditions: conditions(job), Allocation: job.Status.Allocation, Lacks: w.lacks, Events: events(w),
+	}
+	if w.isGone {
+		s.Phase = "Deleted"
+	}
+	if done := job.Status.CompletionTimestamp; done != nil {
+		s.CompletedAt = &done.Time
+	}
+	if job.Status.Profilings != nil && json.Valid(job.Status.Profilings.Raw) {
+		s.Profilings = job.Status.Profilings.Raw
+	}
+	for _, pod := range pods {
+		s.Replicas = append(s.Replicas, replica(job, pod))
+	}
+	s.Tasks, s.Nodes = tasks(job, w.membership, s.Replicas), nodes(s.Replicas)
+	for _, task := range s.Tasks {
+		s.Ready += task.Ready
+		s.Wanted += task.Wanted
+	}
+	return s
+}
+
+func replica(job *v2alpha1.DIJob, pod *corev1.Pod) Replica {
+	r := Replica{
+		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Task: replicas.Task(pod), Node: pod.Spec.NodeName,
+		Status: podStatus(pod), CreatedAt: pod.CreationTimestamp.Time, Restarts: job.Status.ReplicaRestarts[pod.Name],
+	}
+	r.Ready = pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
+	for i := range pod.Status.ContainerStatuses {
+		r.Restarts += pod.Status.ContainerStatuses[i].RestartCount
+	}
+	return r
+}
+
+// podStatus says in a word how a pod is.
+func podStatus(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "Terminating"
+	}
+	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range all {
+			if waiting := all[i].State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing" {
+				return waiting.Reason
+			}
+			if ended := all[i].State.Terminated; ended != nil && ended.ExitCode != 0 {
+				return cmp.Or(ended.Reason, fmt.Sprint("Exit ", ended.ExitCode))
+			}
+		}
+	}
+	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase), string(corev1.PodPending))
+}
+
+// isTold tells whether a condition matters to who looks at a job, given its
+// phase, which is told already.
+func isTold(condition *v2alpha1.DIJobCondition) bool {
+	switch condition.Type {
+	case v2alpha1.ConditionAllocated, v2alpha1.ConditionGangScheduled:
+		return condition.Status == corev1.ConditionFalse
+	case v2alpha1.ConditionCreated, string(v2alpha1.JobPending), string(v2alpha1.JobStarting), string(v2alpha1.JobRunning),
+		string(v2alpha1.JobSucceeded), string(v2alpha1.JobUnknown):
+		return false
+	}
+	return condition.Status == corev1.ConditionTrue
+}
+
+func conditions(job *v2alpha1.DIJob) []Condition {
+	var told []Condition
+	for i := range job.Status.Conditions {
+		if condition := &job.Status.Conditions[i]; isTold(condition) {
+			told = append(told, Condition{condition.Type, condition.Reason, condition.Message})
+		}
+	}
+	if last := job.Status.LastFailure; last != nil {
+		told = append(told, Condition{"LastFailure", last.Reason, lastFailure(last)})
+	}
+	return told
+}
+
+// lastFailure says which pod failed, and how.
+func lastFailure(last *v2alpha1.LastFailure) string {
+	text := "pod " + last.Pod
+	if last.ExitCode != nil {
+		text += fmt.Sprintf(" ended with exit code %d", *last.ExitCode)
+	}
+	if last.Message != "" {
+		text += ": " + last.Message
+	}
+	return text
+}
+
+// tasks counts the replicas of each task.
+func tasks(job *v2alpha1.DIJob, list *v2alpha1.Membership, all []Replica) []Count {
+	counts := make([]Count, 0, len(job.Spec.Tasks))
+	for i := range job.Spec.Tasks {
+		counts = append(counts, Count{Name: names.TaskName(&job.Spec.Tasks[i]), Wanted: wanted(job, list, i)})
+	}
+	there := make([]int, len(counts))
+	for i := range all {
+		if at := slices.IndexFunc(counts, func(count Count) bool { return count.Name == all[i].Task }); at >= 0 {
+			there[at]++
+			if all[i].Ready {
+				counts[at].Ready++
+			}
+		}
+	}
+	for i := range counts {
+		if counts[i].Wanted < 0 {
+			counts[i].Wanted = there[i]
+		}
+	}
+	return counts
+}
+
+// wanted is how many pods a task is to have; -1 where nothing tells.
+func wanted(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int {
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		return wantedWorkers(job, task)
+	}
+	if job.Spec.Tasks[task].Type == v2alpha1.TaskTypeCoordinator {
+		return 1
+	}
+	if list == nil || list.Spec.JobUID != job.UID {
+		return -1
+	}
+	pods := 0
+	for i := range list.Spec.Members {
+		if member := &list.Spec.Members[i]; member.Task == job.Spec.Tasks[task].Type {
+			pods += 1 + len(member.DDPGPUs)
+		}
+	}
+	return pods
+}
+
+// wantedWorkers is the count of the spec, but of the elastic task what the total
+// leaves, which others than the spec may change.
+func wantedWorkers(job *v2alpha1.DIJob, task int) int {
+	count := func(at int) int {
+		if replicas := job.Spec.Tasks[at].Replicas; replicas != nil {
+			return int(*replicas)
+		}
+		return 1
+	}
+	if job.Status.Replicas == 0 || task != names.ElasticTask(&job.Spec) {
+		return count(task)
+	}
+	left := int(job.Status.Replicas)
+	for i := range job.Spec.Tasks {
+		if i != task {
+			left -= count(i)
+		}
+	}
+	return max(0, left)
+}
+
+// nodes counts the replicas on each node.
+func nodes(all []Replica) []Count {
+	var counts []Count
+	place := map[string]int{}
+	for i := range all {
+		at, known := place[all[i].Node]
+		if !known {
+			at = len(counts)
+			place[all[i].Node] = at
+			counts = append(counts, Count{Name: all[i].Node})
+		}
+		counts[at].Wanted++
+		if all[i].Ready {
+			counts[at].Ready++
+		}
+	}
+	slices.SortFunc(counts, func(a, b Count) int { return cmp.Compare(a.Name, b.Name) })
+	return counts
+}
+
+// mostEvents is how many events are kept to be shown.
+const mostEvents = 100
+
+// events returns the latest events of the job and its pods, the latest first.
+func events(w *world) []Event {
+	var told []Event
+	for _, event := range w.events {
+		uid := event.InvolvedObject.UID
+		if _, isPod := w.pods[uid]; !isPod && uid != w.job.UID {
+			continue
+		}
+		told = append(told, Event{
+			At: lastSeen(event), Type: event.Type, Reason: event.Reason, Message: event.Message,
+			Object: replicas.Name(w.job.Name, event.InvolvedObject.Name), Count: times(event),
+		})
+	}
+	slices.SortFunc(told, func(a, b Event) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+	})
+	return told[:min(len(told), mostEvents)]
+}
+
+func lastSeen(event *corev1.Event) time.Time {
+	at := event.CreationTimestamp.Time
+	for _, other := range []time.Time{event.EventTime.Time, event.LastTimestamp.Time, seriesTime(event).Time} {
+		if other.After(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+func seriesTime(event *corev1.Event) metav1.MicroTime {
+	if event.Series == nil {
+		return metav1.MicroTime{}
+	}
+	return event.Series.LastObservedTime
+}
+
+func times(event *corev1.Event) int32 {
+	if event.Series != nil {
+		return event.Series.Count
+	}
+	return max(1, event.Count)
+}

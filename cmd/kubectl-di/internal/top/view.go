@@ -1,0 +1,290 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// View implements tea.Model.
+func (m *model) View() tea.View {
+	view := tea.NewView(m.frame())
+	view.AltScreen = true
+	view.WindowTitle = "kubectl di top " + m.snapshot.Name
+	return view
+}
+
+// frame draws as many lines as the terminal has.
+func (m *model) frame() string {
+	if m.isHelp {
+		return strings.Join(fitted(m.help(), m.width, m.height), "\n")
+	}
+	lines := m.head()
+	// The list keeps a place also where the head leaves none.
+	lines = lines[:min(len(lines), max(1, m.height-4))]
+	header, body := m.table().lines(m.width, m.from[m.pane], m.rows())
+	lines = append(lines, m.tabs(), bold(header))
+	for _, row := range body {
+		lines = append(lines, colourRow(row))
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	return strings.Join(append(fitted(lines, m.width, m.height-1), ansi.Truncate(m.foot(), m.width, "…")), "\n")
+}
+
+func fitted(lines []string, width, height int) []string {
+	fitting := make([]string, 0, height)
+	for _, text := range lines[:min(len(lines), max(0, height))] {
+		fitting = append(fitting, ansi.Truncate(text, width, "…"))
+	}
+	return fitting
+}
+
+func bold(text string) string { return lipgloss.NewStyle().Bold(true).Render(text) }
+
+func faint(text string) string { return lipgloss.NewStyle().Faint(true).Render(text) }
+
+// head is what is to be seen in every pane.
+func (m *model) head() []string {
+	s := &m.snapshot
+	lines := []string{m.title()}
+	if m.broken != nil {
+		text := clean(fmt.Sprintf("! No connection for %s, this may be old: %v", age(m.now, m.since), m.broken))
+		lines = append(lines, lipgloss.NewStyle().Foreground(lipgloss.Red).Render(ansi.Truncate(text, m.width, "…")))
+	}
+	for _, condition := range s.Conditions[:min(len(s.Conditions), 3)] {
+		text := clean(fmt.Sprintf("! %s %s: %s", condition.Type, condition.Reason, condition.Message))
+		lines = append(lines, lipgloss.NewStyle().Foreground(lipgloss.Yellow).Render(ansi.Truncate(text, m.width, "…")))
+	}
+	lines = append(lines, "tasks  "+counts(s.Tasks), "nodes  "+counts(s.Nodes))
+	if s.Preemptible {
+		lines = append(lines, "placed "+allocation(s.Allocation))
+	}
+	return append(lines, m.curves(2)...)
+}
+
+func (m *model) title() string {
+	s := &m.snapshot
+	end := m.now
+	if s.CompletedAt != nil {
+		end = *s.CompletedAt
+	}
+	facts := []string{
+		bold(s.Name), colourPhase(s.Phase).Render(string(s.Phase)), fmt.Sprintf("ready %d/%d", s.Ready, s.Wanted),
+		"age " + age(end, s.CreatedAt), fmt.Sprintf("restarts %d", s.Restarts),
+	}
+	if s.Reschedules > 0 {
+		facts = append(facts, fmt.Sprintf("reschedules %d", s.Reschedules))
+	}
+	facts = append(facts, string(s.Lifecycle))
+	if s.Preemptible {
+		facts = append(facts, "preemptible")
+	}
+	return strings.Join(append(facts, faint("ns "+s.Namespace)), gap)
+}
+
+func counts(all []Count) string {
+	var told []string
+	for _, one := range all {
+		name := one.Name
+		if name == "" {
+			name = "(no node)"
+		}
+		told = append(told, fmt.Sprintf("%s %d/%d", name, one.Ready, one.Wanted))
+	}
+	if len(told) == 0 {
+		return "-"
+	}
+	return strings.Join(told, " · ")
+}
+
+// allocation says how many ranks each node was given.
+func allocation(nodes []string) string {
+	if len(nodes) == 0 {
+		return "nowhere yet"
+	}
+	ranks := map[string]int{}
+	var order []string
+	for _, node := range nodes {
+		if ranks[node]++; ranks[node] == 1 {
+			order = append(order, node)
+		}
+	}
+	var told []string
+	for _, node := range order {
+		told = append(told, fmt.Sprintf("%s ×%d", node, ranks[node]))
+	}
+	return strings.Join(told, " · ")
+}
+
+// curves draws the numbers that the job reports, the first of them.
+func (m *model) curves(most int) []string {
+	var lines []string
+	names := m.world.history.names()
+	for _, name := range names[:min(len(names), most)] {
+		series := m.world.history.series[name]
+		start := fmt.Sprintf("%s %s ", clean(name), number(series[len(series)-1]))
+		room := max(0, m.width-ansi.StringWidth(start))
+		lines = append(lines, start+lipgloss.NewStyle().Foreground(lipgloss.Cyan).Render(sparkline(series, room)))
+	}
+	return lines
+}
+
+func (m *model) tabs() string {
+	var tabs []string
+	for p := range panes {
+		if p == m.pane {
+			tabs = append(tabs, lipgloss.NewStyle().Reverse(true).Render("["+p.String()+"]"))
+		} else {
+			tabs = append(tabs, " "+p.String()+" ")
+		}
+	}
+	return strings.Join(tabs, "")
+}
+
+func (m *model) foot() string {
+	count := m.table().count
+	text := "q quit  tab pane  ↑↓ scroll  ? help"
+	if m.pane == paneReplicas {
+		text = "q quit  tab pane  ↑↓ scroll  s sort: " + m.order.String() + "  ? help"
+	}
+	if count > m.rows() {
+		text = fmt.Sprintf("%d-%d of %d  ", m.from[m.pane]+1, min(count, m.from[m.pane]+m.rows()), count) + text
+	}
+	if len(m.snapshot.Lacks) > 0 {
+		text = "not shown: see ?  " + text
+	}
+	return faint(text)
+}
+
+func (m *model) help() []string {
+	lines := []string{
+		bold("kubectl di top"), "",
+		"q, esc, ctrl+c    quit",
+		"tab, shift+tab    next pane, pane before",
+		"up, down, k, j    scroll by a line",
+		"pgup, pgdown      scroll by a page",
+		"home, end, g, G   to the first, to the last",
+		"s                 sort replicas by task, node, status, restarts, age",
+		"?                 this help; any key leaves it", "",
+		"ready N/M: N of M wanted replicas are ready.",
+		"Curves: what the job reported since this view began, newest right.",
+	}
+	for _, lack := range m.snapshot.Lacks {
+		lines = append(lines, "", "Not shown:")
+		for text := range strings.Lines(lack) {
+			lines = append(lines, clean(strings.TrimSuffix(text, "\n")))
+		}
+	}
+	return lines
+}
+
+// table returns the list of the pane.
+func (m *model) table() *table {
+	switch m.pane {
+	case paneNodes:
+		return m.nodeTable()
+	case paneProfilings:
+		return m.profilingTable()
+	case paneEvents:
+		return m.eventTable()
+	case paneReplicas, panes:
+	}
+	return replicaTable(&m.snapshot, func(r *Replica) string { return age(m.now, r.CreatedAt) })
+}
+
+func replicaTable(s *Snapshot, age func(*Replica) string) *table {
+	return &table{
+		header: []string{"REPLICA", "TASK", "READY", "STATUS", "RESTARTS", "AGE", "NODE"}, ranks: []int{0, 5, 4, 1, 2, 3, 6},
+		count: len(s.Replicas), row: func(at int) []string {
+			r := &s.Replicas[at]
+			ready := "no"
+			if r.Ready {
+				ready = "yes"
+			}
+			return []string{r.Name, r.Task, ready, r.Status, strconv.Itoa(int(r.Restarts)), age(r), r.Node}
+		},
+	}
+}
+
+func (m *model) nodeTable() *table {
+	s := &m.snapshot
+	return &table{
+		header: []string{"NODE", "READY", "REPLICAS", "ALLOCATED"}, ranks: []int{0, 1, 2, 3},
+		count: len(s.Nodes), row: func(at int) []string {
+			node := s.Nodes[at]
+			given := 0
+			for _, other := range s.Allocation {
+				if other == node.Name {
+					given++
+				}
+			}
+			name := node.Name
+			if name == "" {
+				name = "(no node)"
+			}
+			return []string{name, strconv.Itoa(node.Ready), strconv.Itoa(node.Wanted), strconv.Itoa(given)}
+		},
+	}
+}
+
+func (m *model) profilingTable() *table {
+	names := m.world.history.names()
+	return &table{
+		header: []string{"NUMBER", "LAST", "LEAST", "MOST", "CURVE"}, ranks: []int{0, 1, 4, 3, 2}, isLong: true,
+		count: len(names), row: func(at int) []string {
+			series := m.world.history.series[names[at]]
+			return []string{
+				names[at], number(series[len(series)-1]), number(slices.Min(series)), number(slices.Max(series)), sparkline(series, max(8, m.width/2)),
+			}
+		},
+	}
+}
+
+func (m *model) eventTable() *table {
+	s := &m.snapshot
+	return &table{
+		header: []string{"AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"}, ranks: []int{0, 3, 1, 2, 0}, isLong: true,
+		count: len(s.Events), row: func(at int) []string {
+			event := &s.Events[at]
+			seen := age(m.now, event.At)
+			if event.Count > 1 {
+				seen += fmt.Sprintf(" (x%d)", event.Count)
+			}
+			return []string{seen, event.Type, event.Reason, event.Object, event.Message}
+		},
+	}
+}
+
+func colourPhase(phase v2alpha1.Phase) lipgloss.Style {
+	style := lipgloss.NewStyle().Bold(true)
+	switch phase {
+	case v2alpha1.JobRunning, v2alpha1.JobSucceeded:
+		return style.Foreground(lipgloss.Green)
+	case v2alpha1.JobFailed:
+		return style.Foreground(lipgloss.Red)
+	case v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling, v2alpha1.JobUnknown:
+	}
+	return style.Foreground(lipgloss.Yellow)
+}
+
+// colourRow shows at a glance which rows are of trouble.
+func colourRow(row string) string {
+	for _, word := range []string{"BackOff", "Failed", "Error", "OOMKilled", "Warning", "Evicted", "Exit "} {
+		if strings.Contains(row, word) {
+			return lipgloss.NewStyle().Foreground(lipgloss.Red).Render(row)
+		}
+	}
+	return row
+}

@@ -1,0 +1,635 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// run runs a command that does not call di-server on a namespace.
+func (w *world) run(t *testing.T, namespace string, args ...string) ran {
+	t.Helper()
+	return kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", namespace)...)
+}
+
+// ranWell runs a command that is to succeed without a complaint.
+func (w *world) ranWell(t *testing.T, namespace string, args ...string) string {
+	t.Helper()
+	got := w.run(t, namespace, args...)
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("%v: exit code %d: %s", args, got.code, got.stderr)
+	}
+	return got.stdout
+}
+
+// screen is what a command that goes on has printed so far.
+type screen struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *screen) Write(text []byte) (int, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.text.Write(text)
+}
+
+func (s *screen) String() string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.text.String()
+}
+
+// shows waits until a text is printed.
+func (s *screen) shows(t *testing.T, text string) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
+		return strings.Contains(s.String(), text), nil
+	})
+	if err != nil {
+		t.Fatalf("%q is not among what was printed: %s", text, s)
+	}
+}
+
+// goingOn is a command that goes on.
+type goingOn struct {
+	out, told *screen
+	interrupt context.CancelFunc
+	code      chan int
+}
+
+// start starts a command that goes on.
+func (w *world) start(t *testing.T, namespace, stdin string, args ...string) *goingOn {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	started := &goingOn{out: &screen{}, told: &screen{}, interrupt: cancel, code: make(chan int, 1)}
+	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: started.out, ErrOut: started.told})
+	command.SetArgs(append(args, "--kubeconfig", w.kubeconfig, "-n", namespace))
+	go func() { started.code <- run(ctx, command) }()
+	t.Cleanup(cancel)
+	return started
+}
+
+// columns returns the lines of a table with the ages made one.
+func columns(table string) [][]string {
+	var lines [][]string
+	age := regexp.MustCompile(`^(\d+[smhd])+$`)
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		for i := range fields {
+			if age.MatchString(fields[i]) {
+				fields[i] = "AGO"
+			}
+		}
+		lines = append(lines, fields)
+	}
+	return lines
+}
+
+func TestListPrintsWhatKubectlGetDoes(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.trainer(t, ns, "cartpole")
+	w.setStatus(t, w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}), func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.Replicas, status.ReadyReplicas = v2alpha1.JobRunning, 3, 2
+		status.TaskStatus = map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 2}}
+	})
+	kubectl := filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl")
+	for _, args := range [][]string{
+		{}, {"-o", "wide"}, {"-o", "name"}, {"-o", "yaml"}, {"-o", "json"}, {"--no-headers"}, {"--show-labels"}, {"pong"}, {"pong", "cartpole"},
+		{"pong", "-o", "json"}, {"pong", "cartpole", "-o", "name"}, {"--field-selector", "metadata.name=pong"}, {"-l", "app=no"},
+		{"-A", "--field-selector", "metadata.namespace=" + ns},
+		{"-o", `jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name}{end}`},
+		{"-o", "go-template={{len .items}}"},
+	} {
+		//nolint:gosec // The arguments are the test's.
+		command := exec.CommandContext(t.Context(), kubectl, append([]string{"get", "dijobs", "--kubeconfig", w.kubeconfig, "-n", ns}, args...)...)
+		want, err := command.Output()
+		must(t, err)
+		got := w.run(t, ns, append([]string{"list"}, args...)...)
+		if diff := cmp.Diff(columns(string(want)), columns(got.stdout)); diff != "" || got.code != 0 {
+			t.Errorf("%v: exit code %d, %s: -kubectl get +got\n%s", args, got.code, got.stderr, diff)
+		}
+	}
+}
+
+func TestListSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 0, "No jobs found in namespace NS."},
+		{[]string{"-l", "a=b"}, 0, "No such jobs found in namespace NS."},
+		{[]string{"nope"}, exit.Failed, `kubectl-di: listing job NS/nope: dijobs.diengine.opendilab.org "nope" not found`},
+		{[]string{"a", "-A"}, exit.Usage, `JOB "a" and -A exclude each other`},
+		{[]string{"a", "-l", "b=c"}, exit.Usage, `JOB "a" and a selector exclude each other`},
+		{[]string{"a", "b", "-w"}, exit.Usage, "-w: want one job, or all of them, not 2"},
+		{[]string{"-o", "xml"}, exit.Usage, `-o "xml": want one of wide, json, yaml`},
+		{[]string{"-o", "jsonpath={"}, exit.Usage, `-o "jsonpath={": `},
+		{[]string{"-o", "name", "--no-headers"}, exit.Usage, "--no-headers and --show-labels: want no -o, or -o wide"},
+		{[]string{"--field-selector", "spec.group=a"}, exit.Failed, "field label not supported: spec.group"},
+		{[]string{"A_B"}, exit.Usage, `JOB "A_B": want the name of a DIJob`},
+		{[]string{"--as", "nobody"}, exit.Failed, "kubectl -n NS create role kubectl-di-list-dijobs --verb=list --resource=dijobs.diengine.opendilab.org"},
+	} {
+		got := w.run(t, ns, append([]string{"list"}, tc.args...)...)
+		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
+			t.Errorf("%v: got %+v, want %s", tc.args, got, tc.want)
+		}
+	}
+}
+
+func TestListGoesOnWithWhatChanges(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	for name, tc := range map[string]struct {
+		args           []string
+		before, after  string
+		again, another string
+	}{
+		"rows":  {[]string{"list", "-w"}, "pong", "Running", "Failed", "other"},
+		"names": {[]string{"ls", "-w", "-o", `jsonpath={.metadata.name}{" is "}{.status.phase}{"\n"}`}, "pong is", "pong is Running", "pong is Failed", "other is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := w.namespace(t)
+			job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+			watching := w.start(t, ns, "", tc.args...)
+			watching.out.shows(t, tc.before)
+			w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobRunning })
+			watching.out.shows(t, tc.after)
+			w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobFailed })
+			watching.out.shows(t, tc.again)
+			w.workers(t, ns, "other", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+			watching.out.shows(t, tc.another)
+			watching.interrupt()
+			if code := <-watching.code; code != 0 || watching.told.String() != "" {
+				t.Errorf("exit code %d: %s", code, watching.told)
+			}
+			if count := strings.Count(watching.out.String(), "NAME"); count > 1 {
+				t.Errorf("the headers are printed %d times: %s", count, watching.out)
+			}
+		})
+	}
+}
+
+func TestJobsAreSuspendedAndResumed(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	jobs := []*v2alpha1.DIJob{w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})}
+	for _, job := range jobs {
+		job.Labels = map[string]string{"team": "rl"}
+		must(t, w.live.Update(t.Context(), job))
+	}
+	w.setStatus(t, w.workers(t, ns, "finished", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}), func(status *v2alpha1.DIJobStatus) {
+		status.Phase = v2alpha1.JobSucceeded
+	})
+	const cartpole, pong = "dijob.diengine.opendilab.org/cartpole", "dijob.diengine.opendilab.org/pong"
+	for _, step := range []struct {
+		args           []string
+		code           int
+		stdout, stderr string
+		suspended      []bool
+	}{
+		{[]string{"suspend", "cartpole", "--dry-run=client"}, 0, cartpole + " suspended (dry run)\n", "", []bool{false, false}},
+		{[]string{"suspend", "cartpole", "--dry-run=server"}, 0, cartpole + " suspended (server dry run)\n", "", []bool{false, false}},
+		{[]string{"suspend", "dijob/cartpole", "cartpole"}, 0, cartpole + " suspended\n", "", []bool{true, false}},
+		{[]string{"suspend", "-l", "team=rl"}, 0, pong + " suspended\n", "job NS/cartpole is suspended already: nothing was done", []bool{true, true}},
+		{[]string{"resume", "cartpole", "-o", "name"}, 0, cartpole + "\n", "", []bool{false, true}},
+		{[]string{"resume", "cartpole", "pong"}, 0, pong + " resumed\n", "job NS/cartpole is not suspended: nothing was done", []bool{false, false}},
+		{[]string{"resume", "cartpole", "-o", "jsonpath={.kind} {.spec.suspend}"}, 0, "DIJob false", "job NS/cartpole is not suspended", []bool{false, false}},
+		{[]string{"suspend", "nope", "pong"}, exit.Failed, pong + " suspended\n", `reading job NS/nope: dijobs.diengine.opendilab.org "nope" not found`, []bool{false, true}},
+		{[]string{"suspend", "finished"}, exit.Failed, "", "job NS/finished has finished: Succeeded", []bool{false, true}},
+		{[]string{"suspend", "-l", "team=no"}, exit.Failed, "", "-l team=no: selects no job of namespace NS", []bool{false, true}},
+		{[]string{"resume"}, exit.Usage, "", "JOB is missing: name DIJobs", []bool{false, true}},
+		{[]string{"resume", "pong", "-l", "a=b"}, exit.Usage, "", `JOB "pong" and -l exclude each other`, []bool{false, true}},
+		{[]string{"resume", "-l", "a in"}, exit.Usage, "", `-l "a in": `, []bool{false, true}},
+		{[]string{"resume", "pong", "--dry-run=maybe"}, exit.Usage, "", `--dry-run "maybe": want none, client or server`, []bool{false, true}},
+		{[]string{"resume", "pong", "-o", "wide"}, exit.Usage, "", `-o "wide": want one of json`, []bool{false, true}},
+	} {
+		got := w.run(t, ns, step.args...)
+		if got.code != step.code || got.stdout != step.stdout || !strings.Contains(plain(got.stderr, ns), step.stderr) || step.stderr == "" && got.stderr != "" {
+			t.Errorf("%v: got %+v", step.args, got)
+		}
+		for i, job := range jobs {
+			must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+			if ptr.Deref(job.Spec.Suspend, false) != step.suspended[i] {
+				t.Errorf("%v: job %s: spec.suspend is %v", step.args, job.Name, job.Spec.Suspend)
+			}
+		}
+	}
+}
+
+func TestWhoMayOnlyReadIsToldWhatSuspendingNeeds(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.grant(t, ns, user("reader"), rule(v2alpha1.GroupName, "dijobs", "get"))
+	got := w.run(t, ns, "suspend", "pong", "--as", "reader")
+	if want := "--verb=patch --resource=dijobs.diengine.opendilab.org"; got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
+func TestSuspendAndResumeWaitUntilItIsSo(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	observe := func(change func(*v2alpha1.DIJobStatus)) {
+		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
+			status.ObservedGeneration, status.Replicas = job.Generation, 3
+			change(status)
+		})
+	}
+	running := map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 3}}
+	observe(func(status *v2alpha1.DIJobStatus) { status.Phase, status.TaskStatus = v2alpha1.JobRunning, running })
+
+	suspending := w.start(t, ns, "", "suspend", "pong", "--wait")
+	suspending.told.shows(t, "job "+ns+"/pong: Running, 3 pods are left\n")
+	observe(func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobPending })
+	suspending.told.shows(t, "job "+ns+"/pong: Pending, 3 pods are left\n")
+	observe(func(status *v2alpha1.DIJobStatus) { status.TaskStatus = nil })
+	if code := <-suspending.code; code != 0 || suspending.out.String() != "dijob.diengine.opendilab.org/pong suspended\n" {
+		t.Errorf("exit code %d, %s%s", code, suspending.out, suspending.told)
+	}
+
+	resuming := w.start(t, ns, "", "resume", "pong", "--wait")
+	resuming.told.shows(t, "job "+ns+"/pong: Pending, 0 of 3 replicas are ready\n")
+	observe(func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.ReadyReplicas, status.TaskStatus = v2alpha1.JobRunning, 3, running
+	})
+	if code := <-resuming.code; code != 0 {
+		t.Errorf("exit code %d, %s%s", code, resuming.out, resuming.told)
+	}
+
+	got := w.run(t, ns, "suspend", "pong", "--timeout=1ms")
+	if want := "stopped to wait for job " + ns + "/pong"; got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
+// manifest is a job as a user writes it.
+func manifest(name string, tasks ...string) string {
+	text := &strings.Builder{}
+	text.WriteString("apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata:\n  name: " + name + "\nspec:\n  tasks:\n")
+	for _, task := range append(tasks, "collector") {
+		text.WriteString("  - type: " + task + "\n    template:\n      spec:\n        containers:\n        - name: di-container\n          image: di\n")
+	}
+	return text.String()
+}
+
+func TestJobsAreSubmitted(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	folder := t.TempDir()
+	writeFile(t, filepath.Join(folder, "a.yaml"), manifest("a"))
+	writeFile(t, filepath.Join(folder, "b.yaml"), manifest("b")+"---\n"+manifest("c"))
+	writeFile(t, filepath.Join(folder, "sub", "d.yaml"), manifest("d"))
+	writeFile(t, filepath.Join(folder, "sub", "kustomization.yaml"), "namePrefix: k-\nresources: [d.yaml]\n")
+	web := httptest.NewServer(http.FileServer(http.Dir(folder)))
+	t.Cleanup(web.Close)
+	const of = "dijob.diengine.opendilab.org/"
+	for _, step := range []struct {
+		stdin  string
+		args   []string
+		stdout string
+	}{
+		{"", []string{"-f", folder, "--dry-run=client"}, of + "a submitted (dry run)\n" + of + "b submitted (dry run)\n" + of + "c submitted (dry run)\n"},
+		{"", []string{"-f", folder, "--dry-run=server", "-o", "name"}, of + "a\n" + of + "b\n" + of + "c\n"},
+		{"", []string{"-f", filepath.Join(folder, "a.yaml")}, of + "a submitted\n"},
+		{"", []string{"-f", web.URL + "/b.yaml"}, of + "b submitted\n" + of + "c submitted\n"},
+		{"", []string{"-f", filepath.Join(folder, "sub", "d.yaml"), "-f", "-", "--dry-run=server"}, of + "e submitted (server dry run)\n" + of + "d submitted (server dry run)\n"},
+		{"", []string{"-k", filepath.Join(folder, "sub")}, of + "k-d submitted\n"},
+		{manifest("e"), []string{"-f", "-", "-o", "jsonpath={.metadata.name} {.metadata.namespace}"}, "e " + ns},
+		{strings.Replace(manifest(""), "name: \n", "generateName: f-\n", 1), []string{"-f", "-", "-o", "jsonpath={.metadata.generateName}"}, "f-"},
+		{strings.Replace(manifest("g"), "spec:", "spec:\n  nope: 1", 1), []string{"-f", "-", "--validate=ignore"}, of + "g submitted\n"},
+	} {
+		if step.stdin == "" {
+			step.stdin = manifest("e")
+		}
+		got := kubectlDI(t, step.stdin, append(append([]string{"submit"}, step.args...), "--kubeconfig", w.kubeconfig, "-n", ns)...)
+		if got.code != 0 || got.stderr != "" || got.stdout != step.stdout {
+			t.Errorf("%v: got %+v", step.args, got)
+		}
+	}
+	var jobs v2alpha1.DIJobList
+	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
+	if len(jobs.Items) != 7 {
+		t.Errorf("there are %d jobs, want 7", len(jobs.Items))
+	}
+}
+
+func TestWhatIsWrongWithAJobIsToldWhenItIsSubmitted(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "there", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	for name, tc := range map[string]struct {
+		stdin string
+		args  []string
+		code  int
+		want  string
+	}{
+		"a value that is none":    {manifest("a", "driver"), nil, exit.Failed, "stdin: job NS/a is refused:\n  spec.tasks[0].type: Unsupported value: \"driver\": supported values: "},
+		"an unknown field":        {strings.Replace(manifest("a"), "spec:", "spec:\n  nope: 1\n  more: 2", 1), nil, exit.Failed, "is refused:\n  unknown field \"spec.more\"\n  unknown field \"spec.nope\"\n"},
+		"one of two":              {manifest("a") + "---\n" + manifest("b", "driver"), nil, exit.Failed, "nothing was submitted"},
+		"one that is there":       {manifest("there"), nil, exit.Failed, "stdin: job NS/there is there already: delete it first"},
+		"another namespace":       {strings.Replace(manifest("a"), "metadata:", "metadata:\n  namespace: other", 1), nil, exit.Usage, `stdin: job "a" is of namespace other, and -n says NS`},
+		"no namespace":            {manifest("a"), []string{"-n", "nope-at-all"}, exit.Failed, `is there a namespace nope-at-all`},
+		"another kind":            {"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n", nil, exit.Failed, "stdin: ConfigMap \"a\" is no DIJob: create it by kubectl apply\nnothing was submitted"},
+		"a kind to import":        {"apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata:\n  name: a\n", nil, exit.Failed, "import it by kubectl di convert"},
+		"a job without name":      {manifest(`""`), nil, exit.Failed, "stdin: a job has no metadata.name"},
+		"broken YAML":             {"a: [", nil, exit.Failed, "nothing was submitted"},
+		"nothing":                 {"", nil, exit.Failed, "nothing was submitted"},
+		"no file":                 {"", []string{"-f", "/nope.yaml"}, exit.Failed, "/nope.yaml"},
+		"a trial that is watched": {"", []string{"--dry-run=server", "--watch"}, exit.Usage, "--watch and --dry-run exclude each other"},
+		"an unknown trial":        {"", []string{"--dry-run=maybe"}, exit.Usage, `--dry-run "maybe": want none, client or server`},
+		"an unknown validation":   {"", []string{"--validate=maybe"}, exit.Usage, `--validate "maybe": want strict, warn or ignore`},
+		"a timeout of nothing":    {"", []string{"--timeout=1s"}, exit.Usage, "--timeout 1s: is for --watch"},
+		"who may not":             {manifest("a"), []string{"--as", "nobody"}, exit.Failed, "--verb=create --resource=dijobs.diengine.opendilab.org"},
+	} {
+		got := kubectlDI(t, tc.stdin, append([]string{"submit", "-f", "-", "--kubeconfig", w.kubeconfig, "-n", ns}, tc.args...)...)
+		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
+			t.Errorf("%s: got %+v, want %s", name, got, tc.want)
+		}
+	}
+	if got := kubectlDI(t, "", "submit"); got.code != exit.Usage || !strings.Contains(got.stderr, "-f is missing: name a file, a folder, a URL, or - for stdin") {
+		t.Errorf("got %+v", got)
+	}
+	var jobs v2alpha1.DIJobList
+	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
+	if len(jobs.Items) != 1 {
+		t.Errorf("there are %d jobs, want the one of before", len(jobs.Items))
+	}
+}
+
+func TestAnInterruptEndsTheReadingOfAJob(t *testing.T) {
+	t.Parallel()
+	never, writer, err := os.Pipe()
+	must(t, err)
+	defer writer.Close() //nolint:errcheck // Ends the reading.
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	told := &screen{}
+	command := newCommand(genericiooptions.IOStreams{In: never, Out: told, ErrOut: told})
+	command.SetArgs([]string{"submit", "-f", "-"})
+	if code := run(ctx, command); code != exit.Failed || told.String() != "kubectl-di: interrupted: nothing was submitted\n" {
+		t.Errorf("exit code %d: %s", code, told)
+	}
+}
+
+// operated changes the status of a job as the operator does.
+func (w *world) operated(t *testing.T, namespace, name string, change func(*v2alpha1.DIJobStatus)) *v2alpha1.DIJob {
+	t.Helper()
+	job := &v2alpha1.DIJob{}
+	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, job))
+	change(&job.Status)
+	must(t, w.live.Status().Update(t.Context(), job))
+	return job
+}
+
+func (w *world) event(t *testing.T, job *v2alpha1.DIJob, kind, reason, message string) {
+	t.Helper()
+	must(t, w.live.Create(t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: job.Name + "-"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Namespace: job.Namespace, Name: job.Name, UID: job.UID},
+		Type:           kind, Reason: reason, Message: message, LastTimestamp: metav1.Now(), Source: corev1.EventSource{Component: names.ControllerName},
+	}))
+}
+
+func TestASubmittedJobIsFollowedToItsEnd(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	for name, tc := range map[string]struct {
+		end  v2alpha1.Phase
+		code int
+		want string
+	}{
+		"one that succeeds": {v2alpha1.JobSucceeded, 0, ""},
+		"one that fails": {v2alpha1.JobFailed, exit.Failed, "kubectl-di: job NS/pong has failed: a replica failed too often (JobFailed)\n" +
+			"the last failure was of pod pong-collector-0, with exit code 137, OOMKilled\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := w.namespace(t)
+			submitted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch")
+			submitted.out.shows(t, "dijob.diengine.opendilab.org/pong submitted\njob "+ns+"/pong: submitted, and not seen by the operator yet\n")
+			job := w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) {
+				status.Phase, status.Replicas = v2alpha1.JobStarting, 1
+				status.TaskStatus = map[string]v2alpha1.TaskStatus{"collector": {corev1.PodPending: 1}}
+			})
+			submitted.out.shows(t, "job "+ns+"/pong: Starting; 0 of 1 replicas ready; collector: 1 Pending\n")
+			w.event(t, job, corev1.EventTypeWarning, "ReplicasStalled", "no node\nis found")
+			submitted.out.shows(t, "job "+ns+"/pong: warning ReplicasStalled: no node is found\n")
+			w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) {
+				status.Phase, status.ReadyReplicas, status.Restarts = v2alpha1.JobRunning, 1, 1
+				status.TaskStatus = map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 1}}
+			})
+			submitted.out.shows(t, "job "+ns+"/pong: Running; 1 of 1 replicas ready; collector: 1 Running; restarts: 1\n")
+			w.event(t, job, corev1.EventTypeNormal, "JobEnded", "it is over")
+			w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) {
+				status.Phase = tc.end
+				status.Conditions = []v2alpha1.DIJobCondition{
+					{Type: string(tc.end), Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonJobFailed, Message: "a replica failed too often"},
+				}
+				status.LastFailure = &v2alpha1.LastFailure{Pod: "pong-collector-0", ExitCode: ptr.To[int32](137), Reason: v2alpha1.ReasonOOMKilled}
+			})
+			code := <-submitted.code
+			out := plain(submitted.out.String(), ns)
+			if code != tc.code || plain(submitted.told.String(), ns) != tc.want || !strings.Contains(out, "job NS/pong: "+string(tc.end)+"; ") {
+				t.Errorf("exit code %d, %s%s", code, out, submitted.told)
+			}
+			if strings.Count(out, "job NS/pong: event JobEnded: it is over\n") != 1 {
+				t.Errorf("the last event is not told once: %s", out)
+			}
+		})
+	}
+}
+
+func TestFollowingStopsWithTheJobOrTheTime(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	deleted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch", "-o", "name")
+	deleted.told.shows(t, "not seen by the operator yet")
+	must(t, w.live.Delete(t.Context(), &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pong"}}))
+	if code := <-deleted.code; code != exit.Failed || !strings.Contains(deleted.told.String(), "job "+ns+"/pong is gone: it was deleted\n") {
+		t.Errorf("exit code %d, %s", code, deleted.told)
+	}
+	if deleted.out.String() != "dijob.diengine.opendilab.org/pong\n" {
+		t.Errorf("what -o asks for became %s", deleted.out)
+	}
+	interrupted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch")
+	interrupted.out.shows(t, "not seen by the operator yet")
+	interrupted.interrupt()
+	if code := <-interrupted.code; code != exit.Failed || !strings.Contains(interrupted.told.String(), "stopped to watch job "+ns+"/pong, which goes on: submitted") {
+		t.Errorf("exit code %d, %s", code, interrupted.told)
+	}
+	got := kubectlDI(t, manifest("other"), "submit", "-f", "-", "--watch", "--timeout=1ms", "--kubeconfig", w.kubeconfig, "-n", ns)
+	if got.code != exit.Failed || !strings.Contains(got.stderr, "stopped to watch job "+ns+"/other") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestWhoMayNotWatchIsToldSo(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.grant(t, ns, user("writer"), rule(v2alpha1.GroupName, "dijobs", "create"))
+	got := kubectlDI(t, manifest("a"), "submit", "-f", "-", "--watch", "--as", "writer", "--kubeconfig", w.kubeconfig, "-n", ns)
+	if want := "--verb=list,watch --resource=dijobs.diengine.opendilab.org"; got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
+func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	got := w.run(t, ns, "version", "--server-namespace", ns)
+	if got.code != exit.Failed || got.stdout != "Client:  dev\n" || !strings.Contains(got.stderr, "namespace "+ns+" has no deployment of DI Orchestrator") {
+		t.Errorf("got %+v", got)
+	}
+	for name, image := range map[string]string{"operator": "registry:5000/di-orchestrator:v2.1.0", "server": "di-orchestrator@sha256:abc"} {
+		labels := map[string]string{"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": name}
+		must(t, w.live.Create(t.Context(), &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "di-" + name, Labels: labels},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: image}}},
+				},
+			},
+		}))
+	}
+	want := "Client:     dev\n" +
+		"Operator:   v2.1.0      0 of 2 ready, deployment NS/di-operator, image registry:5000/di-orchestrator:v2.1.0\n" +
+		"di-server:  sha256:abc  0 of 2 ready, deployment NS/di-server, image di-orchestrator@sha256:abc\n"
+	differs := "kubectl-di: this plugin is dev, but the operator is v2.1.0: of one release they know the same fields and flags\n"
+	if got := w.run(t, ns, "version", "--server-namespace", ns); got.code != 0 || plain(got.stdout, ns) != want || got.stderr != differs {
+		t.Errorf("got %+v", got)
+	}
+	var report struct{ Operator struct{ Version string } }
+	must(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "yaml")), &report))
+	if report.Operator.Version != "v2.1.0" {
+		t.Errorf("got %+v", report)
+	}
+	must(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "json")), &report))
+	if got := w.run(t, ns, "version", "-o", "wide"); got.code != exit.Usage {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.run(t, ns, "version", "--as", "nobody", "--server-namespace", ns); got.code != exit.Failed || !strings.Contains(got.stderr, "--verb=list --resource=deployments.apps") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAJobIsDescribedAsFarAsItMayBeRead(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.event(t, job, corev1.EventTypeNormal, "SuccessfulCreate", "created pod cartpole-coordinator")
+	w.did(t, ns, "add", "collector", "cartpole", "--cpus", "2")
+	collector := w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName
+	must(t, w.live.Create(t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: ns, Name: "unhealthy"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: ns, Name: "cartpole-coordinator"},
+		Type:           corev1.EventTypeWarning, Reason: "Unhealthy", Message: "Readiness probe failed", LastTimestamp: metav1.Now(),
+	}))
+	got := w.ranWell(t, ns, "describe", "cartpole", "dijob/pong")
+	for _, want := range []string{
+		"Lifecycle:  CoordinatorLed\n", "coordinator  cartpole-coordinator  Pending  0         -          <none>  ", "cpus=2", collector,
+		"created pod cartpole-coordinator", "pod cartpole-coordinator", "Readiness probe failed", "Lifecycle:  WorkerLed\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it does not say %q:\n%s", want, got)
+		}
+	}
+	w.grant(t, ns, user("half"), rule(v2alpha1.GroupName, "dijobs", "get"))
+	half := w.run(t, ns, "describe", "cartpole", "--as", "half")
+	if half.code != 0 || half.stderr != "" {
+		t.Errorf("got %+v", half)
+	}
+	for _, right := range []string{"list --resource=pods", "get --resource=memberships.diengine.opendilab.org", "list --resource=events"} {
+		if !strings.Contains(half.stdout, "create role kubectl-di-") || !strings.Contains(half.stdout, "--verb="+right) {
+			t.Errorf("it does not say that it needs to %s:\n%s", right, half.stdout)
+		}
+	}
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"nope", "pong"}, exit.Failed, `dijobs.diengine.opendilab.org "nope" not found`},
+		{nil, exit.Usage, "JOB is missing"},
+		{[]string{"pong", "-l", "a=b"}, exit.Usage, "exclude each other"},
+		{[]string{"-l", "a=b"}, exit.Failed, "-l a=b: selects no job of namespace NS"},
+		{[]string{"pong", "--as", "nobody"}, exit.Failed, "--verb=get --resource=dijobs.diengine.opendilab.org"},
+	} {
+		got := w.run(t, ns, append([]string{"describe"}, tc.args...)...)
+		if got.code != tc.code || !strings.Contains(plain(got.stderr, ns), tc.want) {
+			t.Errorf("%v: got %+v, want %s", tc.args, got, tc.want)
+		}
+	}
+}
+
+func TestNamesOfJobsAreCompletedForAllCommands(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"list", ""}, "cartpole\npong\n"}, {[]string{"describe", "pong", ""}, "cartpole\n"}, {[]string{"suspend", ""}, "cartpole\npong\n"},
+		{[]string{"resume", ""}, "cartpole\npong\n"}, {[]string{"scale", ""}, "cartpole\npong\n"}, {[]string{"scale", "pong", ""}, ""},
+		{[]string{"suspend", "-o", ""}, "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n"},
+	} {
+		args := append([]string{"__completeNoDesc", "--kubeconfig", w.kubeconfig, "-n", ns}, tc.args...)
+		got := kubectlDI(t, "", args...)
+		if names, _, _ := strings.Cut(got.stdout, ":"); names != tc.want {
+			t.Errorf("%v: got %+v, want %s", tc.args, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,300 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// replica makes a running replica of a coordinator-led job that printed lines.
+func (k *logKubelet) replica(t *testing.T, role names.ReplicaType, suffix string, lines ...string) *corev1.Pod {
+	t.Helper()
+	name := names.ReplicaPod(k.job.Name, role, suffix)
+	if suffix == "" {
+		name = names.CoordinatorPod(k.job.Name)
+	}
+	pod := k.pod(t, name, names.ReplicaLabels(k.job.Name, role, name), "helper")
+	k.start(t, pod, names.Container, lines...)
+	k.start(t, pod, "helper", "helps")
+	return pod
+}
+
+// worker makes a pod of a worker-led job's task learner.
+func (k *logKubelet) worker(t *testing.T, index int32) *corev1.Pod {
+	t.Helper()
+	name := names.WorkerPod(k.job.Name, "learner", index)
+	return k.pod(t, name, names.WorkerLabels(k.job.Name, v2alpha1.TaskTypeLearner, "learner", name))
+}
+
+func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.job(t, ns, "cartpole", v2alpha1.LifecycleCoordinatorLed,
+		v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	k := w.newLogKubelet(t, job)
+	k.replica(t, names.ReplicaTypeAggregator, "xxxxx", "gathers")
+	k.replica(t, names.ReplicaTypeDDPLearner, "yyyyy", "learns")
+	k.replica(t, names.ReplicaTypeCollector, "bbbbb", "plays", "plays on")
+	k.replica(t, names.ReplicaTypeCoordinator, "", "round 1", "round 2")
+	waits := names.ReplicaPod("cartpole", names.ReplicaTypeCollector, "ccccc")
+	k.pod(t, waits, names.ReplicaLabels("cartpole", names.ReplicaTypeCollector, waits))
+	const coordinator, collector = "[coordinator] round 1\n[coordinator] round 2\n", "[collector-bbbbb] plays\n[collector-bbbbb] plays on\n"
+	const learner = "[aggregator-xxxxx] gathers\n[ddp-learner-yyyyy] learns\n"
+	const waiting = "kubectl-di: collector-ccccc: waiting to start on node NODE\n"
+	for name, tc := range map[string]struct {
+		args           []string
+		stdout, stderr string
+	}{
+		"all":             {nil, coordinator + collector + learner, waiting},
+		"of a task":       {[]string{"--task", "learner"}, learner, ""},
+		"of a role":       {[]string{"--task", "ddp-learner", "--task", "coordinator"}, coordinator + "[ddp-learner-yyyyy] learns\n", ""},
+		"of a pod":        {[]string{"--pod", "cartpole-collector-bbbbb"}, collector, ""},
+		"of a replica":    {[]string{"pod/collector-bbbbb"}, collector, ""},
+		"the last":        {[]string{"collector-bbbbb", "--tail", "1"}, "[collector-bbbbb] plays on\n", ""},
+		"plain":           {[]string{"--task", "coordinator", "--prefix=false"}, "round 1\nround 2\n", ""},
+		"a container":     {[]string{"--task", "coordinator", "-c", "helper"}, "[coordinator] helps\n", ""},
+		"all containers":  {[]string{"--task", "coordinator", "--all-containers"}, "[coordinator/di-container] round 1\n[coordinator/di-container] round 2\n[coordinator/helper] helps\n", ""},
+		"of no job's run": {[]string{"coordinator", "-p"}, "", "kubectl-di: coordinator: container di-container has not run before\n"},
+		"when":            {[]string{"aggregator-xxxxx", "--timestamps"}, "[aggregator-xxxxx] 2026-01-02T03:04:05Z gathers\n", ""},
+		"since then":      {[]string{"--since-time", "2026-01-02T03:04:07Z"}, coordinator, waiting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := w.di2(t, ns, append([]string{"logs", "cartpole"}, tc.args...)...)
+			if diff := cmp.Diff(ran{tc.stdout, strings.ReplaceAll(tc.stderr, "NODE", k.node), 0}, got, cmp.AllowUnexported(ran{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	coloured := w.di2(t, ns, "logs", "cartpole", "--task", "coordinator", "--color", "always").stdout
+	if strings.Count(coloured, "\x1b[38;5;") != 2 || strings.Count(coloured, "\x1b[0m") != 2 {
+		t.Errorf("with colours it is %q", coloured)
+	}
+}
+
+// di2 runs a command that does not call di-server on a namespace.
+func (w *world) di2(t *testing.T, namespace string, args ...string) ran {
+	t.Helper()
+	return kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", namespace)...)
+}
+
+func TestWhatIsWrongWithLogsIsSaid(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.trainer(t, ns, "cartpole")
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"nope"}, exit.Failed, `dijobs.diengine.opendilab.org "nope" not found` + "\nnamespace NS has cartpole\n"},
+		{[]string{"cartpole", "--task", "actor"}, exit.Failed, "--task actor: job NS/cartpole has no such task, but coordinator, collector, learner, aggregator, ddp-learner\n"},
+		{[]string{"cartpole", "learner-x"}, exit.Failed, "--pod learner-x: job NS/cartpole has no such pod, but cartpole-coordinator\n"},
+		{[]string{"cartpole", "-c", "x"}, exit.Failed, "--container x: no pod has such a container, but di-container\n"},
+		{nil, exit.Usage, "JOB is missing"},
+		{[]string{"pods/x"}, exit.Usage, `"pods/x"`},
+		{[]string{"cartpole", "-c", "x", "--all-containers"}, exit.Usage, "--container x: --all-containers takes it too"},
+		{[]string{"cartpole", "-f", "-p"}, exit.Usage, "--previous: what ran before prints nothing more"},
+		{[]string{"cartpole", "--since", "1m", "--since-time", "x"}, exit.Usage, "--since-time x: --since is given too"},
+		{[]string{"cartpole", "--since-time", "noon"}, exit.Usage, "--since-time noon: has to be like"},
+		{[]string{"cartpole", "--since", "-1s"}, exit.Usage, "--since -1s: has to be greater than 0"},
+		{[]string{"cartpole", "--tail", "-2"}, exit.Usage, "--tail -2: has to be 0 or more"},
+		{[]string{"cartpole", "--max-log-requests", "0"}, exit.Usage, "--max-log-requests 0: has to be 1 or more"},
+		{[]string{"cartpole", "--color", "red"}, exit.Usage, "--color red: has to be auto, always or never"},
+	} {
+		got := w.di2(t, ns, append([]string{"logs"}, tc.args...)...)
+		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
+			t.Errorf("%v: got %+v", tc.args, got)
+		}
+	}
+	if got := w.di2(t, w.namespace(t), "logs", "nope"); !strings.Contains(got.stderr, "has no jobs: is another one meant (-n)?") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestLogsAreFollowedThroughWhatHappensToPods follows a job of which a container
+// is started again, a pod is replaced under its name and another comes later,
+// while connections break.
+func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	two := int32(2)
+	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Replicas: &two})
+	k := w.newLogKubelet(t, job)
+	first := k.worker(t, 0)
+	k.start(t, first, names.Container, "1", "2", "3")
+	command := w.runs(t, ns, "logs", "pong", "-f")
+	command.out.has(t, "[learner-0] 3\n")
+
+	// A pod that comes later waits, and then runs.
+	second := k.worker(t, 1)
+	command.report.has(t, "learner-1: waiting to start on node "+k.node)
+	k.start(t, second, names.Container, "one")
+	command.out.has(t, "[learner-1] one\n")
+
+	// Connections break, and lines come meanwhile.
+	for _, text := range []string{"4", "5", "6"} {
+		k.cut()
+		k.write(first, names.Container, text)
+		command.out.has(t, "[learner-0] "+text+"\n")
+	}
+
+	// The container fails, with a last word, and is started again.
+	k.write(first, names.Container, "last word")
+	k.end(t, first, names.Container, 1)
+	k.start(t, first, names.Container, "again 1")
+	command.out.has(t, "[learner-0] again 1\n")
+
+	// The other pod is replaced by one of its name.
+	k.end(t, second, names.Container, 1)
+	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
+	second = k.worker(t, 1)
+	k.start(t, second, names.Container, "two")
+	command.out.has(t, "[learner-1] two\n")
+
+	k.write(first, names.Container, "done")
+	k.end(t, first, names.Container, 0)
+	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
+	k.write(second, names.Container, "three")
+	k.end(t, second, names.Container, 0)
+	if code := command.ended(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	// Where the pod does not tell yet that its container was started again, its
+	// last word comes after what the next run says.
+	got := byPrefix(command.out.String())
+	slices.Sort(got["[learner-0] "])
+	want := map[string][]string{
+		"[learner-0] ": {"1", "2", "3", "4", "5", "6", "again 1", "done", "last word"},
+		"[learner-1] ": {"one", "two", "three"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the logs (-want +got):\n%s", diff)
+	}
+}
+
+// byPrefix parts printed lines by their replicas.
+func byPrefix(printed string) map[string][]string {
+	found := map[string][]string{}
+	for text := range strings.Lines(printed) {
+		at := strings.Index(text, "] ") + 2
+		found[text[:at]] = append(found[text[:at]], strings.TrimSuffix(text[at:], "\n"))
+	}
+	return found
+}
+
+func TestWhatRanBeforeIsPrinted(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	k := w.newLogKubelet(t, job)
+	pod := k.worker(t, 0)
+	k.start(t, pod, names.Container, "crashes")
+	k.end(t, pod, names.Container, 1)
+	k.start(t, pod, names.Container, "runs")
+	for args, want := range map[string]string{"-p": "[learner-0] crashes\n", "--tail=-1": "[learner-0] runs\n"} {
+		if got := w.di2(t, ns, "logs", "pong", args); got != (ran{stdout: want}) {
+			t.Errorf("%s: got %+v", args, got)
+		}
+	}
+	k.change(func() { k.runs[string(pod.UID)+"/"+names.Container][0].isLost = true })
+	if got := w.di2(t, ns, "logs", "pong", "-p"); got != (ran{stderr: "kubectl-di: learner-0: unable to retrieve container logs\n"}) {
+		t.Errorf("got %+v", got)
+	}
+	// What is followed begins with the run that there is.
+	command := w.runs(t, ns, "logs", "pong", "-f", "--tail", "0")
+	k.asks(t, "follow=true")
+	k.write(pod, names.Container, "goes on")
+	command.out.has(t, "goes on")
+	if got := command.out.String(); got != "[learner-0] goes on\n" {
+		t.Errorf("got %s", got)
+	}
+	// It ends as on Ctrl-C.
+	command.stop()
+	if code := command.ended(t); code != 0 || command.report.String() != "" {
+		t.Errorf("exit code %d: %s", code, &command.report)
+	}
+}
+
+// asks waits until a log was asked for so.
+func (k *logKubelet) asks(t *testing.T, how string) {
+	t.Helper()
+	for {
+		k.mutex.Lock()
+		asked, changed := slices.ContainsFunc(k.asked, func(one string) bool { return strings.Contains(one, how) }), k.changed
+		k.mutex.Unlock()
+		if asked {
+			return
+		}
+		<-changed
+	}
+}
+
+func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	k := w.newLogKubelet(t, job)
+	first, second := k.worker(t, 0), k.worker(t, 1)
+	k.start(t, first, names.Container, "one")
+	got := w.di2(t, ns, "logs", "pong", "-f", "--max-log-requests", "1")
+	if got.code != exit.Failed || !strings.Contains(got.stderr, "--max-log-requests 1: the logs of 2 containers are to be followed: allow as many") {
+		t.Errorf("got %+v", got)
+	}
+
+	// One that comes later waits for its turn.
+	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
+	command := w.runs(t, ns, "logs", "pong", "-f", "--max-log-requests", "1")
+	command.out.has(t, "one\n")
+	second = k.worker(t, 1)
+	k.start(t, second, names.Container, "two")
+	command.report.has(t, "more than --max-log-requests 1 containers are to be followed: some wait")
+	k.end(t, first, names.Container, 0)
+	command.out.has(t, "[learner-1] two\n")
+}
+
+func TestARightThatLogsNeedIsNamed(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	k := w.newLogKubelet(t, job)
+	pod := k.worker(t, 0)
+	k.start(t, pod, names.Container, "one")
+	refused := func(want string, args ...string) {
+		t.Helper()
+		got := w.di2(t, ns, append([]string{"logs", "pong", "--as", "bob"}, args...)...)
+		if got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+			t.Errorf("%v: got %+v, want %s", args, got, want)
+		}
+	}
+	refused("create role kubectl-di-get-dijobs --verb=get --resource=dijobs.diengine.opendilab.org")
+	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"get"}})
+	refused("create role kubectl-di-list-pods --verb=list --resource=pods")
+	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}})
+	refused("create role kubectl-di-get-log --verb=get --resource=pods/log")
+	refused("--verb=list,watch --resource=dijobs.diengine.opendilab.org", "-f")
+	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"list", "watch"}})
+	refused("create role kubectl-di-get-log --verb=get --resource=pods/log", "-f")
+	w.grant(t, ns, user("bob"), rule("", "pods/log", "get"))
+	if got := w.di2(t, ns, "logs", "pong", "--as", "bob"); got != (ran{stdout: "[learner-0] one\n"}) {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,177 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package alerts
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+)
+
+// situation is what Prometheus has scraped once a minute, as promtool's tests
+// have it, and after how many minutes an alert has to fire, or still not.
+type situation struct {
+	series  string
+	minutes int
+	fires   bool
+}
+
+// situations are those of each alert.
+func situations() map[string]map[string]situation {
+	return map[string]map[string]situation{
+		"DIOrchestratorOperatorAbsent": {
+			"no operator tells of jobs":   {`up 1x20`, 6, true},
+			"one was away for a moment":   {`di_orchestrator_jobs{phase="Running"} 1x2 _ _ 1x20`, 10, false},
+			"it has been gone for longer": {`di_orchestrator_jobs{phase="Running"} 1x2 _x20`, 18, true},
+		},
+		"DIOrchestratorConversionFails": {
+			"some fail":        {`di_orchestrator_conversions_total{from="v1alpha1",to="v2alpha1",result="failed"} 0+3x20`, 10, true},
+			"none fails":       {`di_orchestrator_conversions_total{from="v1alpha1",to="v2alpha1",result="converted"} 0+3x20`, 10, false},
+			"some failed once": {`di_orchestrator_conversions_total{from="v1alpha1",to="v2alpha1",result="failed"} 0 5x20`, 18, false},
+		},
+		"DIOrchestratorConversionPanics": {
+			"one panics":  {`di_orchestrator_conversion_panics_total 0x5 1x20`, 10, true},
+			"none panics": {`di_orchestrator_conversion_panics_total 0x30`, 10, false},
+		},
+		"DIOrchestratorConversionSlow": {
+			"reviews take six seconds": {histogram("di_orchestrator_conversion_review_duration_seconds", `code="200"`, "2.5", "6"), 25, true},
+			"reviews take one":         {histogram("di_orchestrator_conversion_review_duration_seconds", `code="200"`, "0.5", "1"), 25, false},
+		},
+		"DIOrchestratorReconcileFails": {
+			"the controller fails all the time": {`controller_runtime_reconcile_errors_total{controller="dijob"} 0+60x60`, 40, true},
+			"it fails now and then":             {`controller_runtime_reconcile_errors_total{controller="dijob"} 0+1x60`, 40, false},
+			"another one fails":                 {`controller_runtime_reconcile_errors_total{controller="other"} 0+60x60`, 40, false},
+		},
+		"DIOrchestratorQueueGrows": {
+			"hundreds wait":           {`workqueue_depth{name="dijob",controller="dijob",priority="0"} 300x30`, 20, true},
+			"hundreds wait briefly":   {`workqueue_depth{name="dijob",controller="dijob",priority="0"} 300x5 3x30`, 20, false},
+			"a few wait all the time": {`workqueue_depth{name="dijob",controller="dijob",priority="0"} 20x30`, 20, false},
+		},
+		"DIOrchestratorJobsRestart": {
+			"one reason restarts many": {`di_orchestrator_job_restarts_total{lifecycle="WorkerLed",reason="OOMKilled"} 0+1x80`, 60, true},
+			"each reason restarts few": {`
+				di_orchestrator_job_restarts_total{lifecycle="WorkerLed",reason="OOMKilled"} 0x40 10x40
+				di_orchestrator_job_restarts_total{lifecycle="WorkerLed",reason="Error"} 0x40 15x40`, 60, false},
+		},
+		"DIOrchestratorServerRefusesCalls": {
+			"somebody is refused all the time": {`di_orchestrator_server_calls_total{identity="none",decision="refused"} 0+2x60`, 40, true},
+			"all are let in":                   {`di_orchestrator_server_calls_total{identity="token",decision="allowed"} 0+2x60`, 40, false},
+		},
+		"DIOrchestratorProbeFails": {
+			"no probe comes through": {probes("0x30", "0+2x30"), 10, true},
+			"they did a minute ago":  {probes("0+2x30", "0x28 2 4"), 30, false},
+			"one in ten fails":       {probes("0+9x30", "0+1x30"), 20, false},
+			"nothing is probed":      {`up 1x30`, 20, false},
+		},
+		"DIOrchestratorServerFails": {
+			"a route fails half the time": {requests("500", "0+10x30", "0+10x30"), 20, true},
+			"it closes connections":       {requests("closed", "0+10x30", "0+10x30"), 20, true},
+			"one request in a hundred":    {requests("500", "0+99x30", "0+1x30"), 20, false},
+			"callers ask for nonsense":    {requests("400", "0+1x30", "0+99x30"), 20, false},
+		},
+		"DIOrchestratorServerWatchBroken": {
+			"one of two servers does not watch": {`
+				di_orchestrator_server_watch_open{resource="pods",pod="a"} 1x20
+				di_orchestrator_server_watch_open{resource="pods",pod="b"} 0x20`, 5, true},
+			"it opens the watch again": {`di_orchestrator_server_watch_open{resource="pods"} 1x5 0 1x20`, 10, false},
+		},
+		"DIOrchestratorAllocatorFails": {
+			"rounds fail":               {rounds("0x40", "0+5x40"), 30, true},
+			"a few fail":                {rounds("0+9x40", "0+1x40"), 30, false},
+			"there is nothing to place": {rounds("0x40", "0x40"), 30, false},
+		},
+		"DIOrchestratorJobsLaunchSlowly": {
+			"first pods take half an hour": {histogram("di_orchestrator_job_first_pod_ready_delay_seconds", `lifecycle="WorkerLed"`, "600", "1800"), 100, true},
+			"first pods take a minute":     {histogram("di_orchestrator_job_first_pod_ready_delay_seconds", `lifecycle="WorkerLed"`, "30", "60"), 100, false},
+			"no job is made":               {`up 1x120`, 100, false},
+		},
+	}
+}
+
+// histogram are the series of a histogram all of whose observations lie between two bounds.
+func histogram(name, label, above, upTo string) string {
+	return fmt.Sprintf(`
+		%[1]s_bucket{%[2]s,le="%[3]s"} 0x120
+		%[1]s_bucket{%[2]s,le="%[4]s"} 0+5x120
+		%[1]s_bucket{%[2]s,le="+Inf"} 0+5x120`, name, label, above, upTo)
+}
+
+func probes(good, bad string) string {
+	return fmt.Sprintf(`
+		di_orchestrator_probes_total{result="ok"} %s
+		di_orchestrator_probes_total{result="webhook"} %s`, good, bad)
+}
+
+func requests(code, good, bad string) string {
+	return fmt.Sprintf(`
+		di_orchestrator_server_requests_total{route="/v1alpha1/replicas",method="GET",code="200"} %s
+		di_orchestrator_server_requests_total{route="/v1alpha1/replicas",method="GET",code="%s"} %s`, good, code, bad)
+}
+
+func rounds(good, bad string) string {
+	return fmt.Sprintf(`
+		di_orchestrator_allocator_rounds_total{result="done"} %s
+		di_orchestrator_allocator_rounds_total{result="failed"} %s`, good, bad)
+}
+
+func TestEachAlertFiresWhenItShouldAndNotOtherwise(t *testing.T) {
+	t.Parallel()
+	all := situations()
+	for name, rule := range alerts(t) {
+		fires := map[bool]bool{}
+		for when, each := range all[name] {
+			fires[each.fires] = true
+			t.Run(name+": "+when, func(t *testing.T) {
+				t.Parallel()
+				expression, err := newParser().ParseExpr(rule.Expr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				alert := rules.NewAlertingRule(rule.Alert, expression, time.Duration(rule.For), 0,
+					labels.FromMap(rule.Labels), labels.FromMap(rule.Annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
+				if got := state(t, alert, each); (got == rules.StateFiring) != each.fires {
+					t.Errorf("after %d minutes it is %s", each.minutes, got)
+				}
+			})
+		}
+		if !fires[true] || !fires[false] {
+			t.Errorf("%s is not shown both when it fires and when it does not", name)
+		}
+		delete(all, name)
+	}
+	for name := range all {
+		t.Errorf("there is no alert %s", name)
+	}
+}
+
+// state evaluates an alert each minute, and returns how it stands at the end.
+func state(t *testing.T, alert *rules.AlertingRule, in situation) rules.AlertState {
+	t.Helper()
+	// A blank line would end the list of series.
+	var load strings.Builder
+	load.WriteString("load 1m")
+	for series := range strings.Lines(in.series) {
+		if series = strings.TrimSpace(series); series != "" {
+			load.WriteString("\n  " + series)
+		}
+	}
+	storage := promqltest.LoadedStorage(t, load.String())
+	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 0, 1_000_000), storage)
+	for minute := range in.minutes + 1 {
+		at := time.Unix(0, 0).Add(time.Duration(minute) * time.Minute)
+		if _, err := alert.Eval(t.Context(), 0, at, query, &url.URL{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		// As a group does, without which it says that it does not know.
+		alert.SetEvaluationTimestamp(at)
+	}
+	return alert.State()
+}

@@ -1,0 +1,169 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const (
+	// taskName is the name of the one task of each job.
+	taskName = "worker"
+	// submitters is how many jobs are submitted at a time.
+	submitters = 16
+	// jobsEvery is how often is asked how jobs do.
+	jobsEvery = 500 * time.Millisecond
+)
+
+// template is that of each task: like those of DI-engine's examples.
+const template = `{"spec":{"containers":[{"name":"di-container","image":"diorchestrator/ding:v1.1.0",
+"command":["/bin/bash","-c","ditask --label 0 --package dizoo/classic_control/cartpole/entry --main cartpole_ppo_parallel_config.main --platform k8s"],
+"env":[{"name":"PYTHONUNBUFFERED","value":"1"}],
+"resources":{"requests":{"cpu":"1","memory":"2Gi"},"limits":{"cpu":"2","memory":"4Gi"}},
+"volumeMounts":[{"name":"work-dir","mountPath":"/ding"},{"name":"cache-volume","mountPath":"/dev/shm"}]}],
+"volumes":[{"name":"work-dir","hostPath":{"path":"/data/nfs/ding/cartpole"}},{"name":"cache-volume","emptyDir":{"medium":"Memory","sizeLimit":"128Mi"}}]}}`
+
+// newJob returns a worker-led job of so many pods.
+func newJob(namespace, name string, pods int) *v2alpha1.DIJob {
+	return &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v2alpha1.DIJobSpec{
+			Tasks: []v2alpha1.Task{{
+				Type: v2alpha1.TaskTypeNone, Name: taskName, Replicas: ptr.To(int32(pods)),
+				Template: v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(template)}},
+			}},
+		},
+	}
+}
+
+// jobsOf returns so many jobs of so many pods each.
+func jobsOf(namespace, name string, jobs, pods int) []*v2alpha1.DIJob {
+	made := make([]*v2alpha1.DIJob, jobs)
+	for i := range made {
+		made[i] = newJob(namespace, fmt.Sprintf("%s-%04d", name, i), pods)
+	}
+	return made
+}
+
+func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
+	if err := w.submitter.Create(ctx, job); err != nil {
+		return fmt.Errorf("submitting job %s: %w", job.Name, err)
+	}
+	return nil
+}
+
+// submitAll submits jobs, so many at a time, and gives each on once it exists.
+func (w *world) submitAll(ctx context.Context, jobs []*v2alpha1.DIJob, then func(index int)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(submitters)
+	for i, job := range jobs {
+		group.Go(func() error {
+			if err := w.submit(ctx, job); err != nil {
+				return err
+			}
+			if then != nil {
+				then(i)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// resize asks for another number of pods, as kubectl scale does.
+func (w *world) resize(ctx context.Context, job *v2alpha1.DIJob, pods int) error {
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: int32(pods)},
+	}
+	of := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
+	if err := w.submitter.SubResource("scale").Update(ctx, of, client.WithSubResourceBody(scale)); err != nil {
+		return fmt.Errorf("resizing job %s: %w", job.Name, err)
+	}
+	return nil
+}
+
+// waitPods returns when so many pods exist in a namespace, and when the last came.
+func (w *world) waitPods(ctx context.Context, namespace string, pods int) (time.Time, error) {
+	var came time.Time
+	err := w.kubelet.wait(ctx, w.bench, "pods created in "+namespace, func(of tallies) (int, int) {
+		total := of.in(namespace).total()
+		came = total.created
+		return total.pods, pods
+	})
+	return came, err
+}
+
+// waitReady returns when so many pods are ready in a namespace, and since when.
+func (w *world) waitReady(ctx context.Context, namespace string, pods int) (time.Time, error) {
+	var came time.Time
+	err := w.kubelet.wait(ctx, w.bench, "pods ready in "+namespace, func(of tallies) (int, int) {
+		total := of.in(namespace).total()
+		came = total.running
+		return total.ready, pods
+	})
+	return came, err
+}
+
+// in returns the jobs of a namespace.
+func (t tallies) in(namespace string) tallies {
+	found := tallies{}
+	for key, one := range t {
+		if key.namespace == namespace {
+			found[key] = one
+		}
+	}
+	return found
+}
+
+// waitRunning returns when so many jobs of a namespace say that they run, which
+// is asked only once so many pods are ready, as asking costs.
+func (w *world) waitRunning(ctx context.Context, namespace string, jobs, pods int) error {
+	if _, err := w.waitReady(ctx, namespace, pods); err != nil {
+		return err
+	}
+	return w.waitJobs(ctx, namespace, jobs, "jobs running", func(job *v2alpha1.DIJob) bool {
+		return job.Status.Phase == v2alpha1.JobRunning && job.Status.ReadyReplicas == job.Status.Replicas
+	})
+}
+
+// waitJobs returns when so many jobs of a namespace are as wanted.
+func (w *world) waitJobs(ctx context.Context, namespace string, wanted int, what string, is func(*v2alpha1.DIJob) bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s take too long", what))
+	defer cancel()
+	said := time.Now()
+	for {
+		var list v2alpha1.DIJobList
+		if err := w.API.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("reading jobs: %w", err)
+		}
+		have := 0
+		for i := range list.Items {
+			if is(&list.Items[i]) {
+				have++
+			}
+		}
+		if have >= wanted {
+			return nil
+		}
+		if time.Since(said) > progressEvery {
+			said = time.Now()
+			w.say("%s: %d of %d", what, have, wanted)
+		}
+		if err := pauseFor(ctx, jobsEvery); err != nil {
+			return err
+		}
+	}
+}

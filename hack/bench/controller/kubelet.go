@@ -1,0 +1,348 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// kubeletWriters is how many pods the kubelet starts at a time, and progressEvery
+// how often is said how far something has come.
+const (
+	kubeletWriters = 32
+	progressEvery  = 2 * time.Second
+	pollEvery      = 10 * time.Millisecond
+	// dyingDelay is how long a deletion may take that the API server does alone.
+	dyingDelay = time.Second
+)
+
+// jobKey names a job.
+type jobKey struct{ namespace, name string }
+
+// tally is what there is of one job.
+type tally struct {
+	// pods and ready count what is there now.
+	pods, ready int
+	// created and running are when the last of them came, as the kubelet saw it.
+	created, running time.Time
+}
+
+// tallies are what there is of all jobs.
+type tallies map[jobKey]*tally
+
+// total counts over all jobs.
+func (t tallies) total() tally {
+	var total tally
+	for _, one := range t {
+		total.pods += one.pods
+		total.ready += one.ready
+		if one.created.After(total.created) {
+			total.created = one.created
+		}
+		if one.running.After(total.running) {
+			total.running = one.running
+		}
+	}
+	return total
+}
+
+// kubelet makes each pod run as soon as it exists, through the status that a
+// kubelet writes. It sees pods' metadata only, so what it costs does not grow
+// with what pods hold. Pods are bound to no node, so those that are deleted go
+// at once, unless who deletes them is killed meanwhile: the kubelet deletes
+// these, as the garbage collector of pods does in a cluster.
+type kubelet struct {
+	pods   metadata.Getter
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	queue  workqueue.TypedDelayingInterface[types.NamespacedName]
+
+	// mutex guards what follows.
+	mutex sync.Mutex
+	// known are the pods there are.
+	known   map[types.NamespacedName]*podState
+	tallies tallies
+	// pause is how long it waits after each pod that it makes run.
+	pause time.Duration
+	err   error
+}
+
+// podState is what the kubelet knows of a pod.
+type podState struct {
+	uid   types.UID
+	job   jobKey
+	ready bool
+	// dying: its deletion has begun.
+	dying bool
+}
+
+// startKubelet starts a kubelet and returns when it sees all pods.
+func startKubelet(ctx context.Context, plane *controlplane.Plane) (*kubelet, error) {
+	user, err := plane.User(userKubelet)
+	if err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(user.Config())
+	config.QPS = -1
+	api, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("starting the kubelet: %w", err)
+	}
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	running, cancel := context.WithCancel(ctx)
+	k := &kubelet{
+		pods: api.Resource(pods), cancel: cancel, known: map[types.NamespacedName]*podState{}, tallies: tallies{},
+		queue: workqueue.NewTypedDelayingQueue[types.NamespacedName](),
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(api, pods, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	handlers := cache.ResourceEventHandlerFuncs{
+		AddFunc:    k.see,
+		UpdateFunc: func(_, after any) { k.see(after) },
+		DeleteFunc: k.forget,
+	}
+	if _, err := informer.AddEventHandler(handlers); err != nil {
+		cancel()
+		return nil, fmt.Errorf("starting the kubelet: %w", err)
+	}
+	k.ended.Go(func() { informer.RunWithContext(running) })
+	for range kubeletWriters {
+		k.ended.Go(func() { k.work(running) })
+	}
+	if !cache.WaitForCacheSync(running.Done(), informer.HasSynced) {
+		k.stop()
+		return nil, fmt.Errorf("starting the kubelet: %w", context.Cause(ctx))
+	}
+	return k, nil
+}
+
+func (k *kubelet) stop() {
+	k.cancel()
+	k.queue.ShutDown()
+	k.ended.Wait()
+}
+
+// see notes a pod that is new, or has the name of one that went.
+func (k *kubelet) see(object any) {
+	pod, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return
+	}
+	key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	if known := k.known[key]; known != nil {
+		if known.uid == pod.UID {
+			if !known.dying && pod.DeletionTimestamp != nil {
+				known.dying = true
+				k.queue.AddAfter(key, dyingDelay)
+			}
+			return
+		}
+		k.drop(key)
+	}
+	state := &podState{uid: pod.UID, job: jobKey{pod.Namespace, pod.Labels[names.LabelJob]}}
+	k.known[key] = state
+	of := k.tallies[state.job]
+	if of == nil {
+		of = &tally{}
+		k.tallies[state.job] = of
+	}
+	of.pods++
+	of.created = time.Now()
+	k.queue.Add(key)
+}
+
+func (k *kubelet) forget(object any) {
+	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = gone.Obj
+	}
+	if pod, ok := object.(*metav1.PartialObjectMetadata); ok {
+		k.mutex.Lock()
+		defer k.mutex.Unlock()
+		k.drop(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+	}
+}
+
+// drop is called with the mutex held.
+func (k *kubelet) drop(key types.NamespacedName) {
+	state := k.known[key]
+	if state == nil {
+		return
+	}
+	delete(k.known, key)
+	of := k.tallies[state.job]
+	of.pods--
+	if state.ready {
+		of.ready--
+	}
+	if of.pods == 0 {
+		delete(k.tallies, state.job)
+	}
+}
+
+// work makes pods run, one after the other.
+func (k *kubelet) work(ctx context.Context) {
+	for {
+		key, ended := k.queue.Get()
+		if ended {
+			return
+		}
+		err := k.start(ctx, key)
+		k.queue.Done(key)
+		if err != nil && ctx.Err() == nil {
+			k.mutex.Lock()
+			k.err = err
+			k.mutex.Unlock()
+		}
+	}
+}
+
+// running and failed are what a kubelet writes of a pod, whose UID is added.
+const (
+	running = `{"metadata":{"uid":%q},"status":{"phase":"Running","conditions":[` +
+		`{"type":"Initialized","status":"True"},{"type":"ContainersReady","status":"True"},{"type":"Ready","status":"True"}],` +
+		`"containerStatuses":[{"name":"` + names.Container + `","ready":true,"started":true,"image":"i","imageID":"i","state":{"running":{}}}]}}`
+	failed = `{"metadata":{"uid":%q},"status":{"phase":"Failed","conditions":[` +
+		`{"type":"ContainersReady","status":"False"},{"type":"Ready","status":"False"}],` +
+		`"containerStatuses":[{"name":"` + names.Container + `","ready":false,"image":"i","imageID":"i",` +
+		`"state":{"running":null,"terminated":{"exitCode":1,"reason":"Error"}}}]}}`
+)
+
+func (k *kubelet) start(ctx context.Context, key types.NamespacedName) error {
+	k.mutex.Lock()
+	var dying bool
+	state, pause := k.known[key], k.pause
+	if state != nil {
+		dying = state.dying
+	}
+	k.mutex.Unlock()
+	if state == nil {
+		return nil
+	}
+	if dying {
+		return k.finish(ctx, key, state.uid)
+	}
+	if _, err := k.write(ctx, key, running, state.uid); err != nil {
+		return err
+	}
+	k.mutex.Lock()
+	if k.known[key] == state && !state.ready {
+		state.ready = true
+		of := k.tallies[state.job]
+		of.ready++
+		of.running = time.Now()
+	}
+	k.mutex.Unlock()
+	if pause > 0 {
+		return pauseFor(ctx, pause)
+	}
+	return nil
+}
+
+// finish deletes a pod whose deletion has begun.
+func (k *kubelet) finish(ctx context.Context, key types.NamespacedName, uid types.UID) error {
+	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &uid}}
+	err := k.pods.Namespace(key.Namespace).Delete(ctx, key.Name, now)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting pod %s: %w", key, err)
+	}
+	return nil
+}
+
+// write writes the status of a pod, and tells whether it did: that it is gone
+// by now is as good.
+func (k *kubelet) write(ctx context.Context, key types.NamespacedName, status string, uid types.UID) (bool, error) {
+	_, err := k.pods.Namespace(key.Namespace).Patch(ctx, key.Name, types.StrategicMergePatchType,
+		fmt.Appendf(nil, status, uid), metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("writing the status of pod %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// fail lets a pod fail, if it is there and runs. It tells whether it did.
+func (k *kubelet) fail(ctx context.Context, key types.NamespacedName) (bool, error) {
+	k.mutex.Lock()
+	state := k.known[key]
+	runs := state != nil && state.ready
+	if runs {
+		state.ready = false
+		k.tallies[state.job].ready--
+	}
+	k.mutex.Unlock()
+	if !runs {
+		return false, nil
+	}
+	return k.write(ctx, key, failed, state.uid)
+}
+
+// read gives what there is to a function, which may keep nothing of it.
+func (k *kubelet) read(give func(tallies)) error {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	give(k.tallies)
+	return k.err
+}
+
+// setPause says how long it is to wait after each pod from now on.
+func (k *kubelet) setPause(pause time.Duration) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.pause = pause
+}
+
+// wait returns when so much of what is counted is there as is wanted.
+func (k *kubelet) wait(ctx context.Context, b *bench, what string, count func(tallies) (have, wanted int)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s take too long", what))
+	defer cancel()
+	said := time.Now()
+	for {
+		var have, wanted int
+		if err := k.read(func(of tallies) { have, wanted = count(of) }); err != nil {
+			return err
+		}
+		if have >= wanted {
+			return nil
+		}
+		if time.Since(said) > progressEvery {
+			said = time.Now()
+			b.say("%s: %d of %d", what, have, wanted)
+		}
+		if err := pauseFor(ctx, pollEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// pauseFor waits so long, or until the context ends.
+func pauseFor(ctx context.Context, long time.Duration) error {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

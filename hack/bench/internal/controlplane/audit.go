@@ -1,0 +1,148 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Event is what is read of a line of the audit log.
+type Event struct {
+	Stage string `json:"stage"`
+	Verb  string `json:"verb"`
+	User  struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	// RequestObject is what was sent; only of patches of a job's status.
+	RequestObject json.RawMessage `json:"requestObject"`
+	// Received is when the request came.
+	Received metav1.MicroTime `json:"requestReceivedTimestamp"`
+}
+
+// What names what was asked, such as "create pods".
+func (e *Event) What() string {
+	what := e.Verb + " " + e.ObjectRef.Resource
+	if e.ObjectRef.Subresource != "" {
+		what += "/" + e.ObjectRef.Subresource
+	}
+	return what
+}
+
+// Requests are numbers of requests by verb and resource, such as "create pods".
+type Requests map[string]int
+
+// Total returns how many requests are of one of the verbs.
+func (r Requests) Total(verbs ...string) int {
+	total := 0
+	for what, count := range r {
+		if verb, _, _ := strings.Cut(what, " "); slices.Contains(verbs, verb) {
+			total += count
+		}
+	}
+	return total
+}
+
+// String lists the requests, most frequent first.
+func (r Requests) String() string {
+	if len(r) == 0 {
+		return "none"
+	}
+	keys := slices.SortedFunc(maps.Keys(r), func(a, b string) int {
+		if r[a] != r[b] {
+			return r[b] - r[a]
+		}
+		return strings.Compare(a, b)
+	})
+	parts := make([]string, 0, len(keys))
+	for _, key := range keys {
+		parts = append(parts, fmt.Sprintf("%d %s", r[key], key))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Mark is a place in the audit log.
+type Mark int64
+
+// Mark returns where the audit log ends.
+func (p *Plane) Mark() (Mark, error) {
+	info, err := os.Stat(p.auditLog())
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("audit log: %w", err)
+	}
+	return Mark(info.Size()), nil
+}
+
+// Since counts the requests that users have made since a mark. A watch counts
+// when it begins.
+func (p *Plane) Since(mark Mark) (map[string]Requests, error) {
+	counts := map[string]Requests{}
+	for _, user := range p.users {
+		counts[user] = Requests{}
+	}
+	err := p.Events(mark, func(event *Event) error {
+		if of := counts[event.User.Username]; of != nil {
+			of[event.What()]++
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// Events gives each request since a mark once: when it was answered, or began
+// to be, where it is a watch.
+func (p *Plane) Events(mark Mark, each func(*Event) error) (err error) {
+	file, err := os.Open(p.auditLog())
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	// The log may have ended within a line, which was still being written then.
+	if _, err := file.Seek(max(int64(mark)-1, 0), io.SeekStart); err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	lines := bufio.NewReader(file)
+	if mark > 0 {
+		if _, err := lines.ReadBytes('\n'); err != nil {
+			return nil
+		}
+	}
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			// A line without an end is still being written.
+			return nil
+		}
+		var event Event
+		if err := json.Unmarshal(line, &event); err != nil {
+			return fmt.Errorf("audit log: %w", err)
+		}
+		if event.Verb == "watch" && event.Stage == "ResponseStarted" || event.Verb != "watch" && event.Stage == "ResponseComplete" {
+			if err := each(&event); err != nil {
+				return err
+			}
+		}
+	}
+}

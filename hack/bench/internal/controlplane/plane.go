@@ -1,0 +1,176 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlplane starts the API server that benchmarks measure on, and
+// counts who asks it for what.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// auditPolicy is of the users that are named. What a job's status is patched
+// with is in the log, too.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Request
+  users: [%[1]s]
+  verbs: [patch]
+  resources: [{group: ` + v2alpha1.GroupName + `, resources: [dijobs/status]}]
+- level: Metadata
+  users: [%[1]s]
+- level: None
+`
+
+// Options say how a Plane is started.
+type Options struct {
+	// Folder takes what it is started from, and the audit log.
+	Folder string
+	// Users are those whose requests are counted.
+	Users []string
+	// Etcd are flags of etcd beside the usual, by name.
+	Etcd map[string]string
+}
+
+// Plane is a kube-apiserver and etcd of which the audit log tells who asked what.
+type Plane struct {
+	// API writes without a limit on its rate.
+	API client.WithWatch
+
+	environment *envtest.Environment
+	scheme      *runtime.Scheme
+	folder      string
+	users       []string
+}
+
+// Start starts an API server with the CRDs and without webhooks. The caller
+// stops it.
+func Start(options *Options) (*Plane, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("registering kinds: %w", err)
+	}
+	folder, err := os.MkdirTemp(options.Folder, "plane-")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join(testkit.Root(), "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}}
+	policy := filepath.Join(folder, "policy.yaml")
+	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, strings.Join(options.Users, ", ")), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the audit policy: %w", err)
+	}
+	p.environment.ControlPlane.GetAPIServer().Configure().
+		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog()).
+		// What is measured is not how long it takes to delete all there is.
+		Set("delete-collection-workers", "16")
+	p.environment.ControlPlane.Etcd = &envtest.Etcd{}
+	for name, value := range options.Etcd {
+		p.environment.ControlPlane.Etcd.Configure().Set(name, value)
+	}
+	if _, err := p.environment.Start(); err != nil {
+		return nil, fmt.Errorf("starting kube-apiserver and etcd (KUBEBUILDER_ASSETS=%s): %w", os.Getenv(testkit.AssetsVariable), err)
+	}
+	if p.API, err = p.Client(p.environment.Config, -1, 0); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+// Stop stops the API server and etcd.
+func (p *Plane) Stop() error {
+	return p.environment.Stop()
+}
+
+func (p *Plane) auditLog() string {
+	return filepath.Join(p.folder, "audit.log")
+}
+
+// Config returns how the API server is reached by who may do everything, and is not counted.
+func (p *Plane) Config() *rest.Config {
+	return rest.CopyConfig(p.environment.Config)
+}
+
+// Client returns a client without a cache. As for the operator, its rate is
+// limited for each kind of its own.
+func (p *Plane) Client(config *rest.Config, qps float32, burst int) (client.WithWatch, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst, config.WarningHandler = qps, burst, rest.NoWarnings{}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: p.scheme})
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return api, nil
+}
+
+// User adds a user, who may do everything.
+func (p *Plane) User(name string) (*envtest.AuthenticatedUser, error) {
+	user, err := p.environment.AddUser(envtest.User{Name: name, Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("adding user %s: %w", name, err)
+	}
+	return user, nil
+}
+
+// Kubeconfig returns the environment by which a process is a user.
+func (p *Plane) Kubeconfig(name string) (string, error) {
+	user, err := p.User(name)
+	if err != nil {
+		return "", err
+	}
+	content, err := user.KubeConfig()
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	path := filepath.Join(p.folder, name+".kubeconfig")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return "", fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
+	}
+	return "KUBECONFIG=" + path, nil
+}
+
+// InstallWebhooks creates the system namespace and the webhook configurations
+// as they are deployed; an operator puts its own address into them.
+func (p *Plane) InstallWebhooks(ctx context.Context) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
+	if err := p.API.Create(ctx, namespace); err != nil {
+		return fmt.Errorf("creating the system namespace: %w", err)
+	}
+	for _, file := range []string{"service.yaml", "mutating.yaml", "validating.yaml"} {
+		raw, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "webhook", file))
+		if err != nil {
+			return fmt.Errorf("reading a manifest: %w", err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(raw, &object.Object); err != nil {
+			return fmt.Errorf("decoding %s: %w", file, err)
+		}
+		if err := p.API.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating what %s holds: %w", file, err)
+		}
+	}
+	return nil
+}

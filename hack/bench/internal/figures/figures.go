@@ -1,0 +1,60 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package figures is how benchmarks sum up and show what they measured.
+package figures
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Percentile returns the time that so many of 100 did not exceed; 0 of none.
+func Percentile(times []time.Duration, percent float64) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	rank := int(math.Ceil(float64(len(sorted)) * percent / 100))
+	return sorted[max(rank, 1)-1]
+}
+
+// Millis is a time as tables show it.
+func Millis(d time.Duration) string {
+	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
+}
+
+// Seconds is a longer time as tables show it.
+func Seconds(d time.Duration) string {
+	return fmt.Sprintf("%.2f s", d.Seconds())
+}
+
+// Shown is a percentile as tables show it.
+func Shown(times []time.Duration, percent float64) string {
+	if len(times) == 0 {
+		return "-"
+	}
+	return Millis(Percentile(times, percent))
+}
+
+// Mebibytes is a size as tables show it.
+func Mebibytes(bytes int64) string {
+	return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
+}
+
+// Limits are the limits that were missed.
+type Limits []string
+
+// Require notes a limit that does not hold.
+func (l *Limits) Require(holds bool, format string, arguments ...any) {
+	if !holds {
+		*l = append(*l, fmt.Sprintf(format, arguments...))
+	}
+}
+
+// Under notes a time that is not under its limit.
+func (l *Limits) Under(took, limit time.Duration, what string) {
+	l.Require(took < limit, "%s is %s, the limit %s", what, Millis(took), Millis(limit))
+}

@@ -1,0 +1,282 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package program starts the programs that benchmarks measure, and reads what
+// they use of the machine.
+package program
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// ticksPerSecond is the unit of times in /proc.
+const ticksPerSecond = 100
+
+// Process is a program that runs beside the benchmark.
+type Process struct {
+	// Address is where it serves.
+	Address string
+
+	command *exec.Cmd
+	// input ends the process when it is closed; nil where a signal does.
+	input io.Closer
+	log   *os.File
+}
+
+// Usage is what a process has used.
+type Usage struct {
+	Processor           time.Duration
+	Resident, PeakBytes int64
+}
+
+// Build builds di-orchestrator from this checkout into a folder.
+func Build(ctx context.Context, folder string) (string, error) {
+	binary := filepath.Join(folder, "di-orchestrator")
+	command := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/di-orchestrator")
+	command.Dir, command.Stderr = testkit.Root(), os.Stderr
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("building di-orchestrator: %w", err)
+	}
+	return binary, nil
+}
+
+// Command is how one of di-orchestrator's programs is started.
+type Command struct {
+	// Binary is the di-orchestrator, and Name its command.
+	Binary, Name string
+	// Folder takes the log.
+	Folder string
+	// Environment is added to the benchmark's own.
+	Environment []string
+	// Address is where it is to serve; a free one when empty.
+	Address string
+	// Flags are those beside the addresses of metrics and probes, given where it
+	// serves.
+	Flags func(address string) []string
+}
+
+// Start starts one of the programs, and returns when it is ready.
+func Start(ctx context.Context, c *Command) (*Process, error) {
+	address, probe, err := FreeAddresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	address = cmp.Or(c.Address, address)
+	arguments := append([]string{c.Name, "--metrics-address", "0", "--probe-address", probe}, c.Flags(address)...)
+	started := &Process{Address: address, command: exec.CommandContext(ctx, c.Binary, arguments...)}
+	started.command.Env = append(os.Environ(), c.Environment...)
+	if started.log, err = os.CreateTemp(c.Folder, c.Name+"-*.log"); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
+	}
+	started.command.Stdout, started.command.Stderr = started.log, started.log
+	if err := started.command.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
+	}
+	if err := waitReady(ctx, "http://"+probe+"/readyz"); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s, which logs to %s: %w", c.Name, started.log.Name(), err), started.Stop())
+	}
+	return started, nil
+}
+
+// FreeAddresses returns two addresses of the loopback interface that nobody
+// listens on.
+func FreeAddresses(ctx context.Context) (first, second string, err error) {
+	var addresses [2]string
+	var listeners [2]net.Listener
+	for i := range listeners {
+		if listeners[i], err = (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+			return "", "", fmt.Errorf("finding a free port: %w", err)
+		}
+		addresses[i] = listeners[i].Addr().String()
+	}
+	return addresses[0], addresses[1], errors.Join(listeners[0].Close(), listeners[1].Close())
+}
+
+// waitReady waits until a probe succeeds.
+func waitReady(ctx context.Context, url string) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = probe(ctx, url)
+		return last == nil, nil
+	})
+	return errors.Join(err, last)
+}
+
+func probe(ctx context.Context, url string) error {
+	_, err := Read(ctx, url)
+	return err
+}
+
+// Read reads what a program serves.
+func Read(ctx context.Context, url string) (_ []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", url, err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("reading: %w", err)
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("reading %s: %s", url, response.Status)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", url, err)
+	}
+	return body, nil
+}
+
+// StartOwn starts this program in another role; what it says first is its address.
+func StartOwn(ctx context.Context, flags ...string) (*Process, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("starting a process: %w", err)
+	}
+	started := &Process{command: exec.CommandContext(ctx, own, flags...)}
+	started.command.Stderr = os.Stderr
+	if started.input, err = started.command.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("starting a process: %w", err)
+	}
+	output, err := started.command.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a process: %w", err)
+	}
+	if err := started.command.Start(); err != nil {
+		return nil, fmt.Errorf("starting a process: %w", err)
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting a process: %w", err), started.Stop())
+	}
+	started.Address = strings.TrimSpace(line)
+	return started, nil
+}
+
+// Stop ends the process.
+func (p *Process) Stop() error {
+	var err error
+	if p.input != nil {
+		err = p.input.Close()
+	} else {
+		err = p.command.Process.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		return fmt.Errorf("stopping %s: %w", p.command, err)
+	}
+	err = p.command.Wait()
+	if p.log != nil {
+		err = errors.Join(err, p.log.Close())
+	}
+	return err
+}
+
+// Kill ends the process at once, without giving it time for anything.
+func (p *Process) Kill() error {
+	if err := p.command.Process.Kill(); err != nil {
+		return fmt.Errorf("killing %s: %w", p.command, err)
+	}
+	// It ends by the signal, which is an error that says nothing.
+	_ = p.command.Wait()
+	return p.log.Close()
+}
+
+// Usage returns what the process has used so far.
+func (p *Process) Usage() (Usage, error) {
+	folder := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid))
+	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
+	if err != nil {
+		return Usage{}, fmt.Errorf("usage: %w", err)
+	}
+	status, err := os.ReadFile(filepath.Join(folder, "status"))
+	if err != nil {
+		return Usage{}, fmt.Errorf("usage: %w", err)
+	}
+	// The name, which stands in parentheses, may hold anything.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	ticks := int64(0)
+	for _, field := range fields[11:13] {
+		count, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return Usage{}, fmt.Errorf("usage: %w", err)
+		}
+		ticks += count
+	}
+	return Usage{
+		Processor: time.Duration(ticks) * time.Second / ticksPerSecond,
+		Resident:  statusBytes(string(status), "VmRSS:"),
+		PeakBytes: statusBytes(string(status), "VmHWM:"),
+	}, nil
+}
+
+// statusBytes returns a figure of /proc/PID/status, which is in kB; 0 where
+// there is none.
+func statusBytes(status, name string) int64 {
+	_, line, _ := strings.Cut(status, name)
+	fields := strings.Fields(line)
+	if len(fields) == 0 {
+		return 0
+	}
+	kilobytes, _ := strconv.ParseInt(fields[0], 10, 64)
+	return kilobytes << 10
+}
+
+// BusyProcessors says how many processors are busy, over a second.
+func BusyProcessors(ctx context.Context) (string, error) {
+	idle, total, err := processorTicks()
+	if err != nil {
+		return "", err
+	}
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case <-timer.C:
+	}
+	idleThen, totalThen, err := processorTicks()
+	if err != nil || totalThen == total {
+		return "?", err
+	}
+	share := 1 - float64(idleThen-idle)/float64(totalThen-total)
+	return fmt.Sprintf("%.0f%% of the processors", share*100), nil
+}
+
+func processorTicks() (idle, total int64, err error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, fmt.Errorf("processors: %w", err)
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	for i, field := range strings.Fields(line)[1:] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("processors: %w", err)
+		}
+		total += ticks
+		// Idle, and waiting for disks.
+		if i == 3 || i == 4 {
+			idle += ticks
+		}
+	}
+	return idle, total, nil
+}

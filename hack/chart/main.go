@@ -1,0 +1,96 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command chart copies into the Helm chart what is generated or kept elsewhere:
+// the rules of the generated roles, and the webhooks. It is run by make manifests.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "chart:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 {
+		return errors.New("usage: chart CONFIG CHART, the folders that are copied from and into")
+	}
+	files := filepath.Join(args[1], "files")
+	for _, program := range []string{"operator", "server"} {
+		if err := copyRules(filepath.Join(args[0], "rbac", program, "role.yaml"), filepath.Join(files, program+"-rbac.yaml")); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"mutating.yaml", "validating.yaml"} {
+		content, err := os.ReadFile(filepath.Join(args[0], "webhook", name))
+		if err != nil {
+			return fmt.Errorf("copying the webhooks: %w", err)
+		}
+		if err := write(filepath.Join(files, name), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rules are the rules of a program's roles, as the chart's templates read them.
+type rules struct {
+	ClusterRole []rbacv1.PolicyRule `json:"clusterRole"`
+	Role        []rbacv1.PolicyRule `json:"role"`
+}
+
+func copyRules(from, into string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("copying rules: %w", err)
+	}
+	var copied rules
+	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), len(content))
+	for {
+		// A Role and a ClusterRole have the same fields as far as they matter here.
+		var role rbacv1.ClusterRole
+		err := documents.Decode(&role)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+		switch role.Kind {
+		case "ClusterRole":
+			copied.ClusterRole = role.Rules
+		case "Role":
+			copied.Role = role.Rules
+		}
+	}
+	if len(copied.ClusterRole) == 0 || len(copied.Role) == 0 {
+		return fmt.Errorf("%s: want a ClusterRole and a Role, each with rules", from)
+	}
+	encoded, err := yaml.Marshal(copied)
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	return write(into, encoded)
+}
+
+func write(file string, content []byte) error {
+	header := []byte("# Copied by make manifests; change what it is copied from, in config.\n")
+	if err := os.WriteFile(file, append(header, content...), 0o644); err != nil {
+		return fmt.Errorf("writing the chart's files: %w", err)
+	}
+	return nil
+}

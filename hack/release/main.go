@@ -1,0 +1,159 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command release builds what a release of DI Orchestrator consists of, from
+// one commit, without a registry and without a container engine. The same
+// commit gives the same bytes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags of all commands.
+type options struct {
+	version  string
+	registry string
+	root     string
+	out      string
+	helm     string
+	ldflags  string
+	snapshot bool
+	// only are the platforms to build for, all where it is empty.
+	only []string
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "release",
+		Short:         "Build what a release consists of",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newPreflightCommand(), newBuildCommand(), newCheckCommand())
+	return root
+}
+
+func newPreflightCommand() *cobra.Command {
+	opts := &options{}
+	var twice bool
+	cmd := &cobra.Command{
+		Use:   "preflight --version VERSION --helm FILE",
+		Short: "Refuse what build would refuse, and build nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			release, err := opts.release(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return release.preflight(twice)
+		},
+	}
+	opts.bind(cmd)
+	cmd.Flags().BoolVar(&twice, "twice", false, "refuse what check would refuse, too")
+	return cmd
+}
+
+func newBuildCommand() *cobra.Command {
+	opts := &options{}
+	cmd := &cobra.Command{
+		Use:   "build --version VERSION --helm FILE",
+		Short: "Build a release into a folder, in place of what is there",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			release, err := opts.release(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return release.build(cmd.Context())
+		},
+	}
+	opts.bind(cmd)
+	return cmd
+}
+
+func newCheckCommand() *cobra.Command {
+	opts := &options{}
+	var fresh bool
+	cmd := &cobra.Command{
+		Use:   "check --version VERSION --helm FILE",
+		Short: "Build the commit again in a clone, and compare with what is in the folder, byte by byte",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			release, err := opts.release(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return release.check(cmd.Context(), fresh)
+		},
+	}
+	opts.bind(cmd)
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "compile everything anew, with an empty build cache")
+	return cmd
+}
+
+func (o *options) bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.version, "version", "", "version to release, such as v2.0.0 (required)")
+	f.StringVar(&o.registry, "registry", "ghcr.io/opendilab", "registry and folder that the images are to be pushed to")
+	f.StringVar(&o.root, "root", "../..", "checkout to build")
+	f.StringVar(&o.out, "out", "../../out/release", "folder for the artifacts; emptied first")
+	f.StringVar(&o.helm, "helm", "", "Helm that packages the chart (required)")
+	f.StringVar(&o.ldflags, "ldflags", "", "flags of the linker, which stamp the version")
+	f.StringSliceVar(&o.only, "platform", nil, "build a snapshot for these only, such as linux/amd64 (repeatable)")
+	f.BoolVar(&o.snapshot, "snapshot", false, "build also what is not committed, or has no section of its own in the changelog")
+}
+
+// release checks the flags against the checkout.
+func (o *options) release(ctx context.Context, progress io.Writer) (*release, error) {
+	if err := checkVersion(o.version); err != nil {
+		return nil, fmt.Errorf("--version: %w", err)
+	}
+	if o.helm == "" {
+		return nil, errors.New("--helm is empty: want the path of a Helm, such as the one that make helm builds")
+	}
+	chosen, err := choose(platforms(), o.only)
+	if err != nil {
+		return nil, fmt.Errorf("--platform: %w", err)
+	}
+	if len(o.only) > 0 && !o.snapshot {
+		return nil, fmt.Errorf("--platform %s: only a snapshot may be of some platforms: want SNAPSHOT=1 (--snapshot) too", strings.Join(o.only, ","))
+	}
+	for _, path := range []*string{&o.root, &o.out, &o.helm} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, fmt.Errorf("name of %q: %w", *path, err)
+		}
+		*path = abs
+	}
+	source, err := inspect(ctx, o.root, o.version)
+	if err != nil {
+		return nil, err
+	}
+	if err := source.check(o.snapshot); err != nil {
+		return nil, err
+	}
+	return &release{
+		options: *o, source: source, programs: programs(), platforms: chosen, progress: progress,
+	}, nil
+}

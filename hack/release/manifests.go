@@ -1,0 +1,49 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/kustomize/api/filters/imagetag"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// Names of the manifests. They are the same in every release, so that
+// releases/latest/download/NAME leads to the newest.
+const (
+	installManifest = "di-orchestrator.yaml"
+	crdManifest     = "di-orchestrator.crds.yaml"
+)
+
+// writeManifests writes what kubectl apply installs: everything, and the CRDs
+// by themselves.
+func (r *release) writeManifests() error {
+	for name, folder := range map[string]string{installManifest: "config/default", crdManifest: "config/crd"} {
+		if err := r.writeManifest(name, filepath.Join(r.root, folder)); err != nil {
+			return fmt.Errorf("%s: %w", folder, err)
+		}
+	}
+	return nil
+}
+
+func (r *release) writeManifest(name, folder string) error {
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		return err
+	}
+	image := types.Image{Name: operatorImage, NewName: r.registry + "/" + operatorImage, NewTag: r.version}
+	if err := built.ApplyFilter(imagetag.LegacyFilter{ImageTag: image}); err != nil {
+		return fmt.Errorf("set image: %w", err)
+	}
+	content, err := built.AsYaml()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.artifact(name), content, 0o644)
+}

@@ -1,0 +1,130 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// checkVersion accepts what can be a Git tag, an image tag and the version of
+// a chart at once.
+func checkVersion(version string) error {
+	const want = "want vMAJOR.MINOR.PATCH, such as v2.0.0 or v2.0.0-rc.1"
+	switch {
+	case version == "":
+		return errors.New("is empty: " + want)
+	case semver.Build(version) != "":
+		return fmt.Errorf("%q has build metadata (%s), which image tags cannot have: %s", version, semver.Build(version), want)
+	case semver.Canonical(version) != version || !semver.IsValid(version):
+		return fmt.Errorf("%q is no semantic version: %s", version, want)
+	}
+	return nil
+}
+
+// chartVersion is the version as charts have it: without the v.
+func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
+
+// platform is what a program is compiled for.
+type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
+
+// program is one program of the release.
+type program struct {
+	// name is that of the binary, of its image and of its archives.
+	name string
+	// folder is where its package is, below the root of the checkout.
+	folder string
+	// title says in a line what it is.
+	title string
+	// image says that there is an image of it.
+	image bool
+	// archive says that there are archives of it for people to install.
+	archive bool
+}
+
+func programs() []program {
+	return []program{
+		{name: "di-orchestrator", folder: "cmd/di-orchestrator", title: "Operator and server of DI Orchestrator", image: true},
+		{name: "cartpole", folder: "examples/cartpole", title: "Example of a training program for DI Orchestrator", image: true},
+		{name: "kubectl-di", folder: "cmd/kubectl-di", title: "Plugin of kubectl for DI Orchestrator", archive: true},
+	}
+}
+
+func platforms() []platform {
+	var all []platform
+	for _, os := range []string{"linux", "darwin", "windows"} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			all = append(all, platform{os, arch})
+		}
+	}
+	return all
+}
+
+// choose returns those of the platforms that are named, in their order, and
+// all when none is.
+func choose(all []platform, named []string) ([]platform, error) {
+	if len(named) == 0 {
+		return all, nil
+	}
+	var known []string
+	var chosen []platform
+	for _, platform := range all {
+		known = append(known, platform.String())
+		if slices.Contains(named, platform.String()) {
+			chosen = append(chosen, platform)
+		}
+	}
+	for _, name := range named {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%q: want one of %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// binary is one program for one platform.
+type binary struct {
+	program  program
+	platform platform
+}
+
+// file is the name of the program's file.
+func (b binary) file() string {
+	if b.platform.os == "windows" {
+		return b.program.name + ".exe"
+	}
+	return b.program.name
+}
+
+// stem is how all artifacts of the binary begin.
+func (b binary) stem(version string) string {
+	return fmt.Sprintf("%s_%s_%s_%s", b.program.name, version, b.platform.os, b.platform.arch)
+}
+
+// archive is the name of the archive for people to install.
+func (b binary) archive(version string) string {
+	if b.platform.os == "windows" {
+		return b.stem(version) + ".zip"
+	}
+	return b.stem(version) + ".tar.gz"
+}
+
+// binaries are all that is compiled. Images are of Linux only.
+func binaries(programs []program, platforms []platform) []binary {
+	var all []binary
+	for _, program := range programs {
+		for _, platform := range platforms {
+			if program.archive || platform.os == "linux" {
+				all = append(all, binary{program, platform})
+			}
+		}
+	}
+	return all
+}

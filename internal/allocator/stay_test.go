@@ -1,0 +1,270 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestAJobThatMayBeBiggerOrSmallerKeepsItsNodes(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		least, most    int32
+		previous, want []string
+	}{
+		"as it is":                      {1, 3, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "c"}},
+		"smaller":                       {1, 1, []string{"b", "a", "b", "c"}, []string{"b", "a", "c"}},
+		"bigger":                        {4, 5, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "a", "a", "c"}},
+		"bigger than there is room":     {11, 12, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "c"}},
+		"of another than it can have":   {1, 2, []string{"b"}, []string{"a", "a", "a", "a"}},
+		"with a rank without a node":    {1, 3, []string{"b", "", "b", "c"}, []string{"b", "b", "b", "c"}},
+		"with a node that is not there": {2, 2, []string{"b", "gone", "b", "c"}, []string{"a", "a", "a", "a"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0), node("c", 4, 0)})
+			one := snapshot.RequirementsOf(pod("1", 0))
+			job := &Job{
+				Name: types.NamespacedName{Name: "job"}, Elastic: 1, Min: tc.least, Wanted: tc.most,
+				Tasks: []Task{{Name: "learner", Replicas: 1, Pod: one}, {Name: "collector", Pod: one}, {Name: "evaluator", Replicas: 1, Pod: one}},
+			}
+			before := slices.Clone(tc.previous)
+			got := Fit{GrowAfter: time.Hour}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: tc.previous})
+			if diff := cmp.Diff(tc.want, got[job.Name].Nodes); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, tc.previous); diff != "" {
+				t.Errorf("what it was asked of has changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRanksThatHaveEndedNeedNoRoom(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		ended map[int]bool
+		want  []string
+	}{
+		"ended": {map[int]bool{0: true}, []string{"a", "b"}}, "not ended": {nil, []string{"b", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 1, 0), node("b", 4, 0)})
+			foreign := &corev1.Pod{Spec: *pod("1", 0)}
+			foreign.Spec.NodeName = "a"
+			snapshot.Occupy(foreign)
+			job := collectors(snapshot, "job", 1, 2, pod("1", 0))
+			job.Ended = tc.ended
+			got := Fit{}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a", "b"}})
+			if diff := cmp.Diff(tc.want, got[job.Name].Nodes); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRanksThatHaveEndedDriveNobodyOut(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
+	foreign := &corev1.Pod{Spec: *pod("1", 0)}
+	foreign.Spec.NodeName = "a"
+	snapshot.Occupy(foreign)
+	first, second := collectors(snapshot, "first", 2, 2, pod("1", 0)), collectors(snapshot, "second", 2, 2, pod("1", 0))
+	first.Ended = map[int]bool{1: true}
+	previous := map[types.NamespacedName][]string{first.Name: {"a", "a"}, second.Name: {"a", "a"}}
+	got := Fit{}.Optimize([]*Job{first, second}, snapshot.Nodes, previous)
+	for _, job := range []*Job{first, second} {
+		if diff := cmp.Diff([]string{"a", "a"}, got[job.Name].Nodes); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
+		}
+	}
+}
+
+func TestRanksThatHaveEndedKeepNobodyFromWhatIsFree(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 2, 0)})
+	foreign := &corev1.Pod{Spec: *pod("1", 0)}
+	foreign.Spec.NodeName = "a"
+	snapshot.Occupy(foreign)
+	ended, fresh := collectors(snapshot, "ended", 2, 2, pod("2", 0)), collectors(snapshot, "fresh", 1, 1, pod("1", 0))
+	ended.Ended = map[int]bool{0: true}
+	placed := map[types.NamespacedName][]string{ended.Name: {"a", "b"}}
+	jobs := []*Job{ended, fresh}
+	to := Fit{}.Optimize(jobs, snapshot.Nodes, placed)[fresh.Name].Nodes
+	if diff := cmp.Diff([]string{"a"}, to); diff != "" {
+		t.Fatalf("nodes (-want +got):\n%s", diff)
+	}
+	if _, moves := NewLedger(jobs, snapshot.Nodes, placed).Move(fresh, to); !moves {
+		t.Error("what is free is not given")
+	}
+}
+
+func TestAJobThatIsPlacedAnewNeedsRoomForTheRanksThatHaveEndedToo(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0), node("c", 1, 0)})
+	moved, other := collectors(snapshot, "moved", 2, 2, pod("1", 0)), collectors(snapshot, "other", 1, 1, pod("1", 0))
+	moved.Ended = map[int]bool{0: true}
+	jobs, placed := []*Job{moved, other}, map[types.NamespacedName][]string{moved.Name: {"a", "a"}, other.Name: {"b"}}
+	ledger := NewLedger(jobs, snapshot.Nodes, placed)
+	if _, moves := ledger.Move(moved, []string{"b", "c"}); moves {
+		t.Error("it gets the room that another has")
+	}
+	if _, moves := ledger.Move(other, []string{"a"}); moves {
+		t.Error("another gets the room that it has")
+	}
+}
+
+func TestNothingNewIsPlacedWhereAJobsPodsAreStillLeaving(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
+	stays, moved, fresh := collectors(snapshot, "stays", 2, 2, pod("1", 0)), collectors(snapshot, "moved", 2, 2, pod("1", 0)), collectors(snapshot, "fresh", 4, 4, pod("1", 0))
+	leaving := &corev1.Pod{Spec: *pod("1", 0)}
+	leaving.Spec.NodeName = "a"
+	// Two pods of the job are on "a" still, of which it has one place there by now.
+	snapshot.Leave(moved, []string{"a", "b"}, []*corev1.Pod{leaving, leaving})
+	previous := map[types.NamespacedName][]string{stays.Name: {"a", "a"}, moved.Name: {"a", "b"}}
+	got := Fit{}.Optimize([]*Job{stays, moved, fresh}, snapshot.Nodes, previous)
+	for job, want := range map[*Job][]string{stays: {"a", "a"}, moved: {"a", "b"}, fresh: nil} {
+		if diff := cmp.Diff(want, got[job.Name].Nodes); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
+		}
+	}
+	free := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	free.Leave(moved, nil, []*corev1.Pod{leaving})
+	if got := (Fit{}).Allocate(collectors(free, "one", 1, 4, pod("1", 0)), free.Nodes).Nodes; len(got) != 3 {
+		t.Errorf("of a node of 4 that one pod is leaving a new job gets %v", got)
+	}
+}
+
+func TestAJobGrowsNotTooSoonAndNotWhenRanksHaveEnded(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		held  time.Duration
+		ended map[int]bool
+		want  int
+	}{
+		"too soon": {time.Minute, nil, 2}, "after that": {5 * time.Minute, nil, 4}, "with a rank that has ended": {time.Hour, map[int]bool{1: true}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+			job := collectors(snapshot, "job", 1, 4, pod("1", 0))
+			job.Held, job.Ended = tc.held, tc.ended
+			got := Fit{GrowAfter: 5 * time.Minute}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a", "a"}})
+			if len(got[job.Name].Nodes) != tc.want {
+				t.Errorf("it gets %+v", got[job.Name])
+			}
+		})
+	}
+}
+
+func TestNobodyGrowsIntoTheRoomThatAJobMustHave(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	job, must := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "must", 4, 4, pod("1", 0))
+	previous := map[types.NamespacedName][]string{job.Name: {"a"}, must.Name: {"a", "a"}}
+	got := Fit{}.Optimize([]*Job{job, must}, snapshot.Nodes, previous)
+	if len(got[job.Name].Nodes) != 1 || len(got[must.Name].Nodes) != 2 || got[must.Name].Reason != ReasonShrunk {
+		t.Errorf("it gets %+v beside %+v", got[job.Name], got[must.Name])
+	}
+}
+
+func TestAJobThatTheNodesCannotHoldKeepsNobodyFromGrowing(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	job, huge := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "huge", 5, 5, pod("1", 0))
+	got := Fit{}.Optimize([]*Job{job, huge}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a"}})
+	if len(got[job.Name].Nodes) != 4 {
+		t.Errorf("it gets %+v", got[job.Name])
+	}
+}
+
+// TestWhateverIsWrittenOfARoundFits lets any writes fail, and checks after each
+// of the others that no node has been given more than it has, but for ranks that
+// have ended.
+func TestWhateverIsWrittenOfARoundFits(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		snapshot, jobs := anyCluster(random, 2+random.IntN(8), 4+random.IntN(30))
+		written := map[types.NamespacedName][]string{}
+		for round := range 6 {
+			// Nodes go and come again, so that jobs are to trade places.
+			nodes := slices.Clone(snapshot.Nodes)
+			random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+			nodes = nodes[random.IntN(2):]
+			endSome(random, snapshot, jobs, written)
+			placements := Fit{}.Optimize(jobs, nodes, written)
+			ledger := NewLedger(jobs, nodes, cloned(written))
+			for _, job := range jobs {
+				to := placements[job.Name].Nodes
+				undo, moves := ledger.Move(job, to)
+				switch {
+				case !moves:
+					continue
+				case random.IntN(3) == 0:
+					undo()
+					continue
+				}
+				if !slices.Equal(written[job.Name], to) {
+					written[job.Name], job.Ended = to, nil
+				}
+				if message := overWritten(nodes, jobs, written); message != "" {
+					t.Fatalf("seed %d, round %d, job %s: %s", seed, round, job.Name.Name, message)
+				}
+			}
+		}
+	}
+}
+
+// endSome lets a rank of some jobs end, and others than jobs take its room.
+func endSome(random *rand.Rand, snapshot *Snapshot, jobs []*Job, written map[types.NamespacedName][]string) {
+	for _, job := range jobs {
+		nodes := written[job.Name]
+		if len(nodes) == 0 || len(job.Ended) > 0 || random.IntN(3) > 0 {
+			continue
+		}
+		rank := random.IntN(len(nodes))
+		elastic, _ := job.elastic(len(nodes))
+		for at, pod := range job.ranks(elastic) {
+			if at == rank {
+				take(snapshot.find(nodes[rank]).Free, pod.amounts, 1)
+			}
+		}
+		job.Ended = map[int]bool{rank: true}
+	}
+}
+
+func cloned(placed map[types.NamespacedName][]string) map[types.NamespacedName][]string {
+	copied := map[types.NamespacedName][]string{}
+	for name, nodes := range placed {
+		copied[name] = nodes
+	}
+	return copied
+}
+
+// overWritten says which of the nodes that are there has been given more than it
+// has, "" for none.
+func overWritten(nodes []*Node, jobs []*Job, written map[types.NamespacedName][]string) string {
+	b := newBoard(nodes)
+	for _, job := range jobs {
+		b.hold(job, written[job.Name])
+	}
+	for at, left := range b.free {
+		if slices.Min(left) < 0 {
+			return fmt.Sprintf("node %s is left with %v", b.nodes[at].Name, left)
+		}
+	}
+	return ""
+}

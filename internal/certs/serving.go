@@ -1,0 +1,218 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Serving is what a server serves with, and what is to be published for it.
+type Serving struct {
+	// Bundle is who is to be trusted, as PEM.
+	Bundle []byte
+
+	leaf  func() (*tls.Certificate, error)
+	hosts []string
+	clock clock.PassiveClock
+	// data is what was read of a Secret; nil where there is none.
+	data map[string][]byte
+}
+
+// Certificate returns the certificate to serve with now.
+func (s *Serving) Certificate() (*tls.Certificate, error) {
+	return s.leaf()
+}
+
+// Verify says whether who trusts the bundle, and only it, accepts what is
+// served under each of the hosts.
+func (s *Serving) Verify() error {
+	certificate, err := s.leaf()
+	if err != nil {
+		return err
+	}
+	return verifyChain(certificate, s.Bundle, s.hosts, s.clock.Now())
+}
+
+// verifyChain is verify with the certificates that are served beside the first.
+func verifyChain(certificate *tls.Certificate, bundle []byte, hosts []string, now time.Time) error {
+	between := x509.NewCertPool()
+	for _, der := range certificate.Certificate[1:] {
+		if parsed, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(parsed)
+		}
+	}
+	return verify(certificate.Leaf, bundle, between, hosts, now)
+}
+
+// Own serves with certificates that each replica signs for itself, by an
+// authority that is kept in a Secret.
+type Own struct {
+	// API reads, writes and watches without a cache.
+	API client.WithWatch
+	// Secret has the authority; whoever comes first creates it.
+	Secret types.NamespacedName
+	// Hosts are the names to serve under.
+	Hosts []string
+	// Clock tells when certificates are due.
+	Clock clock.WithTicker
+}
+
+// Next returns what to serve with once the Secret holds another authority than
+// the current: renewing certificates needs no other. Where the Secret was taken
+// away, an authority is made anew.
+func (o *Own) Next(ctx context.Context, current *Serving) (*Serving, error) {
+	for {
+		authority, err := LoadOrCreate(ctx, o.API, o.Secret, o.Clock)
+		if err != nil {
+			return nil, err
+		}
+		if current == nil || !bytes.Equal(current.Bundle, authority.bundle) {
+			return o.serve(authority)
+		}
+		err = waitOther(ctx, o.API, o.Secret, o.Clock, func(data map[string][]byte) bool {
+			return bytes.Equal(current.Bundle, data[corev1.TLSCertKey])
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (o *Own) serve(authority *Authority) (*Serving, error) {
+	leaf, err := NewLeaf(authority, o.Hosts, o.Clock)
+	if err != nil {
+		return nil, err
+	}
+	return &Serving{Bundle: authority.Bundle(), leaf: leaf.Certificate, hosts: o.Hosts, clock: o.Clock}, nil
+}
+
+// Kept serves with the certificate that somebody else, such as cert-manager,
+// keeps in a Secret of type TLS, with its authority under ca.crt.
+type Kept struct {
+	// API reads and watches without a cache.
+	API client.WithWatch
+	// Secret has the certificate.
+	Secret types.NamespacedName
+	// Hosts are the names to serve under, which the certificate must be for.
+	Hosts []string
+	// Clock tells whether a certificate is valid.
+	Clock clock.WithTicker
+}
+
+// Next returns what the Secret holds once it is something else than the
+// current. Where the Secret is missing or cannot be served with, the error says
+// why; it is worth another call later.
+func (k *Kept) Next(ctx context.Context, current *Serving) (*Serving, error) {
+	for {
+		var secret corev1.Secret
+		err := k.API.Get(ctx, k.Secret, &secret)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("Secret %s is not there: whoever issues the webhooks' certificate, such as cert-manager, has to make it", k.Secret) //nolint:staticcheck // a kind begins it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading Secret %s: %w", k.Secret, err)
+		}
+		isCurrent := func(data map[string][]byte) bool {
+			return current != nil && maps.EqualFunc(current.data, served(data), bytes.Equal)
+		}
+		if !isCurrent(secret.Data) {
+			return k.decode(secret.Data)
+		}
+		if err := waitOther(ctx, k.API, k.Secret, k.Clock, isCurrent); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// served returns what of a Secret's data is served with; others may keep more in it.
+func served(data map[string][]byte) map[string][]byte {
+	return map[string][]byte{
+		corev1.TLSCertKey: data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: data[corev1.TLSPrivateKeyKey], BundleKey: data[BundleKey],
+	}
+}
+
+// decode reads what can be served with now. Errors name the key.
+func (k *Kept) decode(data map[string][]byte) (*Serving, error) {
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, BundleKey} {
+		if len(data[key]) == 0 {
+			return nil, fmt.Errorf("Secret %s has nothing under %s: want %s, %s and %s, as an issuer writes them that tells its own certificate", //nolint:staticcheck // a kind begins it
+				k.Secret, key, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, BundleKey)
+		}
+	}
+	if _, err := splitBundle(data[BundleKey]); err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %s: %w", k.Secret, BundleKey, err)
+	}
+	if _, err := splitBundle(data[corev1.TLSCertKey]); err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %s: %w", k.Secret, corev1.TLSCertKey, err)
+	}
+	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %s is not the key of %s: %w", k.Secret, corev1.TLSPrivateKeyKey, corev1.TLSCertKey, err)
+	}
+	if err := verifyChain(&pair, data[BundleKey], k.Hosts, k.Clock.Now()); err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %s, by the authority of %s: %w", k.Secret, corev1.TLSCertKey, BundleKey, err)
+	}
+	return &Serving{
+		Bundle: data[BundleKey], leaf: func() (*tls.Certificate, error) { return &pair, nil },
+		hosts: k.Hosts, clock: k.Clock, data: served(data),
+	}, nil
+}
+
+// watchPause is how long it takes at least from a watch that ended to the next.
+const watchPause = time.Second
+
+// waitOther waits until the Secret is deleted or holds something else than the
+// current. It may return early, as API servers end watches now and then.
+func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedName, clk clock.WithTicker, isCurrent func(map[string][]byte) bool) error {
+	// The watch begins with the Secret as it is, and names no version: the one of
+	// a Secret that nobody has written for long is forgotten by the API server.
+	watching, err := api.Watch(ctx, &corev1.SecretList{}, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
+	if err != nil {
+		return fmt.Errorf("watching Secret %s: %w", name, err)
+	}
+	defer watching.Stop()
+	for {
+		select {
+		case event, open := <-watching.ResultChan():
+			if !open {
+				return pause(ctx, clk)
+			}
+			if event.Type == watch.Error {
+				return fmt.Errorf("watching Secret %s: %w", name, apierrors.FromObject(event.Object))
+			}
+			secret, isSecret := event.Object.(*corev1.Secret)
+			if isSecret && (event.Type == watch.Deleted || !isCurrent(secret.Data)) {
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause keeps watches that end at once from following each other at once.
+func pause(ctx context.Context, clk clock.WithTicker) error {
+	timer := clk.NewTimer(watchPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

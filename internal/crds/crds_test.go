@@ -1,0 +1,206 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+const dijobs = "dijobs.diengine.opendilab.org"
+
+var environment *envtest.Environment
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if environment, err = testkit.StartBareAPI(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := environment.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func newAPI(t *testing.T) client.Client {
+	t.Helper()
+	scheme := clientgoscheme.Scheme
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+// install installs and returns what was told.
+func install(t *testing.T, api client.Client) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := (&crds.Installer{API: api, Namespace: "di-elsewhere", Out: &out}).Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func get(t *testing.T, api client.Client) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := api.Get(t.Context(), client.ObjectKey{Name: dijobs}, definition); err != nil {
+		t.Fatal(err)
+	}
+	return definition
+}
+
+func update(t *testing.T, api client.Client, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	t.Helper()
+	definition := get(t, api)
+	change(definition)
+	if err := api.Update(t.Context(), definition); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The specs share one API server, which has one definition, and so follow each other.
+func TestInstallingAndRetiringDefinitions(t *testing.T) {
+	api := newAPI(t)
+	t.Run("a bare cluster gets all definitions, whose conversion leads to the given namespace", func(t *testing.T) {
+		if told := install(t, api); strings.Count(told, "created") != 3 {
+			t.Errorf("got %q, want three definitions created", told)
+		}
+		if service := get(t, api).Spec.Conversion.Webhook.ClientConfig.Service; service.Namespace != "di-elsewhere" {
+			t.Errorf("got service %v", service)
+		}
+	})
+	t.Run("installing again writes nothing", func(t *testing.T) {
+		before := get(t, api)
+		if told := install(t, api); strings.Count(told, "up to date") != 3 {
+			t.Errorf("got %q, want three definitions up to date", told)
+		}
+		if after := get(t, api); after.ResourceVersion != before.ResourceVersion {
+			t.Error("the definition was written")
+		}
+	})
+	t.Run("an older schema is brought up to date, and what the operator published stays", func(t *testing.T) {
+		update(t, api, func(definition *apiextensionsv1.CustomResourceDefinition) {
+			definition.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/convert")}
+			version := &definition.Spec.Versions[1]
+			delete(version.Schema.OpenAPIV3Schema.Properties["spec"].Properties, "suspend")
+			definition.Annotations["somebody"] = "else"
+		})
+		if told := install(t, api); strings.Count(told, "updated") != 1 {
+			t.Errorf("got %q, want one definition updated", told)
+		}
+		updated := get(t, api)
+		if _, known := updated.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["spec"].Properties["suspend"]; !known {
+			t.Error("the schema is not up to date")
+		}
+		if url := updated.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || updated.Annotations["somebody"] != "else" {
+			t.Errorf("got conversion %v and annotations %v", updated.Spec.Conversion, updated.Annotations)
+		}
+	})
+	t.Run("a retired definition serves stored jobs without a webhook", func(t *testing.T) { retires(t, api) })
+	t.Run("installing after that serves both versions again, by the webhook", func(t *testing.T) {
+		install(t, api)
+		installed := get(t, api)
+		if slices.ContainsFunc(installed.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool { return !version.Served }) {
+			t.Error("a version is not served")
+		}
+		if installed.Spec.Conversion.Strategy != apiextensionsv1.WebhookConverter || installed.Annotations[crds.AnnotationRetired] != "" {
+			t.Errorf("got conversion %v and annotations %v", installed.Spec.Conversion, installed.Annotations)
+		}
+	})
+	t.Run("what an earlier release has made is left alone, and the error says why", func(t *testing.T) { refuses(t, api) })
+}
+
+func retires(t *testing.T, api client.Client) {
+	t.Helper()
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tasks": []any{}}}}
+	job.SetGroupVersionKind(schema.GroupVersionKind{Group: "diengine.opendilab.org", Version: "v2alpha1", Kind: "DIJob"})
+	job.SetNamespace(metav1.NamespaceDefault)
+	job.SetName("kept")
+	if err := api.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "mutating"}}
+	if err := api.Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
+	installer := &crds.Installer{API: api, Namespace: "di-elsewhere", Out: &bytes.Buffer{}}
+	for range 2 {
+		if err := installer.Retire(t.Context(), "mutating", "validating", dijobs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want the webhook configuration deleted", err)
+	}
+	eventually(t, "the job is written without a webhook", func() error {
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(job), job); err != nil {
+			return err
+		}
+		job.SetLabels(map[string]string{"touched": "yes"})
+		return api.Update(t.Context(), job)
+	})
+	job.SetAPIVersion("diengine.opendilab.org/v1alpha1")
+	eventually(t, "v1alpha1 is not served", func() error {
+		err := api.Get(t.Context(), client.ObjectKeyFromObject(job), job)
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			return nil
+		}
+		return fmt.Errorf("got %w", err)
+	})
+}
+
+func refuses(t *testing.T, api client.Client) {
+	t.Helper()
+	update(t, api, func(definition *apiextensionsv1.CustomResourceDefinition) {
+		definition.Spec.Versions = definition.Spec.Versions[1:]
+		definition.Spec.Conversion = nil
+	})
+	before := get(t, api)
+	err := (&crds.Installer{API: api, Namespace: "di-elsewhere", Out: &bytes.Buffer{}}).Install(t.Context())
+	if err == nil || !strings.Contains(err.Error(), dijobs) || !strings.Contains(err.Error(), "v1alpha1") {
+		t.Errorf("got error %v", err)
+	}
+	if after := get(t, api); after.ResourceVersion != before.ResourceVersion {
+		t.Error("the definition was written")
+	}
+}
+
+// eventually tries until the API server has learnt of a change.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(try).WithContext(t.Context()).WithTimeout(testkit.Patience).WithPolling(50*time.Millisecond).Should(gomega.Succeed(), what)
+}

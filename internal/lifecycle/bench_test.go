@@ -1,0 +1,90 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// benchmarkSizes are the pods of the jobs that decisions are measured for.
+var benchmarkSizes = []int{10, 100, 1000, 5000}
+
+// largeJob is a job of so many collectors, all of them made and running.
+func largeJob(b *testing.B, pods int) Observed {
+	b.Helper()
+	job := &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space", UID: "job-uid", Generation: 1},
+		Spec: v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(pods)), Template: template},
+		}},
+	}
+	observed := Observed{Job: job, Confirmed: true, Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	p := newPass(observed)
+	recordCounts(p)
+	seatAll(p)
+	for i := range p.roster.Seats {
+		pod, err := p.builder.Worker(&p.roster, &p.roster.Seats[i])
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		observed.Pods = append(observed.Pods, pod)
+	}
+	observed.Services = []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: names.WorkerService("job"), Namespace: "space"}}}
+	for range 2 {
+		job.Status = Decide(observed).Status
+	}
+	return observed
+}
+
+// benchmarkStates are the states of a job that decisions are measured in.
+func benchmarkStates() map[string]func(*Observed) {
+	return map[string]func(*Observed){
+		"start":  func(o *Observed) { o.Pods, o.Services, o.Job.Status = nil, nil, v2alpha1.DIJobStatus{} },
+		"steady": func(*Observed) {},
+		"lost":   func(o *Observed) { o.Pods = o.Pods[1:] },
+		"succeeded": func(o *Observed) {
+			for _, pod := range o.Pods {
+				pod.Status.Phase, pod.Status.Conditions = corev1.PodSucceeded, nil
+			}
+		},
+		// Every other rank has succeeded, so that the record has as many ranges
+		// as it can have.
+		"halfway": func(o *Observed) {
+			completed := map[int32]bool{}
+			for i := 0; i < len(o.Pods); i += 2 {
+				o.Pods[i].Status.Phase, o.Pods[i].Status.Conditions = corev1.PodSucceeded, nil
+				completed[int32(i)] = true
+			}
+			o.Job.Status.CompletedRanks = formatRanks(completed)
+		},
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, state := range []string{"start", "steady", "lost", "succeeded", "halfway"} {
+		for _, pods := range benchmarkSizes {
+			b.Run(fmt.Sprintf("%s/%d", state, pods), func(b *testing.B) {
+				observed := largeJob(b, pods)
+				benchmarkStates()[state](&observed)
+				b.ReportAllocs()
+				for b.Loop() {
+					Decide(observed)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(pods), "ns/pod")
+			})
+		}
+	}
+}

@@ -1,0 +1,384 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+var (
+	worldSeed   = flag.Uint64("world.seed", 1, "seed of the first random sequence; each next has the next")
+	worldRounds = flag.Int("world.rounds", 200, "random sequences, each with a job of its own")
+	worldSteps  = flag.Int("world.steps", 150, "things that happen in each")
+)
+
+// TestAJobInAWorldThatFailsAndLags lets everything happen to a worker-led job, its
+// operator and what the operator sees, in random order. The checks of the
+// world hold all the while. Then faults stop: the job comes to have what it is
+// to have, and, where it has not failed, succeeds.
+func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
+	t.Parallel()
+	for round := range *worldRounds {
+		seed := *worldSeed + uint64(round)
+		steps := make([]uint64, *worldSteps)
+		for i := range steps {
+			steps[i] = uint64(i)
+		}
+		if play(seed, steps, nil) == "" {
+			continue
+		}
+		steps = shorten(seed, steps)
+		var trace []string
+		failure := play(seed, steps, &trace)
+		t.Fatalf("-world.seed=%d, in %d steps: %s\n%s", seed, len(steps), failure, strings.Join(trace, "\n"))
+	}
+}
+
+// player judges one sequence and ends it at the first failed check.
+type player struct{ failure string }
+
+func (p *player) Helper() {}
+
+func (p *player) Errorf(format string, args ...any) { p.Fatalf(format, args...) }
+
+func (p *player) Fatal(args ...any) { p.Fatalf("%s", fmt.Sprint(args...)) }
+
+func (p *player) Fatalf(format string, args ...any) {
+	p.failure = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// play plays those steps of a seed's sequence, and returns what failed, and what
+// happened where that is asked for. What a step does follows from the seed and
+// its number alone, so others can be left out.
+func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
+	judge := &player{}
+	w := newWorld(judge, anySpec(rand.New(rand.NewPCG(seed, 0))))
+	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.lag()
+		for _, step := range steps {
+			w.happen(rand.New(rand.NewPCG(seed, 1+step)))
+		}
+		w.calm(rand.New(rand.NewPCG(seed, 0)))
+	}()
+	<-over
+	if trace != nil {
+		*trace = w.trace
+	}
+	return judge.failure
+}
+
+// shorten leaves out the steps without which a sequence fails, too.
+func shorten(seed uint64, steps []uint64) []uint64 {
+	for size := len(steps) / 2; size > 0; size /= 2 {
+		for at := 0; at+size <= len(steps); {
+			fewer := slices.Concat(steps[:at], steps[at+size:])
+			if play(seed, fewer, nil) != "" {
+				steps = fewer
+			} else {
+				at += size
+			}
+		}
+	}
+	return steps
+}
+
+// anySpec returns a worker-led job.
+func anySpec(random *rand.Rand) v2alpha1.DIJobSpec {
+	spec := trainingJob()
+	for i := range spec.Tasks {
+		spec.Tasks[i].Replicas = ptr.To(1 + random.Int32N(3))
+	}
+	if limit := random.Int32N(6) - 1; limit < 4 {
+		spec.BackoffLimit = ptr.To(limit)
+	}
+	if random.IntN(3) == 0 {
+		spec.FailurePolicy = anyPolicy(random)
+	}
+	spec.Preemptible = random.IntN(3) == 0
+	spec.CleanPodPolicy = []v2alpha1.CleanPodPolicy{"", v2alpha1.CleanPodPolicyAll, v2alpha1.CleanPodPolicyNone}[random.IntN(3)]
+	if random.IntN(4) == 0 {
+		spec.Elastic = &v2alpha1.Elastic{OnResize: v2alpha1.OnResizeRestart}
+	}
+	if random.IntN(20) == 0 {
+		spec.ActiveDeadlineSeconds = ptr.To(int64(60))
+	}
+	return spec
+}
+
+// happen does one thing to the world.
+func (w *world) happen(random *rand.Rand) {
+	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
+	switch choice := random.IntN(40); {
+	case choice < 12:
+		w.hear(random)
+	case choice < 24:
+		w.fate = anyFate(random)
+		w.step()
+		w.fate = nil
+		if w.died {
+			w.tell("the operator starts again")
+			w.resync()
+		}
+	case choice < 34:
+		w.befallPod(random)
+	case choice < 38:
+		w.befallJob(random)
+	case choice == 38:
+		w.now = w.now.Add(30 * time.Second)
+		w.tell("time passes")
+	default:
+		w.tell("resync")
+		w.resync()
+	}
+}
+
+// hear lets some news arrive, in any order.
+func (w *world) hear(random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		w.hearOfJob()
+	}
+	for _, name := range w.unheard() {
+		if random.IntN(2) == 0 {
+			w.hearOfPod(name)
+		}
+	}
+	if random.IntN(4) == 0 {
+		w.hearOfService("di-job")
+	}
+}
+
+// anyFate returns how the writes of a pass end: mostly well.
+func anyFate(random *rand.Rand) func() fate {
+	odds := []int{0, 0, 2, 8}[random.IntN(4)]
+	return func() fate {
+		if random.IntN(10) >= odds {
+			return written
+		}
+		return fate(1 + random.IntN(4))
+	}
+}
+
+// befallPod lets the kubelet, a user or a node do something to one pod or some.
+func (w *world) befallPod(random *rand.Rand) {
+	pods := w.podNames()
+	if len(pods) == 0 {
+		return
+	}
+	name := pods[random.IntN(len(pods))]
+	choice := random.IntN(24)
+	if w.isTraced {
+		w.tell("%d befalls %s", choice, outlinePod(w.pods[name]))
+	}
+	switch {
+	case isTerminating(w.pods[name]) || choice < 2:
+		w.leave(name, choice)
+	case choice < 10:
+		for _, each := range pods {
+			w.toRun(each)
+		}
+	case choice == 10:
+		delete(w.pods, name)
+	case choice == 11:
+		w.terminate(name)
+	case choice == 12:
+		w.loseNode(random)
+	case choice == 13:
+		clear(w.pods)
+	case choice < 18:
+		w.toRun(name)
+		w.toEnd(name, 0)
+	default:
+		w.toRun(name)
+		w.toFail(name, choice)
+	}
+}
+
+// leave lets a pod that is asked to leave go on: it ends by itself first, or is
+// stuck for longer, or goes.
+func (w *world) leave(name string, choice int) {
+	switch pod := w.pods[name]; {
+	case !isTerminating(pod):
+		w.terminate(name)
+	case !isEnded(pod) && choice < 12:
+		w.end(name, []int32{0, 1, exitTerminated}[choice%3])
+	case choice < 20:
+		delete(w.pods, name)
+	}
+}
+
+func (w *world) toRun(name string) {
+	if pod := w.pods[name]; !isEnded(pod) && !isTerminating(pod) && pod.Status.Phase != corev1.PodUnknown {
+		pod.Spec.NodeName = PlacedOn(pod)
+		w.run(name)
+	}
+}
+
+func (w *world) toEnd(name string, code int32) {
+	pod := w.pods[name]
+	if isEnded(pod) || isTerminating(pod) {
+		return
+	}
+	w.end(name, code)
+	if code == 0 {
+		w.history.succeeded[replicaKey(name, attemptOf(pod), rescheduleOf(pod))] = true
+	}
+	if hasFailed(w.job, pod) {
+		w.history.failedIn[attemptOf(pod)] = true
+	}
+}
+
+// toFail lets a pod fail in one of the ways that there are.
+func (w *world) toFail(name string, choice int) {
+	pod := w.pods[name]
+	if isEnded(pod) || isTerminating(pod) {
+		return
+	}
+	switch choice {
+	case 18, 19:
+		w.toEnd(name, 1)
+	case 20:
+		w.toEnd(name, 137)
+		pod.Status.ContainerStatuses[0].State.Terminated.Reason = v2alpha1.ReasonOOMKilled
+	case 21:
+		w.toEnd(name, exitTerminated)
+	case 22:
+		w.evict(name)
+	default:
+		pod.Status.Phase, pod.Status.Conditions = corev1.PodUnknown, nil
+		w.history.failedIn[attemptOf(pod)] = true
+	}
+}
+
+// loseNode takes a node away: the pods on it are marked and deleted, or gone.
+func (w *world) loseNode(random *rand.Rand) {
+	node := string(rune('a' + random.IntN(2)))
+	for _, name := range w.podNames() {
+		pod := w.pods[name]
+		isThere := pod.Spec.NodeName == node || pod.Spec.NodeName == "" && random.IntN(3) == 0
+		switch {
+		case !isThere || isTerminating(pod):
+		case random.IntN(2) == 0:
+			delete(w.pods, name)
+		default:
+			if !isEnded(pod) {
+				pod.Status.Phase, pod.Status.Conditions = corev1.PodFailed, disrupted()
+			}
+			w.terminate(name)
+		}
+	}
+}
+
+// befallJob lets a user or the allocator write the job.
+func (w *world) befallJob(random *rand.Rand) {
+	w.change(func(job *v2alpha1.DIJob) {
+		switch choice := random.IntN(12); {
+		case job.Spec.Preemptible && choice < 5:
+			job.Status.Allocation = anyAllocation(random, random.IntN(7))
+		case choice < 3:
+			job.Status.Replicas = 1 + random.Int32N(8)
+		case choice < 6:
+			job.Spec.Tasks[random.IntN(3)].Replicas = ptr.To(random.Int32N(4))
+		case choice < 8:
+			if job.Spec.Elastic == nil {
+				job.Spec.Elastic = &v2alpha1.Elastic{}
+			}
+			job.Spec.Elastic.Replicas = ptr.To(random.Int32N(4))
+		case choice < 10:
+			job.Spec.Suspend = ptr.To(!IsSuspended(job))
+		default:
+			job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyAll
+		}
+	})
+	w.tell("the job is changed: replicas %d, allocation %v, suspended %v, wanted %d by task %v",
+		w.job.Status.Replicas, w.job.Status.Allocation, IsSuspended(w.job), wantedCounts(w.job).total, wantedCounts(w.job).byTask)
+}
+
+// calm ends the faults, and holds what becomes of the job against what is to.
+func (w *world) calm(random *rand.Rand) {
+	w.tell("faults stop")
+	w.rest()
+	w.change(func(job *v2alpha1.DIJob) {
+		job.Spec.Suspend = nil
+		job.Spec.Tasks[0].Replicas = ptr.To(int32(1))
+		if job.Spec.Preemptible {
+			job.Status.Allocation = anyAllocation(random, 1+int(*job.Spec.Tasks[2].Replicas))
+		}
+	})
+	for range 10 {
+		w.now = w.now.Add(firstPause)
+		w.rest()
+		if IsFinished(&w.job.Status) {
+			break
+		}
+		for _, name := range w.podNames() {
+			w.toRun(name)
+		}
+		w.rest()
+		if phase := w.job.Status.Phase; phase != v2alpha1.JobRunning && !IsFinished(&w.job.Status) && !w.hasFailedPods() {
+			w.t.Fatalf("the job is %s though all its pods run: %s", phase, w.outline())
+		}
+		for _, name := range w.podNames() {
+			w.toEnd(name, 0)
+		}
+	}
+	w.checkHowItEnded()
+}
+
+func (w *world) hasFailedPods() bool {
+	return slices.ContainsFunc(w.podNames(), func(name string) bool { return w.pods[name].Status.Phase == corev1.PodFailed })
+}
+
+func (w *world) outline() string {
+	var pods []*corev1.Pod
+	for _, name := range w.podNames() {
+		pods = append(pods, w.pods[name])
+	}
+	return outlinePods(pods)
+}
+
+// rest lets the operator, who hears all now, and pods that are going come to rest.
+func (w *world) rest() {
+	for range 60 {
+		w.resync()
+		changed := w.step()
+		if !w.reap() && !changed {
+			w.checkRest()
+			return
+		}
+	}
+	w.t.Fatalf("the operator comes to no rest")
+}
+
+// checkHowItEnded: a job fails by its failures or its deadline only, and else
+// succeeds.
+func (w *world) checkHowItEnded() {
+	status := &w.job.Status
+	switch limit := w.job.Spec.BackoffLimit; {
+	case wantedCounts(w.job).total == 0:
+	case status.Phase == v2alpha1.JobSucceeded:
+	case status.Phase != v2alpha1.JobFailed:
+		w.t.Fatalf("left in peace the job is %s: %s", status.Phase, w.outline())
+	case status.LastFailure.Reason == v2alpha1.ReasonDeadlineExceeded:
+	case limit != nil && *limit < 0:
+		w.t.Fatalf("a job without limit has failed")
+	case !w.history.failedIn[status.Restarts]:
+		w.t.Fatalf("the job has failed though nothing failed in its last attempt")
+	}
+}

@@ -1,0 +1,26 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// nameElastic writes into the spec of a job that was stored before the webhook
+// did so which task is resized and its count, without which the API server has
+// no answer to GET of the scale subresource.
+func nameElastic(p *pass) outcome {
+	elastic := names.ElasticTask(&p.Job.Spec)
+	written := ptr.Deref(p.Job.Spec.Elastic, v2alpha1.Elastic{})
+	if elastic < 0 || written.Replicas != nil && written.Task != "" || IsFinished(&p.Job.Status) {
+		return goOn
+	}
+	written.Task = names.TaskName(&p.Job.Spec.Tasks[elastic])
+	written.Replicas = ptr.To(specCount(p.Job, elastic, elastic))
+	p.decision.Elastic = &written
+	return goOn
+}

@@ -1,0 +1,150 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// A pod that ended by what befell it is made again at once and not counted, so
+// nothing bounds how often that happens: a node that refuses it may be chosen
+// again. So the condition ReplicasInterrupted remembers since when such things
+// happen, and when pods were last made again after one; the next ones wait for
+// as long as it has lasted. All of that is in the status, so that it outlives the
+// operator.
+
+// calmAfter is how long nothing befalls the pods of a job, all of which are
+// ready, before what befell them is past.
+const calmAfter = time.Minute
+
+// pauseInterrupted makes pods wait that end again soon by what befalls them.
+func pauseInterrupted(p *pass) outcome {
+	if interrupted := p.interruptedSeats(); len(interrupted) > 0 {
+		p.pausing = !p.mayGoOn(interrupted)
+	}
+	return goOn
+}
+
+// interrupted is a pod that ended by what befell it, and is still there.
+type interrupted struct {
+	pod  *corev1.Pod
+	task v2alpha1.TaskType
+}
+
+// interruptedSeats returns the pods of the wanted replicas that were interrupted.
+func (p *pass) interruptedSeats() []interrupted {
+	var found []interrupted
+	for i := range p.roster.Seats {
+		seat := &p.roster.Seats[i]
+		if pod := p.pods[seat.Pod]; pod != nil && isOver(pod) && !isTerminating(pod) && !hasFailed(p.Job, pod) {
+			found = append(found, interrupted{pod, p.Job.Spec.Tasks[seat.Task].Type})
+		}
+	}
+	return found
+}
+
+// mayGoOn tells whether interrupted pods may be made again now, and then says
+// what befell them; else it has the job looked at when they may.
+func (p *pass) mayGoOn(found []interrupted) bool {
+	if left := p.pauseLeft(); left > 0 {
+		p.requeueAfter(left)
+		return false
+	}
+	for _, each := range found {
+		p.recordEnd(each.task, each.pod)
+	}
+	const condition = v2alpha1.ConditionReplicasInterrupted
+	first := found[0].pod
+	reason := endOf(p.Job, first)
+	setCondition(p.status(), condition, corev1.ConditionTrue, reason, "", p.now)
+	recorded := findCondition(p.status(), condition)
+	recorded.LastUpdateTime = &p.now
+	recorded.Message = fmt.Sprintf("%s; it is made again and not counted, the next one after a pause of %s",
+		describeInterruption(first, reason, len(found)-1), pauseAfter(recorded))
+	p.event(corev1.EventTypeWarning, reason, recorded.Message)
+	return true
+}
+
+// describeInterruption says what befell a pod, and how many others.
+func describeInterruption(pod *corev1.Pod, reason string, others int) string {
+	text := fmt.Sprintf("pod %s ended by what befell it (%s)", pod.Name, cmp.Or(pod.Status.Reason, reason))
+	if reason == v2alpha1.ReasonLeft {
+		text = fmt.Sprintf("pod %s left with exit code %d", pod.Name, exitTerminated)
+	}
+	if pod.Status.Message != "" {
+		text += saying + lastLine(pod.Status.Message) + `"`
+	}
+	if others > 0 {
+		text += ", and so did " + roughly(others)
+	}
+	return text
+}
+
+// pauseLeft returns how long what was interrupted is still to wait; 0 for what
+// is the first in a while. A clock that was set back does not hold it up.
+func (p *pass) pauseLeft() time.Duration {
+	recorded := findCondition(p.status(), v2alpha1.ConditionReplicasInterrupted)
+	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
+		return 0
+	}
+	since := p.Now.Sub(recorded.LastUpdateTime.Time)
+	if since < 0 {
+		return 0
+	}
+	return pauseAfter(recorded) - since
+}
+
+// pauseAfter returns how long the next pods wait: as long as interruptions have
+// lasted, so that the pauses double.
+func pauseAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
+	var lasted time.Duration
+	if recorded.LastTransitionTime != nil && recorded.LastUpdateTime != nil {
+		lasted = recorded.LastUpdateTime.Sub(recorded.LastTransitionTime.Time)
+	}
+	return min(max(lasted, firstPause), longestPause)
+}
+
+// calmDown clears the condition when what befell pods is past: all are ready,
+// and nothing has befallen any for a while.
+func (p *pass) calmDown() {
+	const condition = v2alpha1.ConditionReplicasInterrupted
+	recorded := findCondition(p.status(), condition)
+	if recorded == nil || recorded.Status != corev1.ConditionTrue {
+		return
+	}
+	if !IsFinished(p.status()) && !IsSuspended(p.Job) {
+		if recorded.LastUpdateTime == nil || !p.isAllReady() {
+			return
+		}
+		calm := recorded.LastUpdateTime.Add(max(pauseAfter(recorded), calmAfter))
+		if left := calm.Sub(p.Now); left > 0 {
+			p.requeueAfter(left)
+			return
+		}
+	}
+	clearCondition(p.status(), condition, p.now)
+}
+
+// isAllReady tells whether every wanted replica is ready or has succeeded, which
+// none is while a restart is under way; of a coordinator-led job, whether the
+// coordinator runs.
+func (p *pass) isAllReady() bool {
+	if IsCoordinatorLed(p.Job) {
+		coordinator := p.coordinator()
+		return coordinator != nil && coordinator.Status.Phase == corev1.PodRunning
+	}
+	isSeated := len(p.roster.Seats) == int(p.counts.total)
+	return isSeated && !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
+		pod := p.pods[seat.Pod]
+		return !p.completed().has(seat.Rank) && (pod == nil || !isReady(pod))
+	})
+}

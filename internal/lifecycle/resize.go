@@ -1,0 +1,181 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// resize is a task that is to have another number of replicas than before.
+type resize struct {
+	task     string
+	from, to int32
+}
+
+// IsResized tells whether a worker-led job is to have other counts than before.
+// Who asked for them, and when, is in the job's managed fields, which a cache
+// may lack: they are to be read live then.
+func IsResized(observed Observed) bool {
+	job := observed.Job
+	if IsCoordinatorLed(job) || IsLeftAlone(job) || IsFinished(&job.Status) || job.Spec.Preemptible {
+		return false
+	}
+	wanted := wantedCounts(job)
+	return isContested(job, wanted.spec) || len(findResizes(observed, &wanted)) > 0
+}
+
+// isContested tells whether the counts of the spec and the total of the status
+// have both been written since the operator last looked.
+func isContested(job *v2alpha1.DIJob, spec map[string]int32) bool {
+	scaling := job.Status.Scaling
+	return scaling != nil && job.Status.Replicas > 0 && job.Status.Replicas != scaling.LastReplicas && !maps.Equal(scaling.SpecReplicas, spec)
+}
+
+// findResizes compares the wanted counts with those that were acted on last. A
+// preemptible job is sized by its allocation, of which the reschedule tells.
+func findResizes(observed Observed, wanted *counts) []resize {
+	job := observed.Job
+	before := formerCounts(observed, wanted)
+	if job.Spec.Preemptible || before == nil {
+		return nil
+	}
+	now := map[string]int32{}
+	for task := range before {
+		now[task] = 0
+	}
+	for i := range job.Spec.Tasks {
+		now[names.TaskName(&job.Spec.Tasks[i])] = wanted.byTask[i]
+	}
+	var found []resize
+	for _, task := range slices.Sorted(maps.Keys(now)) {
+		if before[task] != now[task] {
+			found = append(found, resize{task: task, from: before[task], to: now[task]})
+		}
+	}
+	return found
+}
+
+// formerCounts returns the counts that were acted on last, by task name; nil
+// where there are none, or nobody knows them.
+func formerCounts(observed Observed, wanted *counts) map[string]int32 {
+	job := observed.Job
+	elastic := names.ElasticTask(&job.Spec)
+	scaling := job.Status.Scaling
+	if scaling == nil {
+		return countsOfPods(observed, wanted, elastic)
+	}
+	before, total := maps.Clone(scaling.SpecReplicas), int32(0)
+	for _, count := range before {
+		total += count
+	}
+	if elastic >= 0 && before != nil {
+		before[names.TaskName(&job.Spec.Tasks[elastic])] += scaling.LastReplicas - total
+	}
+	return before
+}
+
+// countsOfPods is for a job whose record of what was acted on is lost, as after
+// an update of the status by a client built for v1.1.3, which drops the fields
+// that it does not know. Only the elastic task can be told to have been resized
+// then, by what its pods show.
+func countsOfPods(observed Observed, wanted *counts, elastic int) map[string]int32 {
+	job := observed.Job
+	if elastic < 0 || job.Status.Replicas == 0 {
+		return nil
+	}
+	before := map[string]int32{}
+	for i := range job.Spec.Tasks {
+		if i != elastic {
+			before[names.TaskName(&job.Spec.Tasks[i])] = wanted.byTask[i]
+		}
+	}
+	task := names.TaskName(&job.Spec.Tasks[elastic])
+	for _, pod := range observed.Pods {
+		if pod.Labels[names.LabelTaskName] == task && !isTerminating(pod) {
+			before[task]++
+		}
+	}
+	if before[task] == 0 {
+		return nil
+	}
+	return before
+}
+
+// tellOfResizes sends one event for all tasks that were resized.
+func (p *pass) tellOfResizes() {
+	p.resizes = findResizes(p.Observed, &p.counts)
+	if p.Job.Status.Scaling == nil && statusWriter(p.Job).isOperator() {
+		// Nobody asked for more: pods are still to come.
+		p.resizes = nil
+	}
+	texts := make([]string, len(p.resizes))
+	for i, resize := range p.resizes {
+		texts[i] = p.describe(resize)
+	}
+	if len(texts) == 0 {
+		return
+	}
+	message := strings.Join(texts, "; ")
+	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
+	if len(p.Pods) > 0 && !restartsOnResize(p.Job) && !IsSuspended(p.Job) {
+		setCondition(p.status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.now)
+	}
+}
+
+// endResize clears the condition of a resize when the job is what it is to be.
+func (p *pass) endResize() {
+	const condition = v2alpha1.ConditionResizing
+	if isTrue(p.status(), condition) && (IsFinished(p.status()) || IsSuspended(p.Job) || p.isAllSeated() && p.isAllReady()) {
+		clearCondition(p.status(), condition, p.now)
+	}
+}
+
+// isAllSeated tells whether no pod is there that the job is not to have.
+func (p *pass) isAllSeated() bool {
+	seated := make(map[string]bool, len(p.roster.Seats))
+	for i := range p.roster.Seats {
+		seated[p.roster.Seats[i].Pod] = true
+	}
+	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !seated[pod.Name] })
+}
+
+// describe says of a task that was resized from what to what, and by whom.
+func (p *pass) describe(resize resize) string {
+	text := fmt.Sprintf("%d -> %d replicas of task %s", resize.from, resize.to, resize.task)
+	if p.isElastic(resize.task) && p.counts.asked != resize.to {
+		text += fmt.Sprintf(" (%d asked for)", p.counts.asked)
+	}
+	return text + ", " + p.writerOf(resize).String()
+}
+
+func (p *pass) isElastic(task string) bool {
+	elastic := names.ElasticTask(&p.Job.Spec)
+	return elastic >= 0 && names.TaskName(&p.Job.Spec.Tasks[elastic]) == task
+}
+
+// writerOf returns who wrote last what a task was resized by.
+func (p *pass) writerOf(resize resize) writer {
+	job, elastic := p.Job, p.isElastic(resize.task)
+	var before map[string]int32
+	if job.Status.Scaling != nil {
+		before = job.Status.Scaling.SpecReplicas
+	}
+	switch {
+	case elastic && p.counts.byStatus:
+		return statusWriter(job)
+	case elastic && before[resize.task] != p.counts.spec[resize.task]:
+		return elasticWriter(job, names.ElasticTask(&job.Spec))
+	case !maps.Equal(before, p.counts.spec):
+		return tasksWriter(job)
+	}
+	return boundsWriter(job, resize.to)
+}

@@ -1,0 +1,275 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// owner is an entry of managed fields; at is in seconds after the world's
+// start, or none where it is negative.
+func owner(manager, subresource string, at int, fields string) metav1.ManagedFieldsEntry {
+	entry := metav1.ManagedFieldsEntry{
+		Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+	}
+	if at >= 0 {
+		written := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, at, 0, time.UTC))
+		entry.Time = &written
+	}
+	return entry
+}
+
+const (
+	ownsTasks   = `{"f:spec":{"f:tasks":{}}}`
+	ownsElastic = `{"f:spec":{"f:elastic":{"f:replicas":{}}}}`
+	ownsTotal   = `{"f:status":{"f:replicas":{}}}`
+	ownsRecord  = `{"f:status":{"f:scaling":{"f:lastReplicas":{}}}}`
+)
+
+// resizedWorld has a running job of two collectors, one to five of which there
+// may be, whose spec and status were last written by others ten seconds ago.
+func resizedWorld(t *testing.T) *world {
+	t.Helper()
+	spec := trainingJob()
+	spec.Elastic = &v2alpha1.Elastic{
+		Task: "collector", MinReplicas: ptr.To(int32(1)), MaxReplicas: ptr.To(int32(5)), Replicas: ptr.To(int32(2)),
+	}
+	w := newWorld(t, spec)
+	w.job.ManagedFields = []metav1.ManagedFieldsEntry{owner("author", "", 0, ownsTasks), owner("di-operator", "status", 9, ownsRecord)}
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	return w
+}
+
+// resizesTold returns what is told of resizes by the next decision.
+func (w *world) resizesTold() []string {
+	var told []string
+	for _, event := range Decide(w.observe()).Events {
+		if event.Reason == v2alpha1.ReasonResized {
+			told = append(told, event.Message)
+		}
+	}
+	return told
+}
+
+func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
+	t.Parallel()
+	elastic := func(count int32) func(*v2alpha1.DIJob) {
+		return func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas = &count }
+	}
+	level := func(count int32) func(*v2alpha1.DIJob) {
+		return func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas, job.Spec.Tasks[1].Replicas = &count, &count }
+	}
+	total := func(count int32) func(*v2alpha1.DIJob) {
+		return func(job *v2alpha1.DIJob) { job.Status.Replicas = count }
+	}
+	for name, tc := range map[string]struct {
+		write  func(*v2alpha1.DIJob)
+		owners []metav1.ManagedFieldsEntry
+		want   string
+	}{
+		"the replicas of the task":                 {level(4), []metav1.ManagedFieldsEntry{owner("editor", "", 10, ownsTasks)}, "2 -> 4 replicas of task collector, by editor"},
+		"the count in elastic":                     {level(4), []metav1.ManagedFieldsEntry{owner("editor", "", 10, ownsElastic)}, "2 -> 4 replicas of task collector, by editor"},
+		"the task after the count in elastic":      {level(4), []metav1.ManagedFieldsEntry{owner("first", "", 4, ownsElastic), owner("editor", "", 10, ownsTasks)}, "2 -> 4 replicas of task collector, by editor"},
+		"the task after the scale":                 {level(4), []metav1.ManagedFieldsEntry{owner("kubectl", "scale", -1, ownsElastic), owner("editor", "", 10, ownsTasks)}, "2 -> 4 replicas of task collector, by editor"},
+		"the scale":                                {elastic(4), []metav1.ManagedFieldsEntry{owner("kubectl", "scale", -1, ownsElastic)}, "2 -> 4 replicas of task collector, by kubectl through /scale"},
+		"the scale, to what the task says":         {level(4), []metav1.ManagedFieldsEntry{owner("kubectl", "scale", -1, ownsElastic)}, "2 -> 4 replicas of task collector, by kubectl through /scale"},
+		"the scale, where nobody owned the count":  {elastic(4), nil, "2 -> 4 replicas of task collector, through /scale"},
+		"the total":                                {total(6), []metav1.ManagedFieldsEntry{owner("script", "status", 10, ownsTotal)}, "2 -> 4 replicas of task collector, by script through /status"},
+		"the total, by di-server":                  {total(6), []metav1.ManagedFieldsEntry{owner("di-server", "status", 10, ownsTotal)}, "2 -> 4 replicas of task collector, by di-server through /status"},
+		"the total, in fields that cannot be read": {total(6), []metav1.ManagedFieldsEntry{owner("script", "status", 10, `[]`)}, "2 -> 4 replicas of task collector, by an unknown writer"},
+		"the total, above the bounds":              {total(99), []metav1.ManagedFieldsEntry{owner("script", "status", 10, ownsTotal)}, "2 -> 5 replicas of task collector (97 asked for), by script through /status"},
+		"a bound": {func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = ptr.To(int32(1)) },
+			[]metav1.ManagedFieldsEntry{owner("editor", "", 10, `{"f:spec":{"f:elastic":{"f:maxReplicas":{}}}}`)}, "2 -> 1 replicas of task collector (2 asked for), by editor"},
+		"another task, and a task that goes": {func(job *v2alpha1.DIJob) {
+			job.Spec.Tasks = job.Spec.Tasks[:2]
+			job.Spec.Tasks[0].Replicas = ptr.To(int32(2))
+		}, []metav1.ManagedFieldsEntry{owner("editor", "", 10, ownsTasks)}, "1 -> 0 replicas of task evaluator, by editor; 1 -> 2 replicas of task learner, by editor"},
+		"of two, the total later": {func(job *v2alpha1.DIJob) { level(4)(job); total(5)(job) },
+			[]metav1.ManagedFieldsEntry{owner("editor", "", 10, ownsTasks), owner("script", "status", 11, ownsTotal)}, "2 -> 3 replicas of task collector, by script through /status"},
+		"of two, the spec later": {func(job *v2alpha1.DIJob) { level(4)(job); total(5)(job) },
+			[]metav1.ManagedFieldsEntry{owner("editor", "", 11, ownsTasks), owner("script", "status", 10, ownsTotal)}, "2 -> 4 replicas of task collector, by editor"},
+		"of two in one second, the spec": {func(job *v2alpha1.DIJob) { level(4)(job); total(5)(job) },
+			[]metav1.ManagedFieldsEntry{owner("editor", "", 10, ownsTasks), owner("script", "status", 10, ownsTotal)}, "2 -> 4 replicas of task collector, by editor"},
+		"of two, the scale, of which no time is known": {func(job *v2alpha1.DIJob) { elastic(4)(job); total(5)(job) },
+			[]metav1.ManagedFieldsEntry{owner("kubectl", "scale", -1, ownsElastic), owner("script", "status", 11, ownsTotal)}, "2 -> 4 replicas of task collector, by kubectl through /scale"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := resizedWorld(t)
+			if IsResized(w.observe()) {
+				t.Fatal("the job is resized before anybody wrote")
+			}
+			tc.write(w.job)
+			w.job.ManagedFields = append(w.job.ManagedFields, tc.owners...)
+			if !IsResized(w.observe()) {
+				t.Error("the job is not resized")
+			}
+			if diff := cmp.Diff([]string{tc.want}, w.resizesTold()); diff != "" {
+				t.Errorf("told of resizes (-want +got):\n%s", diff)
+			}
+			w.settle()
+			if IsResized(w.observe()) || w.resizesTold() != nil {
+				t.Errorf("the job is still resized: %v", w.resizesTold())
+			}
+		})
+	}
+}
+
+func TestWhereTheRecordOfCountsIsLostThePodsTellOfAResize(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		total  int32
+		writer string
+		want   []string
+	}{
+		"growth":             {6, "script", []string{"2 -> 4 replicas of task collector, by script through /status"}},
+		"shrinking":          {3, "script", []string{"2 -> 1 replicas of task collector, by script through /status"}},
+		"no other size":      {4, "script", nil},
+		"nobody but us":      {6, "di-operator", nil},
+		"an earlier release": {6, "di-orchestrator", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := resizedWorld(t)
+			w.job.Status.Scaling, w.job.Status.Replicas = nil, tc.total
+			w.job.ManagedFields = append(w.job.ManagedFields, owner(tc.writer, "status", 10, ownsTotal))
+			if diff := cmp.Diff(tc.want, w.resizesTold()); diff != "" {
+				t.Errorf("told of resizes (-want +got):\n%s", diff)
+			}
+			w.settle()
+			if got := int32(len(w.pods)); got != tc.total {
+				t.Errorf("%d pods, want %d", got, tc.total)
+			}
+		})
+	}
+}
+
+func TestAStoredJobIsToldOnceWhatMayBeResized(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		edit func(*v2alpha1.DIJob)
+		want *v2alpha1.Elastic
+	}{
+		"without elastic": {func(*v2alpha1.DIJob) {}, &v2alpha1.Elastic{Task: "collector", Replicas: ptr.To(int32(2))}},
+		"with bounds only": {func(job *v2alpha1.DIJob) { job.Spec.Elastic = &v2alpha1.Elastic{MaxReplicas: ptr.To(int32(5))} },
+			&v2alpha1.Elastic{Task: "collector", Replicas: ptr.To(int32(2)), MaxReplicas: ptr.To(int32(5))}},
+		"with all of it": {func(job *v2alpha1.DIJob) {
+			job.Spec.Elastic = &v2alpha1.Elastic{Task: "learner", Replicas: ptr.To(int32(1))}
+		}, nil},
+		"without a task that may be resized": {func(job *v2alpha1.DIJob) {
+			job.Spec.Tasks[1].Type, job.Spec.Tasks[1].Name = v2alpha1.TaskTypeNone, "other"
+		}, nil},
+		"finished": {func(job *v2alpha1.DIJob) {
+			job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: string(v2alpha1.JobSucceeded), Status: "True"}}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, trainingJob())
+			tc.edit(w.job)
+			if diff := cmp.Diff(tc.want, Decide(w.observe()).Elastic); diff != "" {
+				t.Errorf("elastic (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAConditionTellsOfAResizeWhileItIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w := resizedWorld(t)
+	under := func(want corev1.ConditionStatus, message string) {
+		t.Helper()
+		w.expectPhase(v2alpha1.JobRunning)
+		got := findCondition(&w.job.Status, v2alpha1.ConditionResizing)
+		switch {
+		case got == nil:
+			t.Fatal("there is no condition")
+		case got.Status != want || got.Message != message:
+			t.Fatalf("the condition is %s: %q, want %s: %q", got.Status, got.Message, want, message)
+		}
+	}
+	if findCondition(&w.job.Status, v2alpha1.ConditionResizing) != nil {
+		t.Fatal("a job that starts is not resized")
+	}
+	w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 6 })
+	const grown = "2 -> 4 replicas of task collector, by an unknown writer"
+	w.step()
+	under(corev1.ConditionTrue, grown)
+	w.settle()
+	under(corev1.ConditionTrue, grown)
+	w.run("job-collector-2")
+	w.settle()
+	under(corev1.ConditionTrue, grown)
+	w.run("job-collector-3")
+	w.settle()
+	under(corev1.ConditionFalse, "")
+
+	w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 3 })
+	w.step()
+	under(corev1.ConditionTrue, "4 -> 1 replicas of task collector, by an unknown writer")
+	w.settle()
+	under(corev1.ConditionFalse, "")
+}
+
+func TestAResizeThatEndsOtherwiseIsUnderWayNoLonger(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world){
+		"suspended": func(w *world) { w.job.Spec.Suspend = ptr.To(true) },
+		"succeeded": func(w *world) {
+			for _, name := range w.podNames() {
+				w.end(name, 0)
+			}
+		},
+		"restarted": func(w *world) {
+			w.end("job-learner-0", 1)
+			w.settle()
+			w.run(w.podNames()...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := resizedWorld(t)
+			w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 6 })
+			w.settle()
+			if !isTrue(&w.job.Status, v2alpha1.ConditionResizing) {
+				t.Fatal("no resize is under way")
+			}
+			end(w)
+			w.settle()
+			if isTrue(&w.job.Status, v2alpha1.ConditionResizing) {
+				t.Error("the resize is still under way")
+			}
+		})
+	}
+}
+
+func TestAJobOfTorchStartsAnewDenseWhenItIsResized(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.job.Spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	w.resize(1)
+	w.expectReschedules(1)
+	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 2})
+	if got := w.created["job-learner-0"]; got != 2 {
+		t.Errorf("the learner was created %d times, want 2", got)
+	}
+	const want = "the job is resized from 4 to 3 replicas, and all start anew as Torch in spec.clusterSpec wants"
+	if got := findCondition(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
+		t.Errorf("the condition is %+v, want %s", got, want)
+	}
+}

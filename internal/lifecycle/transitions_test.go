@@ -1,0 +1,425 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/lifecycle.md and the sources of its diagrams anew")
+
+// transition is a change of a job's phase and the step of a decision that makes it.
+type transition struct {
+	from, to v2alpha1.Phase
+	rule     string
+}
+
+// change is a row of the table of transitions: from any of some phases to
+// another one, by one step of a decision.
+type change struct {
+	from []v2alpha1.Phase
+	to   v2alpha1.Phase
+	rule string
+	// label says it in the diagram, when in the table.
+	label, when string
+}
+
+const (
+	none         v2alpha1.Phase = ""
+	pending                     = v2alpha1.JobPending
+	starting                    = v2alpha1.JobStarting
+	running                     = v2alpha1.JobRunning
+	restarting                  = v2alpha1.JobRestarting
+	rescheduling                = v2alpha1.JobRescheduling
+)
+
+// chart is the state machine of a lifecycle.
+type chart struct {
+	title string
+	// live are the phases of a job that has not finished.
+	live    []v2alpha1.Phase
+	changes []change
+}
+
+func but(live []v2alpha1.Phase, without ...v2alpha1.Phase) []v2alpha1.Phase {
+	return slices.DeleteFunc(slices.Clone(live), func(phase v2alpha1.Phase) bool { return slices.Contains(without, phase) })
+}
+
+func workerChart() chart {
+	live := []v2alpha1.Phase{none, pending, starting, running, restarting, rescheduling}
+	return chart{title: "Worker-led", live: live, changes: []change{
+		{[]v2alpha1.Phase{none, starting, running}, pending, summaryName, "no pods", "the job has no pods: it is new, or all of them are gone at once"},
+		{[]v2alpha1.Phase{restarting, rescheduling}, pending, summaryName, "no place", "a preemptible job waits for the allocator to place it"},
+		{but(live, starting, running), starting, summaryName, "pods created", "all pods are created, and not all are ready"},
+		{but(live, running), running, summaryName, "all ready", "every replica is ready or has succeeded"},
+		{but(live, restarting), restarting, "failures are counted", "a replica failed", "a replica has failed, its failure restarts the job, and `backoffLimit` allows it"},
+		{
+			but(live, restarting, rescheduling), restarting, "the pods of an earlier attempt or placement are deleted",
+			"leftovers", "there are pods of an earlier attempt, which an operator made that knew no better",
+		},
+		{
+			but(live, rescheduling), rescheduling, "what is placed or sized anew starts anew",
+			"placed anew", "the allocation changed, or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch",
+		},
+		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
+		{
+			but(live, pending), pending, "the pods of an earlier attempt or placement are deleted",
+			"leftovers, suspended", "`spec.suspend` is true, and there are pods of an earlier attempt",
+		},
+		{live, v2alpha1.JobSucceeded, "a job whose deciding ranks have all succeeded has succeeded", "all succeeded", "every replica has succeeded, or each of the tasks that `successPolicy` names"},
+		{live, v2alpha1.JobFailed, "failures are counted", "failed too often", "a replica has failed, and `backoffLimit` or the failure policy ends the job with it"},
+		{live, v2alpha1.JobFailed, "a job is active for so long", "deadline", "the job was active for `activeDeadlineSeconds`"},
+	}}
+}
+
+func coordinatorChart() chart {
+	live := []v2alpha1.Phase{none, pending, starting, running}
+	const end = "the end of the coordinator is the end of the job"
+	return chart{title: "Coordinator-led", live: live, changes: []change{
+		{but(live, starting), starting, summaryName, "coordinator created", "there is a coordinator that does not run, or it is gone and made again"},
+		{but(live, running), running, summaryName, "coordinator runs", "the coordinator runs"},
+		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
+		{live, v2alpha1.JobSucceeded, end, "coordinator succeeded", "the coordinator has succeeded"},
+		{live, v2alpha1.JobFailed, end, "coordinator failed", "the coordinator has failed"},
+		{live, v2alpha1.JobFailed, "a job is active for so long", "deadline", "the job was active for `activeDeadlineSeconds`"},
+	}}
+}
+
+func chartOf(job *v2alpha1.DIJob) chart {
+	if IsCoordinatorLed(job) {
+		return coordinatorChart()
+	}
+	return workerChart()
+}
+
+// allows tells whether a transition is in the table.
+func (c *chart) allows(found transition) bool {
+	return slices.ContainsFunc(c.changes, func(row change) bool {
+		return row.to == found.to && row.rule == found.rule && slices.Contains(row.from, found.from)
+	})
+}
+
+// checkTransition: no decision changes the phase but by the table.
+func (w *world) checkTransition(observed *Observed, decision *Decision, cause string) {
+	w.t.Helper()
+	found := transition{from: observed.Job.Status.Phase, to: decision.Status.Phase, rule: cause}
+	if found.from == found.to || decision.DeleteJob || decision.isAdoption() {
+		return
+	}
+	if c := chartOf(observed.Job); !c.allows(found) {
+		w.t.Fatalf("phase goes from %q to %q as %q, which is not in the table of transitions", found.from, found.to, found.rule)
+	}
+	w.history.seen[found] = true
+}
+
+// TestEveryTransitionOfAWorkerLedJobHappens shows each row of the table from each of its phases.
+func TestEveryTransitionOfAWorkerLedJobHappens(t *testing.T) {
+	t.Parallel()
+	showAll(t, workerChart(), newWorkerAt, causeInWorkers)
+}
+
+func TestEveryTransitionOfACoordinatorLedJobHappens(t *testing.T) {
+	t.Parallel()
+	showAll(t, coordinatorChart(), newLedAt, causeInLed)
+}
+
+// showAll brings a job to each phase and lets happen there what each row needs.
+func showAll(t *testing.T, c chart, at func(*testing.T, v2alpha1.Phase) *world, cause func(*world, change)) {
+	t.Helper()
+	for _, row := range c.changes {
+		for _, from := range row.from {
+			t.Run(fmt.Sprintf("from %s to %s as %s", orNone(from), row.to, row.rule), func(t *testing.T) {
+				t.Parallel()
+				w := at(t, from)
+				w.expectPhase(from)
+				cause(w, row)
+				w.step()
+				if want := (transition{from: from, to: row.to, rule: row.rule}); !w.history.seen[want] {
+					t.Errorf("%v is not seen, the phase is %s; seen are %v", want, w.job.Status.Phase, w.history.seen)
+				}
+			})
+		}
+	}
+}
+
+func orNone(phase v2alpha1.Phase) string {
+	if phase == none {
+		return "none"
+	}
+	return string(phase)
+}
+
+// newWorkerAt returns a world with a worker-led job in a phase, and with its pods.
+func newWorkerAt(t *testing.T, phase v2alpha1.Phase) *world {
+	t.Helper()
+	spec := trainingJob()
+	spec.Preemptible = true
+	w := newWorld(t, spec)
+	w.job.Status.Allocation = []string{"a", "a", "a", "a"}
+	w.step()
+	switch phase {
+	case none:
+		// As after a restore from a backup: of the job only the spec is known.
+		w.job.Status = v2alpha1.DIJobStatus{Allocation: w.job.Status.Allocation}
+	case starting:
+		w.step()
+	case running:
+		w.run(w.podNames()...)
+		w.step()
+	case restarting:
+		w.end("job-learner-0", 1)
+		w.step()
+		w.history.failedIn[0] = true
+		w.step()
+		w.reap()
+		w.step()
+	case rescheduling:
+		w.job.Status.Allocation = []string{"b", "b", "b", "b"}
+		w.step()
+		w.reap()
+		w.step()
+	default:
+		// It is pending by now.
+	}
+	return w
+}
+
+// causeInWorkers lets happen what a row of the table needs.
+func causeInWorkers(w *world, row change) {
+	switch row.label {
+	case "no pods":
+		clear(w.pods)
+	case "no place":
+		// The status says that the job was placed so before, so that none is new.
+		w.job.Status.Allocation, w.job.Status.Scaling.LastAllocation = nil, ""
+		clear(w.pods)
+	case "pods created":
+	case "all ready":
+		w.run(w.podNames()...)
+	case "a replica failed":
+		w.end("job-collector-0", 1)
+	case "leftovers":
+		w.job.Status.Restarts++
+	case "placed anew":
+		for _, pod := range w.pods {
+			pod.Spec.NodeName = "a"
+		}
+		w.job.Status.Allocation = []string{"c", "c", "c", "c"}
+	case "suspended":
+		w.job.Spec.Suspend = ptr.To(true)
+	case "leftovers, suspended":
+		w.job.Spec.Suspend = ptr.To(true)
+		w.job.Status.Restarts++
+	case "all succeeded":
+		for _, name := range w.podNames() {
+			w.end(name, 0)
+		}
+	case "failed too often":
+		w.job.Spec.BackoffLimit = ptr.To(int32(0))
+		w.end("job-collector-0", 1)
+	case "deadline":
+		w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(60))
+		w.now = w.now.Add(time.Minute)
+	}
+}
+
+// newLedAt returns a world with a coordinator-led job in a phase, and with its coordinator.
+func newLedAt(t *testing.T, phase v2alpha1.Phase) *world {
+	t.Helper()
+	w := newWorld(t, ledJob())
+	w.step()
+	switch phase {
+	case none:
+	case pending:
+		// As it was stored by a release that called this Created.
+		w.job.Status.Phase = pending
+	case starting:
+		w.step()
+	default:
+		w.run(coordinator)
+		w.step()
+	}
+	return w
+}
+
+func causeInLed(w *world, row change) {
+	switch row.label {
+	case "coordinator created":
+		w.pod(coordinator).Status.Phase = "Pending"
+	case "coordinator runs":
+		w.run(coordinator)
+	case "suspended":
+		w.job.Spec.Suspend = ptr.To(true)
+	case "coordinator succeeded":
+		w.end(coordinator, 0)
+	case "coordinator failed":
+		w.end(coordinator, 1)
+	case "deadline":
+		w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(60))
+		w.now = w.now.Add(time.Minute)
+	}
+}
+
+// TestTheRulesOfTheTableAreThoseOfTheCode: a rule that is renamed or gone takes its rows along.
+func TestTheRulesOfTheTableAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		chart chart
+		rules []rule
+	}{{workerChart(), workerRules()}, {coordinatorChart(), coordinatorRules()}} {
+		for _, row := range tc.chart.changes {
+			isRule := slices.ContainsFunc(tc.rules, func(rule rule) bool { return rule.name == row.rule })
+			if !isRule && row.rule != summaryName {
+				t.Errorf("%s: there is no rule %q", tc.chart.title, row.rule)
+			}
+		}
+	}
+}
+
+// TestTheDocumentedStateMachinesAreThoseOfTheTable compares docs/lifecycle.md
+// and the sources of its diagrams with the table; -update writes them anew.
+func TestTheDocumentedStateMachinesAreThoseOfTheTable(t *testing.T) {
+	t.Parallel()
+	docs := filepath.Join("..", "..", "docs")
+	page := readText(t, filepath.Join(docs, "lifecycle.md"))
+	for _, c := range []chart{workerChart(), coordinatorChart()} {
+		head, rest, foundHead := strings.Cut(page, "\n## "+c.title+"\n")
+		_, tail, foundTail := strings.Cut(rest, "\n<!-- end of what is generated -->\n")
+		if !foundHead || !foundTail {
+			t.Fatalf("docs/lifecycle.md has no generated part %q", c.title)
+		}
+		picture := fmt.Sprintf("![The phases of a %s job](%s.svg)", strings.ToLower(c.title), c.picture())
+		page = head + "\n## " + c.title + "\n\n" + picture + "\n\n" + c.table() + "\n<!-- end of what is generated -->\n" + tail
+		isDocumented(t, filepath.Join(docs, c.picture()+".d2"), c.diagram())
+	}
+	isDocumented(t, filepath.Join(docs, "lifecycle.md"), page)
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// isDocumented compares a file with what it is to be; with -update it makes it so.
+func isDocumented(t *testing.T, path, wanted string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(wanted), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(wanted, readText(t, path)); diff != "" {
+		t.Errorf("run go test ./internal/lifecycle -run DocumentedStateMachines -update and make generate (-want +got of %s):\n%s", path, diff)
+	}
+}
+
+// picture names the diagram of the chart within docs, without extension.
+func (c *chart) picture() string {
+	return "images/phases-" + strings.ToLower(c.title)
+}
+
+// arrow is a line of a diagram, with what it is labelled.
+type arrow struct {
+	from, to string
+	labels   []string
+}
+
+// diagram draws the chart in D2.
+func (c *chart) diagram() string {
+	arrows := c.arrows()
+	var b strings.Builder
+	b.WriteString("# Generated by internal/lifecycle/transitions_test.go from its table; do not edit.\n...@_style\ndirection: down\n\n")
+	b.WriteString("any: \"any phase but\\nSucceeded and Failed,\\nor none yet\" {class: kube}\n")
+	if slices.ContainsFunc(arrows, func(a arrow) bool { return a.from == orNone(none) }) {
+		b.WriteString("none: \"none yet\" {class: user}\n")
+	}
+	for _, phase := range c.live[1:] {
+		fmt.Fprintf(&b, "%s: {class: ours}\n", phase)
+	}
+	b.WriteString("Succeeded: {class: pod}\nFailed: {class: bad}\n\n")
+	for _, a := range arrows {
+		fmt.Fprintf(&b, "%s -> %s: %q\n", a.from, a.to, strings.Join(a.labels, "\n"))
+	}
+	if slices.ContainsFunc(arrows, func(a arrow) bool { return strings.HasSuffix(a.labels[len(a.labels)-1], someOnly) }) {
+		fmt.Fprintf(&b, "\nnote: %q {\n  shape: text\n  near: bottom-center\n}\n", someOnly+" from some of these phases: see the table")
+	}
+	return b.String()
+}
+
+// someOnly marks in a diagram what leads out of some of the live phases only.
+const someOnly = "*"
+
+// arrows are the changes of the chart, those between the same phases as one.
+// What leads out of all phases is drawn once, out of a state that stands for
+// them; so is, marked, what else leads where such an arrow does.
+func (c *chart) arrows() []arrow {
+	var arrows []arrow
+	draw := func(from string, to v2alpha1.Phase, label string) {
+		for i := range arrows {
+			if arrows[i].from == from && arrows[i].to == string(to) {
+				arrows[i].labels = append(arrows[i].labels, label)
+				return
+			}
+		}
+		arrows = append(arrows, arrow{from: from, to: string(to), labels: []string{label}})
+	}
+	var general []v2alpha1.Phase
+	for _, row := range c.changes {
+		if c.isGeneral(&row) {
+			general = append(general, row.to)
+			draw("any", row.to, row.label)
+		}
+	}
+	for _, row := range c.changes {
+		switch {
+		case c.isGeneral(&row):
+		case slices.Contains(general, row.to):
+			draw("any", row.to, row.label+someOnly)
+		default:
+			for _, from := range row.from {
+				draw(orNone(from), row.to, row.label)
+			}
+		}
+	}
+	return arrows
+}
+
+// isGeneral tells whether a row leads out of all live phases, but for where it leads to.
+func (c *chart) isGeneral(row *change) bool {
+	return len(row.from) > 2 && slices.Equal(but(c.live, row.to), row.from)
+}
+
+func (c *chart) table() string {
+	var b strings.Builder
+	b.WriteString("| from | to | when | rule |\n| --- | --- | --- | --- |\n")
+	for _, row := range c.changes {
+		from := "any but those of the end"
+		if !slices.Equal(but(c.live, row.to), but(row.from, row.to)) {
+			phases := make([]string, len(row.from))
+			for i, phase := range row.from {
+				phases[i] = orNone(phase)
+			}
+			from = strings.Join(phases, ", ")
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", from, row.to, row.when, row.rule)
+	}
+	return b.String()
+}

@@ -1,0 +1,130 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// cache is what an operator knows of a world. Each object in it is as it once
+// was; news of different objects arrive in any order, or not before a resync.
+type cache struct {
+	job      *v2alpha1.DIJob
+	pods     map[string]*corev1.Pod
+	services map[string]*corev1.Service
+}
+
+// lag lets the operator see through a cache, which is up to date for now.
+func (w *world) lag() {
+	w.cache = &cache{}
+	w.resync()
+}
+
+// resync tells the operator all, as an informer does that lists anew.
+func (w *world) resync() {
+	if w.cache == nil {
+		return
+	}
+	w.cache.pods, w.cache.services = map[string]*corev1.Pod{}, map[string]*corev1.Service{}
+	w.hearOfJob()
+	for name := range w.pods {
+		w.hearOfPod(name)
+	}
+	for name := range w.services {
+		w.hearOfService(name)
+	}
+}
+
+func (w *world) hearOfJob() {
+	w.cache.job = w.job.DeepCopy()
+}
+
+// hearOfPod lets the news of one pod arrive, or once more; that of what it was
+// in between is skipped, as watches may do.
+func (w *world) hearOfPod(name string) {
+	if pod := w.pods[name]; pod != nil {
+		w.cache.pods[name] = pod.DeepCopy()
+		return
+	}
+	delete(w.cache.pods, name)
+}
+
+func (w *world) hearOfService(name string) {
+	if service := w.services[name]; service != nil {
+		w.cache.services[name] = service.DeepCopy()
+		return
+	}
+	delete(w.cache.services, name)
+}
+
+// unheard are the names of the pods of which news are on the way.
+func (w *world) unheard() []string {
+	var behind []string
+	for name, pod := range w.pods {
+		if known := w.cache.pods[name]; known == nil || known.UID != pod.UID || isTerminating(known) != isTerminating(pod) ||
+			!equality.Semantic.DeepEqual(known.Status, pod.Status) {
+			behind = append(behind, name)
+		}
+	}
+	for name := range w.cache.pods {
+		if w.pods[name] == nil {
+			behind = append(behind, name)
+		}
+	}
+	slices.Sort(behind)
+	return behind
+}
+
+// isSynced tells whether the operator knows all.
+func (w *world) isSynced() bool {
+	return w.cache == nil || w.cache.job.ResourceVersion == w.job.ResourceVersion && len(w.unheard()) == 0 &&
+		slices.Equal(slices.Sorted(maps.Keys(w.services)), slices.Sorted(maps.Keys(w.cache.services)))
+}
+
+func outlinePods(pods []*corev1.Pod) string {
+	outlines := make([]string, len(pods))
+	for i, pod := range pods {
+		outlines[i] = outlinePod(pod)
+	}
+	return "[" + strings.Join(outlines, " ") + "]"
+}
+
+// outlinePod tells of a pod what a decision may rest on, shortly.
+func outlinePod(pod *corev1.Pod) string {
+	outline := fmt.Sprintf("%s#%s@%d.%d:%s", strings.TrimPrefix(pod.Name, "job-"), pod.Annotations[names.AnnotationRank],
+		attemptOf(pod), rescheduleOf(pod), phaseOf(pod))
+	if isReady(pod) {
+		outline += "+ready"
+	}
+	if pod.Status.Reason != "" {
+		outline += "+" + pod.Status.Reason
+	}
+	if main := mainTermination(pod); main != nil {
+		outline += fmt.Sprintf("+%d", main.ExitCode)
+	}
+	if isTerminating(pod) {
+		outline += "+going"
+	}
+	return outline
+}
+
+func outlineDecision(observed *Observed, decision *Decision, cause string) string {
+	before, after := &observed.Job.Status, &decision.Status
+	ranks := map[string]string(nil)
+	if after.Scaling != nil {
+		ranks = after.Scaling.Ranks
+	}
+	return fmt.Sprintf("phase %q -> %q (%s), restarts %d -> %d, reschedules %d -> %d, completed %q -> %q, ranks %v; deletes %s, creates %s",
+		before.Phase, after.Phase, cause, before.Restarts, after.Restarts, before.Reschedules, after.Reschedules,
+		before.CompletedRanks, after.CompletedRanks, ranks, outlinePods(decision.DeletePods), outlinePods(decision.CreatePods))
+}

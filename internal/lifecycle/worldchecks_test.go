@@ -1,0 +1,409 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// history is what the world remembers of a job beside what the API server has,
+// to judge the operator by.
+type history struct {
+	// failedIn has the attempts in which a pod failed by what it ran.
+	failedIn map[int32]bool
+	// succeeded has the replicas that have, with attempt and placement.
+	succeeded map[string]bool
+	// ranks are those that replicas had last, and since when.
+	ranks map[string]rankGiven
+	// started has the attempts and placements of which a pod was created.
+	started map[[2]int32]bool
+	// completed is when the job finished, as first recorded.
+	completed *metav1.Time
+	phase     v2alpha1.Phase
+	// seen has the transitions that happened.
+	seen map[transition]bool
+	// recorded is the version of the job as the operator wrote it last.
+	recorded int
+	// twins says that a rank was given twice, or another one to who had one, as
+	// the operator saw too little.
+	twins bool
+}
+
+// rankGiven is the rank that a replica was given at a start.
+type rankGiven struct {
+	rank, reschedule int32
+	// intended is the rank that was last decided on, which it may not have got.
+	intended int32
+	// isRecorded says that the operator has written a status since.
+	isRecorded bool
+}
+
+// recordRanks notes which ranks the operator has recorded: a pod that is gone
+// before it has left nothing that tells of its rank.
+func (h *history) recordRanks(observed *Observed, decision *Decision) {
+	for _, pod := range slices.Concat(observed.Pods, decision.CreatePods) {
+		given, known := h.ranks[pod.Name]
+		if known && given.rank == annotatedNumber(pod, names.AnnotationRank, unranked) {
+			given.isRecorded = true
+			h.ranks[pod.Name] = given
+		}
+	}
+}
+
+func newHistory() history {
+	return history{
+		failedIn: map[int32]bool{}, succeeded: map[string]bool{}, ranks: map[string]rankGiven{}, started: map[[2]int32]bool{}, seen: map[transition]bool{},
+	}
+}
+
+// checkDecision holds a decision against what it was decided on.
+func (w *world) checkDecision(observed *Observed, decision *Decision, cause string) {
+	w.t.Helper()
+	w.checkTransition(observed, decision, cause)
+	if decision.DeleteJob || decision.isAdoption() || IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) {
+		return
+	}
+	if IsFinished(&observed.Job.Status) && len(decision.CreatePods)+len(decision.CreateServices) > 0 {
+		w.t.Fatalf("a finished job gets pods or services")
+	}
+	wanted := wantedNames(observed.Job)
+	for name := range w.history.ranks {
+		if !wanted[name] {
+			delete(w.history.ranks, name)
+		}
+	}
+	for _, pod := range decision.DeletePods {
+		w.checkDeletion(observed, decision, pod, wanted[pod.Name])
+	}
+	if !isTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
+		w.checkStart(observed, decision)
+	}
+	for _, pod := range decision.CreatePods {
+		w.checkUnique(pod)
+		w.checkStability(observed, pod)
+	}
+}
+
+// wantedNames are the names of the pods that a worker-led job is to have.
+func wantedNames(job *v2alpha1.DIJob) map[string]bool {
+	wanted := map[string]bool{}
+	for task, count := range wantedCounts(job).byTask {
+		for index := range count {
+			wanted[names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[task]), index)] = true
+		}
+	}
+	return wanted
+}
+
+// checkDeletion: nobody is deleted without a cause, and nobody who failed or
+// succeeded before that is recorded.
+func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev1.Pod, wanted bool) {
+	w.t.Helper()
+	status := &observed.Job.Status
+	isEarlier := attemptOf(pod) < status.Restarts || rescheduleOf(pod) < decision.Status.Reschedules
+	if IsFinished(status) || isEarlier || !wanted {
+		return
+	}
+	isReplaced := replicaRestartOf(pod) < status.ReplicaRestarts[pod.Name]
+	action := v2alpha1.FailurePolicyIgnore
+	for task := range observed.Job.Spec.Tasks {
+		if seat := (&workload.Seat{Task: task}); names.TaskName(&observed.Job.Spec.Tasks[task]) == pod.Labels[names.LabelTaskName] {
+			action, _ = actionFor(observed.Job, seat, pod)
+		}
+	}
+	isCompleted := isRankIn(annotatedNumber(pod, names.AnnotationRank, unranked), status.CompletedRanks)
+	switch {
+	case hasFailed(observed.Job, pod) && action != v2alpha1.FailurePolicyIgnore && !isReplaced:
+		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
+	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
+		w.t.Fatalf("succeeded pod %s is deleted before its success is recorded", pod.Name)
+	case !isReplaced && !isCompleted && !hasCause(observed, pod):
+		w.t.Fatalf("pod %s is deleted without a cause", pod.Name)
+	}
+}
+
+// hasCause tells whether a wanted pod may be deleted though nothing is recorded of it.
+func hasCause(observed *Observed, pod *corev1.Pod) bool {
+	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod)
+}
+
+// hasTwin tells whether another pod has the same rank.
+func hasTwin(pods []*corev1.Pod, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(other *corev1.Pod) bool {
+		return other.Name != pod.Name && other.Annotations[names.AnnotationRank] == pod.Annotations[names.AnnotationRank]
+	})
+}
+
+// checkStart: the ranks of an attempt are dense from 0 when it starts, and of a
+// preemptible job in the order of the spec.
+func (w *world) checkStart(observed *Observed, decision *Decision) {
+	w.t.Helper()
+	if len(decision.CreatePods) == 0 || decision.Status.CompletedRanks != "" {
+		return
+	}
+	first := decision.CreatePods[0]
+	attempt := [2]int32{attemptOf(first), rescheduleOf(first)}
+	if w.history.started[attempt] {
+		return
+	}
+	// Of a large job only a part is created at once, and what an earlier release
+	// has begun is gone on with.
+	if decision.More || slices.ContainsFunc(observed.Pods, workload.IsOfEarlierRelease) {
+		w.history.started[attempt] = true
+		return
+	}
+	ranks := map[int32]bool{}
+	for i, pod := range decision.CreatePods {
+		rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+		ranks[rank] = true
+		if observed.Job.Spec.Preemptible && len(observed.Pods) == 0 && int(rank) != i {
+			w.t.Fatalf("%s of a job that is placed starts at %d", outlinePod(pod), i)
+		}
+	}
+	for rank := range annotatedNumber(first, names.AnnotationReplicas, 0) {
+		if !ranks[rank] {
+			w.t.Fatalf("attempt %v starts with ranks %v", attempt, slices.Sorted(maps.Keys(ranks)))
+		}
+	}
+}
+
+// checkCreation: DI_NODES has the pod itself at its rank and nobody twice, a
+// replica keeps its rank, and one that has succeeded is not made again.
+func (w *world) checkCreation(pod *corev1.Pod) {
+	w.t.Helper()
+	if IsCoordinatorLed(w.job) {
+		return
+	}
+	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	env := environmentOf(pod)
+	if env[names.EnvDIRank] != pod.Annotations[names.AnnotationRank] {
+		w.t.Fatalf("pod %s of rank %d is told rank %s", pod.Name, rank, env[names.EnvDIRank])
+	}
+	nodes := strings.Split(env[names.EnvDINodes], ",")
+	own := names.HostFQDN(pod.Name, pod.Spec.Subdomain, "space", names.DefaultDomain)
+	if int(rank) >= len(nodes) || nodes[rank] != own {
+		w.t.Fatalf("pod %s of rank %d is not itself in %v", pod.Name, rank, nodes)
+	}
+	told := map[string]bool{}
+	for _, node := range nodes {
+		if node != "" && told[node] {
+			w.t.Fatalf("pod %s is told %s twice: %v", pod.Name, node, nodes)
+		}
+		told[node] = true
+	}
+	known := w.job
+	if w.cache != nil {
+		known = w.cache.job
+	}
+	if isCurrent := known.Status.Restarts == attemptOf(pod) && known.Status.Reschedules == rescheduleOf(pod); isCurrent && isRankIn(rank, known.Status.CompletedRanks) {
+		w.t.Fatalf("pod %s is made again though its rank %d has succeeded", pod.Name, rank)
+	}
+	w.history.started[[2]int32{attemptOf(pod), rescheduleOf(pod)}] = true
+	if w.isBehindItself() {
+		w.history.twins = w.history.twins || rank != w.history.ranks[pod.Name].rank
+	} else {
+		w.history.ranks[pod.Name] = rankGiven{rank: rank, intended: rank, reschedule: rescheduleOf(pod)}
+	}
+}
+
+// isBehindItself tells whether the operator does not know yet what it last
+// recorded itself.
+func (w *world) isBehindItself() bool {
+	return w.cache != nil && versionOf(w.cache.job) < w.history.recorded
+}
+
+func versionOf(job *v2alpha1.DIJob) int {
+	version, err := strconv.Atoi(job.ResourceVersion)
+	if err != nil {
+		return 0
+	}
+	return version
+}
+
+// checkUnique: nobody gets a rank that another has, unless the operator does not
+// know yet that it was given.
+func (w *world) checkUnique(pod *corev1.Pod) {
+	w.t.Helper()
+	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	for name, other := range w.pods {
+		if name == pod.Name || annotatedNumber(other, names.AnnotationRank, unranked) != rank {
+			continue
+		}
+		if w.isDecidedSynced {
+			w.t.Fatalf("rank %d is given to %s and is that of %s", rank, pod.Name, name)
+		}
+		w.history.twins = true
+	}
+}
+
+// checkStability: a replica keeps its rank, but where all are placed or sized
+// anew, and where a new attempt has fewer ranks than that.
+func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
+	w.t.Helper()
+	// What is made by a status that is out of date is of an earlier attempt, and
+	// goes; what exists already is not made.
+	if w.pods[pod.Name] != nil || attemptOf(pod) < w.job.Status.Restarts || rescheduleOf(pod) < w.job.Status.Reschedules {
+		return
+	}
+	before, known := w.history.ranks[pod.Name]
+	isPlaced := observed.Job.Spec.Preemptible && len(observed.Pods) == 0
+	if !known || isPlaced || rescheduleOf(pod) != before.reschedule {
+		return
+	}
+	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	isKept := rank == before.rank || rank == before.intended || before.rank >= annotatedNumber(pod, names.AnnotationReplicas, 0)
+	if before.isRecorded && !isKept && w.isBehindItself() {
+		w.history.twins = true
+	}
+	if before.isRecorded && !isKept && !w.history.twins {
+		w.t.Fatalf("%s had rank %d and has %d now", pod.Name, before.rank, rank)
+	}
+	before.intended = rank
+	w.history.ranks[pod.Name] = before
+}
+
+// checkCommit holds a status that is about to be recorded against the recorded one.
+func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
+	w.t.Helper()
+	if IsCoordinatorLed(w.job) {
+		return
+	}
+	before := &w.job.Status
+	learned := before.Restarts
+	for _, pod := range w.pods {
+		learned = max(learned, attemptOf(pod))
+	}
+	if status.Restarts > learned+1 || status.Restarts < before.Restarts || status.Reschedules < before.Reschedules {
+		w.t.Fatalf("restarts go from %d to %d, reschedules from %d to %d", before.Restarts, status.Restarts, before.Reschedules, status.Reschedules)
+	}
+	if w.cache == nil {
+		return
+	}
+	for attempt := before.Restarts; attempt < status.Restarts; attempt++ {
+		if !w.history.failedIn[attempt] {
+			w.t.Fatalf("restart %d is counted though nothing failed in the attempt before it", attempt+1)
+		}
+	}
+	limit := defaultBackoffLimit
+	if w.job.Spec.BackoffLimit != nil {
+		limit = *w.job.Spec.BackoffLimit
+	}
+	if limit >= 0 && status.Restarts > limit {
+		w.t.Fatalf("%d restarts are beyond the limit %d", status.Restarts, limit)
+	}
+}
+
+// checkInvariants are what must hold at every moment.
+func (w *world) checkInvariants() {
+	w.t.Helper()
+	status := &w.job.Status
+	current := 0
+	for _, condition := range status.Conditions {
+		if isPhase(condition.Type) && condition.Status == corev1.ConditionTrue {
+			current++
+			if condition.Type != conditionOf(status.Phase, IsCoordinatorLed(w.job)) {
+				w.t.Fatalf("condition %s is true in phase %s", condition.Type, status.Phase)
+			}
+		}
+	}
+	if current > 1 {
+		w.t.Fatalf("%d phase conditions are true: %+v", current, status.Conditions)
+	}
+	if IsFinished(status) != (status.CompletionTimestamp != nil) {
+		w.t.Fatalf("finished is %v and the completion timestamp %v", IsFinished(status), status.CompletionTimestamp)
+	}
+	w.checkEnd(status)
+	if !IsCoordinatorLed(w.job) && w.isDecidedSynced && !w.history.twins {
+		w.checkRanks()
+	}
+}
+
+// checkEnd: a job that has finished stays as it was then.
+func (w *world) checkEnd(status *v2alpha1.DIJobStatus) {
+	w.t.Helper()
+	end := w.history.completed
+	switch {
+	case end != nil && (!end.Equal(status.CompletionTimestamp) || status.Phase != w.history.phase):
+		w.t.Fatalf("a job that was %s at %v is %s at %v", w.history.phase, end, status.Phase, status.CompletionTimestamp)
+	case end == nil && IsFinished(status):
+		w.history.completed, w.history.phase = status.CompletionTimestamp.DeepCopy(), status.Phase
+	}
+}
+
+// checkRanks: no two pods have the same rank.
+func (w *world) checkRanks() {
+	w.t.Helper()
+	holders := map[string]string{}
+	for name, pod := range w.pods {
+		rank := pod.Annotations[names.AnnotationRank]
+		if other, taken := holders[rank]; taken {
+			w.t.Fatalf("rank %s is held by %s and %s", rank, other, name)
+		}
+		holders[rank] = name
+	}
+}
+
+func replicaKey(name string, attempt, reschedule int32) string {
+	return fmt.Sprintf("%s@%d.%d", name, attempt, reschedule)
+}
+
+// checkRest holds what is there against what is to be, when the operator has
+// come to rest.
+func (w *world) checkRest() {
+	w.t.Helper()
+	if IsFinished(&w.job.Status) {
+		if len(w.services) > 0 {
+			w.t.Fatalf("a finished job has services")
+		}
+		return
+	}
+	isIdle := IsSuspended(w.job) || isUnplaced(w.job)
+	w.checkPodsAtRest(isIdle)
+	if _, served := w.services[names.WorkerService("job")]; !isIdle && (!served || len(w.services) != 1) {
+		w.t.Fatalf("services are %v", slices.Sorted(maps.Keys(w.services)))
+	}
+	w.checkRanks()
+	if w.history.twins {
+		// Who had a rank with another has one of its own now.
+		w.history.twins = false
+		clear(w.history.ranks)
+	}
+}
+
+// checkPodsAtRest: there are the pods of this attempt that are wanted, and no others.
+func (w *world) checkPodsAtRest(isIdle bool) {
+	w.t.Helper()
+	wanted := wantedNames(w.job)
+	for name, pod := range w.pods {
+		// One that was never recorded to be placed keeps what it has until it is.
+		isTooMany := isIdle && (IsSuspended(w.job) || w.job.Status.Reschedules > 0)
+		if isTooMany || !wanted[name] || attemptOf(pod) != w.job.Status.Restarts || rescheduleOf(pod) != w.job.Status.Reschedules {
+			w.t.Fatalf("%s should not be there: idle %v, wanted %v", outlinePod(pod), isIdle, slices.Sorted(maps.Keys(wanted)))
+		}
+	}
+	for name := range wanted {
+		_, exists := w.pods[name]
+		isDone := w.history.succeeded[replicaKey(name, w.job.Status.Restarts, w.job.Status.Reschedules)]
+		if !exists && !isIdle && !isDone {
+			w.t.Fatalf("%s is not there and has not succeeded; ranks %q have: %s", name, w.job.Status.CompletedRanks, w.outline())
+		}
+	}
+}
+
+// isRankIn tells whether ranges hold a rank.
+func isRankIn(rank int32, text string) bool {
+	ranks := readRanks(text)
+	return ranks.has(rank)
+}

@@ -1,0 +1,202 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package telemetry makes Prometheus metrics that are described as a whole:
+// what they count, in which unit, and by which labels of which values. A label
+// takes no other value than those, so that no metric grows with the number of
+// jobs or with what callers send.
+package telemetry
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Other stands for every value of a label that is not among its values.
+const Other = "other"
+
+// Label is a label of a metric.
+type Label struct {
+	// Name is the label's name.
+	Name string
+	// Values are all values that it takes; what is set as another becomes Other.
+	Values []string
+	// About says what the value is, for a label that has one value in each
+	// process; Values are not told to readers then.
+	About string
+}
+
+// constrained returns the label as Prometheus knows it.
+func (l *Label) constrained() prometheus.ConstrainedLabel {
+	return prometheus.ConstrainedLabel{Name: l.Name, Constraint: func(value string) string {
+		if slices.Contains(l.Values, value) {
+			return value
+		}
+		return Other
+	}}
+}
+
+// Type is what a metric is.
+type Type string
+
+// The types of metrics.
+const (
+	TypeCounter   Type = "counter"
+	TypeGauge     Type = "gauge"
+	TypeHistogram Type = "histogram"
+)
+
+// Metric describes a metric.
+type Metric struct {
+	// Name is its whole name.
+	Name string
+	// Help says in a sentence what it counts or measures.
+	Help string
+	// Unit is what it is counted in, such as seconds or jobs.
+	Unit string
+	// Labels are its labels.
+	Labels []Label
+	// Type is set by the Set that makes it.
+	Type Type
+}
+
+func (m *Metric) constrained() prometheus.ConstrainedLabels {
+	labels := make(prometheus.ConstrainedLabels, len(m.Labels))
+	for i := range m.Labels {
+		labels[i] = m.Labels[i].constrained()
+	}
+	return labels
+}
+
+// Set makes the metrics of one part of a program, and is the collector of all
+// of them. Register it once.
+type Set struct {
+	metrics    []Metric
+	collectors []prometheus.Collector
+}
+
+var _ prometheus.Collector = &Set{}
+
+// Metrics describes the metrics of the set, in the order in which they were made.
+func (s *Set) Metrics() []Metric {
+	return slices.Clone(s.metrics)
+}
+
+// Describe implements prometheus.Collector.
+func (s *Set) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, collector := range s.collectors {
+		collector.Describe(descriptions)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *Set) Collect(metrics chan<- prometheus.Metric) {
+	for _, collector := range s.collectors {
+		collector.Collect(metrics)
+	}
+}
+
+func (s *Set) add(metric Metric, kind Type, collector prometheus.Collector) {
+	metric.Type = kind
+	s.metrics = append(s.metrics, metric)
+	s.collectors = append(s.collectors, collector)
+}
+
+// Counter makes a counter. One without labels starts at 0.
+func (s *Set) Counter(metric Metric) *prometheus.CounterVec {
+	made := prometheus.V2.NewCounterVec(prometheus.CounterVecOpts{
+		CounterOpts:    prometheus.CounterOpts{Name: metric.Name, Help: metric.Help},
+		VariableLabels: metric.constrained(),
+	})
+	if len(metric.Labels) == 0 {
+		made.WithLabelValues()
+	}
+	s.add(metric, TypeCounter, made)
+	return made
+}
+
+// CounterFromZero makes a counter of which every combination of values is there
+// from the start, so that what asks for increases sees the first one. It is for
+// labels of few values.
+func (s *Set) CounterFromZero(metric Metric) *prometheus.CounterVec {
+	made := s.Counter(metric)
+	for _, values := range combinations(metric.Labels) {
+		made.WithLabelValues(values...)
+	}
+	return made
+}
+
+// combinations returns all combinations of the labels' values.
+func combinations(labels []Label) [][]string {
+	all := [][]string{nil}
+	for i := range labels {
+		var longer [][]string
+		for _, values := range all {
+			for _, value := range labels[i].Values {
+				longer = append(longer, append(slices.Clone(values), value))
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// Gauge makes a gauge. One without labels starts at 0.
+func (s *Set) Gauge(metric Metric) *prometheus.GaugeVec {
+	made := prometheus.V2.NewGaugeVec(prometheus.GaugeVecOpts{
+		GaugeOpts:      prometheus.GaugeOpts{Name: metric.Name, Help: metric.Help},
+		VariableLabels: metric.constrained(),
+	})
+	if len(metric.Labels) == 0 {
+		made.WithLabelValues()
+	}
+	s.add(metric, TypeGauge, made)
+	return made
+}
+
+// Histogram makes a histogram with the upper bounds of its buckets.
+func (s *Set) Histogram(metric Metric, buckets ...float64) *prometheus.HistogramVec {
+	made := prometheus.V2.NewHistogramVec(prometheus.HistogramVecOpts{
+		HistogramOpts:  prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: buckets},
+		VariableLabels: metric.constrained(),
+	})
+	if len(metric.Labels) == 0 {
+		made.WithLabelValues()
+	}
+	s.add(metric, TypeHistogram, made)
+	return made
+}
+
+// Read makes a gauge whose values are read when they are asked for. An error
+// fails the scrape, and says why: what may pass is better told as no value.
+func (s *Set) Read(metric Metric, read func(tell func(value float64, labels ...string)) error) {
+	s.add(metric, TypeGauge, &reader{
+		desc: prometheus.V2.NewDesc(metric.Name, metric.Help, metric.constrained(), nil), read: read, labels: metric.Labels,
+	})
+}
+
+// reader is a gauge whose values are read when they are asked for.
+type reader struct {
+	desc   *prometheus.Desc
+	labels []Label
+	read   func(tell func(value float64, labels ...string)) error
+}
+
+// Describe implements prometheus.Collector.
+func (r *reader) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- r.desc
+}
+
+// Collect implements prometheus.Collector.
+func (r *reader) Collect(metrics chan<- prometheus.Metric) {
+	err := r.read(func(value float64, labels ...string) {
+		for i := range labels {
+			labels[i] = r.labels[i].constrained().Constraint(labels[i])
+		}
+		metrics <- prometheus.MustNewConstMetric(r.desc, prometheus.GaugeValue, value, labels...)
+	})
+	if err != nil {
+		metrics <- prometheus.NewInvalidMetric(r.desc, err)
+	}
+}

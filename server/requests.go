@@ -1,0 +1,189 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/telemetry"
+	"opendilab.org/di-orchestrator/internal/tracing"
+)
+
+const (
+	// unknownRoute stands for all paths that are no route.
+	unknownRoute = "unknown"
+	// codeClosed stands for the code of a request that is not answered.
+	codeClosed = "closed"
+)
+
+// requests counts requests, and logs each for those who debug.
+type requests struct {
+	telemetry.Set
+	log      logr.Logger
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight *prometheus.GaugeVec
+	held     *prometheus.GaugeVec
+	heldEver *prometheus.CounterVec
+}
+
+// newRequests returns what counts requests of these routes; the registerer, if
+// there is one, has its metrics.
+func newRequests(registerer prometheus.Registerer, log logr.Logger, watches *Watches, routes []string) (*requests, error) {
+	r := &requests{log: log}
+	route := telemetry.Label{Name: "route", Values: append(routes, unknownRoute)}
+	method := telemetry.Label{Name: "method", Values: []string{http.MethodGet, http.MethodPost, http.MethodDelete, telemetry.Other}}
+	r.total = r.Counter(telemetry.Metric{
+		Name: "di_orchestrator_server_requests_total", Unit: "requests",
+		Help:   "Requests by route, method and the code that was answered: closed is one that was not answered, as it may succeed later.",
+		Labels: []telemetry.Label{route, method, {Name: "code", Values: codes()}},
+	})
+	r.duration = r.Histogram(telemetry.Metric{
+		Name: "di_orchestrator_server_request_duration_seconds", Unit: "seconds",
+		Help:   "Time from when a request was read to its answer, by route and method.",
+		Labels: []telemetry.Label{route, method},
+	}, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60)
+	r.inFlight = r.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_server_requests_in_flight", Help: "Requests that were read and not answered yet.", Unit: "requests",
+	})
+	r.held = r.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_server_requests_held", Unit: "requests",
+		Help: "Requests that wait now as a watch of the API server is broken, or just was.",
+	})
+	r.heldEver = r.Counter(telemetry.Metric{
+		Name: "di_orchestrator_server_requests_held_total", Unit: "requests",
+		Help: "Requests that had to wait as a watch of the API server was broken, or just had been.",
+	})
+	r.readWatches(watches)
+	if registerer == nil {
+		return r, nil
+	}
+	if err := registerer.Register(r); err != nil {
+		return nil, fmt.Errorf("registering the metrics of requests: %w", err)
+	}
+	return r, nil
+}
+
+func (r *requests) readWatches(watches *Watches) {
+	r.Read(telemetry.Metric{
+		Name: "di_orchestrator_server_watch_open", Unit: "none",
+		Help:   "Whether a watch keeps what answers are made from current, by resource: 1 for yes, 0 for no.",
+		Labels: []telemetry.Label{{Name: "resource", Values: watchedResources()}},
+	}, func(tell func(float64, ...string)) error {
+		for resource, open := range watches.state() {
+			value := 0.0
+			if open {
+				value = 1
+			}
+			tell(value, resource)
+		}
+		return nil
+	})
+}
+
+// codes are all that a request may be answered with.
+func codes() []string {
+	all := []string{strconv.Itoa(http.StatusOK)}
+	for _, kind := range []Kind{
+		KindInvalid, KindUnauthenticated, KindForbidden, KindNotFound, KindConflict, KindInternal, KindNotImplemented,
+	} {
+		all = append(all, strconv.Itoa(kind.status()))
+	}
+	return append(all, codeClosed)
+}
+
+// paths returns the templates of an engine's routes, each once.
+func paths(engine *gin.Engine) []string {
+	var all []string
+	for _, route := range engine.Routes() {
+		all = append(all, route.Path)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// subjectMatter is what becomes known of a request while it is worked on.
+type subjectMatter struct {
+	// job is the job that it is about.
+	job *v2alpha1.DIJob
+}
+
+// matterKey is the key under which the context of a request has its matter.
+type matterKey struct{}
+
+// isAbout notes the job that a request is about.
+func isAbout(ctx context.Context, job *v2alpha1.DIJob) {
+	if matter, found := ctx.Value(matterKey{}).(*subjectMatter); found {
+		matter.job = job
+	}
+}
+
+// logJob returns the keys and values by which a line tells the job of a
+// request, while that is known, and its trace, if that is recorded.
+func logJob(ctx context.Context) []any {
+	matter, found := ctx.Value(matterKey{}).(*subjectMatter)
+	of := tracing.LogTrace(ctx)
+	if !found || matter.job == nil {
+		return of
+	}
+	return append(names.LogWhole(matter.job), of...)
+}
+
+// observed counts a request once it is answered, or not.
+func (s *Server) observed(c *gin.Context) {
+	began := s.options.Clock.Now()
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), matterKey{}, &subjectMatter{}))
+	traceBegun(c)
+	inFlight := s.requests.inFlight.WithLabelValues()
+	inFlight.Inc()
+	code := codeClosed
+	defer func() {
+		inFlight.Dec()
+		s.requests.ended(c, code, s.options.Clock.Now().Sub(began))
+		traceEnded(c, code)
+	}()
+	c.Next()
+	code = strconv.Itoa(c.Writer.Status())
+}
+
+func (r *requests) ended(c *gin.Context, code string, took time.Duration) {
+	route := c.FullPath()
+	if route == "" {
+		route = unknownRoute
+	}
+	r.total.WithLabelValues(route, c.Request.Method, code).Inc()
+	r.duration.WithLabelValues(route, c.Request.Method).Observe(took.Seconds())
+	log := r.log.V(1)
+	if !log.Enabled() {
+		return
+	}
+	ctx := c.Request.Context()
+	sender := senderOf(ctx)
+	log.WithValues(logJob(ctx)...).Info("Request", "route", route, "method", c.Request.Method, "code", code,
+		"duration", took.String(), "caller", sender.String(), "identity", string(sender.by))
+}
+
+// hold lets a request wait while the cache that answers are made from may be
+// behind what its sender has seen.
+func (s *Server) hold(c *gin.Context) error {
+	if s.options.Watches.current() {
+		return nil
+	}
+	s.requests.heldEver.WithLabelValues().Inc()
+	held := s.requests.held.WithLabelValues()
+	held.Inc()
+	defer held.Dec()
+	return s.options.Watches.wait(c.Request.Context())
+}

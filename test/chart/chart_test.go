@@ -1,0 +1,350 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// everything switches all on that is off by default.
+func everything() []string {
+	return []string{
+		"priorityClasses.create=true", "monitoring.serviceMonitor.enabled=true", "monitoring.prometheusRule.enabled=true",
+		"monitoring.dashboard.enabled=true", "aggregatorConfig.template.spec.containers[0].name=di-container",
+		"operator.webhook.url=https://10.0.0.1:9443", "operator.hostNetwork=true", "image.tag=v1", "certManager.enabled=true",
+		"tracing.endpoint=http://10.0.0.1:4317", "tracing.samplingRatio=0.5",
+	}
+}
+
+func TestBothHelmsRenderTheSame(t *testing.T) {
+	t.Parallel()
+	for _, values := range [][]string{nil, everything()} {
+		var rendered []string
+		for _, key := range helms() {
+			output, err := run(t, program(t, key), renderArgs("di-system", values)...)
+			if err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+			rendered = append(rendered, output)
+		}
+		sorted := func(documents string) []*unstructured.Unstructured {
+			objects := decode(t, documents)
+			slices.SortFunc(objects, func(a, b *unstructured.Unstructured) int { return strings.Compare(identify(a), identify(b)) })
+			return objects
+		}
+		if diff := cmp.Diff(sorted(rendered[0]), sorted(rendered[1])); diff != "" {
+			t.Errorf("Helm 4 (-) and Helm 3 (+) differ:\n%s", diff)
+		}
+	}
+}
+
+func TestBothHelmsFindNoFaultInTheChart(t *testing.T) {
+	t.Parallel()
+	for _, key := range helms() {
+		if output, err := run(t, program(t, key), "lint", "--strict", chart()); err != nil {
+			t.Errorf("%s: %v\n%s", key, err, output)
+		}
+	}
+}
+
+// The manifests of config are the same installation without Helm.
+func TestTheChartAndTheManifestsInstallTheSame(t *testing.T) {
+	t.Parallel()
+	assets := program(t, testkit.AssetsVariable)
+	kustomized, err := run(t, filepath.Join(assets, "kubectl"), "kustomize", filepath.Join(testkit.Root(), "config", "default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]map[string]any{}
+	for _, object := range decode(t, kustomized) {
+		// Helm makes the namespace by a flag, and a hook installs the definitions.
+		if kind := object.GetKind(); kind != "Namespace" && kind != "CustomResourceDefinition" {
+			wanted[identify(object)] = plain(object)
+		}
+	}
+	got := map[string]map[string]any{}
+	for _, object := range render(t, "di-system") {
+		if !isHook(object) {
+			got[identify(object)] = plain(object)
+		}
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Errorf("config (-) and the chart (+) differ:\n%s", diff)
+	}
+}
+
+// plain returns an object without what only one of both ways of installing says of it.
+func plain(object *unstructured.Unstructured) map[string]any {
+	copied := object.DeepCopy()
+	labels := copied.GetLabels()
+	for _, label := range []string{
+		"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart",
+		"app.kubernetes.io/name", "app.kubernetes.io/component", "control-plane",
+	} {
+		delete(labels, label)
+	}
+	if len(labels) == 0 {
+		labels = nil
+	}
+	copied.SetLabels(labels)
+	if copied.GetKind() == "Service" {
+		// The default, which the chart has a value for.
+		unstructured.RemoveNestedField(copied.Object, "spec", "type")
+	}
+	return copied.Object
+}
+
+func TestAWrongValueIsRefusedByItsName(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"operator.replica=3":                 "replica",
+		"server.identity=none":               "identity",
+		"allocator.cycle=soon":               "cycle",
+		"operator.webhook.url=http://x":      "url",
+		"operator.webhook.probeInterval=-1s": "probeInterval",
+		"tag=v1.1.3":                         "tag",
+		"image.digest=latest":                "digest",
+		"certManager.issuerRef.kind=A":       "name",
+		"tracing.endpoint=collector":         "endpoint",
+		"tracing.samplingRatio=2":            "samplingRatio",
+		"tracing.samplingRatio=1.5":          "samplingRatio",
+	} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			_, err := run(t, program(t, "HELM"), renderArgs("di-system", []string{value})...)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error that names %s", err, want)
+			}
+		})
+	}
+}
+
+func TestInAnotherNamespaceJobsAreToldWhereDiServerIs(t *testing.T) {
+	t.Parallel()
+	args := argsOf(t, render(t, "training"), "di-orchestrator-operator")
+	for _, want := range []string{
+		"--server-url-coordinator=http://di-server.training:8080", "--server-url-replica=di-server.training:8080",
+		"--server-url-worker=http://di-server.training.svc.cluster.local:8081", "--aggregator-config=training/aggregator-config",
+	} {
+		if !slices.Contains(args, want) {
+			t.Errorf("got %q, want %s among them", args, want)
+		}
+	}
+}
+
+func TestTheWebhooksAreReachedByTheURLThatIsGiven(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "di-system", "operator.webhook.url=https://10.0.0.1:9443/")
+	webhooks, _, err := unstructured.NestedSlice(find(t, objects, "MutatingWebhookConfiguration", "di-orchestrator-mutating").Object, "webhooks")
+	if err != nil || len(webhooks) == 0 {
+		t.Fatalf("got %v, %v", webhooks, err)
+	}
+	for _, webhook := range webhooks {
+		config, _ := webhook.(map[string]any)["clientConfig"].(map[string]any)
+		url, _ := config["url"].(string)
+		if !strings.HasPrefix(url, "https://10.0.0.1:9443/mutate-") || len(config) != 1 {
+			t.Errorf("got %v", config)
+		}
+	}
+}
+
+// A node's port is taken once: a pod that is to start before another ends finds none
+// where all nodes have one.
+func TestOperatorsThatShareTheirNodesNetworkMakeRoomForTheirSuccessors(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{"false": "0 away, 1 more", "true": "1 away, 0 more"} {
+		rolling := deployment(t, render(t, "di-system", "operator.hostNetwork="+value), "di-orchestrator-operator").Spec.Strategy.RollingUpdate
+		if got := fmt.Sprintf("%s away, %s more", rolling.MaxUnavailable, rolling.MaxSurge); got != want {
+			t.Errorf("hostNetwork %s: got %s, want %s", value, got, want)
+		}
+	}
+}
+
+func TestBothProgramsSendTracesToTheCollectorThatIsGiven(t *testing.T) {
+	t.Parallel()
+	on := render(t, "di-system", "tracing.endpoint=http://collector.monitoring:4317", "tracing.samplingRatio=0.05")
+	off := render(t, "di-system")
+	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-server"} {
+		args := argsOf(t, on, name)
+		for _, want := range []string{"--tracing-endpoint=http://collector.monitoring:4317", "--tracing-sampling-ratio=0.05"} {
+			if !slices.Contains(args, want) {
+				t.Errorf("%s has %q, want %s among them", name, args, want)
+			}
+		}
+		if args := strings.Join(argsOf(t, off, name), " "); strings.Contains(args, "tracing") {
+			t.Errorf("%s has %s, want no word of traces by default", name, args)
+		}
+	}
+}
+
+func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		values          []string
+		webhook, server map[string]any
+		issuer          map[string]any
+		// own says that the chart makes an authority.
+		own bool
+	}{
+		"by an authority of the chart's": {
+			values:  []string{"serviceDomain=svc.example.org"},
+			webhook: map[string]any{"dnsNames": []any{"di-orchestrator-webhook.ml.svc", "di-orchestrator-webhook.ml", "di-orchestrator-webhook.ml.svc.cluster.local"}},
+			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.example.org"}},
+			issuer:  map[string]any{"name": "di-orchestrator-ca", "kind": "Issuer", "group": "cert-manager.io"},
+			own:     true,
+		},
+		"by an issuer that is there, for a host": {
+			values:  []string{"operator.webhook.url=https://webhooks.example.org:9443", "certManager.issuerRef.name=ours", "certManager.issuerRef.kind=ClusterIssuer"},
+			webhook: map[string]any{"dnsNames": []any{"webhooks.example.org"}},
+			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local"}},
+			issuer:  map[string]any{"name": "ours", "kind": "ClusterIssuer"},
+		},
+		"for an address": {
+			values:  []string{"operator.webhook.url=https://10.0.0.1:9443", "certManager.issuerRef.name=ours"},
+			webhook: map[string]any{"ipAddresses": []any{"10.0.0.1"}},
+			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local"}},
+			issuer:  map[string]any{"name": "ours"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, "ml", append(tc.values, "certManager.enabled=true")...)
+			for secret, want := range map[string]map[string]any{"di-orchestrator-webhook": tc.webhook, "di-orchestrator-server": tc.server} {
+				spec, _, err := unstructured.NestedMap(find(t, objects, "Certificate", secret).Object, "spec")
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := map[string]any{}
+				for key := range want {
+					got[key] = spec[key]
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("names of %s (-want +got):\n%s", secret, diff)
+				}
+				if diff := cmp.Diff(tc.issuer, spec["issuerRef"]); diff != "" || spec["secretName"] != secret+"-tls" {
+					t.Errorf("Secret %v, issuer (-want +got):\n%s", spec["secretName"], diff)
+				}
+			}
+			own := slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool { return object.GetKind() == "Issuer" })
+			if own != tc.own {
+				t.Errorf("an issuer is made: %v, want %v", own, tc.own)
+			}
+			args := argsOf(t, objects, "di-orchestrator-operator")
+			if !slices.Contains(args, "--webhook-certificates=secret") || !slices.Contains(args, "--webhook-secret=di-orchestrator-webhook-tls") {
+				t.Errorf("the operator's arguments are %q", args)
+			}
+		})
+	}
+}
+
+func TestAMemoryLimitLeavesRoomBesideTheHeap(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[string]string{"768Mi": "691MiB", "2Gi": "1843MiB"} {
+		objects := render(t, "di-system", "operator.resources.limits.memory="+limit)
+		environment := deployment(t, objects, "di-orchestrator-operator").Spec.Template.Spec.Containers[0].Env
+		found := ""
+		for _, variable := range environment {
+			if variable.Name == "GOMEMLIMIT" {
+				found = variable.Value
+			}
+		}
+		if found != want {
+			t.Errorf("limit %s: got GOMEMLIMIT %s, want %s", limit, found, want)
+		}
+	}
+}
+
+func TestEveryPodIsRestricted(t *testing.T) {
+	t.Parallel()
+	pods := 0
+	for _, object := range render(t, "di-system", "image.tag=v1") {
+		spec, found, err := unstructured.NestedMap(object.Object, "spec", "template", "spec")
+		if err != nil || !found {
+			continue
+		}
+		pods++
+		nonRoot, _, _ := unstructured.NestedBool(spec, "securityContext", "runAsNonRoot")
+		seccomp, _, _ := unstructured.NestedString(spec, "securityContext", "seccompProfile", "type")
+		containers, _, _ := unstructured.NestedSlice(spec, "containers")
+		for _, container := range containers {
+			fields, _ := container.(map[string]any)
+			context, _, _ := unstructured.NestedMap(fields, "securityContext")
+			drop, _, _ := unstructured.NestedStringSlice(context, "capabilities", "drop")
+			if context["allowPrivilegeEscalation"] != false || context["readOnlyRootFilesystem"] != true || !slices.Equal(drop, []string{"ALL"}) {
+				t.Errorf("%s: got security context %v", identify(object), context)
+			}
+		}
+		if !nonRoot || seccomp != "RuntimeDefault" {
+			t.Errorf("%s: got security context %v", identify(object), spec["securityContext"])
+		}
+	}
+	if pods != 5 {
+		t.Errorf("got %d pod templates, want those of 2 Deployments and 3 hooks", pods)
+	}
+}
+
+// Helm keeps each release, its chart included, in a Secret, which holds 1 MiB.
+func TestAReleaseFitsIntoItsSecret(t *testing.T) {
+	t.Parallel()
+	const budget = 256 << 10
+	output, err := run(t, program(t, "HELM"), renderArgs("di-system", everything())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := bytes.NewBufferString(output)
+	err = filepath.WalkDir(chart(), func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := os.ReadFile(path)
+		// The release is JSON, in which the chart's files stand as base64.
+		content.WriteString(base64.StdEncoding.EncodeToString(file))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	if _, err := writer.Write(content.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	size := base64.StdEncoding.EncodedLen(base64.StdEncoding.EncodedLen(packed.Len()))
+	t.Logf("a release takes %d bytes", size)
+	if size > budget {
+		t.Errorf("a release takes %d bytes, more than the budget of %d", size, budget)
+	}
+}
+
+func deployment(t *testing.T, objects []*unstructured.Unstructured, name string) *appsv1.Deployment {
+	t.Helper()
+	var found appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(find(t, objects, "Deployment", name).Object, &found); err != nil {
+		t.Fatal(err)
+	}
+	return &found
+}
+
+func argsOf(t *testing.T, objects []*unstructured.Unstructured, name string) []string {
+	t.Helper()
+	return deployment(t, objects, name).Spec.Template.Spec.Containers[0].Args
+}

@@ -1,0 +1,74 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/demo"
+	"opendilab.org/di-orchestrator/test/docs"
+)
+
+var _ = Describe("The docs, followed step by step", func() {
+	It("lead a new user from the installation to a job that has trained, and leave nothing", func(ctx SpecContext) {
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(exec.CommandContext(ctx, kubectl, "delete", "dijob", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground").Run()).To(Succeed())
+		})
+		Expect(follow(ctx, "docs/quickstart.md", "quickstart")).To(BeNumerically(">", 5))
+	}, SpecTimeout(30*time.Minute))
+
+	It("lead an administrator from nothing to other settings, another image, back, and to nothing", Serial, Label("chart"), func(ctx SpecContext) {
+		DeferCleanup(func(ctx SpecContext) { Expect(run.Install(ctx)).To(Succeed()) })
+		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmTimeout)
+		// The page ends with the uninstallation.
+		Expect(follow(ctx, "docs/install.md", "install")).To(BeNumerically(">", 4))
+		Expect(run.Install(ctx)).To(Succeed())
+		Expect(follow(ctx, "docs/upgrade.md", "upgrade")).To(BeNumerically(">", 1))
+	}, SpecTimeout(30*time.Minute))
+})
+
+// follow does the steps of a page that are marked for a walk, and returns how
+// many there are.
+func follow(ctx context.Context, page, walk string) int {
+	GinkgoHelper()
+	blocks, err := docs.Blocks(testkit.Root(), page)
+	Expect(err).NotTo(HaveOccurred())
+	// The steps write files, and name the chart as from the checkout.
+	folder := GinkgoT().TempDir()
+	Expect(os.Symlink(filepath.Join(testkit.Root(), "charts"), filepath.Join(folder, "charts"))).To(Succeed())
+	path := buildPlugin(ctx) + string(os.PathListSeparator) + os.Getenv("PATH")
+	// The images were loaded into the nodes, as there is no registry, and the
+	// release that a page is about is the one that was built.
+	here := regexp.MustCompile(`registry\.example\.com/|\bv2\.0\.[0-9]+\b`)
+	steps := 0
+	for _, block := range blocks {
+		if block.Run != walk {
+			continue
+		}
+		steps++
+		script := here.ReplaceAllStringFunc(block.Text, func(found string) string {
+			if found[0] == 'v' {
+				return "dev"
+			}
+			return ""
+		})
+		By(script)
+		step := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+		step.Dir, step.Stdout, step.Stderr = folder, GinkgoWriter, GinkgoWriter
+		step.Env = append(os.Environ(), "PATH="+path)
+		Expect(step.Run()).To(Succeed(), "%s:%d", block.Page, block.Line)
+	}
+	return steps
+}

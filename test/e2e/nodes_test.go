@@ -1,0 +1,226 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/demo"
+)
+
+const (
+	// twoNodes marks specs that need the two nodes of hack/cluster: elsewhere leave
+	// them out by -ginkgo.label-filter='!two-nodes'.
+	twoNodes = "two-nodes"
+	// stayingNode and lostNode are these two.
+	stayingNode = "local"
+	lostNode    = "local-2"
+	// outOfService is how an administrator says that a node is off.
+	outOfService = corev1.TaintNodeOutOfService + "=nodeshutdown:" + string(corev1.TaintEffectNoExecute)
+)
+
+// restoreNode gives a node its power back, and waits for what runs on it beside jobs.
+func restoreNode(ctx SpecContext, name string) {
+	GinkgoHelper()
+	clusterOutput(ctx, "node", "start", name)
+	kubectlOutput(ctx, "wait", "node", name, "--for=condition=Ready", "--timeout=2m")
+	// The taint may never have been set.
+	_ = exec.CommandContext(ctx, kubectl, "taint", "node", name, outOfService+"-").Run()
+	for _, deployment := range demo.Deployments() {
+		kubectlOutput(ctx, "rollout", "status", "deployment", deployment, "--namespace="+names.SystemNamespace, "--timeout=3m")
+	}
+	// The API server may still have a connection to an operator that was there, which
+	// nothing has ended; the first call over it fails.
+	Eventually(func(g Gomega, ctx context.Context) {
+		output, err := exec.CommandContext(ctx, kubectl, "create", "--dry-run=server",
+			"--filename="+filepath.Join(testkit.Root(), "examples", "cartpole", "v2alpha1.yaml")).CombinedOutput()
+		g.Expect(err).NotTo(HaveOccurred(), string(output))
+	}).WithContext(ctx).WithTimeout(patience).Should(Succeed(), "jobs are admitted")
+}
+
+// clusterOutput calls the program of the local cluster.
+func clusterOutput(ctx SpecContext, args ...string) string {
+	GinkgoHelper()
+	command := exec.CommandContext(ctx, "go", append([]string{"run", "."}, args...)...)
+	command.Dir = filepath.Join(testkit.Root(), "hack", "cluster")
+	output, err := command.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+	return string(output)
+}
+
+// stayOn has pods run on a node and no other.
+func stayOn(spec map[string]any, node string) {
+	spec["nodeSelector"] = map[string]any{corev1.LabelHostname: node}
+}
+
+// preferNode has pods run on a node as long as it is there, and leave it soon
+// when it is not.
+func preferNode(spec map[string]any, node string) {
+	spec["affinity"] = map[string]any{"nodeAffinity": map[string]any{
+		"preferredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{
+			"weight": int64(100),
+			"preference": map[string]any{"matchExpressions": []any{map[string]any{
+				"key": corev1.LabelHostname, "operator": string(corev1.NodeSelectorOpIn), "values": []any{node},
+			}}},
+		}},
+	}}
+	var tolerations []any
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		tolerations = append(tolerations, map[string]any{
+			"key": taint, "operator": string(corev1.TolerationOpExists),
+			"effect": string(corev1.TaintEffectNoExecute), "tolerationSeconds": int64(2),
+		})
+	}
+	spec["tolerations"] = tolerations
+}
+
+// podsOn returns the pods of a namespace that are on a node, by whether they are
+// being deleted.
+func podsOn(ctx SpecContext, g Gomega, namespace, node, selector string) (living, going []corev1.Pod) {
+	GinkgoHelper()
+	pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + node, LabelSelector: selector,
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil {
+			living = append(living, pods.Items[i])
+		} else {
+			going = append(going, pods.Items[i])
+		}
+	}
+	return living, going
+}
+
+// lossNamespace is where the jobs run whose node is lost.
+const lossNamespace = "loss"
+
+var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes), func() {
+	// led is led by a coordinator that forgives nothing; all its collectors are on
+	// the node that is lost. So are those of ranked, which is led by a worker.
+	led := &survivor{namespace: lossNamespace, name: "led", wanted: map[names.ReplicaType]int{
+		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
+	}}
+	const (
+		ranked     = "ranked"
+		heldAfter  = 3
+		collectors = "collector"
+	)
+	leads := driver{lossNamespace, names.WorkerPod(ranked, "learner", 0), names.DefaultWorkerPort}
+	ledPods, rankedPods := names.LabelDIJobName+"="+led.name, names.LabelJob+"="+ranked
+
+	place := func(role string, spec map[string]any) {
+		if role == collectors {
+			preferNode(spec, lostNode)
+			return
+		}
+		stayOn(spec, stayingNode)
+		if role == string(names.ReplicaTypeCoordinator) {
+			addArgs(spec, "--min-round=100ms")
+		}
+	}
+
+	BeforeAll(func(ctx SpecContext) {
+		makeNamespace(ctx, lossNamespace)
+		DeferCleanup(restoreNode, lostNode)
+		led.submit(ctx, place)
+		job := readManifest("v2alpha1.yaml")
+		job.SetName(ranked)
+		job.SetNamespace(lossNamespace)
+		for task, spec := range podSpecs(job) {
+			place(task, spec)
+			if task == "learner" {
+				addArgs(spec, "--min-round=100ms", fmt.Sprintf("--pause-after=%d", heldAfter))
+			}
+		}
+		Expect(api.Create(ctx, job)).To(Succeed())
+		led.expectRecovered(ctx, nil)
+		led.expectGoingOn(ctx)
+		led.expectListed(ctx)
+		Eventually(func(g Gomega) {
+			g.Expect(leads.round(ctx, g)).To(Equal(heldAfter))
+			g.Expect(getJob(ctx, g, lossNamespace, ranked).Status.ReadyReplicas).To(Equal(int32(5)))
+		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	})
+
+	AfterEach(func(ctx SpecContext) {
+		if CurrentSpecReport().Failed() {
+			led.explain(ctx)
+			explain(ctx, lossNamespace, []string{"get", "nodes"}, []string{"get", "pods", "-A", "-o=wide"},
+				[]string{"get", dijobs, ranked, "-o=yaml"}, []string{"logs", leads.pod, "--tail=40"}, []string{"get", "events"})
+		}
+	})
+
+	It("replace by themselves what a coordinator has lost, and wait with what must keep its name", func(ctx SpecContext) {
+		lost, _ := podsOn(ctx, Default, lossNamespace, lostNode, ledPods)
+		Expect(lost).To(HaveLen(2), "the collectors of job led")
+		By("stopping node " + lostNode)
+		clusterOutput(ctx, "node", "stop", lostNode)
+		// It cannot, before it has collectors again.
+		Eventually(func(g Gomega) { leads.pause(ctx, g, heldAfter+1) }).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+		By("waiting until the collectors of job led are replaced")
+		Eventually(func(g Gomega) {
+			living, going := podsOn(ctx, g, lossNamespace, lostNode, ledPods)
+			g.Expect(living).To(BeEmpty())
+			g.Expect(uids(going)).To(Equal(uids(lost)), "nobody is there to end these")
+			here, _ := podsOn(ctx, g, lossNamespace, stayingNode, ledPods)
+			g.Expect(here).To(HaveLen(len(led.pods(ctx, g)) - len(lost)))
+			found := map[names.ReplicaType]int{}
+			for i := range here {
+				if roleOf(&here[i]) == names.ReplicaTypeCoordinator {
+					led.checkCoordinator(&here[i])
+				}
+				g.Expect(isReady(&here[i])).To(BeTrue(), here[i].Name)
+				found[roleOf(&here[i])]++
+			}
+			g.Expect(found).To(Equal(led.wanted))
+		}).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
+		By("letting job led go on with them")
+		led.expectGoingOn(ctx)
+		led.expectListed(ctx)
+
+		_, going := podsOn(ctx, Default, lossNamespace, lostNode, rankedPods)
+		Expect(going).To(HaveLen(3), "the collectors of job ranked")
+		here, _ := podsOn(ctx, Default, lossNamespace, stayingNode, rankedPods)
+		Expect(here).To(HaveLen(2), "the other workers of job ranked")
+	})
+
+	It("replace what must keep its name when the node is given up", func(ctx SpecContext) {
+		kubectlOutput(ctx, "taint", "node", lostNode, outOfService)
+		Eventually(func(g Gomega) {
+			here, _ := podsOn(ctx, g, lossNamespace, stayingNode, rankedPods)
+			g.Expect(here).To(HaveLen(5))
+			job := getJob(ctx, g, lossNamespace, ranked)
+			g.Expect(job.Status.ReadyReplicas).To(Equal(int32(5)))
+			g.Expect(job.Status.Restarts).To(Equal(int32(0)), "a lost node is no failure of the job")
+			g.Expect(leads.round(ctx, g)).To(Equal(heldAfter + 1))
+			living, going := podsOn(ctx, g, lossNamespace, lostNode, "")
+			g.Expect(living).To(BeEmpty())
+			g.Expect(going).To(BeEmpty(), "what was lost is gone")
+		}).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
+		Expect(kubectlOutput(ctx, "get", "node", lostNode, `-o=jsonpath={.status.conditions[?(@.type=="Ready")].status}`)).
+			To(Equal("Unknown"), "the node is still away")
+	})
+
+	It("reach their target by the curve of their seed", func(ctx SpecContext) {
+		led.release(ctx)
+		Eventually(func(g Gomega) { leads.pause(ctx, g, 0) }).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+		led.expectSucceeded(ctx, serialOutcome(ctx, curve()...))
+		expectJobSucceeded(ctx, lossNamespace, ranked)
+		Expect(outcome(logOf(ctx, lossNamespace, leads.pod))).To(Equal(serialOutcome(ctx, "--seed=3")))
+	})
+})

@@ -1,0 +1,529 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// jobs is the namespace of the jobs.
+const jobs = "jobs"
+
+// exceptions are grants that are right though nothing in the audit log shows it.
+func exceptions() map[exception]string {
+	return map[exception]string{
+		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}: "which one is the cluster's is a setting, aggregatorConfig.name",
+		{"di-orchestrator-operator", "update", "dijobs/finalizers", ""}: "the admission plugin OwnerReferencesPermissionEnforcement asks for it where " +
+			"pods are created, without a request; it is on in this test, which would see a refusal",
+	}
+}
+
+var _ = Describe("The audit log", func() {
+	It("shows that what the roles grant is what the programs use", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		objects := chart(ctx, "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
+		p.install(ctx, objects, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+		grants, err := readGrants(objects)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(grants).NotTo(BeEmpty())
+		p.waitGranted(ctx, grants)
+
+		p.play(ctx, objects)
+
+		p.stop()
+		uses, err := readUses(p.auditLog)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Join(findings(grants, uses, exceptions(), system), "\n")).To(BeEmpty())
+	}, SpecTimeout(15*time.Minute))
+})
+
+var _ = Describe("The audit log with certificates that cert-manager issues", func() {
+	It("shows that the operator reads their Secrets, and writes none", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		objects := chart(ctx, "certManager.enabled=true")
+		p.install(ctx, objects, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+		grants, err := readGrants(objects)
+		Expect(err).NotTo(HaveOccurred())
+		p.waitGranted(ctx, grants)
+		p.run(ctx, objects, "install-crds")
+		p.install(ctx, objects, "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+		p.issue(ctx, "di-orchestrator-webhook-tls", programHost)
+		p.issue(ctx, "di-orchestrator-server-tls", "di-server.di-system")
+
+		s := &story{plane: p, objects: objects}
+		operator := s.startOperator(ctx)
+		server := s.startServer(ctx)
+		s.waitTrusted(ctx)
+		server.stop()
+		operator.stop()
+
+		p.stop()
+		uses, err := readUses(p.auditLog)
+		Expect(err).NotTo(HaveOccurred())
+		// The rest of the grants is another story's.
+		grants = slices.DeleteFunc(grants, func(g grant) bool { return g.resource != "secrets" })
+		Expect(grants).NotTo(BeEmpty())
+		Expect(strings.Join(findings(grants, uses, nil, system), "\n")).To(BeEmpty())
+	}, SpecTimeout(10*time.Minute))
+})
+
+// issue keeps a certificate that signs itself in a Secret, as cert-manager does.
+func (p *plane) issue(ctx context.Context, secret, host string) {
+	GinkgoHelper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, []string{host})
+	Expect(err).NotTo(HaveOccurred())
+	authority := certificate[bytes.LastIndex(certificate, []byte("-----BEGIN")):]
+	Expect(p.api.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: secret}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key, "ca.crt": authority},
+	})).To(Succeed())
+}
+
+// waitTrusted waits until clients of di-server are told whom to trust.
+func (s *story) waitTrusted(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var bundle corev1.ConfigMap
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: "di-orchestrator-server-ca"}, &bundle)).To(Succeed())
+		g.Expect(bundle.Data).To(HaveKeyWithValue("ca.crt", string(s.secret(ctx, "di-orchestrator-server-tls").Data["ca.crt"])))
+	}).Should(Succeed())
+}
+
+// story is what the programs are driven through.
+type story struct {
+	*plane
+	objects []*unstructured.Unstructured
+	// base is where di-server serves.
+	base string
+}
+
+// play does everything that there is for the programs to do.
+func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) {
+	GinkgoHelper()
+	s := &story{plane: p, objects: objects}
+	newNode(ctx, p.api, "node-1")
+	defer runPods(ctx, p.api)()
+
+	By("installing as Helm does, over what an earlier release left")
+	p.run(ctx, objects, "install-crds")
+	s.leaveEarlierJobs(ctx)
+	s.outdateDefinitions(ctx)
+	p.run(ctx, objects, "install-crds")
+	p.install(ctx, objects, "ConfigMap", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+	operator := s.startOperator(ctx)
+	p.run(ctx, objects, "probe")
+	server := s.startServer(ctx)
+
+	By("running jobs")
+	s.adopt(ctx)
+	s.trainWithCoordinator(ctx)
+	s.askInVain(ctx)
+	s.trainWithWorkers(ctx)
+	s.placePreemptible(ctx)
+	s.conflictOfNames(ctx)
+	server.stop()
+	operator.stop()
+
+	By("replacing what the certificates rest on, on an API server that cannot send lists by watches")
+	p.onlyLists = true
+	s.spoil(ctx)
+	operator = s.startOperator(ctx)
+	s.waitReplaced(ctx)
+	s.startServer(ctx).stop()
+	s.placeAnother(ctx)
+
+	By("uninstalling")
+	operator.stop()
+	p.run(ctx, objects, "retire-crds")
+}
+
+// runPods makes pods run until it is stopped.
+func runPods(ctx context.Context, api client.WithWatch) (stop func()) {
+	running, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer GinkgoRecover()
+		defer close(done)
+		(&kubelet{api: api}).run(running)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// startOperator starts an operator that the API server reaches by a URL.
+func (s *story) startOperator(ctx context.Context) *process {
+	GinkgoHelper()
+	address := freeAddress(ctx)
+	return s.start(ctx, s.objects, "di-orchestrator-operator", "--webhook-address="+address, "--webhook-url=https://"+address, "--allocator-cycle=1s")
+}
+
+// startServer starts a di-server.
+func (s *story) startServer(ctx context.Context) *process {
+	GinkgoHelper()
+	address := freeAddress(ctx)
+	s.base = "http://" + address
+	return s.start(ctx, s.objects, "di-orchestrator-server", "--address="+address, "--tls-address="+freeAddress(ctx))
+}
+
+// submit creates what a manifest describes, in the jobs' namespace.
+func (s *story) submit(ctx context.Context, manifest string) {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
+	object.SetNamespace(jobs)
+	Expect(s.api.Create(ctx, object)).To(Succeed())
+}
+
+// template is what every task of the story's jobs is made from.
+const template = `{spec: {serviceAccountName: default, containers: [{name: di-container, image: di, resources: {requests: {cpu: 1}}}]}}`
+
+// expectPods waits until a job has so many pods, all of which run, and returns them.
+func (s *story) expectPods(ctx context.Context, job string, count int) []corev1.Pod {
+	GinkgoHelper()
+	var pods []corev1.Pod
+	Eventually(func(g Gomega) {
+		var list corev1.PodList
+		g.Expect(s.api.List(ctx, &list, client.InNamespace(jobs))).To(Succeed())
+		pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
+			owner := metav1.GetControllerOf(&pod)
+			return owner == nil || owner.Name != job
+		})
+		var running []string
+		for i := range pods {
+			if pods[i].DeletionTimestamp == nil && pods[i].Status.Phase == corev1.PodRunning {
+				running = append(running, pods[i].Name)
+			}
+		}
+		g.Expect(running).To(HaveLen(count))
+		g.Expect(pods).To(HaveLen(count))
+	}).Should(Succeed())
+	return pods
+}
+
+func (s *story) expectPhase(ctx context.Context, name string, phase v2alpha1.Phase) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, &job)).To(Succeed())
+		g.Expect(job.Status.Phase).To(Equal(phase))
+	}).Should(Succeed())
+}
+
+// end lets a pod end.
+func (s *story) end(ctx context.Context, pod string, phase corev1.PodPhase, exitCode int32) {
+	GinkgoHelper()
+	Eventually(func() error {
+		var found corev1.Pod
+		if err := s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: pod}, &found); err != nil {
+			return err
+		}
+		found.Status.Phase, found.Status.Conditions = phase, nil
+		found.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: names.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode}},
+		}}
+		return s.api.Status().Update(ctx, &found)
+	}).Should(Succeed())
+}
+
+// patch merges into a job's spec.
+func (s *story) patch(ctx context.Context, name, spec string) {
+	GinkgoHelper()
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: name}}
+	Expect(s.api.Patch(ctx, job, client.RawPatch("application/merge-patch+json", []byte(`{"spec":`+spec+`}`)))).To(Succeed())
+}
+
+// ask sends a call that is to succeed.
+func (s *story) ask(ctx context.Context, c call) string {
+	GinkgoHelper()
+	status, answer := c.answer(ctx, s.base)
+	Expect(status).To(Equal(http.StatusOK), answer)
+	return answer
+}
+
+// leaveEarlierJobs stores a job of each lifecycle as earlier releases did, with a pod and its service.
+func (s *story) leaveEarlierJobs(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: earlier},
+  spec: {tasks: [{type: learner, name: learner, replicas: 1, template: `+template+`}]}}`)
+	s.leavePod(ctx, "earlier", "earlier-learner-0", "di-earlier", "v2alpha1", map[string]string{
+		"diengine/operator": "di-operator", "diengine/job": "earlier", "diengine/pod": "earlier-learner-0",
+		"diengine/task-type": "learner", "diengine/task-name": "learner",
+	})
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: old},
+  spec: {lifecycle: CoordinatorLed, tasks: [{type: coordinator, template: `+template+`}, {type: collector, replicas: 0, template: `+template+`}]}}`)
+	s.leavePod(ctx, "old", "old-coordinator", "old-coordinator", "v1alpha1", map[string]string{
+		"group-name": v2alpha1.GroupName, "dijob-name": "old", "controller-name": "di-operator",
+		"replica-type": "coordinator", "pod-name": "old-coordinator",
+	})
+}
+
+// leavePod writes a job's only pod and its service, whose owner references name
+// the job in a version.
+func (s *story) leavePod(ctx context.Context, owner, name, service, version string, labels map[string]string) {
+	GinkgoHelper()
+	var job v2alpha1.DIJob
+	Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: owner}, &job)).To(Succeed())
+	at := metav1.Now().Rfc3339Copy()
+	job.Status.Phase, job.Status.Replicas = v2alpha1.JobRunning, 1
+	job.Status.Conditions = []v2alpha1.DIJobCondition{{
+		Type: "Running", Status: corev1.ConditionTrue, Reason: "JobRunning", Message: "runs", LastUpdateTime: &at, LastTransitionTime: &at,
+	}}
+	Expect(s.api.Status().Update(ctx, &job)).To(Succeed())
+	meta := metav1.ObjectMeta{Namespace: jobs, Name: service, Labels: labels, OwnerReferences: []metav1.OwnerReference{{
+		APIVersion: v2alpha1.GroupName + "/" + version, Kind: "DIJob", Name: owner, UID: job.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}}}
+	Expect(s.api.Create(ctx, &corev1.Service{ObjectMeta: *meta.DeepCopy(), Spec: corev1.ServiceSpec{
+		ClusterIP: corev1.ClusterIPNone, Selector: labels, Ports: []corev1.ServicePort{{Port: 22270}},
+	}})).To(Succeed())
+	pod := &corev1.Pod{ObjectMeta: meta}
+	pod.Name = name
+	pod.Annotations = map[string]string{"diengine/replicas": "1", "diengine/rank": "0", "diengine/task-rank": "0", "diengine/node": ""}
+	pod.Spec = corev1.PodSpec{Hostname: name, Subdomain: service, RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+		Name: names.Container, Image: "old",
+		Env: []corev1.EnvVar{{Name: "DI_RANK", Value: "0"}, {Name: "DI_NODES", Value: name + "." + service + ".jobs.svc.cluster.local"}},
+	}}}
+	Expect(s.api.Create(ctx, pod)).To(Succeed())
+}
+
+// outdateDefinitions takes something out of a definition, as in an earlier release.
+func (s *story) outdateDefinitions(ctx context.Context) {
+	GinkgoHelper()
+	for _, name := range []string{"dijobs", "aggregatorconfigs", "memberships"} {
+		definition := &unstructured.Unstructured{}
+		definition.SetAPIVersion("apiextensions.k8s.io/v1")
+		definition.SetKind("CustomResourceDefinition")
+		definition.SetName(name + "." + v2alpha1.GroupName)
+		Expect(s.api.Patch(ctx, definition, client.RawPatch("application/json-patch+json",
+			[]byte(`[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns/0"}]`)))).To(Succeed())
+	}
+}
+
+// adopt waits until the earlier jobs are taken over.
+func (s *story) adopt(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "earlier"}, &job)).To(Succeed())
+		g.Expect(job.Spec.Elastic).NotTo(BeNil())
+		var service corev1.Service
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "old-coordinator"}, &service)).To(Succeed())
+		g.Expect(service.OwnerReferences[0].APIVersion).To(Equal(v2alpha1.GroupVersion.String()))
+	}).Should(Succeed())
+}
+
+// askInVain asks for a learner that needs an AggregatorConfig that is not there.
+func (s *story) askInVain(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: vain}, spec: {lifecycle: CoordinatorLed,
+  aggregatorConfig: {name: absent}, tasks: [{type: coordinator, template: `+template+`}, {type: learner, replicas: 0, template: `+template+`}]}}`)
+	coordinator := s.expectPods(ctx, "vain", 1)[0]
+	status, answer := (&call{
+		method: http.MethodPost, path: "/v1alpha1/replicas", token: s.token(ctx, jobs, "default", &coordinator, names.ServerAudience),
+		body: fmt.Sprintf(`{"namespace":%q,"coordinator":%q,"learners":{"replicas":1,"gpus":"4"}}`, jobs, coordinator.Name),
+	}).answer(ctx, s.base)
+	Expect(status).To(Equal(http.StatusNotFound), answer)
+}
+
+// trainWithCoordinator runs a job of v1alpha1 to its end: its coordinator asks
+// for replicas in each of the ways that a caller can be identified.
+func (s *story) trainWithCoordinator(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: v1},
+  spec: {coordinator: {template: `+template+`}, collector: {template: `+template+`}, learner: {template: `+template+`}}}`)
+	coordinator := s.expectPods(ctx, "v1", 1)[0]
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: "default"}}
+	Expect(s.api.Create(ctx, account)).To(Succeed())
+	s.allowReplicas(ctx, "default")
+	body := func(rest string) string {
+		return fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, jobs, coordinator.Name, rest)
+	}
+
+	By("adding by the pod's token, reporting by its address, and removing by a user's token")
+	bound := s.token(ctx, jobs, "default", &coordinator, names.ServerAudience)
+	s.ask(ctx, call{method: http.MethodPost, path: "/v1alpha1/replicas", token: bound, body: body(`"collectors":{"replicas":2},"learners":{"replicas":1,"gpus":"4"}`)})
+	pods := s.expectPods(ctx, "v1", 6)
+	var collector string
+	for i := range pods {
+		if strings.Contains(pods[i].Name, "collector") {
+			collector = pods[i].Name
+		}
+	}
+	s.ask(ctx, call{method: http.MethodPost, path: "/v1alpha1/replicas/failed", from: coordinator.Status.PodIP, body: body(`"collectors":["` + collector + `"]`)})
+	Eventually(func() error {
+		return s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: collector}, &corev1.Pod{})
+	}).Should(Satisfy(apierrors.IsNotFound))
+	s.expectPods(ctx, "v1", 6)
+	user := s.token(ctx, jobs, "default", nil, names.ServerAudience)
+	s.ask(ctx, call{method: http.MethodDelete, path: "/v1alpha1/replicas", token: user, body: body(`"collectors":{"replicas":1}`)})
+	s.ask(ctx, call{method: http.MethodGet, path: "/v1alpha1/replicas?namespace=" + jobs + "&coordinator=" + coordinator.Name, token: user})
+
+	By("suspending, resuming, ending, and being deleted for its age")
+	s.patch(ctx, "v1", `{"suspend":true}`)
+	s.expectPods(ctx, "v1", 0)
+	s.patch(ctx, "v1", `{"suspend":false}`)
+	s.expectPods(ctx, "v1", 1)
+	s.patch(ctx, "v1", `{"ttlSecondsAfterFinished":0}`)
+	s.end(ctx, coordinator.Name, corev1.PodSucceeded, 0)
+	s.expectGone(ctx, "v1")
+}
+
+// allowReplicas lets a service account ask for replicas of all jobs.
+func (s *story) allowReplicas(ctx context.Context, account string) {
+	GinkgoHelper()
+	Expect(s.api.Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: "caller"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs/replicas", "dijobs/profilings"},
+			Verbs: []string{"get", "list", "create", "update", "delete"}}},
+	})).To(Succeed())
+	Expect(s.api.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: "caller"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "caller"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: jobs, Name: account}},
+	})).To(Succeed())
+}
+
+func (s *story) expectGone(ctx context.Context, job string) {
+	GinkgoHelper()
+	Eventually(func() error {
+		return s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: job}, &v2alpha1.DIJob{})
+	}).Should(Satisfy(apierrors.IsNotFound))
+}
+
+// trainWithWorkers runs a worker-led job that is restarted and resized to its end.
+func (s *story) trainWithWorkers(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: v2},
+  spec: {backoffLimit: 3, cleanPodPolicy: All, elastic: {minReplicas: 1, maxReplicas: 4, task: collector},
+  tasks: [{type: learner, name: learner, replicas: 1, template: `+template+`}, {type: collector, name: collector, replicas: 2, template: `+template+`}]}}`)
+	pods := s.expectPods(ctx, "v2", 3)
+	s.expectPhase(ctx, "v2", v2alpha1.JobRunning)
+	token := s.token(ctx, jobs, "default", &pods[0], names.ServerAudience)
+	s.ask(ctx, call{method: http.MethodGet, path: "/v2alpha1/jobs.v2/replicas", token: token})
+	s.ask(ctx, call{method: http.MethodPost, path: "/v2alpha1/jobs.v2/profilings", token: token, body: `{"data":{"a":1}}`})
+
+	By("failing")
+	s.end(ctx, pods[0].Name, corev1.PodFailed, 1)
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "v2"}, &job)).To(Succeed())
+		g.Expect(job.Status.Restarts).To(BeEquivalentTo(1))
+	}).Should(Succeed())
+	s.expectPods(ctx, "v2", 3)
+	s.expectPhase(ctx, "v2", v2alpha1.JobRunning)
+
+	By("growing and shrinking")
+	user := s.token(ctx, jobs, "default", nil, names.ServerAudience)
+	s.ask(ctx, call{method: http.MethodPost, path: "/v2alpha1/jobs.v2/replicas", token: user, body: `{"replicas":1}`})
+	s.expectPods(ctx, "v2", 4)
+	s.ask(ctx, call{method: http.MethodDelete, path: "/v2alpha1/jobs.v2/replicas", token: user, body: `{"replicas":2}`})
+	pods = s.expectPods(ctx, "v2", 2)
+
+	By("ending")
+	for i := range pods {
+		s.end(ctx, pods[i].Name, corev1.PodSucceeded, 0)
+	}
+	s.expectPhase(ctx, "v2", v2alpha1.JobSucceeded)
+	Eventually(func(g Gomega) {
+		var services corev1.ServiceList
+		g.Expect(s.api.List(ctx, &services, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
+		g.Expect(services.Items).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// placePreemptible runs a job that the allocator places, and whose range di-server moves.
+func (s *story) placePreemptible(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: placed},
+  spec: {preemptible: true, elastic: {minReplicas: 1, maxReplicas: 2, task: collector},
+  tasks: [{type: collector, name: collector, replicas: 2, template: `+template+`}]}}`)
+	s.expectPods(ctx, "placed", 2)
+	user := s.token(ctx, jobs, "default", nil, names.ServerAudience)
+	s.ask(ctx, call{method: http.MethodPost, path: "/v2alpha1/jobs.placed/replicas", token: user, body: `{"replicas":1}`})
+	s.patch(ctx, "placed", `{"suspend":true}`)
+	s.expectPods(ctx, "placed", 0)
+}
+
+// placeAnother is done by an operator whose caches know all that there is.
+func (s *story) placeAnother(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: another},
+  spec: {preemptible: true, tasks: [{type: collector, name: collector, replicas: 1, template: `+template+`}]}}`)
+	s.expectPods(ctx, "another", 1)
+}
+
+// conflictOfNames submits a job of whose pods and service somebody has the names.
+func (s *story) conflictOfNames(ctx context.Context) {
+	GinkgoHelper()
+	Expect(s.api.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: "taken-work-0"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+	})).To(Succeed())
+	Expect(s.api.Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: names.WorkerService("taken")},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+	})).To(Succeed())
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: taken},
+  spec: {tasks: [{type: none, name: work, replicas: 1, template: `+template+`}]}}`)
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "taken"}, &job)).To(Succeed())
+		g.Expect(fmt.Sprint(job.Status.Conditions)).To(ContainSubstring("NameConflict"))
+	}).Should(Succeed())
+}
+
+// spoil makes what the certificates are kept in useless.
+func (s *story) spoil(ctx context.Context) {
+	GinkgoHelper()
+	authority := s.secret(ctx, "di-orchestrator-webhook-ca")
+	authority.Data = map[string][]byte{corev1.TLSCertKey: []byte("spoilt"), corev1.TLSPrivateKeyKey: []byte("spoilt")}
+	Expect(s.api.Update(ctx, authority)).To(Succeed())
+}
+
+// waitReplaced waits until the certificate of di-server is of the authority that the operator made anew.
+func (s *story) waitReplaced(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		authority := s.secret(ctx, "di-orchestrator-webhook-ca")
+		g.Expect(s.secret(ctx, "di-orchestrator-server-tls").Data["ca.crt"]).To(Equal(authority.Data[corev1.TLSCertKey]))
+		var bundle corev1.ConfigMap
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: "di-orchestrator-server-ca"}, &bundle)).To(Succeed())
+		g.Expect(bundle.Data).To(HaveKeyWithValue("ca.crt", string(authority.Data[corev1.TLSCertKey])))
+	}).Should(Succeed())
+}
+
+func (s *story) secret(ctx context.Context, name string) *corev1.Secret {
+	GinkgoHelper()
+	var found corev1.Secret
+	Expect(s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, &found)).To(Succeed())
+	return &found
+}
+
+// gone tells whether an object was deleted or changed while it was written.
+func gone(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err)
+}

@@ -1,0 +1,157 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rbac tests that the programs may do what they do and nothing else: a
+// real API server writes down what each service account asks, while the built
+// programs do everything that there is to do, and what they asked is compared
+// with the roles that the chart gives them.
+package rbac
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+const (
+	// system is the namespace of the programs.
+	system = names.SystemNamespace
+	// patience is how long anything may take under load.
+	patience = 5 * time.Minute
+)
+
+func TestRBAC(t *testing.T) {
+	RegisterFailHandler(Fail)
+	logf.SetLogger(GinkgoLogr)
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	RunSpecs(t, "The programs use what they may")
+}
+
+// plane is an API server that writes down what the programs ask.
+type plane struct {
+	environment *envtest.Environment
+	// api may do everything.
+	api      client.WithWatch
+	auditLog string
+	// binary is the program.
+	binary string
+	// onlyLists has programs read lists as from API servers before 1.32.
+	onlyLists bool
+}
+
+// newPlane starts an API server without any of our objects, and builds the program.
+func newPlane(ctx context.Context) *plane {
+	GinkgoHelper()
+	Expect(os.Getenv(testkit.AssetsVariable)).NotTo(BeEmpty(), "run the tests by make test, or set "+testkit.AssetsVariable+" to a folder with etcd, kube-apiserver and kubectl")
+	folder := GinkgoT().TempDir()
+	p := &plane{environment: &envtest.Environment{ControlPlaneStartTimeout: testkit.Patience, ControlPlaneStopTimeout: testkit.Patience}, auditLog: filepath.Join(folder, "audit.log"), binary: filepath.Join(folder, "di-orchestrator")}
+	build := exec.CommandContext(ctx, "go", "build", "-o", p.binary, "./cmd/di-orchestrator")
+	build.Dir = testkit.Root()
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+
+	policy := filepath.Join(folder, "policy.yaml")
+	Expect(os.WriteFile(policy, []byte(auditPolicy), 0o600)).To(Succeed())
+	p.environment.ControlPlane.GetAPIServer().Configure().
+		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog).
+		// Who sets owner references that block deletion must be allowed to.
+		Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
+	err = testkit.Start(p.environment)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(p.stop)
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
+	p.environment.Config.QPS, p.environment.Config.WarningHandler = -1, rest.NoWarnings{}
+	p.api, err = client.NewWithWatch(p.environment.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	for _, name := range []string{system, jobs} {
+		Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+	}
+	return p
+}
+
+// stop stops the API server, once: then its log is complete.
+func (p *plane) stop() {
+	GinkgoHelper()
+	if p.environment != nil {
+		Expect(p.environment.Stop()).To(Succeed())
+		p.environment = nil
+	}
+}
+
+// chart returns what the chart installs, its hooks too.
+func chart(ctx context.Context, values ...string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	helm := os.Getenv("HELM")
+	Expect(helm).NotTo(BeEmpty(), "run the tests by make test, or set HELM to the program")
+	args := []string{"template", "di", filepath.Join(testkit.Root(), "charts", "di-orchestrator"), "--namespace", system, "--kube-version", "1.30.0"}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	output, err := exec.CommandContext(ctx, helm, args...).Output()
+	Expect(err).NotTo(HaveOccurred())
+	var objects []*unstructured.Unstructured
+	for document := range strings.SplitSeq(string(output), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
+// install creates those of the objects that are of the kinds.
+func (p *plane) install(ctx context.Context, objects []*unstructured.Unstructured, kinds ...string) {
+	GinkgoHelper()
+	for _, object := range objects {
+		for _, kind := range kinds {
+			if object.GetKind() == kind {
+				Expect(p.api.Create(ctx, object.DeepCopy())).To(Succeed(), object.GetKind()+" "+object.GetName())
+			}
+		}
+	}
+}
+
+// waitGranted waits until the API server, which learns of roles by watches of
+// its own, allows what they grant.
+func (p *plane) waitGranted(ctx context.Context, grants []grant) {
+	GinkgoHelper()
+	for _, g := range grants {
+		resource, subresource, _ := strings.Cut(g.resource, "/")
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: accounts + g.holder,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: g.namespace, Verb: g.verb, Group: g.group, Resource: resource, Subresource: subresource, Name: g.name,
+			},
+		}}
+		Eventually(func() bool {
+			Expect(p.api.Create(ctx, review)).To(Succeed())
+			return review.Status.Allowed
+		}).Should(BeTrue(), g.String())
+	}
+}

@@ -1,0 +1,68 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"strconv"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// maxVariableBytes is how long one variable of a process's environment may be
+// on Linux, its name and its end included: 32 pages of 4 KiB.
+const maxVariableBytes = 128 << 10
+
+// warnAddresses says where the pods cannot be told of each other: a process whose
+// environment has a longer variable does not start. That is no reason to refuse
+// the job: what it is for may not be to start a process.
+func warnAddresses(job *v2alpha1.DIJob, at paths) []string {
+	if coordinatorLed(&job.Spec) {
+		return nil
+	}
+	size, enough := sizeOfAddresses(job)
+	if size <= maxVariableBytes {
+		return nil
+	}
+	var w notes
+	w.add(at.spec("tasks"), "no container of this many replicas can start, of %d it can: %s lists the addresses of all, "+
+		"which are %d bytes, and Linux starts a process with at most %d in one variable", enough, names.EnvDINodes, size, maxVariableBytes)
+	return w
+}
+
+// sizeOfAddresses returns how long the variable of all addresses is, and of how
+// many replicas it is short enough.
+func sizeOfAddresses(job *v2alpha1.DIJob) (size, enough int64) {
+	const variable = names.EnvDINodes + "="
+	size, longest := int64(len(variable)), 1
+	for i := range job.Spec.Tasks {
+		count := int64(wantedReplicas(&job.Spec, i))
+		if count < 1 {
+			continue
+		}
+		pod := names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[i]), 0)
+		// A comma follows, and after the last the variable's end.
+		address := len(names.WorkerFQDN(pod, job.Name, job.Namespace, names.DefaultDomain)) + 1
+		size += count*int64(address-1) + digitsBelow(count)
+		longest = max(longest, address+len(strconv.FormatInt(count-1, 10))-1)
+	}
+	return size, int64((maxVariableBytes - len(variable)) / longest)
+}
+
+// digitsBelow returns how many digits the numbers from 0 to count-1 have together.
+func digitsBelow(count int64) int64 {
+	digits := count
+	for power := int64(10); power < count; power *= 10 {
+		digits += count - power
+	}
+	return digits
+}
+
+// wantedReplicas returns how many replicas a task is to have now.
+func wantedReplicas(spec *v2alpha1.DIJobSpec, i int) int32 {
+	if spec.Elastic != nil && spec.Elastic.Replicas != nil && names.ElasticTask(spec) == i {
+		return *spec.Elastic.Replicas
+	}
+	return replicasOf(&spec.Tasks[i])
+}

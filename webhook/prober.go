@@ -1,0 +1,223 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/telemetry"
+)
+
+const (
+	// DefaultProbeInterval is how often the way through the API server is probed
+	// where nothing else is said.
+	DefaultProbeInterval = 30 * time.Second
+	// probeTimeout bounds one probe: the API server waits up to ten seconds for a
+	// webhook.
+	probeTimeout = 15 * time.Second
+	// failuresToTell is how many probes have to fail one after the other before
+	// it is told by an Event. One that fails alone is in the metrics.
+	failuresToTell = 2
+	// noteLength is how long the API server lets the note of an Event be, in bytes.
+	noteLength = 1024
+)
+
+// What a probe comes to.
+const (
+	probeOK          = "ok"
+	probeWebhook     = "webhook"
+	probeConversion  = "conversion"
+	probeTimedOut    = "timeout"
+	probeForbidden   = "forbidden"
+	probeRefused     = "refused"
+	probeNotServed   = "not-served"
+	probeUnreachable = "unreachable"
+)
+
+// Prober probes all the time the way that a job goes which is written in the
+// version that is not stored. Every operator does, elected or not: a webhook that
+// cannot be reached may be the very reason that none is elected or gets on, and
+// a probe costs one call. Only the elected one tells Events, so that each is
+// told once.
+type Prober struct {
+	// API writes to the API server. Required.
+	API client.Client
+	// Reader reads from it, without a cache. Required.
+	Reader client.Reader
+	// Namespace is where the jobs would be that are not stored. Required.
+	Namespace string
+	// Interval is the time from probe to probe. Required.
+	Interval time.Duration
+	// Clock tells when. Required.
+	Clock clock.WithTicker
+	// Recorder takes the Events, about the CustomResourceDefinition of DIJobs. Required.
+	Recorder events.EventRecorder
+	// Elected is closed when this operator is elected. Required.
+	Elected <-chan struct{}
+	// Log receives what failed, when that begins and when it ends.
+	Log logr.Logger
+
+	metrics *probeMetrics
+	// failures counts the probes that failed since the last that did not.
+	failures int
+	// told says that the failure was told by an Event.
+	told bool
+}
+
+type probeMetrics struct {
+	telemetry.Set
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	ok       *prometheus.GaugeVec
+}
+
+// Register adds the metrics of the probes to a registry. It comes before Start.
+func (p *Prober) Register(registerer prometheus.Registerer) error {
+	m := &probeMetrics{}
+	m.total = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_probes_total", Unit: "probes",
+		Help: "Jobs that were created at the version that is not stored, without being stored, by what became of it: " +
+			"ok, or why not: a webhook of admission or the conversion failed, it timed out, was forbidden or refused, the version is not served, the API server cannot be reached, or other.",
+		Labels: []telemetry.Label{{Name: "result", Values: []string{
+			probeOK, probeWebhook, probeConversion, probeTimedOut, probeForbidden, probeRefused, probeNotServed, probeUnreachable, telemetry.Other,
+		}}},
+	})
+	m.duration = m.Histogram(telemetry.Metric{
+		Name: "di_orchestrator_probe_duration_seconds", Help: "Time that a probe took, whatever became of it.", Unit: "seconds",
+	}, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15)
+	m.ok = m.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_probe_ok", Unit: "none",
+		Help: "Whether the last probe of this operator came through: 1 for yes, 0 for no or none yet.",
+	})
+	if err := registerer.Register(m); err != nil {
+		return fmt.Errorf("registering the metrics of probes: %w", err)
+	}
+	p.metrics = m
+	return nil
+}
+
+// NeedLeaderElection lets all operators probe.
+func (*Prober) NeedLeaderElection() bool { return false }
+
+// Start probes until the context ends.
+func (p *Prober) Start(ctx context.Context) error {
+	ticker := p.Clock.NewTicker(p.Interval)
+	defer ticker.Stop()
+	for {
+		p.probe(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+func (p *Prober) probe(ctx context.Context) {
+	began := p.Clock.Now()
+	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := Probe(bounded, p.API, p.Namespace)
+	if ctx.Err() != nil {
+		// The operator stops; what was cut off says nothing.
+		return
+	}
+	result := classify(err)
+	p.metrics.total.WithLabelValues(result).Inc()
+	p.metrics.duration.WithLabelValues().Observe(p.Clock.Since(began).Seconds())
+	if err == nil {
+		p.metrics.ok.WithLabelValues().Set(1)
+		p.healed(ctx)
+		return
+	}
+	p.metrics.ok.WithLabelValues().Set(0)
+	p.failed(ctx, result, err)
+}
+
+func (p *Prober) failed(ctx context.Context, result string, err error) {
+	if p.failures++; p.failures == 1 {
+		p.Log.Error(err, "A job would not be admitted", "result", result)
+	}
+	if p.failures >= failuresToTell && !p.told && p.isElected() {
+		p.told = p.tell(ctx, corev1.EventTypeWarning, v2alpha1.ReasonJobsNotAdmitted, err.Error())
+	}
+}
+
+func (p *Prober) healed(ctx context.Context) {
+	if p.failures > 0 {
+		p.Log.Info("Jobs are admitted again", "probesFailed", p.failures)
+	}
+	p.failures = 0
+	if p.told {
+		p.told = !p.tell(ctx, corev1.EventTypeNormal, v2alpha1.ReasonJobsAdmitted, "jobs are admitted, defaulted and converted again")
+	}
+}
+
+func (p *Prober) isElected() bool {
+	select {
+	case <-p.Elected:
+		return true
+	default:
+		return false
+	}
+}
+
+// tell sends an Event about the CustomResourceDefinition, by which it has the
+// UID that kubectl describe looks for. It tells whether it could; else it is
+// tried after the next probe.
+func (p *Prober) tell(ctx context.Context, kind, reason, message string) bool {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	if err := p.Reader.Get(ctx, client.ObjectKey{Name: CRD}, crd); err != nil {
+		p.Log.Error(err, "Cannot tell by an Event yet that admission has changed", "reason", reason)
+		return false
+	}
+	if len(message) > noteLength {
+		message = strings.ToValidUTF8(message[:noteLength], "")
+	}
+	p.Recorder.Eventf(crd, nil, kind, reason, "Probe", "%s", message)
+	return true
+}
+
+// classify says in one of a few words what a probe came to. The API server has
+// no other word for what a webhook did not answer than its message.
+func classify(err error) string {
+	var network net.Error
+	switch {
+	case err == nil:
+		return probeOK
+	case strings.Contains(err.Error(), "conversion webhook for"):
+		return probeConversion
+	case strings.Contains(err.Error(), "failed calling webhook"):
+		return probeWebhook
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return probeTimedOut
+	case apierrors.IsForbidden(err):
+		return probeForbidden
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return probeNotServed
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return probeRefused
+	case errors.As(err, &network):
+		return probeUnreachable
+	}
+	return telemetry.Other
+}

@@ -1,0 +1,182 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// probing is a prober whose time and election a spec decides, and whose calls
+// fail for as long as it says.
+type probing struct {
+	webhook.Prober
+	clock    *testclock.FakeClock
+	recorder *events.FakeRecorder
+	registry *prometheus.Registry
+	fail     func() error
+	// done has an item for each probe that was made.
+	done chan struct{}
+}
+
+func startProbing(ctx context.Context, elected chan struct{}) *probing {
+	GinkgoHelper()
+	p := &probing{
+		clock: testclock.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(10), registry: prometheus.NewRegistry(),
+		done: make(chan struct{}), fail: func() error { return nil },
+	}
+	live, err := client.NewWithWatch(api.Config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	p.Prober = webhook.Prober{
+		Namespace: "default", Interval: time.Minute, Clock: p.clock, Recorder: p.recorder, Elected: elected, Log: GinkgoLogr, Reader: live,
+		API: interceptor.NewClient(live, interceptor.Funcs{
+			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				// The spec changes what becomes of a probe before it lets it go.
+				<-p.done
+				if err := p.fail(); err != nil {
+					return err
+				}
+				return next.Create(ctx, object, options...)
+			},
+		}),
+	}
+	Expect(p.Register(p.registry)).To(Succeed())
+	running, stop := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.Start(running) }()
+	DeferCleanup(func() {
+		stop()
+		close(p.done)
+		Expect(<-stopped).To(Succeed())
+	})
+	return p
+}
+
+// once lets a probe go, and waits until it is counted.
+func (p *probing) once() {
+	GinkgoHelper()
+	before := p.count("")
+	p.done <- struct{}{}
+	Eventually(func() float64 { return p.count("") }).Should(Equal(before + 1))
+	Eventually(p.clock.HasWaiters).Should(BeTrue())
+	p.clock.Step(time.Minute)
+}
+
+// count returns how many probes had a result, "" for any.
+func (p *probing) count(result string) float64 {
+	GinkgoHelper()
+	families, err := p.registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	total := 0.0
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "di_orchestrator_probes_total" && (result == "" || metric.GetLabel()[0].GetValue() == result) {
+				total += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return total
+}
+
+func (p *probing) ok() float64 {
+	GinkgoHelper()
+	families, err := p.registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		if family.GetName() == "di_orchestrator_probe_ok" {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+var _ = Describe("The probe of the way through the API server", func() {
+	It("tells once that jobs are not admitted, and once that they are again", func(ctx SpecContext) {
+		elected := make(chan struct{})
+		close(elected)
+		p := startProbing(context.WithoutCancel(ctx), elected)
+		p.once()
+		Expect(p.count("ok")).To(Equal(1.0))
+		Expect(p.ok()).To(Equal(1.0))
+
+		p.fail = func() error { return errors.New(`Internal error occurred: failed calling webhook "x": refused`) }
+		p.once()
+		Expect(p.recorder.Events).To(BeEmpty(), "one failure alone is in the metrics")
+		for range 3 {
+			p.once()
+		}
+		Eventually(p.recorder.Events).Should(Receive(ContainSubstring("Warning JobsNotAdmitted")))
+		Expect(p.count("webhook")).To(Equal(4.0))
+		Expect(p.ok()).To(Equal(0.0))
+
+		p.fail = func() error { return nil }
+		for range 3 {
+			p.once()
+		}
+		Eventually(p.recorder.Events).Should(Receive(ContainSubstring("Normal JobsAdmitted")))
+		Expect(p.recorder.Events).To(BeEmpty())
+	})
+
+	It("tells by metrics alone where another operator is elected", func(ctx SpecContext) {
+		p := startProbing(context.WithoutCancel(ctx), make(chan struct{}))
+		p.fail = func() error { return errors.New("conversion webhook for diengine.opendilab.org failed") }
+		for range 4 {
+			p.once()
+		}
+		Expect(p.count("conversion")).To(Equal(4.0))
+		Expect(p.recorder.Events).To(BeEmpty())
+	})
+
+	It("tells what fails by what a real API server answers", func(ctx SpecContext) {
+		By("an operator that may not create jobs")
+		user := rest.CopyConfig(api.Config)
+		user.Impersonate.UserName = "nobody"
+		forbidden, err := client.New(user, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(webhook.Classify(webhook.Probe(ctx, forbidden, "default"))).To(Equal("forbidden"))
+
+		By("an API server that nobody answers at")
+		nowhere := &rest.Config{Host: "https://127.0.0.1:1"}
+		unreachable, err := client.New(nowhere, client.Options{Mapper: c.RESTMapper()})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(webhook.Classify(webhook.Probe(ctx, unreachable, "default"))).To(Equal("unreachable"))
+
+		By("a webhook that does not answer")
+		bare, err := testkit.StartAPI()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(bare.Stop)
+		lonely, err := client.New(bare.Config, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName(webhook.CRD)
+		Expect(lonely.Patch(ctx, crd, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"Webhook",`+
+			`"webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/convert"}}}}}`)))).To(Succeed())
+		Eventually(func() string { return webhook.Classify(webhook.Probe(ctx, lonely, "default")) }).Should(Equal("conversion"))
+
+		By("a version that is not served")
+		empty, err := testkit.StartBareAPI()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(empty.Stop)
+		without, err := client.New(empty.Config, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(webhook.Classify(webhook.Probe(ctx, without, "default"))).To(Equal("not-served"))
+	})
+})

@@ -1,0 +1,63 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"opendilab.org/di-orchestrator/conversion"
+)
+
+// The keys of what spans say of conversion and admission.
+const (
+	objectsKey   = attribute.Key("di.conversion.objects")
+	failedKey    = attribute.Key("di.conversion.failed")
+	kindKey      = attribute.Key("di.admission.kind")
+	versionKey   = attribute.Key("di.admission.version")
+	nameKey      = attribute.Key("di.admission.name")
+	operationKey = attribute.Key("di.admission.operation")
+	resultKey    = attribute.Key("di.admission.result")
+)
+
+// every wants a span of each request: only the API server sends any.
+func every(*http.Request) bool { return true }
+
+// traceReview lets the span of a conversion review say what came of it.
+func traceReview(ctx context.Context, outcome *conversion.Outcome) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	failed := 0
+	for of, count := range outcome.Conversions {
+		if of.Result == conversion.ResultFailed {
+			failed += count
+		}
+	}
+	span.SetAttributes(objectsKey.Int(outcome.Objects), failedKey.Int(failed))
+	if failed > 0 {
+		span.SetStatus(codes.Error, "not all objects convert")
+	}
+}
+
+// traceQuestion lets the span of a question of admission say what was asked,
+// and what the answer is.
+func traceQuestion(ctx context.Context, request *admission.Request, result string) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(
+		semconv.K8SNamespaceName(request.Namespace), nameKey.String(request.Name),
+		kindKey.String(request.Kind.Kind), versionKey.String(request.Kind.Version),
+		operationKey.String(string(request.Operation)), resultKey.String(result),
+	)
+}
