@@ -1,0 +1,54 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"fmt"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// AnnotationStorageVersion is on a definition and names the version that its
+// objects are to be stored in. Administrators write it; whatever changes a
+// definition obeys it.
+const AnnotationStorageVersion = v2alpha1.GroupName + "/storage-version"
+
+// StorageOf returns the version that objects of a definition are stored in when
+// they are written.
+func StorageOf(definition *apiextensionsv1.CustomResourceDefinition) string {
+	for i := range definition.Spec.Versions {
+		if definition.Spec.Versions[i].Storage {
+			return definition.Spec.Versions[i].Name
+		}
+	}
+	return ""
+}
+
+// WantedStorage returns the version that objects of a definition are to be
+// stored in: that of the annotation, else v2alpha1. The error says which
+// versions the annotation may name.
+func WantedStorage(definition *apiextensionsv1.CustomResourceDefinition) (string, error) {
+	wanted, annotated := definition.Annotations[AnnotationStorageVersion]
+	if !annotated {
+		wanted = v2alpha1.GroupVersion.Version
+	}
+	if versionOf(definition, wanted) == nil {
+		return "", fmt.Errorf("customresourcedefinition %s: wanted storage version %q (annotation %s): want one of %s",
+			definition.Name, wanted, AnnotationStorageVersion, strings.Join(versionNames(definition), ", "))
+	}
+	return wanted, nil
+}
+
+// WithStorage returns a copy of a definition that stores a version, which it must
+// have.
+func WithStorage(definition *apiextensionsv1.CustomResourceDefinition, version string) *apiextensionsv1.CustomResourceDefinition {
+	flipped := definition.DeepCopy()
+	for i := range flipped.Spec.Versions {
+		flipped.Spec.Versions[i].Storage = flipped.Spec.Versions[i].Name == version
+	}
+	return flipped
+}
