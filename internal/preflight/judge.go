@@ -230,7 +230,7 @@ func steps(release crds.Origin) []string {
 	taken := []string{
 		"annotations of cert-manager are removed from definitions and webhook configurations, where there are any; nothing else is changed",
 		"the new operators start and serve the conversion; they do nothing yet",
-		fmt.Sprintf("%s is added to the definitions, in one write with the conversion; objects stay stored as they are", missing),
+		missing + " is added to the definitions, in one write with the conversion; objects stay stored as they are",
 		fmt.Sprintf("webhook configurations of %s are deleted, and its operator and webhooks scaled to 0", release),
 		"its di-server is scaled to 0 once the new one is ready",
 		"the operator takes the jobs over: no pod is restarted; owner references name v2alpha1",
