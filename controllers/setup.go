@@ -67,6 +67,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span of each pass over a job; nil for none.
 	Traces trace.TracerProvider
+	// MayAct is closed when no other operator acts any more; until then nothing is
+	// written. Nil where there is none.
+	MayAct <-chan struct{}
 }
 
 func (o Options) defaults() Options {
@@ -132,7 +135,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),
 		}).
-		Complete(tracing.Reconciler(reconciler, options.Traces, spanOfPass))
+		Complete(heldBack(tracing.Reconciler(reconciler, options.Traces, spanOfPass), options.MayAct))
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}
