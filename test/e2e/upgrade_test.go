@@ -42,7 +42,7 @@ var _ = Describe("An installation of v0.2.2", Ordered, Serial, Label("upgrade", 
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
 	}}
 	alone := driver{upgradeNamespace, names.CoordinatorPod("alone"), names.DefaultPort(names.ReplicaTypeCoordinator)}
-	t := &takeover{release: legacy.V022(), job: led.name}
+	t := &takeover{release: legacy.V022(), job: led.name, values: []string{"--set=server.identity=legacy"}}
 
 	BeforeAll(func(ctx SpecContext) {
 		t.leaveInstallation(ctx, []string{
@@ -147,6 +147,8 @@ func ledURL(job *survivor, replica string, port int) string {
 type takeover struct {
 	release legacy.Release
 	job     string
+	// values are those that the upgrade guide says.
+	values []string
 	// pods are those of the jobs, as they were before.
 	pods []string
 }
@@ -258,7 +260,7 @@ func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 	converted.call = onceAnswered(converted.call)
 	startProbers(stored, converted)
 	begun := time.Now()
-	helmOutput(ctx, "install", demo.Release, chartFolder(), "--take-ownership", "--wait", helmWaiting())
+	helmOutput(ctx, append([]string{"install", demo.Release, chartFolder(), "--take-ownership", "--wait", helmWaiting()}, t.values...)...)
 	AddReportEntry(fmt.Sprintf("helm install took %s", time.Since(begun).Round(100*time.Millisecond)))
 	for _, object := range t.objects() {
 		switch {
