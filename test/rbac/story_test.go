@@ -411,6 +411,10 @@ func (s *story) trainWithCoordinator(ctx context.Context) {
 	By("suspending, resuming, ending, and being deleted for its age")
 	s.patch(ctx, "v1", `{"suspend":true}`)
 	s.expectPods(ctx, "v1", 0)
+	// It goes after the pods, and not at all where the job is resumed before.
+	Eventually(func() error {
+		return s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "v1"}, &v2alpha1.Membership{})
+	}).Should(Satisfy(apierrors.IsNotFound))
 	s.patch(ctx, "v1", `{"suspend":false}`)
 	s.expectPods(ctx, "v1", 1)
 	s.patch(ctx, "v1", `{"ttlSecondsAfterFinished":0}`)
