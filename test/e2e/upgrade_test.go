@@ -68,7 +68,7 @@ var _ = Describe("An installation of v0.2.2", Ordered, Serial, Label("upgrade", 
 		led.expectListed(ctx)
 		alone.expectTrained(ctx, 2)
 	})
-	It("is taken over by helm install alone, while they go on and are read in both versions", func(ctx SpecContext) {
+	It("is taken over and migrated by helm install alone, while they go on and are read in both versions", func(ctx SpecContext) {
 		t.takeOver(ctx, func() { led.letGoOn(ctx) })
 		led.expectRecovered(ctx, nil)
 		led.expectGoingOn(ctx)
@@ -76,7 +76,6 @@ var _ = Describe("An installation of v0.2.2", Ordered, Serial, Label("upgrade", 
 		alone.expectTrained(ctx, 3)
 		t.expectUntouched(ctx)
 	})
-	It("is migrated, as kubectl di says", func(ctx SpecContext) { t.expectMigrated(ctx) })
 	It("has its jobs reach their target by the curve of their seed", func(ctx SpecContext) {
 		led.release(ctx)
 		led.expectSucceeded(ctx, serialOutcome(ctx, curve()...))
@@ -102,7 +101,7 @@ var _ = Describe("An installation of v1.1.3", Ordered, Serial, Label("upgrade", 
 	})
 
 	It("trains its job", func(ctx SpecContext) { leads.expectTrained(ctx, heldAfter) })
-	It("is taken over by helm install alone, while it goes on and is read in both versions", func(ctx SpecContext) {
+	It("is taken over and migrated by helm install alone, while it goes on and is read in both versions", func(ctx SpecContext) {
 		t.takeOver(ctx, func() {
 			Eventually(func(g Gomega) { leads.pause(ctx, g, heldAfter+2) }).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 		})
@@ -115,7 +114,6 @@ var _ = Describe("An installation of v1.1.3", Ordered, Serial, Label("upgrade", 
 			g.Expect(status.Restarts + status.Reschedules).To(BeZero())
 		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 	})
-	It("is migrated, as kubectl di says", func(ctx SpecContext) { t.expectMigrated(ctx) })
 	It("has its job reach its target by the curve of its seed", func(ctx SpecContext) {
 		leads.release(ctx)
 		expectJobSucceeded(ctx, upgradeNamespace, job)
@@ -278,19 +276,8 @@ func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 		}
 	}
 	expectServing(ctx, currentImage, versionServed(ctx))
-	t.expectStored(ctx)
+	t.expectMigrated(ctx)
 	expectNoFailure("the takeover of "+t.release.Name, stored, converted)
-}
-
-// expectStored waits until jobs are stored in the newer version alone.
-func (t *takeover) expectStored(ctx SpecContext) {
-	GinkgoHelper()
-	Eventually(func(g Gomega) {
-		output, err := callKubectl(ctx, "get", "customresourcedefinition", dijobs,
-			`--output=jsonpath={range .spec.versions[*]}{.name} {.served} {.storage}, {end}{.status.storedVersions}`)
-		g.Expect(err).NotTo(HaveOccurred(), output)
-		g.Expect(output).To(Equal(`v1alpha1 true false, v2alpha1 true true, ["v2alpha1"]`))
-	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
 // expectUntouched expects that the jobs, and their pods and containers, are those of before, and
@@ -305,9 +292,15 @@ func (t *takeover) expectUntouched(ctx SpecContext) {
 	}
 }
 
-// expectMigrated expects that kubectl di says so.
+// expectMigrated waits until jobs are stored in the newer version alone, and kubectl di says so.
 func (t *takeover) expectMigrated(ctx SpecContext) {
 	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		output, err := callKubectl(ctx, "get", "customresourcedefinition", dijobs,
+			`--output=jsonpath={range .spec.versions[*]}{.name} {.served} {.storage}, {end}{.status.storedVersions}`)
+		g.Expect(err).NotTo(HaveOccurred(), output)
+		g.Expect(output).To(Equal(`v1alpha1 true false, v2alpha1 true true, ["v2alpha1"]`))
+	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 	user := &pluginUser{plugins: buildPlugin(ctx), namespace: upgradeNamespace}
 	said := user.di(ctx, "", "migrate", "status")
 	AddReportEntry("kubectl di migrate status", said)
