@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/test/upgrade/internal/legacy"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
 // specTimeout is beyond what a slow machine takes.

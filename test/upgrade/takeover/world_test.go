@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/test/upgrade/internal/legacy"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
 const (
