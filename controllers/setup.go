@@ -70,6 +70,9 @@ type Options struct {
 	// MayAct is closed when no other operator acts any more; until then nothing is
 	// written. Nil where there is none.
 	MayAct <-chan struct{}
+	// JobVersion tells the version in which owner references name jobs: by default
+	// v2alpha1.
+	JobVersion func(context.Context) (string, error)
 }
 
 func (o Options) defaults() Options {
@@ -80,6 +83,9 @@ func (o Options) defaults() Options {
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {
 		o.Registerer = metrics.Registry
+	}
+	if o.JobVersion == nil {
+		o.JobVersion = func(context.Context) (string, error) { return v2alpha1.Version, nil }
 	}
 	return o
 }

@@ -64,13 +64,17 @@ type Installer struct {
 // takes away only what would be in the way of the operator, which takes them over
 // when its webhooks serve. It can be repeated, and resumed after an error.
 func (i *Installer) Install(ctx context.Context) error {
+	stopped, err := i.stopped(ctx)
+	if err != nil {
+		return err
+	}
 	i.earlier = ""
 	for _, content := range crd.All() {
 		built, err := read(content, i.Namespace)
 		if err != nil {
 			return err
 		}
-		if err := retry.OnError(retry.DefaultBackoff, otherWasFirst, func() error { return i.install(ctx, built) }); err != nil {
+		if err := retry.OnError(retry.DefaultBackoff, otherWasFirst, func() error { return i.install(ctx, built, stopped) }); err != nil {
 			return err
 		}
 		if err := i.waitEstablished(ctx, built.Name); err != nil {
@@ -99,7 +103,21 @@ func read(content []byte, namespace string) (*apiextensionsv1.CustomResourceDefi
 	return built, nil
 }
 
-func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomResourceDefinition) error {
+// stopped returns the version that an administrator wants to be served no more,
+// which the definition of DIJobs tells; empty for none.
+func (i *Installer) stopped(ctx context.Context) (string, error) {
+	jobs, err := read(crd.DIJobs(), i.Namespace)
+	if err != nil {
+		return "", err
+	}
+	stored, err := get(ctx, i.API, jobs.Name)
+	if stored == nil || err != nil {
+		return "", err
+	}
+	return stored.Annotations[AnnotationStopServing], nil
+}
+
+func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomResourceDefinition, stopped string) error {
 	stored, err := get(ctx, i.API, built.Name)
 	if err != nil {
 		return err
@@ -117,7 +135,7 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 	if err := checkOrigin(stored); err != nil {
 		return err
 	}
-	merged, err := merge(built, stored)
+	merged, err := merge(built, stored, stopped)
 	if err != nil {
 		return err
 	}

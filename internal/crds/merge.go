@@ -18,9 +18,10 @@ import (
 
 // merge returns a stored definition as it is to become: with the versions,
 // schemas and columns of the built one, and with what others have made of it
-// since: its conversion stanza, which the operator fills, and which version is
-// stored. The error says why it cannot become so.
-func merge(built, stored *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+// since: its conversion stanza, which the operator fills, which version is
+// stored, and that the stopped one is not served any more. The error says why it
+// cannot become so.
+func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if err := checkStored(built, stored); err != nil {
 		return nil, err
 	}
@@ -33,6 +34,9 @@ func merge(built, stored *apiextensionsv1.CustomResourceDefinition) (*apiextensi
 	for i := range merged.Spec.Versions {
 		version := &merged.Spec.Versions[i]
 		version.Storage = version.Name == storage
+		// That a version ceases to be served is the operator's to do, when nothing needs it.
+		as := versionOf(stored, version.Name)
+		version.Served = version.Served && (as == nil || as.Served || version.Name != stopped)
 	}
 	annotate(merged, built.Annotations)
 	delete(merged.Annotations, AnnotationRetired)
@@ -56,7 +60,7 @@ func checkStored(built, stored *apiextensionsv1.CustomResourceDefinition) error 
 // cannot become so.
 func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion,
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
-	merged, err := merge(built, stored)
+	merged, err := merge(built, stored, "")
 	if err != nil {
 		return nil, err
 	}
