@@ -28,7 +28,7 @@ import (
 
 const (
 	// lookInterval is how often it is looked whether what is waited for has come.
-	lookInterval = 2 * time.Second
+	lookInterval = time.Second
 	// noteLength is how long the API server lets the note of an Event be, in bytes.
 	noteLength = 1024
 	// fieldManager owns what is written.
@@ -79,18 +79,17 @@ func (*Runner) NeedLeaderElection() bool { return true }
 
 // Start takes over, and returns when nothing is left to do or the context ends.
 func (r *Runner) Start(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		again, err := r.advance(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
 		select {
 		case <-r.done:
 			return nil
 		default:
 		}
-		r.complain(err)
-		if again {
+		if ctx.Err() == nil {
+			r.complain(err)
+		}
+		if again && err == nil {
 			continue
 		}
 		timer := r.options.Clock.NewTimer(lookInterval)
@@ -98,9 +97,9 @@ func (r *Runner) Start(ctx context.Context) error {
 		case <-timer.C():
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
 		}
 	}
+	return nil
 }
 
 // complain tells an error, once for as long as it lasts.
@@ -116,7 +115,7 @@ func (r *Runner) complain(err error) {
 }
 
 // advance looks, and does the next step. It tells whether the one after it can
-// follow at once.
+// follow at once where there is no error.
 func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
