@@ -28,7 +28,7 @@ import (
 
 const (
 	// lookInterval is how often it is looked whether what is waited for has come.
-	lookInterval = 2 * time.Second
+	lookInterval = time.Second
 	// noteLength is how long the API server lets the note of an Event be, in bytes.
 	noteLength = 1024
 	// fieldManager owns what is written.

@@ -26,6 +26,8 @@ type gateway struct {
 	url string
 	// mayAct says that nothing of the earlier release acts any more.
 	mayAct atomic.Bool
+	// looks counts how often somebody looked for Deployments of an earlier release.
+	looks atomic.Int64
 
 	mu sync.Mutex
 	// early are writes to what jobs have before anybody may act.
@@ -59,6 +61,9 @@ func newGateway(config *rest.Config) *gateway {
 // answered sees each answer before the program does.
 func (g *gateway) answered(response *http.Response) error {
 	request := response.Request
+	if request.Method == http.MethodGet && strings.Contains(request.URL.Path, "/deployments/") {
+		g.looks.Add(1)
+	}
 	if !isWrite(request) || response.StatusCode >= http.StatusBadRequest {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,6 +120,35 @@ var _ = Describe("Taking v1.1.3 over", func() {
 		p.expectAlive(ctx, left)
 		Expect(p.tooEarly()).To(BeEmpty())
 		polling.expectNoFailure()
+	}, SpecTimeout(specTimeout))
+})
+
+var _ = Describe("A fresh installation", func() {
+	It("acts at once, and an operator that starts later looks for no earlier release", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		for _, name := range []string{system, jobs} {
+			Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+		}
+		Expect(strings.Count(p.install(ctx), "created")).To(Equal(3))
+		first := p.start(ctx)
+		p.awaitStep(ctx, "Done")
+		Expect(first.command.Process.Kill()).To(Succeed())
+		first.awaitEnd(ctx)
+		looks := p.looks.Load()
+		Expect(looks).To(BeNumerically(">", 0))
+
+		p.start(ctx)
+		submitted := job("v2alpha1")
+		submitted.SetNamespace(jobs)
+		submitted.SetName("new")
+		submitted.Object["spec"] = map[string]any{"tasks": []any{map[string]any{"type": "none", "name": "work", "template": map[string]any{
+			"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "main"}}},
+		}}}}
+		Eventually(func() error { return client.IgnoreAlreadyExists(p.api.Create(ctx, submitted.DeepCopy())) }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error {
+			return p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "new-work-0"}, &corev1.Pod{})
+		}).WithContext(ctx).Should(Succeed())
+		Expect(p.looks.Load()).To(Equal(looks))
 	}, SpecTimeout(specTimeout))
 })
 
