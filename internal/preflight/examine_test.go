@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -107,9 +108,16 @@ func TestAWorldIsJudged(t *testing.T) {
 		"an old operator in another namespace": {
 			World{
 				Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "tasks")},
-				Deployments: []Deployment{{"rl", "di-operator", "image", 1}, {"rl", "di-server", "image", 1}, {"rl", "di-webhook", "image", 0}},
+				Deployments: []Deployment{{"rl", "di-operator", "image", 1, true}, {"rl", "di-server", "image", 1, false}, {"rl", "di-webhook", "image", 0, false}},
 			},
 			[]string{"Stop deployment rl/di-operator: runs image with 1 replicas", "Warning deployment rl/di-server: runs image"},
+		},
+		"an old operator of another name": {
+			World{
+				Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "tasks")},
+				Deployments: []Deployment{{"di-system", "our-operator", "image", 1, true}, {"di-system", "di-server", "image", 1, false}},
+			},
+			[]string{"Stop deployment di-system/our-operator: runs image with 1 replicas", "Note deployment di-system/di-server: runs image"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,6 +134,32 @@ func TestAWorldIsJudged(t *testing.T) {
 	}
 }
 
+func TestDeploymentsOfEarlierReleasesAreKnownUnderAnyName(t *testing.T) {
+	t.Parallel()
+	deployment := func(name, image string, labels map[string]string, command ...string) *appsv1.Deployment {
+		deployment := &appsv1.Deployment{}
+		deployment.Namespace, deployment.Name, deployment.Labels = "rl", name, labels
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Image: image, Command: command}}
+		return deployment
+	}
+	for words, tc := range map[string]struct {
+		deployment *appsv1.Deployment
+		want       *Deployment
+	}{
+		"by its name":         {deployment("di-server", "mirror.example.com/rl:7", nil), &Deployment{"rl", "di-server", "mirror.example.com/rl:7", 1, false}},
+		"by its image":        {deployment("our", "example.com:5000/x/di-orchestrator:v1.1.3", nil, "/di-orchestrator", "operator"), &Deployment{"rl", "our", "example.com:5000/x/di-orchestrator:v1.1.3", 1, true}},
+		"a server of v1.1":    {deployment("our", "di-orchestrator@sha256:0", nil, "/di-orchestrator", "server"), &Deployment{"rl", "our", "di-orchestrator@sha256:0", 1, false}},
+		"an operator of v0.2": {deployment("our", "di-operator", nil), &Deployment{"rl", "our", "di-operator", 1, true}},
+		"another project's":   {deployment("controller-manager", "example.com/manager:v1", nil, "/manager"), nil},
+		"one of ours":         {deployment("di-server", "di-orchestrator:v2.0.0", map[string]string{"app.kubernetes.io/name": "di-orchestrator"}), nil},
+	} {
+		t.Run(words, func(t *testing.T) {
+			t.Parallel()
+			NewWithT(t).Expect(earlierDeployment(tc.deployment)).To(Equal(tc.want))
+		})
+	}
+}
+
 // pages is an API server that has many jobs, whose first list becomes too old
 // on the way.
 type pages struct {
@@ -136,9 +170,6 @@ type pages struct {
 
 // List implements client.Reader.
 func (p *pages) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if _, isDeployments := list.(*appsv1.DeploymentList); isDeployments {
-		return nil
-	}
 	asked := &client.ListOptions{}
 	asked.ApplyOptions(opts)
 	from := 0

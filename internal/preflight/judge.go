@@ -5,11 +5,14 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/crds"
@@ -162,9 +165,39 @@ func judgeInjection(world *World) []Finding {
 	return findings
 }
 
-// judgeDeployments: those of the namespace are scaled to zero by the takeover;
-// others nobody stops, and an operator among them would go on acting.
+// earlierDeployment returns what is known of a Deployment of an earlier release,
+// nil where it is of none: by its name, or by the program that its image has.
+func earlierDeployment(deployment *appsv1.Deployment) *Deployment {
+	containers := deployment.Spec.Template.Spec.Containers
+	if len(containers) == 0 || deployment.Labels[labelName] == nameOfAll {
+		return nil
+	}
+	main := &containers[0]
+	program := programOf(main.Image)
+	runs := append(slices.Clone(main.Command), main.Args...)
+	found := &Deployment{
+		Namespace: deployment.Namespace, Name: deployment.Name, Image: main.Image, Replicas: ptr.Deref(deployment.Spec.Replicas, 1),
+		Operator: deployment.Name == names.EarlierOperator || program == names.EarlierOperator || program == nameOfAll && slices.Contains(runs, "operator"),
+	}
+	earlier := []string{names.EarlierOperator, names.EarlierServer, names.EarlierWebhook}
+	if slices.Contains(earlier, deployment.Name) || slices.Contains(append(earlier, nameOfAll), program) {
+		return found
+	}
+	return nil
+}
+
+// programOf returns the last part of an image's name.
+func programOf(image string) string {
+	name, _, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// judgeDeployments: those of the namespace that have their usual names are scaled
+// to zero by the takeover; others nobody stops, and an operator among them would
+// go on acting.
 func judgeDeployments(world *World, release crds.Origin) []Finding {
+	usual := []string{names.EarlierOperator, names.EarlierServer, names.EarlierWebhook}
 	var findings []Finding
 	for i := range world.Deployments {
 		found := &world.Deployments[i]
@@ -177,12 +210,14 @@ func judgeDeployments(world *World, release crds.Origin) []Finding {
 			Do:      fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=0", found.Namespace, found.Name),
 		}
 		switch {
-		case found.Namespace == world.Namespace && (release.IsEarlier() || release == crds.OriginOurs):
+		case found.Namespace == world.Namespace && slices.Contains(usual, found.Name) && (release.IsEarlier() || release == crds.OriginOurs):
 			finding.Severity, finding.Do = Note, ""
 			finding.Message = fmt.Sprintf("runs %s with %d replicas: the takeover scales it to 0", found.Image, found.Replicas)
-		case found.Name == names.EarlierOperator:
+		case found.Operator:
 			finding.Severity = Stop
 			finding.Message += ": two operators would act on the same jobs"
+		}
+		if found.Namespace != world.Namespace {
 			finding.Do = fmt.Sprintf("install into namespace %s, or %s", found.Namespace, finding.Do)
 		}
 		findings = append(findings, finding)
@@ -230,7 +265,7 @@ func steps(release crds.Origin) []string {
 	taken := []string{
 		"annotations of cert-manager are removed from definitions and webhook configurations, where there are any; nothing else is changed",
 		"the new operators start and serve the conversion; they do nothing yet",
-		fmt.Sprintf("%s is added to the definitions, in one write with the conversion; objects stay stored as they are", missing),
+		missing + " is added to the definitions, in one write with the conversion; objects stay stored as they are",
 		fmt.Sprintf("webhook configurations of %s are deleted, and its operator and webhooks scaled to 0", release),
 		"its di-server is scaled to 0 once the new one is ready",
 		"the operator takes the jobs over: no pod is restarted; owner references name v2alpha1",

@@ -16,7 +16,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,7 +33,7 @@ import (
 // pageSize is how many objects are held at a time.
 const pageSize = 500
 
-// controlPlane is the label of the Deployments of earlier releases.
+// controlPlane is on the Deployments of earlier releases, and on others.
 const controlPlane = "control-plane"
 
 // Looker looks at a cluster. It only reads.
@@ -215,34 +214,20 @@ func (l *Looker) definitions(ctx context.Context, world *World) error {
 	return nil
 }
 
-// deployments finds those of earlier releases, wherever they are: ours have
-// names of their own.
+// deployments finds those of earlier releases, wherever they are and whatever
+// they are called: v1.1 had names as values of its chart.
 func (l *Looker) deployments(ctx context.Context, world *World) error {
 	if !world.may("deployments") {
 		return nil
 	}
-	earlier := []string{names.EarlierOperator, names.EarlierWebhook, names.EarlierServer}
 	var list appsv1.DeploymentList
-	selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-		Key: controlPlane, Operator: metav1.LabelSelectorOpIn, Values: earlier,
-	}}}
-	matching, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		return fmt.Errorf("selecting deployments: %w", err)
-	}
-	if err := l.reader.List(ctx, &list, client.MatchingLabelsSelector{Selector: matching}); err != nil {
+	if err := l.reader.List(ctx, &list, client.HasLabels{controlPlane}); err != nil {
 		return fmt.Errorf("listing deployments: %w", err)
 	}
 	for i := range list.Items {
-		deployment := &list.Items[i]
-		if !slices.Contains(earlier, deployment.Name) {
-			continue
+		if found := earlierDeployment(&list.Items[i]); found != nil {
+			world.Deployments = append(world.Deployments, *found)
 		}
-		found := Deployment{Namespace: deployment.Namespace, Name: deployment.Name, Replicas: ptr.Deref(deployment.Spec.Replicas, 1)}
-		if containers := deployment.Spec.Template.Spec.Containers; len(containers) > 0 {
-			found.Image = containers[0].Image
-		}
-		world.Deployments = append(world.Deployments, found)
 	}
 	return nil
 }

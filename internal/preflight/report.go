@@ -48,6 +48,8 @@ type Deployment struct {
 	Name      string `json:"name"`
 	Image     string `json:"image"`
 	Replicas  int32  `json:"replicas"`
+	// Operator says that it acts on jobs.
+	Operator bool `json:"operator"`
 }
 
 // Definition is what is known of a CustomResourceDefinition.
