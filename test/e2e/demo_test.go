@@ -98,9 +98,17 @@ func kubectlOutput(ctx SpecContext, args ...string) string {
 	return output
 }
 
+// callKubectl returns what kubectl prints, and its complaints where it fails; else
+// they are warnings.
 func callKubectl(ctx SpecContext, args ...string) (string, error) {
-	output, err := exec.CommandContext(ctx, kubectl, args...).CombinedOutput()
-	return string(output), err
+	command := exec.CommandContext(ctx, kubectl, args...)
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	output, err := command.Output()
+	if err != nil {
+		return string(output) + complaints.String(), err
+	}
+	return string(output), nil
 }
 
 // workingSets returns the working set of each of our pods in bytes, as the

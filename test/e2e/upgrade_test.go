@@ -258,7 +258,7 @@ func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 	converted.call = onceAnswered(converted.call)
 	startProbers(stored, converted)
 	begun := time.Now()
-	helmOutput(ctx, append([]string{"install", demo.Release, chartFolder(), "--take-ownership", "--wait", helmWaiting()}, t.values...)...)
+	helmOutput(ctx, append([]string{"install", demo.Release, chartFolder(), "--take-ownership", "--force-conflicts", "--wait", helmWaiting()}, t.values...)...)
 	AddReportEntry(fmt.Sprintf("helm install took %s", time.Since(begun).Round(100*time.Millisecond)))
 	for _, object := range t.objects() {
 		switch {
@@ -284,7 +284,7 @@ func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 // that the pods belong to them by the newer version.
 func (t *takeover) expectUntouched(ctx SpecContext) {
 	GinkgoHelper()
-	Expect(identities(ctx, upgradeNamespace, "pods", dijobs)).To(Equal(t.pods), "jobs, pods and their restarts")
+	Expect(identities(ctx, upgradeNamespace, "pods", "dijobs."+t.release.Version+"."+v2alpha1.GroupName)).To(Equal(t.pods), "jobs, pods and their restarts")
 	pods, err := core.CoreV1().Pods(upgradeNamespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for i := range pods.Items {
