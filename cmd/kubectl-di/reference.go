@@ -45,6 +45,11 @@ func reference(root *cobra.Command) string {
 		if command.IsAvailableCommand() {
 			writeCommand(&text, command)
 		}
+		for _, own := range command.Commands() {
+			if command.Name() == "migrate" && own.IsAvailableCommand() {
+				writeCommand(&text, own)
+			}
+		}
 	}
 	fmt.Fprintf(&text, "\n## Flags of all commands\n\n```text\n%s```\n", root.PersistentFlags().FlagUsages())
 	return text.String()

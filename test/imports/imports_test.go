@@ -30,6 +30,7 @@ func pure() map[string][]string {
 		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/manifests":   {},
+		"internal/migration":   {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":  {"apis/v2alpha1", "internal/names"},
 		"internal/workload":    {"apis/v2alpha1", "internal/names"},
 		"internal/lifecycle":   {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},

@@ -155,9 +155,61 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.startServer(ctx).stop()
 	s.placeAnother(ctx)
 
+	By("storing objects in the other version, and back")
+	s.migrate(ctx)
+
 	By("uninstalling")
 	operator.stop()
 	p.run(ctx, objects, "retire-crds")
+}
+
+// migrate has objects be stored in v1alpha1, and in v2alpha1 again, with owner
+// references following.
+func (s *story) migrate(ctx context.Context) {
+	GinkgoHelper()
+	var jobsToDelete v2alpha1.DIJobList
+	Expect(s.api.List(ctx, &jobsToDelete, client.InNamespace(jobs))).To(Succeed())
+	for i := range jobsToDelete.Items {
+		if jobsToDelete.Items[i].Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+			Expect(client.IgnoreNotFound(s.api.Delete(ctx, &jobsToDelete.Items[i]))).To(Succeed())
+		}
+	}
+	for _, version := range []string{"v1alpha1", "v2alpha1"} {
+		s.annotate(ctx, "storage-version", version)
+		for _, name := range []string{"dijobs", "aggregatorconfigs"} {
+			Eventually(func(g Gomega) {
+				stored, _, err := unstructured.NestedStringSlice(s.definition(ctx, g, name).Object, "status", "storedVersions")
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(stored).To(Equal([]string{version}))
+			}).Should(Succeed())
+		}
+	}
+	Eventually(func(g Gomega) {
+		var lists v2alpha1.MembershipList
+		g.Expect(s.api.List(ctx, &lists, client.InNamespace(jobs))).To(Succeed())
+		g.Expect(lists.Items).NotTo(BeEmpty())
+		for i := range lists.Items {
+			g.Expect(lists.Items[i].OwnerReferences[0].APIVersion).To(Equal(v2alpha1.GroupVersion.String()))
+		}
+	}).Should(Succeed())
+}
+
+func (s *story) annotate(ctx context.Context, key, value string) {
+	GinkgoHelper()
+	definition := &unstructured.Unstructured{}
+	definition.SetAPIVersion("apiextensions.k8s.io/v1")
+	definition.SetKind("CustomResourceDefinition")
+	definition.SetName("dijobs." + v2alpha1.GroupName)
+	patch := `{"metadata":{"annotations":{"` + v2alpha1.GroupName + "/" + key + `":"` + value + `"}}}`
+	Expect(s.api.Patch(ctx, definition, client.RawPatch("application/merge-patch+json", []byte(patch)))).To(Succeed())
+}
+
+func (s *story) definition(ctx context.Context, g Gomega, name string) *unstructured.Unstructured {
+	definition := &unstructured.Unstructured{}
+	definition.SetAPIVersion("apiextensions.k8s.io/v1")
+	definition.SetKind("CustomResourceDefinition")
+	g.Expect(s.api.Get(ctx, client.ObjectKey{Name: name + "." + v2alpha1.GroupName}, definition)).To(Succeed())
+	return definition
 }
 
 // runPods makes pods run until it is stopped.
@@ -179,7 +231,8 @@ func runPods(ctx context.Context, api client.WithWatch) (stop func()) {
 func (s *story) startOperator(ctx context.Context) *process {
 	GinkgoHelper()
 	address := freeAddress(ctx)
-	return s.start(ctx, s.objects, "di-orchestrator-operator", "--webhook-address="+address, "--webhook-url=https://"+address, "--allocator-cycle=1s")
+	return s.start(ctx, s.objects, "di-orchestrator-operator", "--webhook-address="+address, "--webhook-url=https://"+address, "--allocator-cycle=1s",
+		"--migration-settle=1s")
 }
 
 // startServer starts a di-server.

@@ -13,6 +13,9 @@
 {{- if ne $operator.webhook.probeInterval "30s" }}
 - --webhook-probe-interval={{ $operator.webhook.probeInterval }}
 {{- end }}
+{{- with $operator.migration.qps }}
+- --migration-qps={{ . }}
+{{- end }}
 {{- if .Values.certManager.enabled }}
 - --webhook-certificates=secret
 - --webhook-secret=di-orchestrator-webhook-tls
