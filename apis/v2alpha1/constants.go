@@ -167,6 +167,9 @@ const (
 	ReasonJobsNotAdmitted = "JobsNotAdmitted"
 	// ReasonJobsAdmitted is that it is admitted again.
 	ReasonJobsAdmitted = "JobsAdmitted"
+	// ReasonConversionRestored is that somebody had reset what the API server needs
+	// to call the webhooks, and that it is published again.
+	ReasonConversionRestored = "ConversionRestored"
 )
 
 // AggregatorTaskStatus is the key of aggregators in status.taskStatus.
