@@ -48,13 +48,13 @@ const (
 	// DefaultBindAddress is where the webhooks listen.
 	DefaultBindAddress = ":9443"
 	// AuthoritySecret is the Secret of the certificate authority.
-	AuthoritySecret = "di-orchestrator-webhook-ca"
+	AuthoritySecret = names.WebhookAuthority
 	// MutatingConfiguration is the MutatingWebhookConfiguration.
-	MutatingConfiguration = "di-orchestrator-mutating"
+	MutatingConfiguration = names.MutatingWebhooks
 	// ValidatingConfiguration is the ValidatingWebhookConfiguration.
-	ValidatingConfiguration = "di-orchestrator-validating"
+	ValidatingConfiguration = names.ValidatingWebhooks
 	// CRD is the CustomResourceDefinition whose kinds are converted.
-	CRD = "dijobs." + v2alpha1.GroupName
+	CRD = names.DIJobDefinition
 )
 
 // publishInterval is how long to wait before publishing is tried again.
