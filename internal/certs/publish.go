@@ -99,8 +99,9 @@ type place struct {
 	isWhole func(*unstructured.Unstructured) bool
 	// isNeedless tells whether there is nothing to publish.
 	isNeedless func(*unstructured.Unstructured) bool
-	// patch returns what to apply for the wanted client configurations.
-	patch func(wanted map[string]map[string]any) map[string]any
+	// patch returns what to apply for the wanted client configurations
+	// to what was found, in the order of that: applying a list orders it.
+	patch func(found *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any
 }
 
 // publish brings one place up to date. Where it differs it is written and read
@@ -176,7 +177,7 @@ func (at place) write(ctx context.Context, api client.Client, found *unstructure
 	if inTheWay {
 		return false, switchEndpoint(ctx, api, found, configs, wanted)
 	}
-	patch := &unstructured.Unstructured{Object: at.patch(wanted)}
+	patch := &unstructured.Unstructured{Object: at.patch(found, wanted)}
 	patch.SetGroupVersionKind(at.gvk)
 	patch.SetName(at.name)
 	// What is kept of others was read: who has joined them since is not to be lost.
@@ -227,7 +228,7 @@ func conversion(name, path string) place {
 			current, _ := config.(map[string]any)
 			return map[string]map[string]any{stanza: current}
 		},
-		patch: func(wanted map[string]map[string]any) map[string]any {
+		patch: func(_ *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any {
 			return map[string]any{"spec": map[string]any{"conversion": map[string]any{
 				"strategy": "Webhook",
 				"webhook": map[string]any{
@@ -283,10 +284,15 @@ func configuration(kind, name string, paths map[string]string) place {
 			}
 			return configs
 		},
-		patch: func(wanted map[string]map[string]any) map[string]any {
+		patch: func(found *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any {
 			webhooks := make([]any, 0, len(wanted))
-			for hookName, config := range wanted {
-				webhooks = append(webhooks, map[string]any{"name": hookName, "clientConfig": config})
+			listed, _, _ := unstructured.NestedSlice(found.Object, "webhooks")
+			for _, item := range listed {
+				webhook, _ := item.(map[string]any)
+				hookName, _ := webhook["name"].(string)
+				if config, ours := wanted[hookName]; ours {
+					webhooks = append(webhooks, map[string]any{"name": hookName, "clientConfig": config})
+				}
 			}
 			return map[string]any{"webhooks": webhooks}
 		},
