@@ -114,8 +114,9 @@ func (c *cluster) retire(ctx context.Context) error {
 		return err
 	}
 	for i := range versions {
-		version := versions[i].(map[string]any) //nolint:forcetypeassert // a spec panics well
-		version["served"] = version["storage"]
+		if version, ok := versions[i].(map[string]any); ok {
+			version["served"] = version["storage"]
+		}
 	}
 	if err := unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"); err != nil {
 		return err

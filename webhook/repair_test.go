@@ -105,7 +105,10 @@ var _ = Describe("A server that is its own authority", func() {
 		retired := alone.definition(ctx)
 		versions, _, err := unstructured.NestedSlice(retired.Object, "spec", "versions")
 		Expect(err).NotTo(HaveOccurred())
-		versions[0].(map[string]any)["served"] = false //nolint:forcetypeassert // a spec panics well
+		Expect(versions[0]).To(HaveKeyWithValue("name", "v1alpha1"))
+		unserved, ok := versions[0].(map[string]any)
+		Expect(ok).To(BeTrue())
+		unserved["served"] = false
 		Expect(unstructured.SetNestedSlice(retired.Object, versions, "spec", "versions")).To(Succeed())
 		Expect(unstructured.SetNestedMap(retired.Object, map[string]any{"strategy": "None"}, "spec", "conversion")).To(Succeed())
 		Expect(alone.Update(ctx, retired)).To(Succeed())

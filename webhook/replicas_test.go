@@ -127,7 +127,7 @@ func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 
 // isReady is what the readiness probe of the replica says.
 func (r *replica) isReady() error {
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/readyz", http.NoBody) //nolint:usetesting // it outlives specs
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/readyz", http.NoBody)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@
 package certs
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -84,7 +83,7 @@ func managerOf(object *unstructured.Unstructured, field string) string {
 }
 
 func owns(entry *metav1.ManagedFieldsEntry, field string) bool {
-	return entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:`+field+`"`))
+	return entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`"`)
 }
 
 // isOurs tells whether nobody else has reset what is not as wanted: replicas that

@@ -49,11 +49,11 @@ var _ = Describe("Restoring jobs from a backup", func() {
 		Expect(s.Create(ctx, job(v1, "led", ledV1))).To(Succeed())
 		Expect(s.Create(ctx, job(v2, "workers", workersV2))).To(Succeed())
 		Expect(s.Create(ctx, job(v2, "live", workersV2))).To(Succeed())
-		before := map[string]map[string]any{}
+		before := map[string]any{}
 		var backup []*unstructured.Unstructured
 		for _, version := range []string{v1, v2} {
 			for _, name := range []string{"led", "workers", "live"} {
-				before[version+name] = s.get(ctx, version, name).Object["spec"].(map[string]any) //nolint:forcetypeassert // a spec panics well
+				before[version+name] = s.get(ctx, version, name).Object["spec"]
 			}
 		}
 		// A backup has the version that the tool prefers: either.
@@ -138,7 +138,8 @@ var _ = Describe("Applying an old definition", func() {
 		single := whole.DeepCopy()
 		versions, _, err := unstructured.NestedSlice(single.Object, "spec", "versions")
 		Expect(err).NotTo(HaveOccurred())
-		first := versions[0].(map[string]any) //nolint:forcetypeassert // a spec panics well
+		first, ok := versions[0].(map[string]any)
+		Expect(ok).To(BeTrue())
 		Expect(first).To(HaveKeyWithValue("name", v1))
 		first["storage"] = true
 		Expect(unstructured.SetNestedSlice(single.Object, []any{first}, "spec", "versions")).To(Succeed())
