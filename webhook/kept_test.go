@@ -8,18 +8,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"math/big"
 	"net"
-	"net/http"
-	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -27,10 +22,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -73,7 +67,7 @@ func newCertificate(name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) 
 	Expect(err).NotTo(HaveOccurred())
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name + serial.String()},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if by == nil {
@@ -92,121 +86,100 @@ func encodePEM(certificate *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
 }
 
-// caller calls the webhooks without end, through the API server and as one does.
-type caller struct {
-	api     client.Client
-	address string
-	calls   atomic.Int32
-}
-
-// run calls until the context ends, or a call fails.
-func (c *caller) run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		bundle, err := c.bundle(ctx)
-		if err == nil {
-			err = errors.Join(webhook.Probe(ctx, c.api, metav1.NamespaceDefault), c.shake(ctx, bundle))
-		}
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		c.calls.Add(1)
-	}
-	return nil
-}
-
-// bundle returns whom the API server is to trust where it converts.
-func (c *caller) bundle(ctx context.Context) ([]byte, error) {
-	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := c.api.Get(ctx, client.ObjectKey{Name: webhook.CRD}, crd); err != nil {
-		return nil, fmt.Errorf("reading the definition: %w", err)
-	}
-	encoded, _, err := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
-	if err != nil {
-		return nil, err
-	}
-	return base64.StdEncoding.DecodeString(encoded)
-}
-
-// shake opens a connection as somebody who trusts a bundle, and only it.
-func (c *caller) shake(ctx context.Context, bundle []byte) error {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}
-	connection, err := dialer.DialContext(ctx, "tcp", c.address)
-	if err != nil {
-		return fmt.Errorf("connecting by the published bundle: %w", err)
-	}
-	return connection.Close()
-}
-
 var _ = Describe("A server whose certificate somebody else keeps in a Secret", func() {
 	It("waits for it, names what is wrong with it, and follows it to another authority without a call that fails", func(ctx SpecContext) {
-		environment, err := testkit.StartAPI()
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(environment.Stop)
-		alone, err := client.New(environment.Config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(alone.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "di-system"}})).To(Succeed())
-		out, err := kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
-		Expect(err).NotTo(HaveOccurred(), out)
-
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		Expect(err).NotTo(HaveOccurred())
-		address := listener.Addr().String()
-		server, err := webhook.New(webhook.Options{
-			Config: environment.Config, URL: "https://" + address, Listener: listener, CertificateSecret: "issued", Overlap: time.Second, Log: GinkgoLogr,
-		})
-		Expect(err).NotTo(HaveOccurred())
-		running, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Run(running) }()
-		DeferCleanup(func() {
-			stop()
-			Eventually(ended).Should(Receive(BeNil()))
-		})
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
-		Expect(err).NotTo(HaveOccurred())
-		ready := func() error { return server.Ready(request) }
+		alone := newCluster(ctx)
+		server := alone.serve(ctx, webhook.Options{CertificateSecret: "issued", Overlap: time.Minute})
 		patient := func(actual any) AsyncAssertion { return Eventually(actual).WithContext(ctx) }
 
 		By("waiting")
 		by := &issuer{api: alone}
-		patient(ready).Should(MatchError(ContainSubstring("Secret di-system/issued is not there")))
+		patient(server.isReady).Should(MatchError(ContainSubstring("Secret di-system/issued is not there")))
 		by.write(ctx, map[string][]byte{corev1.TLSCertKey: []byte("x"), corev1.TLSPrivateKeyKey: []byte("x")})
-		patient(ready).Should(MatchError(ContainSubstring("Secret di-system/issued has nothing under ca.crt")))
+		patient(server.isReady).Should(MatchError(ContainSubstring("Secret di-system/issued has nothing under ca.crt")))
 		by.write(ctx, map[string][]byte{corev1.TLSCertKey: []byte("x"), corev1.TLSPrivateKeyKey: []byte("x"), "ca.crt": []byte("x")})
-		patient(ready).Should(MatchError(ContainSubstring("Secret di-system/issued: ca.crt: it holds no certificate")))
+		patient(server.isReady).Should(MatchError(ContainSubstring("Secret di-system/issued: ca.crt: it holds no certificate")))
 
 		By("serving")
 		by.issue(ctx)
 		first := by.authority
-		patient(ready).Should(Succeed())
-		calling := &caller{api: alone, address: address}
+		patient(server.isReady).Should(Succeed())
+		calling := &caller{api: alone, address: server.address}
 		patient(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).Should(Succeed())
 		Expect(calling.bundle(ctx)).To(Equal(first))
 
 		By("following")
-		called, stopCalling := context.WithCancel(ctx)
-		failed := make(chan error, 1)
-		go func() { failed <- calling.run(called) }()
+		stop := calling.start(ctx)
 		for range 2 {
 			before := by.authority
 			by.issue(ctx)
 			patient(func() ([]byte, error) { return calling.bundle(ctx) }).Should(And(ContainSubstring(string(before)), ContainSubstring(string(by.authority))))
-			patient(func() ([]byte, error) { return calling.bundle(ctx) }).Should(Equal(by.authority))
+			server.pass(ctx, 10*time.Second, func() error { return calling.isPublished(ctx, by.authority) })
 			Expect(calling.shake(ctx, by.authority)).To(Succeed())
-			reached := calling.calls.Load()
-			patient(calling.calls.Load).Should(BeNumerically(">", reached+10))
+			calling.more(ctx, 10)
 		}
-		stopCalling()
-		Expect(<-failed).NotTo(HaveOccurred())
+		Expect(stop()).NotTo(HaveOccurred())
 
 		By("keeping what it has where the next is of no use")
 		by.write(ctx, map[string][]byte{corev1.TLSCertKey: []byte("x"), corev1.TLSPrivateKeyKey: []byte("x"), "ca.crt": by.authority})
-		Expect(ready()).To(Succeed())
+		Expect(server.isReady()).To(Succeed())
 		Expect(webhook.Probe(ctx, alone, metav1.NamespaceDefault)).To(Succeed())
 		by.issue(ctx)
-		patient(func() ([]byte, error) { return calling.bundle(ctx) }).Should(Equal(by.authority))
+		server.pass(ctx, 10*time.Second, func() error { return calling.isPublished(ctx, by.authority) })
+	})
+
+	It("agrees with an injector that publishes the same authority, and writes no more then", func(ctx SpecContext) {
+		alone := newCluster(ctx)
+		by := &issuer{api: alone}
+		by.issue(ctx)
+		server := alone.serve(ctx, webhook.Options{CertificateSecret: "issued", Overlap: time.Minute})
+		Eventually(server.isReady).WithContext(ctx).Should(Succeed())
+		calling := &caller{api: alone, address: server.address}
+
+		By("the injector writing the same")
+		injected := alone.definition(ctx)
+		before := injected.GetResourceVersion()
+		inject(ctx, alone, by.authority)
+		Expect(alone.definition(ctx).GetResourceVersion()).To(Equal(before), "it finds what it would write")
+
+		By("the injector being first with another authority")
+		by.issue(ctx)
+		inject(ctx, alone, by.authority)
+		server.pass(ctx, 10*time.Second, func() error {
+			return errors.Join(calling.isPublished(ctx, by.authority), calling.shake(ctx, by.authority))
+		})
+		Expect(webhook.Probe(ctx, alone, metav1.NamespaceDefault)).To(Succeed())
+
+		By("both being content")
+		inject(ctx, alone, by.authority)
+		settled := alone.definition(ctx).GetResourceVersion()
+		for range 3 {
+			// It has looked once it waits again.
+			Eventually(server.clock.HasWaiters).WithContext(ctx).Should(BeTrue())
+			server.clock.Step(time.Minute)
+		}
+		Eventually(server.clock.HasWaiters).WithContext(ctx).Should(BeTrue())
+		Expect(alone.definition(ctx).GetResourceVersion()).To(Equal(settled))
 	})
 })
+
+// inject writes whom to trust as cert-manager's injector does: where it differs,
+// and nobody else besides.
+func inject(ctx context.Context, api client.Client, authority []byte) {
+	GinkgoHelper()
+	Expect(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		crd, err := definition(ctx, api)
+		if err != nil {
+			return err
+		}
+		path := []string{"spec", "conversion", "webhook", "clientConfig", "caBundle"}
+		encoded := base64.StdEncoding.EncodeToString(authority)
+		if there, _, _ := unstructured.NestedString(crd.Object, path...); there == encoded {
+			return nil
+		}
+		if err := unstructured.SetNestedField(crd.Object, encoded, path...); err != nil {
+			return err
+		}
+		return api.Update(ctx, crd, client.FieldOwner("cainjector"))
+	})).To(Succeed())
+}

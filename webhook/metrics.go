@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
@@ -35,6 +36,8 @@ type hookMetrics struct {
 	bytes      *prometheus.GaugeVec
 	duration   *prometheus.HistogramVec
 	admissions *prometheus.CounterVec
+
+	restorations *prometheus.CounterVec
 }
 
 // The results of admission.
@@ -80,6 +83,15 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 			{Name: "version", Values: versions},
 			{Name: "operation", Values: []string{"CREATE", "UPDATE"}},
 			{Name: "result", Values: []string{admissionAllowed, admissionDenied, admissionFailed}},
+		},
+	})
+	m.restorations = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_webhook_restorations_total", Unit: "writes",
+		Help: "How often this operator published again what the webhooks need and somebody else had reset, by the kind of the object and " +
+			"what of it: the strategy of the conversion, whom to trust, or where to call. One that grows all the time is somebody who applies old manifests.",
+		Labels: []telemetry.Label{
+			{Name: "kind", Values: []string{"CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}},
+			{Name: "part", Values: []string{certs.PartConversion, certs.PartBundle, certs.PartEndpoint}},
 		},
 	})
 	if registerer == nil {

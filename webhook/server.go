@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,8 +15,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,13 +49,13 @@ const (
 	// DefaultBindAddress is where the webhooks listen.
 	DefaultBindAddress = ":9443"
 	// AuthoritySecret is the Secret of the certificate authority.
-	AuthoritySecret = "di-orchestrator-webhook-ca"
+	AuthoritySecret = names.WebhookAuthority
 	// MutatingConfiguration is the MutatingWebhookConfiguration.
-	MutatingConfiguration = "di-orchestrator-mutating"
+	MutatingConfiguration = names.MutatingWebhooks
 	// ValidatingConfiguration is the ValidatingWebhookConfiguration.
-	ValidatingConfiguration = "di-orchestrator-validating"
+	ValidatingConfiguration = names.ValidatingWebhooks
 	// CRD is the CustomResourceDefinition whose kinds are converted.
-	CRD = "dijobs." + v2alpha1.GroupName
+	CRD = names.DIJobDefinition
 )
 
 // publishInterval is how long to wait before publishing is tried again.
@@ -67,8 +69,13 @@ const (
 	// does not serve: until then every other has followed.
 	overlapTime = time.Hour
 	// repairInterval is how often it is seen to that nobody has overwritten what is
-	// published.
+	// published, beside at each change.
 	repairInterval = time.Minute
+	// restorePause is how soon something is published again that was reset a second
+	// time; it doubles up to repairInterval, as who resets it may do so forever.
+	restorePause = time.Second
+	// leaveTimeout bounds how long a server that stops tells the others of it.
+	leaveTimeout = 5 * time.Second
 )
 
 // certificates tells what to serve with.
@@ -76,6 +83,12 @@ type certificates interface {
 	// Next returns what to serve with once it is something else than the current,
 	// of which there is none at first. An error says what is in the way.
 	Next(ctx context.Context, current *certs.Serving) (*certs.Serving, error)
+	// Declare tells the other replicas what is served with, and returns the
+	// authorities by which none of them serves any more, as PEM. It is ErrReplaced
+	// where the others may have given up the authority of this one meanwhile.
+	Declare(ctx context.Context, serving *certs.Serving) (gone []byte, err error)
+	// Leave tells the other replicas that this one does not serve any more.
+	Leave(ctx context.Context) error
 }
 
 // Options say how the webhooks are served and found.
@@ -108,8 +121,13 @@ type Options struct {
 	// DrainDelay is how long to go on serving after readiness was given up, so
 	// that no more requests are sent here when the server closes. None by default.
 	DrainDelay time.Duration
+	// Replica is the name by which the other replicas know this one; the host's,
+	// which is the pod's, by default.
+	Replica string
 	// Clock is the real one by default.
 	Clock clock.WithTicker
+	// Recorder takes the Events about what was reset; nil for none.
+	Recorder events.EventRecorder
 	// Log receives what goes wrong and is tried again.
 	Log logr.Logger
 	// Registerer takes the metrics of conversion; without one there are none.
@@ -131,6 +149,11 @@ func (o *Options) complete() {
 	if o.BindAddress == "" {
 		o.BindAddress = DefaultBindAddress
 	}
+	if o.Replica == "" {
+		// Without a name it is heard of all the same.
+		host, _ := os.Hostname()
+		o.Replica = cmp.Or(host, "unknown")
+	}
 	if o.Overlap == 0 {
 		o.Overlap = overlapTime
 	}
@@ -142,7 +165,8 @@ func (o *Options) complete() {
 // Server serves the webhooks and publishes its certificate authority.
 type Server struct {
 	options      Options
-	api          client.Client
+	api          client.WithWatch
+	metrics      *hookMetrics
 	certificates certificates
 	publication  certs.Publication
 	hosts        []string
@@ -199,6 +223,7 @@ func New(options Options) (*Server, error) {
 	return &Server{
 		options:      options,
 		api:          api,
+		metrics:      metrics,
 		certificates: newCertificates(&options, api, hosts),
 		publication:  publication(endpoint),
 		hosts:        hosts,
@@ -216,7 +241,7 @@ func newCertificates(options *Options, api client.WithWatch, hosts []string) cer
 		return &certs.Kept{API: api, Secret: secret, Hosts: hosts[:1], Clock: options.Clock}
 	}
 	secret.Name = AuthoritySecret
-	return &certs.Own{API: api, Secret: secret, Hosts: hosts, Clock: options.Clock}
+	return &certs.Own{API: api, Secret: secret, Hosts: hosts, Clock: options.Clock, Replica: options.Replica}
 }
 
 // publication says where the webhooks are made known.
@@ -258,8 +283,16 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { failed <- server.Serve(tls.NewListener(listener, s.tlsConfig())) }()
 
 	publishing, stop := context.WithCancel(ctx)
-	defer stop()
-	go s.keepPublished(publishing, dialable(listener.Addr()))
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		s.keepPublished(publishing, dialable(listener.Addr()))
+	}()
+	defer func() {
+		stop()
+		<-kept
+		s.leave(ctx)
+	}()
 
 	select {
 	case err := <-failed:
@@ -270,6 +303,16 @@ func (s *Server) Run(ctx context.Context) error {
 			return fmt.Errorf("webhooks: stopping: %w", err)
 		}
 		return nil
+	}
+}
+
+// leave lets the others not wait for this server, which has stopped serving. They
+// would do without it in time.
+func (s *Server) leave(ctx context.Context) {
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	if err := s.certificates.Leave(leaving); err != nil {
+		s.options.Log.V(1).Info("The other operators are not told that this one stops serving", "reason", err.Error())
 	}
 }
 
@@ -344,112 +387,6 @@ func (s *Server) tellLack(ctx context.Context, err error, told string) string {
 		s.options.Log.Error(err, "There is no certificate to serve with yet, or not the next one")
 	}
 	return err.Error()
-}
-
-// keepPublished makes known the endpoint and who is to be trusted, and then lets
-// the server count as ready; again whenever there is something else to serve
-// with, which is served with once the API servers know it.
-func (s *Server) keepPublished(ctx context.Context, address string) {
-	var first sync.Once
-	for serving := s.current.Load(); serving != nil; serving = s.follow(ctx, serving) {
-		if !s.introduce(ctx, serving) {
-			return
-		}
-		s.current.Store(serving)
-		s.serving.Store(&servingState{address: address, bundle: serving.Bundle})
-		first.Do(func() { close(s.published) })
-		s.options.Log.Info("The webhooks are published", "hosts", s.hosts)
-	}
-}
-
-// introduce publishes whom to trust beside those that others serve by, and
-// waits until the API servers know it. It is false at the end of the context.
-func (s *Server) introduce(ctx context.Context, serving *certs.Serving) bool {
-	joined, done := s.publish(ctx, serving, true)
-	if !done || !joined {
-		return done
-	}
-	timer := s.options.Clock.NewTimer(settleTime)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// follow returns what to serve with next; nil at the end of the context. In the
-// meantime what others overwrite is published again, and once everybody has
-// followed only the current is published.
-func (s *Server) follow(ctx context.Context, current *certs.Serving) *certs.Serving {
-	next := make(chan *certs.Serving, 1)
-	keeping, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		found := s.next(ctx, current)
-		// What is next does not wait for what cannot be published.
-		stop()
-		next <- found
-	}()
-	now := s.options.Clock.Now
-	for dropAt, alone := now().Add(s.options.Overlap), false; ; {
-		pause := repairInterval
-		if !alone {
-			pause = min(pause, dropAt.Sub(now()))
-		}
-		timer := s.options.Clock.NewTimer(pause)
-		select {
-		case found := <-next:
-			timer.Stop()
-			return found
-		case <-timer.C():
-		}
-		drop := !alone && !now().Before(dropAt)
-		joined, _ := s.publish(keeping, current, !drop)
-		switch {
-		case joined:
-			dropAt, alone = now().Add(s.options.Overlap), false
-		case drop:
-			alone = true
-		}
-	}
-}
-
-// publish publishes until it succeeds, with what is in the way told once, and says
-// whether the bundle joined others. It is not done where the context ended first.
-func (s *Server) publish(ctx context.Context, serving *certs.Serving, keepOthers bool) (joined, done bool) {
-	told := ""
-	err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(ctx context.Context) (bool, error) {
-		joins, err := s.tryPublish(ctx, serving, keepOthers)
-		joined = joined || joins
-		if err == nil {
-			s.lack.Store(nil)
-			return true, nil
-		}
-		if ctx.Err() == nil {
-			s.lack.Store(&err)
-			if err.Error() != told {
-				told = err.Error()
-				s.options.Log.Error(err, "The webhooks cannot be published yet")
-			}
-		}
-		return false, nil
-	})
-	return joined, err == nil
-}
-
-func (s *Server) tryPublish(ctx context.Context, serving *certs.Serving, keepOthers bool) (joined bool, err error) {
-	if err := serving.Verify(); err != nil {
-		return false, err
-	}
-	if s.options.Prepare != nil {
-		if err := s.options.Prepare(ctx, s.publication.Conversion(serving.Bundle)); err != nil {
-			return false, fmt.Errorf("preparing the publication: %w", err)
-		}
-	}
-	trust := &certs.Trust{Bundle: serving.Bundle, KeepOthers: keepOthers, Now: s.options.Clock.Now()}
-	return s.publication.Publish(ctx, s.api, trust)
 }
 
 // dialable returns an address at which this process reaches its own listener.

@@ -182,6 +182,9 @@ const (
 	// ReasonVersionServed and ReasonVersionNotServed are that a version is served from now on, or no more.
 	ReasonVersionServed    = "VersionServed"
 	ReasonVersionNotServed = "VersionNotServed"
+	// ReasonConversionRestored is that somebody had reset what the API server needs
+	// to call the webhooks, and that it is published again.
+	ReasonConversionRestored = "ConversionRestored"
 )
 
 // AggregatorTaskStatus is the key of aggregators in status.taskStatus.

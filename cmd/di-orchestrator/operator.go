@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -180,11 +181,20 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 		return nil, nil, err
 	}
 	told.wrap(config)
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	recorder, err := newEventRecorder(ctx, config, scheme)
+	if err != nil {
+		return nil, nil, err
+	}
 	preparer, err := newPreparer(config, log, options)
 	if err != nil {
 		return nil, nil, err
 	}
 	hooks, err := webhook.New(webhook.Options{
+		Recorder:    recorder,
 		Config:      config,
 		Namespace:   options.namespace,
 		Service:     options.webhookService,
@@ -201,7 +211,7 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 	if err != nil {
 		return nil, nil, err
 	}
-	mgr, err := newOperatorManager(ctx, config, log, options, told)
+	mgr, err := newOperatorManager(ctx, config, log, options, told, scheme, recorder)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -209,11 +219,8 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 }
 
 func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers,
+	scheme *runtime.Scheme, recorder events.EventRecorder,
 ) (ctrl.Manager, error) {
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Logger:                        log,
@@ -233,10 +240,6 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	options.settings.GPUResource = corev1.ResourceName(options.gpuResource)
 	options.settings.PriorityClasses = map[v2alpha1.Priority]string{
 		v2alpha1.PriorityNormal: options.priorityNormal, v2alpha1.PriorityHigh: options.priorityHigh,
-	}
-	recorder, err := newEventRecorder(ctx, config, scheme)
-	if err != nil {
-		return nil, err
 	}
 	definitions, err := controllers.WatchDefinitions(mgr)
 	if err != nil {

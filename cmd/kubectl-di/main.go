@@ -28,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/profilings"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/release"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/resize"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/rotate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/submit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/suspend"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
@@ -80,9 +81,10 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		top.NewCommand(flags, streams), logs.NewCommand(flags, streams), profilings.NewCommand(flags))
 	addGroup(root, "replicas", "Replicas of running jobs:",
 		resize.NewScaleCommand(flags), resize.NewAddCommand(flags), resize.NewDeleteCommand(flags), resize.NewRestartCommand(flags))
-	addGroup(root, "others", "Manifests, installations, stored objects and this plugin:",
-		convert.NewCommand(), preflight.NewCommand(flags, streams), migrate.NewCommand(flags, streams),
-		release.NewCommand(flags, streams, version), newCompletionCommand(streams), newOptionsCommand())
+	addGroup(root, "installation", "The installation:",
+		preflight.NewCommand(flags, streams), migrate.NewCommand(flags, streams), rotate.NewCommand(flags, streams))
+	addGroup(root, "others", "Manifests and this plugin:",
+		convert.NewCommand(), release.NewCommand(flags, streams, version), newCompletionCommand(streams), newOptionsCommand())
 	root.SetHelpCommandGroupID("others")
 	root.InitDefaultHelpCmd()
 	for _, command := range root.Commands() {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command chart copies into the Helm chart what is generated or kept elsewhere:
-// the rules of the generated roles, and the webhooks. It is run by make manifests.
+// the rules of the generated roles, the webhooks and the policy. It is run by make manifests.
 package main
 
 import (
@@ -35,12 +35,15 @@ func run(args []string) error {
 			return err
 		}
 	}
-	for _, name := range []string{"mutating.yaml", "validating.yaml"} {
-		content, err := os.ReadFile(filepath.Join(args[0], "webhook", name))
+	for into, from := range map[string]string{
+		"mutating.yaml": "webhook/mutating.yaml", "validating.yaml": "webhook/validating.yaml",
+		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
+	} {
+		content, err := os.ReadFile(filepath.Join(args[0], from))
 		if err != nil {
-			return fmt.Errorf("copying the webhooks: %w", err)
+			return fmt.Errorf("copying webhooks and policy: %w", err)
 		}
-		if err := write(filepath.Join(files, name), content); err != nil {
+		if err := write(filepath.Join(files, into), content); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func (a *Authority) Bundle() []byte {
 // LoadOrCreate returns the authority that is kept in the Secret. Whoever comes
 // first creates it, and everybody else reads the winner's. One that nobody can
 // use any more, as it is about to expire or does not decode, is replaced in the
-// same way.
+// same way, and so is one of which somebody asks that by AnnotationRotate.
 func LoadOrCreate(ctx context.Context, api client.Client, name types.NamespacedName, clk clock.PassiveClock) (*Authority, error) {
 	// Each turn that neither finds nor writes an authority lost a race, which
 	// somebody else then won.
@@ -81,7 +81,7 @@ func loadOrCreateOnce(ctx context.Context, api client.Client, name types.Namespa
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	if exists {
+	if _, asked := secret.Annotations[AnnotationRotate]; exists && !asked {
 		if authority, err := parseAuthority(secret.Data, clk.Now()); err == nil {
 			return authority, nil
 		}
@@ -91,7 +91,7 @@ func loadOrCreateOnce(ctx context.Context, api client.Client, name types.Namespa
 		return nil, err
 	}
 	if exists {
-		secret.Data = data
+		replace(secret, data, clk.Now())
 		err = api.Update(ctx, secret)
 	} else {
 		secret = &corev1.Secret{

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -73,20 +74,22 @@ type Publication struct {
 }
 
 // Publish writes endpoint and bundle to all places that differ. When it
-// returns no error, all of them have been read back with the bundle in them. It
-// tells whether the bundle joined others in one of them.
-func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Trust) (joined bool, err error) {
+// returns no error, all of them have been read back with the bundle in them.
+func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Trust) (*Outcome, error) {
+	outcome := &Outcome{}
 	var failures []error
-	for _, at := range []place{
+	for _, at := range p.places() {
+		failures = append(failures, p.publish(ctx, api, trust, at, outcome))
+	}
+	return outcome, errors.Join(failures...)
+}
+
+func (p *Publication) places() []place {
+	return []place{
 		conversion(p.CRD, p.ConversionPath),
 		configuration("MutatingWebhookConfiguration", p.Mutating, p.MutatingPaths),
 		configuration("ValidatingWebhookConfiguration", p.Validating, p.ValidatingPaths),
-	} {
-		joins, err := p.publish(ctx, api, trust, at)
-		joined = joined || joins
-		failures = append(failures, err)
 	}
-	return joined, errors.Join(failures...)
 }
 
 // Conversion returns the stanza that leads to the endpoint and trusts a bundle,
@@ -114,55 +117,74 @@ type place struct {
 	paths map[string]string
 	// configs finds the client configurations by name.
 	configs func(*unstructured.Unstructured) map[string]map[string]any
-	// patch returns what to apply for the wanted client configurations.
-	patch func(wanted map[string]map[string]any) map[string]any
+	// field is the field that client configurations are in, as managers own it.
+	field string
+	// isWhole tells whether all but the client configurations is as it is to be.
+	isWhole func(*unstructured.Unstructured) bool
+	// isNeedless tells whether there is nothing to publish.
+	isNeedless func(*unstructured.Unstructured) bool
+	// patch returns what to apply for the wanted client configurations
+	// to what was found, in the order of that: applying a list orders it.
+	patch func(found *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any
 }
 
-// publish brings one place up to date, and tells whether the bundle joined
-// others there. Where it differs it is written and read back, a second time if
-// the first write had to make room.
-func (p *Publication) publish(ctx context.Context, api client.Client, trust *Trust, at place) (joined bool, err error) {
+// publish brings one place up to date. Where it differs it is written and read
+// back, a second time if the first write had to make room.
+func (p *Publication) publish(ctx context.Context, api client.Client, trust *Trust, at place, outcome *Outcome) error {
 	for range 3 {
 		found := &unstructured.Unstructured{}
 		found.SetGroupVersionKind(at.gvk)
 		if err := api.Get(ctx, client.ObjectKey{Name: at.name}, found); err != nil {
-			return joined, fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
+			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
 		}
-		wanted, joins := p.wanted(at, at.configs(found), trust)
-		joined = joined || joins
+		if at.isNeedless(found) {
+			return nil
+		}
+		before := found.DeepCopy()
+		wanted, reset := p.wanted(at, found, trust, outcome)
 		upToDate, err := at.write(ctx, api, found, wanted)
 		if apierrors.IsConflict(err) {
 			// Another replica publishes at the same time.
 			continue
 		}
 		if err != nil {
-			return joined, fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
+			return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, err)
 		}
 		if upToDate {
-			return joined, nil
+			return nil
+		}
+		if len(reset) > 0 && !isOurs(before, reset) {
+			outcome.Resets = append(outcome.Resets, Reset{Object: before, Parts: reset, Manager: managerOf(before, at.field)})
 		}
 	}
-	return joined, fmt.Errorf("publishing to %s %s: somebody else keeps changing it", at.gvk.Kind, at.name)
+	return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, errNotYet)
 }
 
-// wanted returns the client configurations that a place is to have.
-func (p *Publication) wanted(at place, current map[string]map[string]any, trust *Trust) (wanted map[string]map[string]any, joins bool) {
+// wanted returns the client configurations that a place is to have, and which
+// parts of them it does not have.
+func (p *Publication) wanted(at place, found *unstructured.Unstructured, trust *Trust, outcome *Outcome) (wanted map[string]map[string]any, reset []string) {
 	wanted = map[string]map[string]any{}
+	current := at.configs(found)
+	if !at.isWhole(found) {
+		reset = append(reset, PartConversion)
+	}
 	for name, path := range at.paths {
 		encoded, _ := current[name]["caBundle"].(string)
 		// What does not decode is nobody's bundle.
 		there, _ := base64.StdEncoding.DecodeString(encoded)
-		bundle, joinsHere := trust.over(there)
+		bundle, stands := trust.over(there)
 		wanted[name] = p.Endpoint.clientConfig(path, bundle)
-		joins = joins || joinsHere
+		outcome.Joined = outcome.Joined || stands.joins
+		outcome.Shared = outcome.Shared || stands.shared
+		reset = append(reset, partsOf(current[name], wanted[name], stands)...)
 	}
-	return wanted, joins
+	return wanted, sorted(reset)
 }
 
 // write writes what differs, and says whether nothing did.
 func (at place) write(ctx context.Context, api client.Client, found *unstructured.Unstructured, wanted map[string]map[string]any) (bool, error) {
 	configs := at.configs(found)
-	upToDate, inTheWay := true, false
+	upToDate, inTheWay := at.isWhole(found), false
 	for name, config := range wanted {
 		current, ok := configs[name]
 		if !ok {
@@ -179,7 +201,7 @@ func (at place) write(ctx context.Context, api client.Client, found *unstructure
 	if inTheWay {
 		return false, switchEndpoint(ctx, api, found, configs, wanted)
 	}
-	patch := &unstructured.Unstructured{Object: at.patch(wanted)}
+	patch := &unstructured.Unstructured{Object: at.patch(found, wanted)}
 	patch.SetGroupVersionKind(at.gvk)
 	patch.SetName(at.name)
 	// What is kept of others was read: who has joined them since is not to be lost.
@@ -218,13 +240,19 @@ func conversion(name, path string) place {
 		gvk:   schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 		name:  name,
 		paths: map[string]string{stanza: path},
+		field: stanza,
+		isWhole: func(crd *unstructured.Unstructured) bool {
+			versions, _, _ := unstructured.NestedStringSlice(crd.Object, "spec", stanza, "webhook", "conversionReviewVersions")
+			return strategyOf(crd) == "Webhook" && slices.Equal(versions, []string{"v1"})
+		},
+		isNeedless: func(crd *unstructured.Unstructured) bool { return strategyOf(crd) != "Webhook" && !hasVersions(crd) },
 		configs: func(crd *unstructured.Unstructured) map[string]map[string]any {
 			// Absent while no webhook converts: then there is nothing in the way.
 			config, _, _ := unstructured.NestedFieldNoCopy(crd.Object, "spec", "conversion", "webhook", "clientConfig")
 			current, _ := config.(map[string]any)
 			return map[string]map[string]any{stanza: current}
 		},
-		patch: func(wanted map[string]map[string]any) map[string]any {
+		patch: func(_ *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any {
 			return map[string]any{"spec": map[string]any{"conversion": map[string]any{
 				"strategy": "Webhook",
 				"webhook": map[string]any{
@@ -236,12 +264,37 @@ func conversion(name, path string) place {
 	}
 }
 
+func strategyOf(crd *unstructured.Unstructured) string {
+	strategy, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "strategy")
+	return strategy
+}
+
+// hasVersions tells whether a CRD has more than one version that is served or
+// stored, so that its objects need to be converted. One that was retired has not.
+func hasVersions(crd *unstructured.Unstructured) bool {
+	live, _, _ := unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
+	listed, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, item := range listed {
+		version, _ := item.(map[string]any)
+		name, _ := version["name"].(string)
+		if version["served"] == true || version["storage"] == true {
+			live = append(live, name)
+		}
+	}
+	slices.Sort(live)
+	return len(slices.Compact(live)) > 1
+}
+
 // configuration is a webhook configuration.
 func configuration(kind, name string, paths map[string]string) place {
 	return place{
 		gvk:   schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind},
 		name:  name,
 		paths: paths,
+		field: "clientConfig",
+		// The rest is whoever's who applies the manifests.
+		isWhole:    func(*unstructured.Unstructured) bool { return true },
+		isNeedless: func(*unstructured.Unstructured) bool { return false },
 		configs: func(object *unstructured.Unstructured) map[string]map[string]any {
 			configs := map[string]map[string]any{}
 			listed, _, _ := unstructured.NestedFieldNoCopy(object.Object, "webhooks")
@@ -255,10 +308,15 @@ func configuration(kind, name string, paths map[string]string) place {
 			}
 			return configs
 		},
-		patch: func(wanted map[string]map[string]any) map[string]any {
+		patch: func(found *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any {
 			webhooks := make([]any, 0, len(wanted))
-			for hookName, config := range wanted {
-				webhooks = append(webhooks, map[string]any{"name": hookName, "clientConfig": config})
+			listed, _, _ := unstructured.NestedSlice(found.Object, "webhooks")
+			for _, item := range listed {
+				webhook, _ := item.(map[string]any)
+				hookName, _ := webhook["name"].(string)
+				if config, ours := wanted[hookName]; ours {
+					webhooks = append(webhooks, map[string]any{"name": hookName, "clientConfig": config})
+				}
 			}
 			return map[string]any{"webhooks": webhooks}
 		},

@@ -40,7 +40,7 @@ func TestAReplicaThatPublishesAtTheSameTimeIsNoFailure(t *testing.T) {
 
 	publication := Publication{Endpoint: Endpoint{URL: "https://a:1"}}
 	place := configuration("MutatingWebhookConfiguration", "c", map[string]string{"w": "/p"})
-	if _, err := publication.publish(t.Context(), api, &Trust{Bundle: []byte("bundle")}, place); err != nil {
+	if err := publication.publish(t.Context(), api, &Trust{Bundle: []byte("bundle")}, place, &Outcome{}); err != nil {
 		t.Fatal(err)
 	}
 	got := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -72,7 +72,7 @@ func TestABundleThatAnotherReplicaPublishesAtTheSameTimeIsNotLost(t *testing.T) 
 		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			if !raced {
 				raced = true
-				if _, err := publication.publish(ctx, api, &Trust{Bundle: theirs, KeepOthers: true, Now: clk.Now()}, place); err != nil {
+				if err := publication.publish(ctx, api, &Trust{Bundle: theirs, KeepOthers: true, Now: clk.Now()}, place, &Outcome{}); err != nil {
 					return err
 				}
 			}
@@ -80,7 +80,7 @@ func TestABundleThatAnotherReplicaPublishesAtTheSameTimeIsNotLost(t *testing.T) 
 		},
 	}).Build()
 
-	if _, err := publication.publish(t.Context(), api, &Trust{Bundle: mine, KeepOthers: true, Now: clk.Now()}, place); err != nil {
+	if err := publication.publish(t.Context(), api, &Trust{Bundle: mine, KeepOthers: true, Now: clk.Now()}, place, &Outcome{}); err != nil {
 		t.Fatal(err)
 	}
 	got := &admissionregistrationv1.MutatingWebhookConfiguration{}

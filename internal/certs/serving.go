@@ -70,6 +70,8 @@ type Own struct {
 	Hosts []string
 	// Clock tells when certificates are due.
 	Clock clock.WithTicker
+	// Replica is the name by which the others know this one.
+	Replica string
 }
 
 // Next returns what to serve with once the Secret holds another authority than
@@ -84,8 +86,9 @@ func (o *Own) Next(ctx context.Context, current *Serving) (*Serving, error) {
 		if current == nil || !bytes.Equal(current.Bundle, authority.bundle) {
 			return o.serve(authority)
 		}
-		err = waitOther(ctx, o.API, o.Secret, o.Clock, func(data map[string][]byte) bool {
-			return bytes.Equal(current.Bundle, data[corev1.TLSCertKey])
+		err = waitOther(ctx, o.API, o.Secret, o.Clock, func(secret *corev1.Secret) bool {
+			_, asked := secret.Annotations[AnnotationRotate]
+			return !asked && bytes.Equal(current.Bundle, secret.Data[corev1.TLSCertKey])
 		})
 		if err != nil {
 			return nil, err
@@ -127,10 +130,10 @@ func (k *Kept) Next(ctx context.Context, current *Serving) (*Serving, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading Secret %s: %w", k.Secret, err)
 		}
-		isCurrent := func(data map[string][]byte) bool {
-			return current != nil && maps.EqualFunc(current.data, served(data), bytes.Equal)
+		isCurrent := func(secret *corev1.Secret) bool {
+			return current != nil && maps.EqualFunc(current.data, served(secret.Data), bytes.Equal)
 		}
-		if !isCurrent(secret.Data) {
+		if !isCurrent(&secret) {
 			return k.decode(secret.Data)
 		}
 		if err := waitOther(ctx, k.API, k.Secret, k.Clock, isCurrent); err != nil {
@@ -138,6 +141,13 @@ func (k *Kept) Next(ctx context.Context, current *Serving) (*Serving, error) {
 		}
 	}
 }
+
+// Declare tells nobody anything, as whoever keeps the certificate owns its Secret,
+// and so knows of no authority that it is given up.
+func (*Kept) Declare(context.Context, *Serving) ([]byte, error) { return nil, nil }
+
+// Leave tells nobody anything, as Declare does not.
+func (*Kept) Leave(context.Context) error { return nil }
 
 // served returns what of a Secret's data is served with; others may keep more in it.
 func served(data map[string][]byte) map[string][]byte {
@@ -178,7 +188,7 @@ const watchPause = time.Second
 
 // waitOther waits until the Secret is deleted or holds something else than the
 // current. It may return early, as API servers end watches now and then.
-func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedName, clk clock.WithTicker, isCurrent func(map[string][]byte) bool) error {
+func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedName, clk clock.WithTicker, isCurrent func(*corev1.Secret) bool) error {
 	// The watch begins with the Secret as it is, and names no version: the one of
 	// a Secret that nobody has written for long is forgotten by the API server.
 	watching, err := api.Watch(ctx, &corev1.SecretList{}, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
@@ -196,7 +206,7 @@ func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedN
 				return fmt.Errorf("watching Secret %s: %w", name, apierrors.FromObject(event.Object))
 			}
 			secret, isSecret := event.Object.(*corev1.Secret)
-			if isSecret && (event.Type == watch.Deleted || !isCurrent(secret.Data)) {
+			if isSecret && (event.Type == watch.Deleted || !isCurrent(secret)) {
 				return nil
 			}
 		case <-ctx.Done():

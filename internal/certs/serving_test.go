@@ -91,24 +91,28 @@ func TestWhatIsPublishedOverAnotherBundle(t *testing.T) {
 	for name, tc := range map[string]struct {
 		there []byte
 		drop  bool
+		gone  []byte
 		want  []byte
 		joins bool
 	}{
-		"nothing":                       {want: mine},
-		"what is no bundle":             {there: []byte("x"), want: mine},
-		"the same":                      {there: mine, want: mine},
-		"another's":                     {there: other, want: both, joins: true},
-		"both, in whatever order":       {there: slices.Concat(other, mine), want: slices.Concat(other, mine)},
-		"one that has expired":          {there: expired, want: mine},
-		"mine and one that has expired": {there: slices.Concat(expired, mine), want: mine},
-		"both, others being dropped":    {there: both, drop: true, want: mine},
+		"nothing":                        {want: mine},
+		"what is no bundle":              {there: []byte("x"), want: mine},
+		"the same":                       {there: mine, want: mine},
+		"another's":                      {there: other, want: both, joins: true},
+		"both, in whatever order":        {there: slices.Concat(other, mine), want: slices.Concat(other, mine)},
+		"one that has expired":           {there: expired, want: mine},
+		"mine and one that has expired":  {there: slices.Concat(expired, mine), want: mine},
+		"both, others being dropped":     {there: both, drop: true, want: mine},
+		"both, the other being given up": {there: both, gone: other, want: mine},
+		"the other, which is given up":   {there: other, gone: other, want: mine},
+		"mine, given up by mistake":      {there: mine, gone: mine, want: mine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			trust := &Trust{Bundle: mine, KeepOthers: !tc.drop, Now: clk.Now()}
-			got, joins := trust.over(tc.there)
-			if !bytes.Equal(got, tc.want) || joins != tc.joins {
-				t.Errorf("got joins %v and\n%s\nwant joins %v and\n%s", joins, got, tc.joins, tc.want)
+			trust := &Trust{Bundle: mine, KeepOthers: !tc.drop, Gone: tc.gone, Now: clk.Now()}
+			got, stands := trust.over(tc.there)
+			if !bytes.Equal(got, tc.want) || stands.joins != tc.joins {
+				t.Errorf("got %+v and\n%s\nwant joins %v and\n%s", stands, got, tc.joins, tc.want)
 			}
 		})
 	}

@@ -20,32 +20,47 @@ type Trust struct {
 	// KeepOthers leaves what is published already beside it, as far as it is
 	// valid: another replica may still serve by that.
 	KeepOthers bool
+	// Gone are authorities, as PEM, by which nobody serves any more: they are not kept.
+	Gone []byte
 	// Now is when validity is judged.
 	Now time.Time
 }
 
-// over returns what to publish where there is a bundle already, and whether
-// this bundle joins others there, by which somebody may serve.
-func (t *Trust) over(there []byte) (bundle []byte, joins bool) {
-	if !t.KeepOthers {
-		return t.Bundle, false
-	}
+// beside is how a bundle stands among those that are published.
+type beside struct {
+	// joins says that it comes to others, by which somebody may serve.
+	joins bool
+	// shared says that there are others.
+	shared bool
+	// missing says that it was not there.
+	missing bool
+}
+
+// over returns what to publish where there is a bundle already.
+func (t *Trust) over(there []byte) ([]byte, beside) {
 	mine, err := splitBundle(t.Bundle)
 	if err != nil {
-		return t.Bundle, false
+		return t.Bundle, beside{missing: true}
 	}
 	// What is no bundle, such as none, holds nothing to keep.
 	published, _ := splitBundle(there)
 	has := func(among []*x509.Certificate, one *x509.Certificate) bool {
 		return slices.ContainsFunc(among, one.Equal)
 	}
-	valid := slices.DeleteFunc(slices.Clone(published), func(one *x509.Certificate) bool { return t.Now.After(one.NotAfter) })
 	missing := slices.ContainsFunc(mine, func(one *x509.Certificate) bool { return !has(published, one) })
-	if !missing && len(valid) == len(published) {
-		return there, false
+	if !t.KeepOthers {
+		return t.Bundle, beside{missing: missing}
 	}
-	others := slices.DeleteFunc(valid, func(one *x509.Certificate) bool { return has(mine, one) })
-	return joinBundle(append(mine, others...)), missing && len(others) > 0
+	gone, _ := splitBundle(t.Gone)
+	kept := slices.DeleteFunc(slices.Clone(published), func(one *x509.Certificate) bool {
+		return !has(mine, one) && has(gone, one) || t.Now.After(one.NotAfter)
+	})
+	others := slices.DeleteFunc(slices.Clone(kept), func(one *x509.Certificate) bool { return has(mine, one) })
+	stands := beside{joins: missing && len(others) > 0, shared: len(others) > 0, missing: missing}
+	if !missing && len(kept) == len(published) {
+		return there, stands
+	}
+	return joinBundle(append(mine, others...)), stands
 }
 
 // splitBundle returns the certificates of a bundle.

@@ -349,3 +349,19 @@ func argsOf(t *testing.T, objects []*unstructured.Unstructured, name string) []s
 	t.Helper()
 	return deployment(t, objects, name).Spec.Template.Spec.Containers[0].Args
 }
+
+func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
+	t.Parallel()
+	count := func(values ...string) int {
+		found := 0
+		for _, object := range render(t, "di-system", values...) {
+			if strings.HasPrefix(object.GetKind(), "ValidatingAdmissionPolicy") {
+				found++
+			}
+		}
+		return found
+	}
+	if with, without := count(), count("crds.protect=false"); with != 2 || without != 0 {
+		t.Errorf("got %d objects with the policy, want it and its binding, and %d without, want none", with, without)
+	}
+}

@@ -99,7 +99,7 @@ func New(config *rest.Config, namespace string, errOut io.Writer) (*Cluster, err
 		}
 	}
 	// What there is is known, so that nobody needs to be asked.
-	for _, kind := range []string{"Pod", "Service", "ServiceAccount", "Event", "ConfigMap"} {
+	for _, kind := range []string{"Pod", "Service", "ServiceAccount", "Event", "ConfigMap", "Secret"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	for _, kind := range []string{"DIJob", "Membership"} {
@@ -109,6 +109,9 @@ func New(config *rest.Config, namespace string, errOut io.Writer) (*Cluster, err
 	mapper.Add(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"), meta.RESTScopeRoot)
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
 	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
+	for _, kind := range publishedPlaces() {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
 	// Without a logger the client complains, at length, when it gets old.
 	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper, Log: klog.Background()})
 	if err != nil {

@@ -1,0 +1,143 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package restore plays what happens to clusters and to those who run them, on a
+// real API server: jobs are restored from a backup, by tools that know no
+// conversion, while the operator is away; old definitions and old manifests are
+// applied again.
+package restore
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+const (
+	group     = "diengine.opendilab.org"
+	v1        = "v1alpha1"
+	v2        = "v2alpha1"
+	namespace = "default"
+)
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(testkit.Patience)
+	logf.SetLogger(GinkgoLogr)
+	RunSpecs(t, "Restoring what was lost or overwritten, through a real API server")
+}
+
+// site is a cluster in which the operator's webhooks come and go.
+type site struct {
+	client.Client
+	environment *envtest.Environment
+	kubeconfig  string
+}
+
+// newSite starts one, with the webhooks' configurations and nobody who serves them.
+func newSite(ctx context.Context) *site {
+	GinkgoHelper()
+	environment, err := testkit.StartAPI()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+	environment.Config.QPS = -1
+	Expect(testkit.InstallWebhooks(ctx, environment.Config)).To(Succeed())
+	api, err := client.New(environment.Config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	s := &site{Client: api, environment: environment, kubeconfig: filepath.Join(GinkgoT().TempDir(), "kubeconfig")}
+	Expect(os.WriteFile(s.kubeconfig, environment.KubeConfig, 0o600)).To(Succeed())
+	return s
+}
+
+// serve starts the webhooks and returns when the API server calls them.
+func (s *site) serve(ctx context.Context) (stop func()) {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	server, err := webhook.New(webhook.Options{
+		Config: s.environment.Config, URL: "https://" + listener.Addr().String(), Listener: listener, Log: GinkgoLogr,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(running) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		Eventually(ended).Should(Receive(BeNil()))
+	})
+	DeferCleanup(stop)
+	Expect(server.WaitPublished(ctx)).To(Succeed())
+	Expect(testkit.WaitCalled(ctx, s.environment.Config)).To(Succeed())
+	return stop
+}
+
+// kubectl runs kubectl of the test's assets, with an object in a file where there is one.
+func (s *site) kubectl(ctx context.Context, object *unstructured.Unstructured, args ...string) (string, error) {
+	GinkgoHelper()
+	if object != nil {
+		raw, err := object.MarshalJSON()
+		Expect(err).NotTo(HaveOccurred())
+		file := filepath.Join(GinkgoT().TempDir(), "object.json")
+		Expect(os.WriteFile(file, raw, 0o600)).To(Succeed())
+		args = append(args, "-f", file)
+	}
+	command := exec.CommandContext(ctx, filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl"), args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+// read reads a job in a version.
+func (s *site) read(ctx context.Context, version, name string) (*unstructured.Unstructured, error) {
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: version, Kind: "DIJob"})
+	return found, s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
+}
+
+// get reads a job that is there.
+func (s *site) get(ctx context.Context, version, name string) *unstructured.Unstructured {
+	GinkgoHelper()
+	found, err := s.read(ctx, version, name)
+	Expect(err).NotTo(HaveOccurred())
+	return found
+}
+
+// definition reads the definition of DIJobs.
+func (s *site) definition(ctx context.Context) *unstructured.Unstructured {
+	GinkgoHelper()
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	Expect(s.Get(ctx, client.ObjectKey{Name: webhook.CRD}, found)).To(Succeed())
+	return found
+}
+
+// job returns a job of a version, as clients decode it: whole numbers are int64.
+func job(version, name, spec string) *unstructured.Unstructured {
+	GinkgoHelper()
+	raw, err := yaml.YAMLToJSON([]byte("spec:\n" + spec))
+	Expect(err).NotTo(HaveOccurred())
+	object := &unstructured.Unstructured{}
+	Expect(utiljson.Unmarshal(raw, &object.Object)).To(Succeed())
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: version, Kind: "DIJob"})
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	return object
+}

@@ -1,0 +1,343 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// cluster is an API server of one spec's own, whose webhooks are told of and
+// served by nobody yet.
+type cluster struct {
+	client.Client
+	environment *envtest.Environment
+}
+
+func newCluster(ctx context.Context) *cluster {
+	GinkgoHelper()
+	environment, err := testkit.StartAPI()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+	environment.Config.QPS = -1
+	alone, err := client.New(environment.Config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(alone.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "di-system"}})).To(Succeed())
+	out, err := kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
+	Expect(err).NotTo(HaveOccurred(), out)
+	return &cluster{Client: alone, environment: environment}
+}
+
+// definition reads the definition of DIJobs.
+func (c *cluster) definition(ctx context.Context) *unstructured.Unstructured {
+	GinkgoHelper()
+	found, err := definition(ctx, c)
+	Expect(err).NotTo(HaveOccurred())
+	return found
+}
+
+func definition(ctx context.Context, api client.Client) (*unstructured.Unstructured, error) {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	if err := api.Get(ctx, client.ObjectKey{Name: webhook.CRD}, crd); err != nil {
+		return nil, fmt.Errorf("reading the definition: %w", err)
+	}
+	return crd, nil
+}
+
+// mutatingConfiguration names the configuration to read.
+func mutatingConfiguration() *admissionregistrationv1.MutatingWebhookConfiguration {
+	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.MutatingConfiguration}}
+}
+
+// validatingConfiguration names the configuration to read.
+func validatingConfiguration() *admissionregistrationv1.ValidatingWebhookConfiguration {
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.ValidatingConfiguration}}
+}
+
+// authority reads the Secret of the operators' own authority.
+func (c *cluster) authority(ctx context.Context) *corev1.Secret {
+	GinkgoHelper()
+	secret := &corev1.Secret{}
+	Expect(c.Get(ctx, client.ObjectKey{Namespace: "di-system", Name: webhook.AuthoritySecret}, secret)).To(Succeed())
+	return secret
+}
+
+// replica is a server of webhooks in the test's own process.
+type replica struct {
+	*webhook.Server
+	// address is where it listens, whoever is told so.
+	address string
+	clock   *testclock.FakeClock
+	// stop stops it, once.
+	stop func()
+}
+
+// serve starts a server, which others reach by a URL; its own address by default.
+func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	// Certificates are valid from an hour before they are signed, and API servers
+	// know the real time only: none may be signed later than that.
+	made := &replica{address: listener.Addr().String(), clock: testclock.NewFakeClock(time.Now().Add(-24 * time.Hour))}
+	options.Config, options.Listener, options.Clock, options.Log = c.environment.Config, listener, made.clock, GinkgoLogr
+	if options.URL == "" {
+		options.URL = "https://" + made.address
+	}
+	made.Server, err = webhook.New(options)
+	Expect(err).NotTo(HaveOccurred())
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- made.Run(running) }()
+	made.stop = sync.OnceFunc(func() {
+		cancel()
+		Eventually(ended).Should(Receive(BeNil()))
+	})
+	DeferCleanup(made.stop)
+	return made
+}
+
+// isReady is what the readiness probe of the replica says.
+func (r *replica) isReady() error {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	return r.Ready(request)
+}
+
+// pass lets time pass for the replica until something holds: whoever waits for
+// the time is given it, so that nothing depends on how fast the machine is.
+func (r *replica) pass(ctx context.Context, duration time.Duration, holds func() error) {
+	GinkgoHelper()
+	Eventually(func() error {
+		if r.clock.HasWaiters() {
+			r.clock.Step(duration)
+		}
+		return holds()
+	}).WithContext(ctx).Should(Succeed())
+}
+
+// balancer leads callers to the replicas that are ready, as a Service does.
+type balancer struct {
+	address string
+
+	mutex    sync.Mutex
+	replicas []*replica
+	turn     int
+	// open counts the connections to each replica.
+	open map[*replica]int
+}
+
+func newBalancer(ctx context.Context) *balancer {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	b := &balancer{address: listener.Addr().String(), open: map[*replica]int{}}
+	DeferCleanup(listener.Close)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go b.lead(connection)
+		}
+	}()
+	return b
+}
+
+func (b *balancer) add(added *replica) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.replicas = append(b.replicas, added)
+}
+
+// remove leads nobody to a replica any more.
+func (b *balancer) remove(removed *replica) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	for i := range b.replicas {
+		if b.replicas[i] == removed {
+			b.replicas = append(b.replicas[:i:i], b.replicas[i+1:]...)
+			return
+		}
+	}
+}
+
+// opened tells how many connections to a replica are open.
+func (b *balancer) opened(to *replica) int {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.open[to]
+}
+
+func (b *balancer) count(to *replica, by int) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.open[to] += by
+}
+
+// next returns a replica that is ready, by turns.
+func (b *balancer) next() *replica {
+	b.mutex.Lock()
+	all := append(append([]*replica{}, b.replicas[min(b.turn, len(b.replicas)):]...), b.replicas[:min(b.turn, len(b.replicas))]...)
+	b.turn = (b.turn + 1) % max(len(b.replicas), 1)
+	b.mutex.Unlock()
+	for _, candidate := range all {
+		if candidate.isReady() == nil {
+			return candidate
+		}
+	}
+	return nil
+}
+
+// lead joins two connections until both have ended.
+func (b *balancer) lead(from net.Conn) {
+	defer func() { _ = from.Close() }()
+	to := b.next()
+	if to == nil {
+		return
+	}
+	b.count(to, 1)
+	defer b.count(to, -1)
+	onward, err := net.Dial("tcp", to.address) //nolint:noctx // it ends with what it leads
+	if err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	join := func(into, of net.Conn) {
+		_, _ = io.Copy(into, of)
+		if half, ok := into.(*net.TCPConn); ok {
+			_ = half.CloseWrite()
+		}
+	}
+	both.Go(func() { join(onward, from) })
+	both.Go(func() { join(from, onward) })
+	both.Wait()
+	_ = onward.Close()
+}
+
+// caller calls the webhooks without end, through the API server and as one does.
+type caller struct {
+	api     client.Client
+	address string
+	// job is read in the version that is not stored; none where it is nil.
+	job   *unstructured.Unstructured
+	calls atomic.Int32
+	// rest is held while nobody is to call.
+	rest sync.Mutex
+}
+
+// start calls until the spec ends, or until it is told to stop, which says
+// whether a call failed.
+func (c *caller) start(ctx context.Context) (stop func() error) {
+	called, cancel := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() { failed <- c.run(called) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-failed
+	})
+	DeferCleanup(func() { _ = stop() })
+	return stop
+}
+
+// run calls until the context ends, or a call fails.
+func (c *caller) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := c.call(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+		c.calls.Add(1)
+	}
+	return nil
+}
+
+func (c *caller) call(ctx context.Context) error {
+	c.rest.Lock()
+	defer c.rest.Unlock()
+	bundle, err := c.bundle(ctx)
+	if err != nil {
+		return err
+	}
+	if c.job != nil {
+		if err := c.api.Get(ctx, client.ObjectKeyFromObject(c.job), c.job.DeepCopy()); err != nil {
+			return fmt.Errorf("reading a job in the version that is not stored: %w", err)
+		}
+	}
+	return errors.Join(webhook.Probe(ctx, c.api, metav1.NamespaceDefault), c.shake(ctx, bundle))
+}
+
+// more waits until so many more calls have been made.
+func (c *caller) more(ctx context.Context, calls int32) {
+	GinkgoHelper()
+	reached := c.calls.Load()
+	Eventually(c.calls.Load).WithContext(ctx).Should(BeNumerically(">=", reached+calls))
+}
+
+// bundle returns whom the API server is to trust where it converts.
+func (c *caller) bundle(ctx context.Context) ([]byte, error) {
+	crd, err := definition(ctx, c.api)
+	if err != nil {
+		return nil, err
+	}
+	encoded, _, err := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
+	if err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.DecodeString(encoded)
+}
+
+// isPublished is nil while exactly this bundle is published where is converted.
+func (c *caller) isPublished(ctx context.Context, bundle []byte) error {
+	found, err := c.bundle(ctx)
+	if err == nil && !bytes.Equal(found, bundle) {
+		err = fmt.Errorf("published is\n%s", found)
+	}
+	return err
+}
+
+// shake opens a connection as somebody who trusts a bundle, and only it.
+func (c *caller) shake(ctx context.Context, bundle []byte) error {
+	return shake(ctx, c.address, bundle)
+}
+
+func shake(ctx context.Context, address string, bundle []byte) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("connecting by a bundle: %w", err)
+	}
+	return connection.Close()
+}

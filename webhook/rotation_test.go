@@ -1,0 +1,172 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// rotation is a cluster with replicas of the operator behind one address, and
+// somebody who calls them all the time.
+type rotation struct {
+	*cluster
+	balancer *balancer
+	caller   *caller
+}
+
+// start starts a replica and leads callers to it as soon as it is ready.
+func (r *rotation) start(ctx context.Context, name string) *replica {
+	GinkgoHelper()
+	started := r.serve(ctx, webhook.Options{URL: "https://" + r.balancer.address, Replica: name})
+	r.balancer.add(started)
+	started.pass(ctx, 10*time.Second, started.isReady)
+	return started
+}
+
+// kill stops a replica in the moment at which nobody calls it.
+func (r *rotation) kill(ctx context.Context, killed *replica) {
+	GinkgoHelper()
+	r.caller.rest.Lock()
+	defer r.caller.rest.Unlock()
+	r.balancer.remove(killed)
+	killed.stop()
+	Eventually(func() int { return r.balancer.opened(killed) }).WithContext(ctx).Should(BeZero())
+}
+
+// rotate asks for another authority and waits until it is published beside the old one.
+func (r *rotation) rotate(ctx context.Context, request string) (before, after []byte) {
+	GinkgoHelper()
+	before = r.authority(ctx).Data[corev1.TLSCertKey]
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "di-system", Name: webhook.AuthoritySecret}}
+	Expect(r.Patch(ctx, secret, client.RawPatch("application/merge-patch+json",
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, request)))).To(Succeed())
+	Eventually(func() map[string]string { return r.authority(ctx).Annotations }).WithContext(ctx).Should(And(
+		HaveKeyWithValue(certs.AnnotationRotated, request), Not(HaveKey(certs.AnnotationRotate))))
+	secret = r.authority(ctx)
+	after = secret.Data[corev1.TLSCertKey]
+	Expect(after).NotTo(Equal(before))
+	Expect(bytes.HasPrefix(secret.Data[certs.PreviousKey], before)).To(BeTrue(), "the old one is remembered")
+	Eventually(r.published(ctx, before, after)).WithContext(ctx).Should(Succeed())
+	return before, after
+}
+
+// published is nil while exactly these authorities are published everywhere.
+func (r *rotation) published(ctx context.Context, all ...[]byte) func() error {
+	return func() error {
+		bundles, err := r.bundles(ctx)
+		if err != nil {
+			return err
+		}
+		for place, bundle := range bundles {
+			if count := bytes.Count(bundle, []byte("BEGIN")); count != len(all) {
+				return fmt.Errorf("%s has %d authorities, want %d", place, count, len(all))
+			}
+			for _, one := range all {
+				if !bytes.Contains(bundle, bytes.TrimSpace(one)) {
+					return fmt.Errorf("%s lacks an authority", place)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// bundles returns what is published in each place.
+func (r *rotation) bundles(ctx context.Context) (map[string][]byte, error) {
+	converting, err := r.caller.bundle(ctx)
+	found := map[string][]byte{"conversion": converting}
+	mutating, validating := mutatingConfiguration(), validatingConfiguration()
+	err = errors.Join(err, r.Get(ctx, client.ObjectKeyFromObject(mutating), mutating), r.Get(ctx, client.ObjectKeyFromObject(validating), validating))
+	for i := range mutating.Webhooks {
+		found[mutating.Webhooks[i].Name] = mutating.Webhooks[i].ClientConfig.CABundle
+	}
+	for i := range validating.Webhooks {
+		found[validating.Webhooks[i].Name] = validating.Webhooks[i].ClientConfig.CABundle
+	}
+	return found, err
+}
+
+// serves is nil while a replica serves by an authority.
+func serves(ctx context.Context, by *replica, authority []byte) func() error {
+	return func() error { return shake(ctx, by.address, authority) }
+}
+
+// heard returns when a replica was last heard of.
+func (r *rotation) heard(ctx context.Context, name string, now time.Time) time.Time {
+	GinkgoHelper()
+	for _, replica := range certs.Replicas(r.authority(ctx), now) {
+		if replica.Name == name {
+			return replica.At
+		}
+	}
+	return time.Time{}
+}
+
+var _ = Describe("Replacing the authority while jobs are read and written all the time", func() {
+	It("fails no call, waits for a replica that is slow, and goes on where replicas are killed in between", func(ctx SpecContext) {
+		r := &rotation{cluster: newCluster(ctx), balancer: newBalancer(ctx)}
+		r.caller = &caller{api: r, address: r.balancer.address}
+		first, second := r.start(ctx, "first"), r.start(ctx, "second")
+		Eventually(func() error { return webhook.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		r.caller.job = job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
+		Expect(r.Create(ctx, r.caller.job.DeepCopy())).To(Succeed())
+		stop := r.caller.start(ctx)
+
+		By("replacing it")
+		before, after := r.rotate(ctx, "one")
+		Expect(serves(ctx, first, before)()).To(Succeed(), "nothing is served yet that API servers may not know")
+		Expect(serves(ctx, second, before)()).To(Succeed())
+		r.caller.more(ctx, 5)
+
+		By("one replica following, the other being slow")
+		first.pass(ctx, 10*time.Second, serves(ctx, first, after))
+		Expect(serves(ctx, second, before)()).To(Succeed())
+		// Each time that the first is heard of, it has looked since the last time
+		// whether the old authority may go.
+		for range 2 {
+			last := r.heard(ctx, "first", first.clock.Now())
+			first.pass(ctx, time.Minute, func() error {
+				if !r.heard(ctx, "first", first.clock.Now()).After(last) {
+					return errors.New("was not heard of again")
+				}
+				return nil
+			})
+		}
+		Expect(r.published(ctx, before, after)()).To(Succeed(), "the slow one still serves by the old one")
+		r.caller.more(ctx, 5)
+
+		By("the slow one following, too")
+		second.pass(ctx, 10*time.Second, serves(ctx, second, after))
+		first.pass(ctx, 10*time.Second, r.published(ctx, after))
+		r.caller.more(ctx, 5)
+
+		By("replicas being killed between the steps")
+		before, after = r.rotate(ctx, "two")
+		Expect(serves(ctx, first, before)()).To(Succeed())
+		r.kill(ctx, second)
+		third := r.start(ctx, "third")
+		Expect(serves(ctx, third, after)()).To(Succeed(), "who starts serves by what is new")
+		Expect(r.published(ctx, before, after)()).To(Succeed())
+		r.caller.more(ctx, 5)
+		r.kill(ctx, first)
+		r.start(ctx, "fourth")
+		third.pass(ctx, 10*time.Second, r.published(ctx, after))
+		r.caller.more(ctx, 5)
+
+		Expect(stop()).NotTo(HaveOccurred())
+	})
+})
