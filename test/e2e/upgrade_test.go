@@ -301,10 +301,12 @@ func (t *takeover) expectMigrated(ctx SpecContext) {
 		g.Expect(err).NotTo(HaveOccurred(), output)
 		g.Expect(output).To(Equal(`v1alpha1 true false, v2alpha1 true true, ["v2alpha1"]`))
 	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
-	user := &pluginUser{plugins: buildPlugin(ctx), namespace: upgradeNamespace}
-	said := user.di(ctx, "", "migrate", "status")
+	user := &pluginUser{plugins: buildPlugin(ctx), namespace: names.SystemNamespace}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	said := user.di(limited, "", "migrate", "status", "--watch")
 	AddReportEntry("kubectl di migrate status", said)
-	Expect(said).To(MatchRegexp(`(?i)done|complete`))
+	Expect(said).To(HaveSuffix("All is done.\n"))
 }
 
 // reads reads the job in a version. Without a resource version it is read from etcd
