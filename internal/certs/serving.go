@@ -196,6 +196,14 @@ func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedN
 		return fmt.Errorf("watching Secret %s: %w", name, err)
 	}
 	defer watching.Stop()
+	// A Secret that was deleted before the watch began is not told of by it.
+	secret := &corev1.Secret{}
+	switch err := api.Get(ctx, name, secret); {
+	case apierrors.IsNotFound(err), err == nil && !isCurrent(secret):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading Secret %s: %w", name, err)
+	}
 	for {
 		select {
 		case event, open := <-watching.ResultChan():
