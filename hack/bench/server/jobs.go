@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -55,8 +56,8 @@ func newJob(name string) *v2alpha1.DIJob {
 
 // makeJobs makes jobs with all that an operator would make of them but
 // services, and says that their pods run. The jobs' coordinators are returned.
-func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int32) ([]caller, error) {
-	callers := make([]caller, jobs)
+func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int32) ([]coordinator.Caller, error) {
+	callers := make([]coordinator.Caller, jobs)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := range jobs {
@@ -69,10 +70,10 @@ func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int
 	return callers, group.Wait()
 }
 
-func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int32) (caller, error) {
+func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int32) (coordinator.Caller, error) {
 	job := newJob(fmt.Sprintf("cartpole-dqn-%04d", index))
 	if err := p.create(ctx, job); err != nil {
-		return caller{}, err
+		return coordinator.Caller{}, err
 	}
 	list := &v2alpha1.Membership{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name, OwnerReferences: []metav1.OwnerReference{
@@ -84,26 +85,26 @@ func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int
 		{Task: v2alpha1.TaskTypeCollector, Replicas: collectors}, {Task: v2alpha1.TaskTypeLearner, Replicas: learners},
 	} {
 		if _, err := membership.Add(job.Name, &list.Spec, demand, rand.String); err != nil {
-			return caller{}, fmt.Errorf("listing members: %w", err)
+			return coordinator.Caller{}, fmt.Errorf("listing members: %w", err)
 		}
 	}
 	if err := p.create(ctx, list); err != nil {
-		return caller{}, err
+		return coordinator.Caller{}, err
 	}
 	pods, err := podsOf(job, list)
 	if err != nil {
-		return caller{}, err
+		return coordinator.Caller{}, err
 	}
 	for i, pod := range pods {
 		if err := p.runPod(ctx, pod, addressOf(index, i)); err != nil {
-			return caller{}, err
+			return coordinator.Caller{}, err
 		}
 	}
 	list.Status = statusOf(list)
 	if err := p.API.Status().Update(ctx, list); err != nil {
-		return caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
+		return coordinator.Caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
 	}
-	return caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
+	return coordinator.Caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
 }
 
 // podsOf returns the pods of a job, the coordinator first.

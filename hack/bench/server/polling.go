@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
 	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 )
@@ -41,7 +42,7 @@ type polling struct {
 	*bench
 	plane   *plane
 	server  *program.Process
-	callers []caller
+	callers []coordinator.Caller
 	table   *tabwriter.Writer
 	missed  figures.Limits
 	// size is that of an answer.
