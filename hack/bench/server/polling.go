@@ -151,10 +151,7 @@ func (r *polling) print(row pollingRow, result *taken, before, after program.Usa
 		}
 	}
 	watches := asked.Total("watch")
-	others := -watches
-	for _, count := range asked {
-		others += count
-	}
+	others := asked.All() - watches
 	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\n", row.name,
 		float64(len(result.Gets))/seconds, result.Errors,
 		figures.Shown(result.Gets, 50), figures.Shown(result.Gets, 99), figures.Shown(result.Gets, 99.9),

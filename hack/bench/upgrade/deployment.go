@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 )
 
@@ -57,19 +59,39 @@ func (d *deployment) begin(ctx context.Context) (*replica, error) {
 
 // restart ends each replica in turn, and starts it again before the next one ends.
 func (d *deployment) restart(ctx context.Context, end func(*program.Process) error) error {
-	for i, one := range d.replicas {
-		err := end(one.Process)
-		one.forget()
-		if err != nil {
-			return fmt.Errorf("ending a replica of the %s: %w", d.name, err)
-		}
-		if d.replicas[i], err = d.begin(ctx); err != nil {
-			// None is there to be stopped.
-			d.replicas = append(d.replicas[:i:i], d.replicas[i+1:]...)
+	for i := range d.replicas {
+		if err := d.replace(ctx, i, end); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// replace ends one replica, and starts it again.
+func (d *deployment) replace(ctx context.Context, i int, end func(*program.Process) error) error {
+	err := end(d.replicas[i].Process)
+	d.replicas[i].forget()
+	if err != nil {
+		return fmt.Errorf("ending a replica of the %s: %w", d.name, err)
+	}
+	next, err := d.begin(ctx)
+	if err != nil {
+		// None is there to be stopped.
+		d.replicas = slices.Delete(d.replicas, i, i+1)
+		return err
+	}
+	d.replicas[i] = next
+	return nil
+}
+
+// killed ends a process at once, and returns when connections lead to it no more.
+func killed(ctx context.Context) func(*program.Process) error {
+	return func(process *program.Process) error {
+		if err := process.Kill(); err != nil {
+			return err
+		}
+		return pace.Pause(ctx, endpointDelay)
+	}
 }
 
 // stop stops all replicas at once.

@@ -70,10 +70,7 @@ func runRestart(ctx context.Context, b *bench) (missed figures.Limits, err error
 		return nil, err
 	}
 	killed, err := calls.during("reference: one by SIGKILL", false, func() error {
-		return w.restartAll(ctx, 1, func(process *program.Process) error {
-			err := process.Kill()
-			return joinPause(ctx, err)
-		})
+		return w.restartAll(ctx, 1, killed(ctx))
 	})
 	if err != nil {
 		return nil, err
@@ -81,15 +78,6 @@ func runRestart(ctx context.Context, b *bench) (missed figures.Limits, err error
 	missed, err = calls.print(b, []phase{rest, stopped, killed})
 	fmt.Fprintf(b.out, restartNotes, probePeriod, endpointDelay)
 	return missed, err
-}
-
-// joinPause waits as long as it takes until connections no longer lead to what
-// was killed.
-func joinPause(ctx context.Context, err error) error {
-	if err != nil {
-		return err
-	}
-	return pace.Pause(ctx, endpointDelay)
 }
 
 func (w *world) restartAll(ctx context.Context, rounds int, end func(*program.Process) error) error {
