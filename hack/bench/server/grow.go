@@ -117,7 +117,7 @@ func runGrow(ctx context.Context, b *bench) (_ figures.Limits, err error) {
 // byRequest makes a job and lets its coordinator ask for more collectors.
 func (g *grow) byRequest(ctx context.Context, index int) (grown, error) {
 	job := newJob(fmt.Sprintf("grow-%04d", index))
-	by := coordinator.Caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}
+	by := coordinator.Caller{From: coordinator.Address(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}
 	if err := g.plane.startJob(ctx, job.Name, &by); err != nil {
 		return grown{}, err
 	}

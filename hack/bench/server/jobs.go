@@ -25,8 +25,6 @@ const (
 	namespace = metav1.NamespaceDefault
 	// writers is how many objects are created at a time.
 	writers = 32
-	// jobsPerBlock is how many jobs have addresses that differ in the last byte only.
-	jobsPerBlock = 250
 )
 
 // template is that of each task: like those of DI-engine's examples.
@@ -96,7 +94,7 @@ func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int
 		return coordinator.Caller{}, err
 	}
 	for i, pod := range pods {
-		if err := p.runPod(ctx, pod, addressOf(index, i)); err != nil {
+		if err := p.runPod(ctx, pod, coordinator.Address(index, i)); err != nil {
 			return coordinator.Caller{}, err
 		}
 	}
@@ -104,7 +102,7 @@ func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int
 	if err := p.API.Status().Update(ctx, list); err != nil {
 		return coordinator.Caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
 	}
-	return coordinator.Caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
+	return coordinator.Caller{From: coordinator.Address(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
 }
 
 // podsOf returns the pods of a job, the coordinator first.
@@ -163,10 +161,4 @@ func (p *plane) create(ctx context.Context, object client.Object) error {
 		return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
 	}
 	return nil
-}
-
-// addressOf returns the address of a job's pod, the coordinator being the
-// first: any of 127.0.0.0/8 may be called from.
-func addressOf(job, pod int) string {
-	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
 }

@@ -68,7 +68,11 @@ func runRotation(ctx context.Context, b *bench) (missed figures.Limits, err erro
 	if err != nil {
 		return nil, err
 	}
-	missed, err = calls.print(b, []phase{rest, rotated})
+	after, err := w.atRest(ctx, calls, "at rest again")
+	if err != nil {
+		return nil, err
+	}
+	missed, err = calls.print(b, []phase{rest, rotated, after})
 	fmt.Fprintf(b.out, "\nA rotation took %s, at most %s.\n", figures.Seconds(figures.Percentile(took, 50)), figures.Seconds(figures.Percentile(took, 100)))
 	fmt.Fprintf(b.out, rotationNotes, afterRotation)
 	return missed, err

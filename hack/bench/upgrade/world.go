@@ -53,6 +53,9 @@ type world struct {
 	*controlplane.Plane
 	hooks     *service
 	operators *deployment
+	// calls is the Service of servers, where there are any.
+	calls   *service
+	servers *deployment
 	// others calls the API server without a limit, and tries nothing again.
 	others *caller
 }
@@ -144,13 +147,17 @@ func (w *world) waitAdmitted(ctx context.Context) error {
 // stop stops all there is.
 func (w *world) stop() (err error) {
 	defer errs(&err, w.Plane.Stop)
-	if w.hooks != nil {
-		defer errs(&err, w.hooks.close)
+	for _, one := range []*service{w.hooks, w.calls} {
+		if one != nil {
+			defer errs(&err, one.close)
+		}
 	}
-	if w.operators != nil {
-		return w.operators.stop()
+	for _, one := range []*deployment{w.servers, w.operators} {
+		if one != nil {
+			err = errors.Join(err, one.stop())
+		}
 	}
-	return nil
+	return err
 }
 
 // makeJobs creates jobs at v1alpha1.

@@ -21,6 +21,15 @@ import (
 // for 30 s.
 const answerTime = time.Minute
 
+// jobsPerBlock is how many jobs have addresses that differ in the last byte only.
+const jobsPerBlock = 250
+
+// Address returns the address of a job's pod, the coordinator being the first: any
+// of 127.0.0.0/8 may be called from.
+func Address(job, pod int) string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
+}
+
 // Caller is a coordinator that calls di-server.
 type Caller struct {
 	// From is the address that it calls from.
