@@ -39,18 +39,58 @@ type comparison struct {
 
 // add compares one job, as it was stored then and is now.
 func (c *comparison) add(key string, then, now []byte) error {
-	before, err := seen(then)
+	before, after, err := bothSeen(key, then, now)
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return err
 	}
-	after, err := seen(now)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	if lost := differing("", before, after); len(lost) > 0 {
-		c.changed = append(c.changed, key+": "+strings.Join(lost[:min(len(lost), toldChanges)], ", "))
-	}
+	c.note(key, differing("", before, after))
 	return nil
+}
+
+// addLost looks only for what is not as it was of what there was: operators add
+// to jobs, and write the status of those that have not finished.
+func (c *comparison) addLost(key string, then, now []byte) error {
+	before, after, err := bothSeen(key, then, now)
+	if err != nil {
+		return err
+	}
+	if status, ok := before["status"].(map[string]any); ok && status["phase"] != "Succeeded" && status["phase"] != "Failed" {
+		delete(before, "status")
+	}
+	c.note(key, differing("", before, only(before, after)))
+	return nil
+}
+
+// only is what of a value is in another one, too: of objects the keys, at any depth.
+func only(in, value any) any {
+	wanted, isWanted := in.(map[string]any)
+	from, isObject := value.(map[string]any)
+	if !isWanted || !isObject {
+		return value
+	}
+	kept := map[string]any{}
+	for key := range wanted {
+		if field, there := from[key]; there {
+			kept[key] = only(wanted[key], field)
+		}
+	}
+	return kept
+}
+
+func (c *comparison) note(key string, paths []string) {
+	if len(paths) > 0 {
+		c.changed = append(c.changed, key+": "+strings.Join(paths[:min(len(paths), toldChanges)], ", "))
+	}
+}
+
+func bothSeen(key string, then, now []byte) (before, after map[string]any, err error) {
+	if before, err = seen(then); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", key, err)
+	}
+	if after, err = seen(now); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return before, after, nil
 }
 
 // seen is a stored job as it is read at v1alpha1, without what others change in

@@ -34,6 +34,28 @@ func TestOnlyWhatNobodyChangedOnPurposeIsCompared(t *testing.T) {
 	}
 }
 
+func TestWhatIsAddedToAJobIsNotLost(t *testing.T) {
+	t.Parallel()
+	then := jobAs("one", "")
+	with := strings.Replace(then, `"group"`, `"cleanPodPolicy":"Running","group"`, 1)
+	var c comparison
+	if err := c.addLost("a", []byte(then), []byte(with)); err != nil || len(c.changed) != 0 {
+		t.Errorf("got %v and error %v, want no loss", c.changed, err)
+	}
+	if err := c.addLost("a", []byte(with), []byte(then)); err != nil || len(c.changed) != 1 {
+		t.Errorf("got %v and error %v, want a loss", c.changed, err)
+	}
+	status := func(phase string, more string) []byte {
+		return []byte(strings.TrimSuffix(then, "}") + `,"status":{` + more + `"phase":"` + phase + `"}}`)
+	}
+	if err := c.addLost("b", status("Running", `"conditions":[],`), status("Created", "")); err != nil || len(c.changed) != 1 {
+		t.Errorf("got %v and error %v: the status of a job that runs is the operator's", c.changed, err)
+	}
+	if err := c.addLost("c", status("Succeeded", ""), status("Failed", "")); err != nil || len(c.changed) != 2 {
+		t.Errorf("got %v and error %v, want the status of a finished job to stay", c.changed, err)
+	}
+}
+
 func TestAJobIsStoredInTheVersionThatItSays(t *testing.T) {
 	t.Parallel()
 	raw := []byte(jobAs("v2alpha1", ""))

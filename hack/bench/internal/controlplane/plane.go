@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -161,11 +162,11 @@ func (p *Plane) Kubeconfig(name string) (string, error) {
 	return "KUBECONFIG=" + path, nil
 }
 
-// InstallWebhooks creates the system namespace and the webhook configurations
-// as they are deployed; an operator puts its own address into them.
+// InstallWebhooks creates the system namespace, if there is none, and the webhook
+// configurations as they are deployed; an operator puts its own address into them.
 func (p *Plane) InstallWebhooks(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
-	if err := p.API.Create(ctx, namespace); err != nil {
+	if err := p.API.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating the system namespace: %w", err)
 	}
 	for _, file := range []string{"service.yaml", "mutating.yaml", "validating.yaml"} {

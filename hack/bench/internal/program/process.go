@@ -99,6 +99,18 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	return started, nil
 }
 
+// Run runs one of the programs to its end, and returns what it wrote. The command
+// needs no address, and of the flags no function.
+func Run(ctx context.Context, c *Command, arguments ...string) (string, error) {
+	command := exec.CommandContext(ctx, c.Binary, append([]string{c.Name}, arguments...)...)
+	command.Env = append(os.Environ(), c.Environment...)
+	wrote, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("running %s: %w: %s", c.Name, err, wrote)
+	}
+	return string(wrote), nil
+}
+
 // FreeAddresses returns two addresses of the loopback interface that nobody
 // listens on.
 func FreeAddresses(ctx context.Context) (first, second string, err error) {
