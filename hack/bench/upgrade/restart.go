@@ -33,10 +33,15 @@ func (w *world) users(stored int) load {
 		{Name: "LIST v1alpha1", Every: time.Second, Call: func(ctx context.Context, _ int) error {
 			return w.others.list(ctx, v1alpha1.Version, listLimit)
 		}},
-		{Name: "create v1alpha1", Every: time.Second / 10, Call: func(ctx context.Context, number int) error {
-			return w.others.create(ctx, number)
-		}},
+		w.creator(),
 	}
+}
+
+// creator creates jobs without storing them.
+func (w *world) creator() *pace.Prober {
+	return &pace.Prober{Name: "create v1alpha1", Every: time.Second / 10, Call: func(ctx context.Context, number int) error {
+		return w.others.create(ctx, number)
+	}}
 }
 
 // listLimit is how many jobs a list has at most.

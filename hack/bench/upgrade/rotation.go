@@ -27,7 +27,8 @@ import (
 
 const rotationNotes = `
 The Secret of the authority is deleted. A rotation is over when another authority is in it, is trusted in the CRD and both webhook
-configurations, and both operators serve by it; then %s more are measured. No call is tried again.
+configurations, and both operators serve by it; then %s more are measured. At each write of the CRD the API server makes its caches of
+jobs anew, for which all are converted. No call is tried again.
 `
 
 // afterRotation is how long is still measured when a rotation is over.
@@ -50,6 +51,10 @@ func runRotation(ctx context.Context, b *bench) (missed figures.Limits, err erro
 	if err != nil {
 		return nil, err
 	}
+	mark, err := w.Mark()
+	if err != nil {
+		return nil, err
+	}
 	var took []time.Duration
 	rotated, err := calls.during(fmt.Sprintf("%d rotations", b.rounds), true, func() error {
 		for round := range b.rounds {
@@ -68,12 +73,17 @@ func runRotation(ctx context.Context, b *bench) (missed figures.Limits, err erro
 	if err != nil {
 		return nil, err
 	}
+	asked, err := w.askedSince(mark)
+	if err != nil {
+		return nil, err
+	}
 	after, err := w.atRest(ctx, calls, "at rest again")
 	if err != nil {
 		return nil, err
 	}
 	missed, err = calls.print(b, []phase{rest, rotated, after})
-	fmt.Fprintf(b.out, "\nA rotation took %s, at most %s.\n", figures.Seconds(figures.Percentile(took, 50)), figures.Seconds(figures.Percentile(took, 100)))
+	fmt.Fprintf(b.out, "\nA rotation took %s, at most %s. The operators' requests in all of them: %s.\n",
+		figures.Seconds(figures.Percentile(took, 50)), figures.Seconds(figures.Percentile(took, 100)), asked)
 	fmt.Fprintf(b.out, rotationNotes, afterRotation)
 	return missed, err
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,8 +35,8 @@ const takeoverNotes = `
 An installation of v0.2.2 as it is found in clusters, without cert-manager and without pods of its own: its definitions, Deployments,
 Services and webhook configurations, and jobs in each state with the pods and services that live. Then what a user does is done: our
 webhook configurations are applied, install-crds is run, two operators and two di-servers are started. It is over when jobs are known to be
-stored as v2alpha1 only. GETs at v2alpha1 begin when that version answers for the first time, coordinators when both di-servers are ready. No
-call is tried again. Fields are those of spec and metadata, and of status where a job had finished.
+stored as v2alpha1 only. GETs at v2alpha1 begin when that version answers for the first time, coordinators when both di-servers are ready, creates (without
+being stored) when the webhook configurations of v0.2.2, which nobody serves here, are gone. No call is tried again. Fields are those of spec and metadata, and of status where a job had finished.
 `
 
 // takeover is what a run of the section has.
@@ -49,9 +50,10 @@ type takeover struct {
 	// began is when the upgrade did, and steps when what was reached.
 	began time.Time
 	steps []string
-	// v2 reads at the version that is new, and polls is of the coordinators.
-	v2, polls *pace.Prober
-	lists     *strict
+	// v2 reads at the version that is new, polls is of the coordinators, and creates
+	// creates jobs without storing them.
+	v2, polls, creates *pace.Prober
+	lists              *strict
 }
 
 // runTakeover measures what is noticed of the upgrade of v0.2.2 in place.
@@ -68,7 +70,8 @@ func runTakeover(ctx context.Context, b *bench) (missed figures.Limits, err erro
 	run.v2 = w.reader(v2alpha1.GroupVersion.Version, run.jobs)
 	run.lists = newStrict("", run.coordinators())
 	run.polls = run.lists.prober()
-	calls := load{w.reader(v1alpha1.Version, run.jobs), run.v2, run.polls}
+	run.creates = w.creator()
+	calls := load{w.reader(v1alpha1.Version, run.jobs), run.v2, run.polls, run.creates}
 	calls[0].Start(ctx)
 	defer calls.stop()
 	before, err := w.atRest(ctx, calls, "v0.2.2")
@@ -208,6 +211,10 @@ func (t *takeover) waitOver(ctx context.Context) error {
 		return err
 	}
 	t.reached("nothing of v0.2.2 acts")
+	if err := t.waitAdmitted(ctx); err != nil {
+		return err
+	}
+	t.creates.Start(ctx)
 	for _, step := range []struct {
 		what string
 		come func(crd map[string]any) bool
@@ -240,6 +247,14 @@ func (t *takeover) isStopped(ctx context.Context) (bool, error) {
 			continue
 		}
 		if err != nil || ptr.Deref(deployment.Spec.Replicas, 1) > 0 {
+			return false, err
+		}
+	}
+	for name, configuration := range map[string]client.Object{
+		"di-mutating-webhook-configuration":   &admissionregistrationv1.MutatingWebhookConfiguration{},
+		"di-validating-webhook-configuration": &admissionregistrationv1.ValidatingWebhookConfiguration{},
+	} {
+		if err := t.API.Get(ctx, client.ObjectKey{Name: name}, configuration); !apierrors.IsNotFound(err) {
 			return false, err
 		}
 	}

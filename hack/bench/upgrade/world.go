@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -228,9 +230,18 @@ func (c *caller) do(ctx context.Context, method, path, kind string, body []byte)
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		return nil, fmt.Errorf("%s: %.300s", response.Status, answer)
+		return nil, fmt.Errorf("%s: %s", response.Status, messageOf(answer))
 	}
 	return answer, nil
+}
+
+// messageOf returns what an answer of the API server that is an error says.
+func messageOf(answer []byte) string {
+	var status metav1.Status
+	if err := json.Unmarshal(answer, &status); err != nil || status.Message == "" {
+		return fmt.Sprintf("%.300q", answer)
+	}
+	return status.Message
 }
 
 // get, list, create and label make a call of their kind to jobs of a version.
