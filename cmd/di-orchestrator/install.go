@@ -88,9 +88,13 @@ func installCommand(use, short, long string, run func(context.Context, client.Cl
 			return run(ctx, api, options, cmd.OutOrStdout())
 		},
 	}
+	bindInstallOptions(command, options)
+	return command
+}
+
+func bindInstallOptions(command *cobra.Command, options *installOptions) {
 	command.Flags().StringVar(&options.namespace, "namespace", ownNamespace(), "namespace that the operator is installed in")
 	command.Flags().DurationVar(&options.timeout, "timeout", 2*time.Minute, "how long to try")
-	return command
 }
 
 func installClient() (client.Client, error) {
