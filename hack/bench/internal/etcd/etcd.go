@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -69,7 +70,7 @@ func (s Store) Each(ctx context.Context, prefix string, give func(Value) error) 
 		if len(found) < page {
 			return nil
 		}
-		from = append(found[len(found)-1].Key, 0)
+		from = slices.Concat(found[len(found)-1].Key, []byte{0})
 	}
 }
 
