@@ -46,7 +46,12 @@ func (r *DIJobReconciler) patchMetadata(ctx context.Context, original, wanted cl
 }
 
 // tellOfAdoption sends one event for all that was taken over.
-func (r *DIJobReconciler) tellOfAdoption(job *v2alpha1.DIJob, done effects) {
+func (r *DIJobReconciler) tellOfAdoption(observed *lifecycle.Observed, done effects) {
+	if observed.Settings.JobVersion != v2alpha1.Version {
+		// References are moved on the way back, and nothing is taken over.
+		return
+	}
+	job := observed.Job
 	pods, services := 0, 0
 	for i := range done {
 		if done[i].reason != v2alpha1.ReasonAdopted {

@@ -23,6 +23,10 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 	observed := lifecycle.Observed{
 		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
 	}
+	var err error
+	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
+		return observed, err
+	}
 	beliefs := r.journal.beliefs(client.ObjectKeyFromObject(job))
 	owned := []client.ListOption{
 		client.InNamespace(job.Namespace),

@@ -58,7 +58,7 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	committed, commitErr := r.commit(ctx, job, &decision.Status)
 
 	r.tellOfObjects(job, done)
-	r.tellOfAdoption(job, done)
+	r.tellOfAdoption(&observed, done)
 	if committed {
 		r.tellOfJob(job, &decision)
 		r.metrics.observe(job, &decision, observed.Now)

@@ -67,6 +67,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span of each pass over a job; nil for none.
 	Traces trace.TracerProvider
+	// JobVersion tells the version in which owner references name jobs: by default
+	// v2alpha1.
+	JobVersion func(context.Context) (string, error)
 }
 
 func (o Options) defaults() Options {
@@ -77,6 +80,9 @@ func (o Options) defaults() Options {
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {
 		o.Registerer = metrics.Registry
+	}
+	if o.JobVersion == nil {
+		o.JobVersion = func(context.Context) (string, error) { return v2alpha1.Version, nil }
 	}
 	return o
 }

@@ -167,6 +167,17 @@ const (
 	ReasonJobsNotAdmitted = "JobsNotAdmitted"
 	// ReasonJobsAdmitted is that it is admitted again.
 	ReasonJobsAdmitted = "JobsAdmitted"
+	// ReasonStorageSwitched is that objects are stored in another version from now on.
+	ReasonStorageSwitched = "StorageSwitched"
+	// ReasonStorageMigrated is that all objects are stored in that version.
+	ReasonStorageMigrated = "StorageMigrated"
+	// ReasonStorageMigrationBlocked is that the migration waits for something that somebody has to do.
+	ReasonStorageMigrationBlocked = "StorageMigrationBlocked"
+	// ReasonStorageMigrationFailed is that objects could not be written, which are tried again.
+	ReasonStorageMigrationFailed = "StorageMigrationFailed"
+	// ReasonVersionServed and ReasonVersionNotServed are that a version is served from now on, or no more.
+	ReasonVersionServed    = "VersionServed"
+	ReasonVersionNotServed = "VersionNotServed"
 )
 
 // AggregatorTaskStatus is the key of aggregators in status.taskStatus.

@@ -48,12 +48,16 @@ type Installer struct {
 // Install creates what is missing, brings the rest up to date, and returns when
 // the API server serves all. It can be repeated, and resumed after an error.
 func (i *Installer) Install(ctx context.Context) error {
+	stopped, err := i.stopped(ctx)
+	if err != nil {
+		return err
+	}
 	for _, content := range crd.All() {
 		built, err := i.read(content)
 		if err != nil {
 			return err
 		}
-		if err := retry.OnError(retry.DefaultBackoff, otherWasFirst, func() error { return i.install(ctx, built) }); err != nil {
+		if err := retry.OnError(retry.DefaultBackoff, otherWasFirst, func() error { return i.install(ctx, built, stopped) }); err != nil {
 			return err
 		}
 		if err := i.waitEstablished(ctx, built.Name); err != nil {
@@ -75,7 +79,21 @@ func (i *Installer) read(content []byte) (*apiextensionsv1.CustomResourceDefinit
 	return built, nil
 }
 
-func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomResourceDefinition) error {
+// stopped returns the version that an administrator wants to be served no more,
+// which the definition of DIJobs tells; empty for none.
+func (i *Installer) stopped(ctx context.Context) (string, error) {
+	jobs, err := i.read(crd.DIJobs())
+	if err != nil {
+		return "", err
+	}
+	stored := &apiextensionsv1.CustomResourceDefinition{}
+	if err := client.IgnoreNotFound(i.API.Get(ctx, client.ObjectKeyFromObject(jobs), stored)); err != nil {
+		return "", fmt.Errorf("getting customresourcedefinition %s: %w", jobs.Name, err)
+	}
+	return stored.Annotations[AnnotationStopServing], nil
+}
+
+func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomResourceDefinition, stopped string) error {
 	stored := &apiextensionsv1.CustomResourceDefinition{}
 	err := i.API.Get(ctx, client.ObjectKeyFromObject(built), stored)
 	if apierrors.IsNotFound(err) {
@@ -87,7 +105,7 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 	if err != nil {
 		return fmt.Errorf("getting customresourcedefinition %s: %w", built.Name, err)
 	}
-	merged, err := merge(built, stored)
+	merged, err := merge(built, stored, stopped)
 	if err != nil {
 		return err
 	}

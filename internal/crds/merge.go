@@ -14,9 +14,10 @@ import (
 
 // merge returns a stored definition as it is to become: with the versions,
 // schemas and columns of the built one, and with what others have made of it
-// since: its conversion stanza, which the operator fills, and which version is
-// stored. The error says why it cannot become so.
-func merge(built, stored *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+// since: its conversion stanza, which the operator fills, which version is
+// stored, and that the stopped one is not served any more. The error says why it
+// cannot become so.
+func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if err := checkVersions(built, stored); err != nil {
 		return nil, err
 	}
@@ -27,7 +28,10 @@ func merge(built, stored *apiextensionsv1.CustomResourceDefinition) (*apiextensi
 	}
 	for i := range merged.Spec.Versions {
 		version := &merged.Spec.Versions[i]
-		version.Storage = versionOf(stored, version.Name).Storage
+		as := versionOf(stored, version.Name)
+		version.Storage = as.Storage
+		// That a version ceases to be served is the operator's to do, when nothing needs it.
+		version.Served = version.Served && (as.Served || version.Name != stopped)
 	}
 	if merged.Annotations == nil {
 		merged.Annotations = map[string]string{}

@@ -17,6 +17,10 @@ import (
 // definition obeys it.
 const AnnotationStorageVersion = v2alpha1.GroupName + "/storage-version"
 
+// AnnotationStopServing is on the definition of DIJobs and names the version
+// that it and the definition of AggregatorConfigs are to serve no more.
+const AnnotationStopServing = v2alpha1.GroupName + "/stop-serving"
+
 // StorageOf returns the version that objects of a definition are stored in when
 // they are written.
 func StorageOf(definition *apiextensionsv1.CustomResourceDefinition) string {
@@ -51,4 +55,15 @@ func WithStorage(definition *apiextensionsv1.CustomResourceDefinition, version s
 		flipped.Spec.Versions[i].Storage = flipped.Spec.Versions[i].Name == version
 	}
 	return flipped
+}
+
+// WithoutServing returns a copy of a definition that serves all versions but one,
+// or all where that is empty. The stored one is served in any case.
+func WithoutServing(definition *apiextensionsv1.CustomResourceDefinition, stopped string) *apiextensionsv1.CustomResourceDefinition {
+	changed := definition.DeepCopy()
+	for i := range changed.Spec.Versions {
+		version := &changed.Spec.Versions[i]
+		version.Served = version.Storage || version.Name != stopped
+	}
+	return changed
 }

@@ -176,26 +176,17 @@ func (d *Decision) isAdoption() bool {
 	return len(d.AdoptPods)+len(d.AdoptServices) > 0
 }
 
-// isEarlier tells whether an object names the job in another version than the
-// stored one.
+// isEarlier tells whether an object names a job in another version than the one
+// that jobs are to be stored in.
 func (p *pass) isEarlier(object metav1.Object) bool {
-	return slices.ContainsFunc(object.GetOwnerReferences(), p.isEarlierReference)
+	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion)
+	return is
 }
 
-func (p *pass) isEarlierReference(reference metav1.OwnerReference) bool {
-	group, version, _ := strings.Cut(reference.APIVersion, "/")
-	return reference.UID == p.Job.UID && group == v2alpha1.GroupName && version != v2alpha1.GroupVersion.Version
-}
-
-// storedReferences returns an object's owner references, the job's in the stored
+// storedReferences returns an object's owner references, those to jobs in that
 // version and the others as they are.
 func (p *pass) storedReferences(object metav1.Object) []metav1.OwnerReference {
-	references := slices.Clone(object.GetOwnerReferences())
-	for i := range references {
-		if p.isEarlierReference(references[i]) {
-			references[i].APIVersion = v2alpha1.GroupVersion.String()
-		}
-	}
+	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion)
 	return references
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // coordinatorRules are the rules of a coordinator-led job, in order.
@@ -89,7 +90,7 @@ func newMembership(p *pass) *v2alpha1.Membership {
 			Name:      p.Job.Name,
 			Namespace: p.Job.Namespace,
 			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(p.Job, v2alpha1.GroupVersion.WithKind("DIJob")),
+				*workload.Owner(p.Job, p.Settings.JobVersion),
 			},
 		},
 		Spec: spec,

@@ -28,7 +28,7 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 			Labels:          maps.Clone(template.Labels),
 			Annotations:     maps.Clone(template.Annotations),
 			Finalizers:      slices.Clone(template.Finalizers),
-			OwnerReferences: []metav1.OwnerReference{*owner(job)},
+			OwnerReferences: []metav1.OwnerReference{*Owner(job, b.settings.JobVersion)},
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
@@ -38,10 +38,6 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 		pod.Spec.SchedulerName = job.Spec.Scheduling.SchedulerName
 	}
 	return pod
-}
-
-func owner(job *v2alpha1.DIJob) *metav1.OwnerReference {
-	return metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))
 }
 
 // setLabels puts ours over the template's.

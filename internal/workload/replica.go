@@ -100,7 +100,7 @@ func headless(job *v2alpha1.DIJob, name string, labels map[string]string, port i
 			Name:            name,
 			Namespace:       job.Namespace,
 			Labels:          labels,
-			OwnerReferences: []metav1.OwnerReference{*owner(job)},
+			OwnerReferences: []metav1.OwnerReference{*Owner(job, "")},
 		},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone,

@@ -27,6 +27,9 @@ type Settings struct {
 	// PriorityClasses are the PriorityClasses of the pods of jobs by their coarse
 	// priority, where neither job nor template names one; none by default.
 	PriorityClasses map[v2alpha1.Priority]string
+	// JobVersion is the version in which owner references name jobs: the one that
+	// jobs are to be stored in; v2alpha1 by default.
+	JobVersion string
 }
 
 // Defaults returns the settings with the defaults in place of what is empty.
@@ -38,5 +41,6 @@ func (s Settings) Defaults() Settings {
 		ServiceDomain:        cmp.Or(s.ServiceDomain, names.DefaultDomain),
 		GPUResource:          cmp.Or(s.GPUResource, names.DefaultGPU),
 		PriorityClasses:      s.PriorityClasses,
+		JobVersion:           cmp.Or(s.JobVersion, v2alpha1.Version),
 	}
 }

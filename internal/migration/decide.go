@@ -1,0 +1,249 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package migration decides how stored objects come to be stored in the version
+// that an administrator wants, and how a version ceases to be served. It is pure:
+// what happens next follows from one observation. It must not talk to a cluster,
+// read a clock, or log.
+//
+// The order is that of what each step rests on:
+//
+//	owner references (the way back) → storage switches → every API server has
+//	seen it → every object is written once → status.storedVersions is pruned →
+//	owner references → a version ceases to be served → it is taken from managedFields
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Version is a version of a definition.
+type Version struct {
+	Name   string
+	Served bool
+}
+
+// Observed is what is known of one CustomResourceDefinition and its objects.
+type Observed struct {
+	// Resource is the plural name of the kind.
+	Resource string
+	// Versions are its versions, Storage is the one that objects are stored in when
+	// they are written, and Stored are those that any may be stored in.
+	Versions []Version
+	Storage  string
+	Stored   []string
+	// Generation is that of the definition.
+	Generation int64
+	// Retired says that the definition is left without an operator.
+	Retired bool
+	// Wanted is the version that objects are to be stored in, and Stopped the one
+	// that is to be served no more, empty for none.
+	Wanted, Stopped string
+	// TakenOver says that nothing of an earlier release acts any more, and that
+	// what it made is ours.
+	TakenOver bool
+	// Misrun names the jobs, with the reasons, that the release would misrun for
+	// which objects are to be stored in the wanted version.
+	Misrun []string
+	// Strangers is how many objects name their job as an owner in another version
+	// than the wanted one.
+	Strangers int
+	// Record is how far it is: the zero value before anything was done.
+	Record Record
+	// Now is the time of the observation.
+	Now time.Time
+	// Settle is how long API servers take to learn which version is stored, and
+	// Retry how long an object is left alone that could not be written.
+	Settle, Retry time.Duration
+}
+
+// Step is what is to be done next.
+type Step string
+
+// The steps.
+const (
+	// StepRest is that nothing is to be done.
+	StepRest Step = "Rest"
+	// StepWait is to look again after a while.
+	StepWait Step = "Wait"
+	// StepBlock is to tell why nothing can be done, and to look again after a while.
+	StepBlock Step = "Block"
+	// StepServe is to serve all versions that are not to be served no more.
+	StepServe Step = "Serve"
+	// StepMoveOwners is to have owner references name the wanted version.
+	StepMoveOwners Step = "MoveOwners"
+	// StepSwitch is to store objects in the wanted version from now on, if the way
+	// through the API server works in both.
+	StepSwitch Step = "Switch"
+	// StepBegin is to record that a rewriting begins.
+	StepBegin Step = "Begin"
+	// StepRewrite is to write the next page of objects.
+	StepRewrite Step = "Rewrite"
+	// StepRetry is to write the objects again that could not be written.
+	StepRetry Step = "Retry"
+	// StepPrune is to record in the definition that objects are stored in the wanted
+	// version only.
+	StepPrune Step = "Prune"
+	// StepStopServing is to serve a version no more.
+	StepStopServing Step = "StopServing"
+	// StepClean is to take a version that is not served from the managedFields of
+	// all objects.
+	StepClean Step = "Clean"
+	// StepFinish is to record that all is done.
+	StepFinish Step = "Finish"
+)
+
+// Decision is what is to be done next.
+type Decision struct {
+	Step Step
+	// After is when to look again, of the steps Wait and Block.
+	After time.Duration
+	// Message says why, of the step Block.
+	Message string
+}
+
+// blockedFor is when to look again at what somebody has to change.
+const blockedFor = time.Minute
+
+// ownersFor is when to look again at what waits for the jobs' definition.
+const ownersFor = 10 * time.Second
+
+// Decide returns the next step.
+func Decide(o *Observed) Decision {
+	if o.Retired || len(o.Versions) < 2 {
+		return Decision{Step: StepRest}
+	}
+	if fault := o.fault(); fault != "" {
+		return Decision{Step: StepBlock, After: blockedFor, Message: fault}
+	}
+	switch {
+	case !o.has(o.Wanted) || o.IsAtRest():
+		return Decision{Step: StepRest}
+	case !o.TakenOver:
+		return Decision{Step: StepWait, After: ownersFor}
+	case slices.ContainsFunc(o.Versions, func(version Version) bool { return !version.Served && version.Name != o.Stopped }):
+		return Decision{Step: StepServe}
+	case o.Storage != o.Wanted:
+		return o.decideSwitch()
+	case !o.isPruned():
+		return o.decideRewrite()
+	case o.Strangers > 0:
+		return Decision{Step: StepMoveOwners}
+	case o.Record.Phase == PhaseSettling || o.Record.Phase == PhaseRewriting:
+		return Decision{Step: StepFinish}
+	case o.Stopped != "" && o.isServed(o.Stopped):
+		return Decision{Step: StepStopServing}
+	case o.Stopped != "" && o.Record.Cleaned != o.Stopped:
+		return o.decideClean()
+	}
+	return Decision{Step: StepFinish}
+}
+
+func (o *Observed) decideClean() Decision {
+	record := &o.Record
+	again := record.Tried.Add(o.Retry)
+	if record.Phase == PhaseCleaning && record.Listed && len(record.Failed) > 0 && o.Now.Before(again) {
+		return Decision{Step: StepWait, After: again.Sub(o.Now)}
+	}
+	return Decision{Step: StepClean}
+}
+
+// fault says what is wrong with what an administrator wants.
+func (o *Observed) fault() string {
+	switch {
+	case o.Wanted != v1alpha1.Version && o.Wanted != v2alpha1.Version:
+		return fmt.Sprintf("wanted storage version %q: want %s or %s", o.Wanted, v1alpha1.Version, v2alpha1.Version)
+	case o.Stopped == "":
+		return ""
+	case o.Stopped != v1alpha1.Version:
+		return fmt.Sprintf("version %q cannot cease to be served: only %s can", o.Stopped, v1alpha1.Version)
+	case o.Stopped == o.Wanted:
+		return fmt.Sprintf("version %s cannot cease to be served while objects are to be stored in it", o.Stopped)
+	}
+	return ""
+}
+
+// IsAtRest tells that all is as it is wanted, and is recorded as such.
+func (o *Observed) IsAtRest() bool {
+	if o.Storage != o.Wanted || !o.isPruned() || o.Record.Blocked != "" {
+		return false
+	}
+	for _, version := range o.Versions {
+		if version.Served == (version.Name == o.Stopped) {
+			return false
+		}
+	}
+	recorded := o.Record.Phase == "" || o.Record.Phase == PhaseFinished && o.Record.Target == o.Wanted
+	return recorded && o.Record.Cleaned == o.Stopped
+}
+
+func (o *Observed) decideSwitch() Decision {
+	switch {
+	case len(o.Misrun) > 0:
+		return Decision{Step: StepBlock, After: blockedFor, Message: misrunMessage(o.Wanted, o.Misrun)}
+	case o.Wanted != v2alpha1.Version && o.Strangers > 0:
+		// An earlier release, which knows no other version, is to find its own.
+		return Decision{Step: StepMoveOwners}
+	}
+	return Decision{Step: StepSwitch}
+}
+
+// namedMisruns is how many jobs a message names.
+const namedMisruns = 5
+
+func misrunMessage(version string, jobs []string) string {
+	named, more := jobs, ""
+	if len(jobs) > namedMisruns {
+		named, more = jobs[:namedMisruns], fmt.Sprintf(" and %d more", len(jobs)-namedMisruns)
+	}
+	return fmt.Sprintf("objects are not stored in %s, as the release that this is for would not run %d jobs as they are to be run: %s%s: delete them, or let them finish",
+		version, len(jobs), strings.Join(named, "; "), more)
+}
+
+func (o *Observed) decideRewrite() Decision {
+	record := &o.Record
+	switch {
+	case record.Target != o.Wanted || record.Generation != o.Generation || record.Phase != PhaseSettling && record.Phase != PhaseRewriting:
+		return Decision{Step: StepBegin}
+	case record.Phase == PhaseSettling && o.Now.Before(record.Since.Add(o.Settle)):
+		return Decision{Step: StepWait, After: record.Since.Add(o.Settle).Sub(o.Now)}
+	case !record.Listed && len(record.Failed) < MaxFailures:
+		return Decision{Step: StepRewrite}
+	case len(record.Failed) == 0:
+		return Decision{Step: StepPrune}
+	case o.Now.Before(record.Tried.Add(o.Retry)):
+		return Decision{Step: StepWait, After: record.Tried.Add(o.Retry).Sub(o.Now)}
+	}
+	return Decision{Step: StepRetry}
+}
+
+// isPruned tells that objects are known to be stored in the wanted version only.
+func (o *Observed) isPruned() bool {
+	return len(o.Stored) == 1 && o.Stored[0] == o.Wanted
+}
+
+func (o *Observed) has(name string) bool {
+	return slices.ContainsFunc(o.Versions, func(version Version) bool { return version.Name == name })
+}
+
+func (o *Observed) isServed(name string) bool {
+	return slices.Contains(o.Versions, Version{Name: name, Served: true})
+}
+
+// Through returns the version in which objects are read and written to be
+// rewritten: where it is served the one that most are stored in, as no webhook
+// converts what is read as it is stored.
+func (o *Observed) Through() string {
+	for _, version := range o.Stored {
+		if version != o.Wanted && o.isServed(version) {
+			return version
+		}
+	}
+	return o.Wanted
+}

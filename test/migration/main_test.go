@@ -1,0 +1,301 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package migration tests how stored objects come to be stored in another
+// version, on a real API server, whose etcd tells how they are.
+package migration
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// The definitions.
+const (
+	dijobs            = "dijobs." + v2alpha1.GroupName
+	aggregatorconfigs = "aggregatorconfigs." + v2alpha1.GroupName
+)
+
+// cluster is the API server of all tests, which follow each other, as it has one
+// definition of each kind.
+var cluster struct {
+	*testkit.API
+	client client.WithWatch
+}
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if cluster.API, err = testkit.StartAPIWithWebhooks(context.Background()); err != nil {
+		return 1, err
+	}
+	defer func() { err = cluster.Stop() }()
+	cluster.Config.QPS = -1
+	cluster.Config.WarningHandler = rest.NoWarnings{}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v2alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return 1, err
+		}
+	}
+	if cluster.client, err = client.NewWithWatch(cluster.Config, client.Options{Scheme: scheme}); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// world is what one test has: a namespace, and a clock for the operator.
+type world struct {
+	*WithT
+	t         *testing.T
+	namespace string
+	now       time.Time
+	events    *events.FakeRecorder
+}
+
+// newWorld begins with objects of all kinds being stored in a version, and both
+// versions being served.
+func newWorld(t *testing.T, storage string) *world {
+	t.Helper()
+	w := &world{WithT: NewWithT(t), t: t, now: time.Now(), events: events.NewFakeRecorder(1000)}
+	w.SetDefaultEventuallyTimeout(testkit.Patience)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "migration-"}}
+	w.Expect(cluster.client.Create(t.Context(), namespace)).To(Succeed())
+	w.namespace = namespace.Name
+	for _, name := range []string{dijobs, aggregatorconfigs} {
+		w.change(name, func(definition *apiextensionsv1.CustomResourceDefinition) {
+			definition.Annotations[crds.AnnotationStorageVersion] = storage
+			definition.Annotations[crds.AnnotationStopServing] = ""
+			definition.Spec = crds.WithoutServing(crds.WithStorage(definition, storage), "").Spec
+		})
+		// No object is left of the tests before.
+		w.changeStatus(name, func(definition *apiextensionsv1.CustomResourceDefinition) { definition.Status.StoredVersions = []string{storage} })
+	}
+	w.waitServed("v1alpha1", storage)
+	t.Cleanup(w.end)
+	return w
+}
+
+// end deletes what was made, so that nothing of it is stored.
+func (w *world) end() {
+	ctx := context.WithoutCancel(w.t.Context())
+	for _, list := range []client.ObjectList{&v2alpha1.DIJobList{}, &v2alpha1.AggregatorConfigList{}} {
+		w.Expect(cluster.client.List(ctx, list)).To(Succeed())
+		for _, object := range objectsOf(list) {
+			object.SetFinalizers(nil)
+			w.Expect(client.IgnoreNotFound(cluster.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))).To(Succeed())
+			w.Expect(client.IgnoreNotFound(cluster.client.Delete(ctx, object))).To(Succeed())
+		}
+	}
+	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: migration.RecordName}}
+	w.Expect(client.IgnoreNotFound(cluster.client.Delete(ctx, record))).To(Succeed())
+}
+
+func objectsOf(list client.ObjectList) []client.Object {
+	var found []client.Object
+	switch list := list.(type) {
+	case *v2alpha1.DIJobList:
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+		}
+	case *v2alpha1.AggregatorConfigList:
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+		}
+	}
+	return found
+}
+
+func (w *world) definition(name string) *apiextensionsv1.CustomResourceDefinition {
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	w.Expect(cluster.client.Get(w.t.Context(), client.ObjectKey{Name: name}, definition)).To(Succeed())
+	return definition
+}
+
+// change changes a definition, though the webhooks publish to it meanwhile.
+func (w *world) change(name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	w.t.Helper()
+	w.Eventually(func() error {
+		definition := w.definition(name)
+		change(definition)
+		return cluster.client.Update(w.t.Context(), definition)
+	}).Should(Succeed())
+}
+
+func (w *world) changeStatus(name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	w.t.Helper()
+	w.Eventually(func() error {
+		definition := w.definition(name)
+		change(definition)
+		return cluster.client.Status().Update(w.t.Context(), definition)
+	}).Should(Succeed())
+}
+
+// want has an administrator want objects to be stored in a version.
+func (w *world) want(version string) { w.annotate(crds.AnnotationStorageVersion, version) }
+
+func (w *world) annotate(key, value string) {
+	w.t.Helper()
+	w.change(dijobs, func(definition *apiextensionsv1.CustomResourceDefinition) { definition.Annotations[key] = value })
+}
+
+// waitServed waits until jobs that are created at a version are stored in another:
+// the API server learns of both by a watch of its own.
+func (w *world) waitServed(at, stored string) {
+	w.t.Helper()
+	w.Eventually(func(g Gomega) {
+		job := w.job("probe", at)
+		g.Expect(cluster.client.Create(w.t.Context(), job)).To(Succeed())
+		defer func() { g.Expect(cluster.client.Delete(w.t.Context(), job)).To(Succeed()) }()
+		g.Expect(w.storedAs("dijobs", "probe")).To(Equal(stored))
+	}).Should(Succeed())
+}
+
+// options are those of an operator that works on the tests' API server.
+func (w *world) options(api client.Client) controllers.MigrationOptions {
+	metrics, err := controllers.NewMigrationMetrics(prometheus.NewRegistry())
+	w.Expect(err).NotTo(HaveOccurred())
+	takenOver := make(chan struct{})
+	close(takenOver)
+	return controllers.MigrationOptions{
+		API: api, Cached: api, Recorder: w.events, Namespace: w.namespace, TakenOver: takenOver, Metrics: metrics,
+		Now: func() time.Time { return w.now }, Settle: time.Hour, Page: 4,
+		Probe: func(ctx context.Context) error { return webhook.Probe(ctx, cluster.client, w.namespace) },
+	}
+}
+
+// migrate takes steps until nothing is left to do, and returns an error at the
+// first that fails. The clock is moved to when there is something to do again.
+func (w *world) migrate(api client.Client) error {
+	m := controllers.NewMigration(w.options(api))
+	for range 1000 {
+		rests := true
+		for _, name := range []string{dijobs, aggregatorconfigs} {
+			result, err := m.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+			if err != nil {
+				return err
+			}
+			rests = rests && result.RequeueAfter == 0
+			w.now = w.now.Add(result.RequeueAfter)
+		}
+		if rests {
+			return nil
+		}
+	}
+	return fmt.Errorf("the migration comes to no rest: %+v", w.record("dijobs"))
+}
+
+// step takes one step of the migration of jobs.
+func (w *world) step(m *controllers.Migration) ctrl.Result {
+	w.t.Helper()
+	result, err := m.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: dijobs}})
+	w.Expect(err).NotTo(HaveOccurred())
+	return result
+}
+
+func (w *world) record(resource string) migration.Record {
+	stored := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: w.namespace, Name: migration.RecordName}
+	w.Expect(client.IgnoreNotFound(cluster.client.Get(w.t.Context(), key, stored))).To(Succeed())
+	var record migration.Record
+	if content := stored.Data[resource]; content != "" {
+		w.Expect(json.Unmarshal([]byte(content), &record)).To(Succeed())
+	}
+	return record
+}
+
+// storedAs returns the version that an object is stored in, which etcd tells.
+func (w *world) storedAs(resource, name string) string {
+	w.t.Helper()
+	key := fmt.Sprintf("/registry/%s/%s/%s/%s", v2alpha1.GroupName, resource, w.namespace, name)
+	question, err := json.Marshal(map[string]string{"key": base64.StdEncoding.EncodeToString([]byte(key))})
+	w.Expect(err).NotTo(HaveOccurred())
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, cluster.ControlPlane.Etcd.URL.String()+"/v3/kv/range", bytes.NewReader(question))
+	w.Expect(err).NotTo(HaveOccurred())
+	response, err := http.DefaultClient.Do(request)
+	w.Expect(err).NotTo(HaveOccurred())
+	defer func() { w.Expect(response.Body.Close()).To(Succeed()) }()
+	var answer struct {
+		KVs []struct {
+			Value []byte `json:"value"`
+		} `json:"kvs"`
+	}
+	w.Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
+	if len(answer.KVs) != 1 {
+		return fmt.Sprintf("%d objects have the key %s", len(answer.KVs), key)
+	}
+	var stored metav1.TypeMeta
+	w.Expect(json.Unmarshal(answer.KVs[0].Value, &stored)).To(Succeed())
+	return stored.GroupVersionKind().Version
+}
+
+// object reads a manifest.
+func (w *world) object(manifest string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	w.Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
+	object.SetNamespace(w.namespace)
+	return object
+}
+
+// job returns a coordinator-led job as a manifest of a version has it.
+func (w *world) job(name, version string) *unstructured.Unstructured {
+	const template = `{metadata: {labels: {a: b}}, spec: {containers: [{name: di-container, image: di, command: [train]}]}}`
+	if version == "v1alpha1" {
+		return w.object(`{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: ` + name + `},
+  spec: {group: g, priorityClassName: default, coordinator: {template: ` + template + `}, collector: {template: ` + template + `}, learner: {template: ` + template + `}}}`)
+	}
+	return w.object(`{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: ` + name + `},
+  spec: {lifecycle: CoordinatorLed, tasks: [{type: coordinator, template: ` + template + `}]}}`)
+}
+
+func (w *world) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, object := range objects {
+		w.Expect(cluster.client.Create(w.t.Context(), object)).To(Succeed())
+	}
+}
+
+// aggregatorConfig returns an AggregatorConfig of v1alpha1.
+func (w *world) aggregatorConfig(name string) *unstructured.Unstructured {
+	return w.object(`{apiVersion: diengine.opendilab.org/v1alpha1, kind: AggregatorConfig, metadata: {name: ` + name + `},
+  spec: {aggregator: {template: {spec: {containers: [{name: di-container, image: di}]}}}}}`)
+}
