@@ -28,16 +28,14 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/jobs"
 	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
 const (
-	// recordName is the ConfigMap, and recordKey the key, that has how far the
-	// migration of jobs is; finished is its phase at the end.
-	recordName = "di-orchestrator-storage-migration"
-	recordKey  = "dijobs"
-	finished   = "Finished"
+	// recordKey is where the record of the migration of jobs is.
+	recordKey = "dijobs"
 	// quiet is how long operators have to ask for nothing to be at rest.
 	quiet = 3 * time.Second
 	// touched is of how many jobs others change a label.
@@ -335,12 +333,6 @@ func (r *migrationRun) migrate(ctx context.Context) error {
 	return r.waitMigrated(ctx)
 }
 
-// record is how far the operators say that they are.
-type record struct {
-	Phase string `json:"phase"`
-	Done  int    `json:"done"`
-}
-
 // waitDone returns when so many jobs have been rewritten, or all.
 func (r *migrationRun) waitDone(ctx context.Context, wanted int) error {
 	said := time.Now()
@@ -350,14 +342,16 @@ func (r *migrationRun) waitDone(ctx context.Context, wanted int) error {
 			said = time.Now()
 			r.say("%d of %d jobs rewritten, %s", at.Done, r.objects, at.Phase)
 		}
-		return at.Done >= wanted || at.Phase == finished, err
+		// Before it begins the record is of what was wanted before.
+		begun := at.Target == v2alpha1.GroupVersion.Version
+		return begun && (at.Done >= int64(wanted) || at.Phase == migration.PhaseFinished), err
 	})
 }
 
-func (r *migrationRun) record(ctx context.Context) (record, error) {
-	var at record
+func (r *migrationRun) record(ctx context.Context) (migration.Record, error) {
+	var at migration.Record
 	kept := &corev1.ConfigMap{}
-	err := r.API.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: recordName}, kept)
+	err := r.API.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: migration.RecordName}, kept)
 	if err != nil || kept.Data[recordKey] == "" {
 		return at, client.IgnoreNotFound(err)
 	}
