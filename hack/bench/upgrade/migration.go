@@ -283,7 +283,7 @@ func (r *migrationRun) others() load {
 		{Name: "PATCH v2alpha1", Every: second(r.rate / 5), Call: func(ctx context.Context, number int) error {
 			return r.world.others.label(ctx, v2alpha1.Version, jobName(number%min(touched, r.objects)), number)
 		}},
-		{Name: "LIST v1alpha1, 50", Every: second(r.rate / 20), Call: func(ctx context.Context, _ int) error {
+		{Name: "LIST v1alpha1, 50", Every: second(r.rate / 50), Call: func(ctx context.Context, _ int) error {
 			return r.world.others.list(ctx, v1alpha1.Version, 50)
 		}},
 	}
