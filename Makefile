@@ -178,8 +178,8 @@ bench-controller: ## Measure what the operator makes of worker-led jobs, each fi
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/controller $(FLAGS)
 
 .PHONY: bench-upgrade
-bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; FLAGS as of hack/bench/upgrade.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/upgrade $(FLAGS)
+bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of hack/bench/upgrade.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)
 
 # The tests skipped look at imports and at the generator, not at the mapping.
 .PHONY: mutation
