@@ -39,7 +39,7 @@ func (m *Migration) rewrite(ctx context.Context, s *state) error {
 		return err
 	}
 	failed, err := m.each(ctx, page.Items, func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-		return m.count(s.Resource, m.touch(ctx, object))
+		return m.count(s.Resource, m.touch(ctx, s, object))
 	})
 	if err != nil {
 		return err
@@ -49,8 +49,21 @@ func (m *Migration) rewrite(ctx context.Context, s *state) error {
 
 // touch writes an object that nobody else has written since it was listed: what
 // somebody has is stored in the wanted version.
-func (m *Migration) touch(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-	return m.patch(ctx, object, map[string]any{"uid": object.UID, "resourceVersion": object.ResourceVersion})
+func (m *Migration) touch(ctx context.Context, s *state, object *metav1.PartialObjectMetadata) error {
+	return m.patchAsItIs(ctx, s, object, map[string]any{"uid": object.UID, "resourceVersion": object.ResourceVersion})
+}
+
+// patchAsItIs writes an object that may break rules of the version in which it is
+// written: the API server forgives what was so before, but for fields that are
+// required and missing. The other version may not require them.
+func (m *Migration) patchAsItIs(ctx context.Context, s *state, object *metav1.PartialObjectMetadata, metadata map[string]any) error {
+	err := m.patch(ctx, object, metadata)
+	if apierrors.IsInvalid(err) && s.Through() != s.Wanted {
+		other := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: object.Namespace, Name: object.Name}}
+		other.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: s.Wanted, Kind: s.definition.Spec.Names.Kind})
+		return m.patch(ctx, other, metadata)
+	}
+	return err
 }
 
 // retry writes the objects again that could not be written, as they are now.
@@ -61,7 +74,7 @@ func (m *Migration) retry(ctx context.Context, s *state) error {
 		objects[i].Namespace, objects[i].Name = failure.Namespace, failure.Name
 	}
 	failed, err := m.each(ctx, objects, func(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-		return m.count(s.Resource, m.patch(ctx, object, map[string]any{}))
+		return m.count(s.Resource, m.patchAsItIs(ctx, s, object, map[string]any{}))
 	})
 	if err != nil {
 		return err

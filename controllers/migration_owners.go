@@ -29,7 +29,7 @@ func (m *Migration) strangers(ctx context.Context, version string) ([]client.Obj
 	}
 	var found []client.Object
 	add := func(object client.Object) {
-		if _, is := workload.WithOwnersAt(object.GetOwnerReferences(), version); is {
+		if _, is := workload.WithOwnersAt(object.GetOwnerReferences(), version, ""); is {
 			found = append(found, object)
 		}
 	}
@@ -66,7 +66,7 @@ func (m *Migration) moveOwner(ctx context.Context, object client.Object, version
 	if !ok {
 		return fmt.Errorf("a copy of %T is no object", object)
 	}
-	moved, _ := workload.WithOwnersAt(object.GetOwnerReferences(), version)
+	moved, _ := workload.WithOwnersAt(object.GetOwnerReferences(), version, "")
 	wanted.SetOwnerReferences(moved)
 	err := m.API.Patch(ctx, wanted, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), fieldOwner)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

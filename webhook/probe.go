@@ -7,6 +7,9 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,18 +18,44 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Probe goes all the way that a job goes which is written in the version that
-// is not stored: through the API server to defaulting, validation and
-// conversion. Nothing is stored. It is nil when all of them answer.
+// Probe goes all the way that a job goes which is written in v1alpha1: through
+// the API server to defaulting, validation and conversion. Nothing is stored. It
+// is nil when all of them answer. Where v1alpha1 is served no more there is no such
+// way, and it goes that of v2alpha1.
 func Probe(ctx context.Context, api client.Client, namespace string) error {
-	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"coordinator": map[string]any{
-		"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "di-container", "image": "none"}}}},
-	}}}}
-	job.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: v1alpha1.Version, Kind: "DIJob"})
+	err := probe(ctx, api, namespace, v1alpha1.Version, map[string]any{"coordinator": map[string]any{"template": probeTemplate()}})
+	if isNotServed(err) {
+		if ProbeV2(ctx, api, namespace) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// ProbeV2 goes the same way in v2alpha1.
+func ProbeV2(ctx context.Context, api client.Client, namespace string) error {
+	return probe(ctx, api, namespace, v2alpha1.GroupVersion.Version, map[string]any{
+		"tasks": []any{map[string]any{"type": "none", "name": "probe", "template": probeTemplate()}},
+	})
+}
+
+// isNotServed tells that the API server knows nothing of the version. That the
+// namespace is not there is another matter.
+func isNotServed(err error) bool {
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+func probeTemplate() map[string]any {
+	return map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "di-container", "image": "none"}}}}
+}
+
+func probe(ctx context.Context, api client.Client, namespace, version string, spec map[string]any) error {
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	job.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: version, Kind: "DIJob"})
 	job.SetNamespace(namespace)
 	job.SetGenerateName("probe-")
 	if err := api.Create(ctx, job, client.DryRunAll); err != nil {
-		return fmt.Errorf("a job that is created at %s without being stored: %w", v1alpha1.Version, err)
+		return fmt.Errorf("a job that is created at %s without being stored: %w", version, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,10 +62,12 @@ type operatorOptions struct {
 	defaultConfig string
 	// probeInterval is how often the way through the API server is probed, 0 for never.
 	probeInterval time.Duration
+	migration     migrationOptions
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
+	o.migration.addFlags(flags)
 	defaults := workload.Settings{}.Defaults()
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the operator's own Secrets, Service and Lease")
@@ -97,7 +100,7 @@ func (o *operatorOptions) validate() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
 	}
-	if err := o.tracing.validate(); err != nil {
+	if err := errors.Join(o.tracing.validate(), o.migration.validate()); err != nil {
 		return err
 	}
 	switch o.certificates {
@@ -177,6 +180,10 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 		return nil, nil, err
 	}
 	told.wrap(config)
+	preparer, err := newPreparer(config, log, options)
+	if err != nil {
+		return nil, nil, err
+	}
 	hooks, err := webhook.New(webhook.Options{
 		Config:      config,
 		Namespace:   options.namespace,
@@ -187,6 +194,7 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 		Log:         log.WithName("webhook"),
 		Registerer:  told.metrics,
 		Traces:      told.traces,
+		Prepare:     preparer.Prepare,
 
 		CertificateSecret: options.webhookSecret,
 	})
@@ -230,7 +238,19 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	if err != nil {
 		return nil, err
 	}
+	definitions, err := controllers.WatchDefinitions(mgr)
+	if err != nil {
+		return nil, err
+	}
+	takingOver, err := addTakeover(mgr, recorder, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := addMigration(mgr, definitions, recorder, options, told.metrics, takingOver.Done()); err != nil {
+		return nil, err
+	}
 	err = controllers.Setup(ctx, mgr, controllers.Options{
+		JobVersion:       definitions.JobVersion,
 		Recorder:         recorder,
 		Settings:         options.settings,
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
@@ -238,13 +258,14 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		NoAllocator:      !options.allocator,
 		Registerer:       told.metrics,
 		Traces:           told.traces,
+		MayAct:           takingOver.MayAct(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)
 	}
 	if options.allocator {
 		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
-			Cycle: options.allocatorCycle, Registerer: told.metrics, Traces: told.traces,
+			Cycle: options.allocatorCycle, Registerer: told.metrics, Traces: told.traces, MayAct: takingOver.MayAct(),
 		}); err != nil {
 			return nil, fmt.Errorf("setting up the allocator: %w", err)
 		}
@@ -255,6 +276,7 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 			Reader:   mgr.GetAPIReader(),
 			Template: types.NamespacedName{Namespace: options.namespace, Name: options.defaultConfig},
 			Config:   options.aggregatorConfig.NamespacedName,
+			MayAct:   takingOver.MayAct(),
 			Log:      log.WithName("aggregatorconfig"),
 		})
 		if err != nil {

@@ -62,7 +62,7 @@ func runPreflight(ctx context.Context, options *installOptions, out io.Writer) e
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	if !report.Fine {
-		return fmt.Errorf("%d findings stop an installation; nothing was changed", report.Count(preflight.Stop))
+		return fmt.Errorf("findings that stop an installation: %d; nothing was changed", report.Count(preflight.Stop))
 	}
 	return nil
 }

@@ -21,6 +21,6 @@ package main
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-server-ca,verbs=get;update
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-aggregator-config,verbs=get
 // +kubebuilder:rbac:groups=diengine.opendilab.org,namespace=di-system,resources=aggregatorconfigs,verbs=get;create
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=dijobs.diengine.opendilab.org,verbs=get;patch;update
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=dijobs.diengine.opendilab.org,verbs=get;list;watch;patch;update
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=di-orchestrator-mutating,verbs=get;patch;update
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=di-orchestrator-validating,verbs=get;patch;update

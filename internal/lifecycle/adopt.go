@@ -179,14 +179,14 @@ func (d *Decision) isAdoption() bool {
 // isEarlier tells whether an object names a job in another version than the one
 // that jobs are to be stored in.
 func (p *pass) isEarlier(object metav1.Object) bool {
-	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion)
+	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion, p.Job.UID)
 	return is
 }
 
 // storedReferences returns an object's owner references, those to jobs in that
 // version and the others as they are.
 func (p *pass) storedReferences(object metav1.Object) []metav1.OwnerReference {
-	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion)
+	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion, p.Job.UID)
 	return references
 }
 

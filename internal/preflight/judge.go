@@ -22,10 +22,14 @@ const oldestServer = "1.30.0"
 // annotationInject has cert-manager write its bundle into an object.
 const annotationInject = "cert-manager.io/inject-ca-from"
 
+// labelName is on all that is ours, however it was installed.
+const (
+	labelName = "app.kubernetes.io/name"
+	nameOfAll = "di-orchestrator"
+)
+
 // How Helm marks what it owns.
 const (
-	labelManagedBy     = "app.kubernetes.io/managed-by"
-	managedByHelm      = "Helm"
 	annotationRelease  = "meta.helm.sh/release-name"
 	annotationReleased = "meta.helm.sh/release-namespace"
 )
@@ -188,7 +192,7 @@ func judgeDeployments(world *World, release crds.Origin) []Finding {
 
 // judgeService: Helm refuses to take an object over that it does not know.
 func judgeService(service *corev1.Service) []Finding {
-	if service == nil || service.Annotations[annotationRelease] == "di-orchestrator" && service.Labels[labelManagedBy] == managedByHelm {
+	if service == nil || service.Labels[labelName] == nameOfAll {
 		return nil
 	}
 	owner := "no release of Helm"
@@ -226,7 +230,7 @@ func steps(release crds.Origin) []string {
 	taken := []string{
 		"annotations of cert-manager are removed from definitions and webhook configurations, where there are any; nothing else is changed",
 		"the new operators start and serve the conversion; they do nothing yet",
-		fmt.Sprintf("%s is added to the definitions, in one write with the conversion; objects stay stored as they are", missing),
+		missing + " is added to the definitions, in one write with the conversion; objects stay stored as they are",
 		fmt.Sprintf("webhook configurations of %s are deleted, and its operator and webhooks scaled to 0", release),
 		"its di-server is scaled to 0 once the new one is ready",
 		"the operator takes the jobs over: no pod is restarted; owner references name v2alpha1",

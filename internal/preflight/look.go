@@ -162,7 +162,6 @@ func (l *Looker) rights() []Right {
 		{Verb: "list", Group: v2alpha1.GroupName, Resource: "dijobs", Reading: true},
 		{Verb: "list", Group: v2alpha1.GroupName, Resource: "aggregatorconfigs", Reading: true},
 		{Verb: "list", Group: appsv1.GroupName, Resource: "deployments", Reading: true},
-		{Verb: "get", Resource: "services", Namespace: l.Namespace, Name: names.ServerService, Reading: true},
 		{Verb: "get", Group: admission, Resource: "mutatingwebhookconfigurations", Name: names.EarlierMutating, Reading: true},
 		{Verb: "get", Group: admission, Resource: "validatingwebhookconfigurations", Name: names.EarlierValidating, Reading: true},
 	}
@@ -173,6 +172,7 @@ func (l *Looker) rights() []Right {
 		return rights
 	}
 	return append(rights,
+		Right{Verb: "get", Resource: "services", Namespace: l.Namespace, Name: names.ServerService, Reading: true},
 		Right{Verb: "create", Group: extensions, Resource: "customresourcedefinitions"},
 		Right{Verb: "update", Group: extensions, Resource: "customresourcedefinitions"},
 		Right{Verb: "create", Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
@@ -268,8 +268,10 @@ func (l *Looker) configurations(ctx context.Context, world *World) error {
 	return nil
 }
 
+// service reads the one object that Helm has to be told to take over. Helm has
+// done so, or refused, before any hook runs.
 func (l *Looker) service(ctx context.Context, world *World) error {
-	if !world.may("services") {
+	if !l.Installing || !world.may("services") {
 		return nil
 	}
 	service := &corev1.Service{}

@@ -40,8 +40,9 @@ func (r *Report) found() string {
 		return "Found: an installation of this program"
 	case crds.OriginUnknown:
 		return "Found: definitions of a release that is not known"
+	default:
+		return "Found: what " + string(r.Release) + " has installed"
 	}
-	return "Found: what " + string(r.Release) + " has installed"
 }
 
 // tables write what there is.

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -24,14 +25,15 @@ func Owner(job *v2alpha1.DIJob, version string) *metav1.OwnerReference {
 	return metav1.NewControllerRef(job, jobVersion(version).WithKind(jobKind))
 }
 
-// WithOwnersAt returns an object's owner references with those to jobs at a
-// version, v2alpha1 where it is empty, and whether any was at another. The other
-// owners stay.
-func WithOwnersAt(references []metav1.OwnerReference, version string) (moved []metav1.OwnerReference, changed bool) {
+// WithOwnersAt returns an object's owner references with those to a job, or to any
+// where its UID is empty, at a version, v2alpha1 where it is empty, and whether
+// any was at another. The other owners stay.
+func WithOwnersAt(references []metav1.OwnerReference, version string, job types.UID) (moved []metav1.OwnerReference, changed bool) {
 	wanted := jobVersion(version).String()
 	for i := range references {
 		group, _, _ := strings.Cut(references[i].APIVersion, "/")
-		if references[i].Kind != jobKind || group != v2alpha1.GroupName || references[i].APIVersion == wanted {
+		if references[i].Kind != jobKind || group != v2alpha1.GroupName || references[i].APIVersion == wanted ||
+			job != "" && references[i].UID != job {
 			continue
 		}
 		if !changed {

@@ -23,7 +23,7 @@ import (
 var _ = Describe("The docs, followed step by step", func() {
 	It("lead a new user from the installation to a job that has trained, and leave nothing", func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(exec.CommandContext(ctx, kubectl, "delete", "dijob", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground").Run()).To(Succeed())
+			kubectlUntilDone(ctx, "delete", "dijob", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground", waiting())
 		})
 		Expect(follow(ctx, "docs/quickstart.md", "quickstart")).To(BeNumerically(">", 5))
 	}, SpecTimeout(6*patience))

@@ -4,13 +4,49 @@
 package migration
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
 )
+
+// expectMigrated expects all to be stored in a version, and known to be.
+func (w *world) expectMigrated(version string, names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		w.Expect(w.storedAs("dijobs", name)).To(Equal(version), name)
+	}
+	for _, definition := range []string{dijobs, aggregatorconfigs} {
+		w.Expect(crds.StorageOf(w.definition(definition))).To(Equal(version))
+		w.Expect(w.definition(definition).Status.StoredVersions).To(Equal([]string{version}))
+	}
+	w.Expect(w.record("dijobs").Phase).To(Equal(migration.PhaseFinished))
+	w.Expect(w.record("dijobs").Failed).To(BeEmpty())
+}
+
+// reasons are those of the events so far.
+func (w *world) reasons() string {
+	var all []string
+	for len(w.events.Events) > 0 {
+		all = append(all, <-w.events.Events)
+	}
+	return strings.Join(all, "\n")
+}
 
 func TestStoredObjectsComeToBeStoredInTheWantedVersion(t *testing.T) {
 	w := newWorld(t, "v1alpha1")
@@ -20,21 +56,223 @@ func TestStoredObjectsComeToBeStoredInTheWantedVersion(t *testing.T) {
 	}
 	w.create(w.aggregatorConfig("config"))
 	w.Expect(w.storedAs("dijobs", "a")).To(Equal("v1alpha1"))
+	// One that is being deleted is stored as long as somebody holds it.
+	deleted := w.job("deleted", "v1alpha1")
+	deleted.SetFinalizers([]string{"example.com/held"})
+	w.create(deleted)
+	w.Expect(cluster.client.Delete(t.Context(), deleted)).To(Succeed())
 
 	w.want("v2alpha1")
 	w.Expect(w.migrate(cluster.client)).To(Succeed())
 
-	for _, name := range names {
-		w.Expect(w.storedAs("dijobs", name)).To(Equal("v2alpha1"), name)
-	}
+	w.expectMigrated("v2alpha1", append(names, "deleted")...)
 	w.Expect(w.storedAs("aggregatorconfigs", "config")).To(Equal("v2alpha1"))
-	for _, definition := range []string{dijobs, aggregatorconfigs} {
-		w.Expect(crds.StorageOf(w.definition(definition))).To(Equal("v2alpha1"))
-		w.Expect(w.definition(definition).Status.StoredVersions).To(Equal([]string{"v2alpha1"}))
+	w.Expect(w.record("dijobs").Total).To(BeEquivalentTo(10))
+	w.Expect(w.record("dijobs").Done).To(BeEquivalentTo(10))
+	w.Expect(w.reasons()).To(And(ContainSubstring("StorageSwitched"), ContainSubstring("StorageMigrated")))
+}
+
+func TestObjectsThatBreakRulesAreMigrated(t *testing.T) {
+	w := newWorld(t, "v1alpha1")
+	w.create(w.job("whole", "v1alpha1"))
+	// A release that checked less has stored it: it lacks what is required, and has
+	// what is in no list of values.
+	broken := map[string]any{
+		"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
+		"metadata": map[string]any{"name": "broken.by.dots", "namespace": w.namespace, "uid": "broken", "creationTimestamp": "2022-01-01T00:00:00Z", "generation": 1},
+		"spec":     map[string]any{"cleanPodPolicy": "Sometimes", "learner": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{}}}}},
+		"status":   map[string]any{"phase": "Odd"},
+	}
+	w.store("dijobs", "broken.by.dots", broken)
+
+	w.want("v2alpha1")
+	w.Expect(w.migrate(cluster.client)).To(Succeed())
+	w.expectMigrated("v2alpha1", "whole", "broken.by.dots")
+}
+
+func TestAMigrationThatIsKilledAgainAndAgainGoesOn(t *testing.T) {
+	w := newWorld(t, "v1alpha1")
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	for _, name := range names {
+		w.create(w.job(name, "v1alpha1"))
+	}
+	w.create(w.aggregatorConfig("config"))
+	w.want("v2alpha1")
+	// The first operator dies after its first write, the second after its second,
+	// and so on: in between of all that follows each other.
+	for writes := int64(1); ; writes++ {
+		w.Expect(writes).To(BeNumerically("<", 100), "the migration comes to no end")
+		err := w.migrate(interceptor.NewClient(cluster.client, dieAfter(writes)))
+		if err == nil {
+			break
+		}
+		w.Expect(err).To(MatchError(errDead))
+	}
+	w.expectMigrated("v2alpha1", names...)
+	w.Expect(w.storedAs("aggregatorconfigs", "config")).To(Equal("v2alpha1"))
+	w.Expect(w.record("dijobs").Done).To(BeEquivalentTo(6))
+}
+
+var errDead = errors.New("the operator is dead")
+
+// dieAfter makes every write fail after so many.
+func dieAfter(writes int64) interceptor.Funcs {
+	var done atomic.Int64
+	alive := func() error {
+		if done.Add(1) > writes {
+			return errors.Join(errDead, context.Canceled)
+		}
+		return nil
+	}
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if err := alive(); err != nil {
+				return err
+			}
+			return next.Create(ctx, object, options...)
+		},
+		Update: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+			if err := alive(); err != nil {
+				return err
+			}
+			return next.Update(ctx, object, options...)
+		},
+		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if err := alive(); err != nil {
+				return err
+			}
+			return next.Patch(ctx, object, patch, options...)
+		},
+		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
+			if err := alive(); err != nil {
+				return err
+			}
+			return next.SubResource(name).Update(ctx, object, options...)
+		},
+	}
+}
+
+func TestWhatOthersWriteMeanwhileIsNotOverwritten(t *testing.T) {
+	w := newWorld(t, "v1alpha1")
+	w.create(w.job("quiet", "v1alpha1"), w.job("busy", "v1alpha1"), w.job("gone", "v1alpha1"))
+	w.want("v2alpha1")
+	written := false
+	between := interceptor.NewClient(cluster.client, interceptor.Funcs{
+		List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			err := next.List(ctx, list, options...)
+			if _, isPage := list.(*metav1.PartialObjectMetadataList); isPage && !written && err == nil {
+				written = true
+				w.patch("busy", `{"metadata":{"labels":{"by":"others"}},"spec":{"group":"changed"}}`)
+				w.Expect(cluster.client.Delete(ctx, w.job("gone", "v1alpha1"))).To(Succeed())
+			}
+			return err
+		},
+	})
+	w.Expect(w.migrate(between)).To(Succeed())
+	w.expectMigrated("v2alpha1", "quiet", "busy")
+	w.Expect(written).To(BeTrue())
+	w.Expect(w.read("busy").Labels).To(HaveKeyWithValue("by", "others"))
+	w.Expect(w.read("busy").Spec.Group).To(Equal("changed"))
+}
+
+func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
+	w := newWorld(t, "v1alpha1")
+	w.create(w.job("stuck", "v1alpha1"), w.job("a", "v1alpha1"), w.job("z", "v1alpha1"))
+	forbid := w.forbidUpdates("stuck")
+	w.want("v2alpha1")
+
+	m := controllers.NewMigration(w.options(cluster.client))
+	for range 100 {
+		result := w.step(m)
+		if w.record("dijobs").Listed {
+			break
+		}
+		w.now = w.now.Add(result.RequeueAfter)
 	}
 	record := w.record("dijobs")
-	w.Expect(record.Phase).To(Equal(migration.PhaseFinished))
-	w.Expect(record.Total).To(BeEquivalentTo(9))
-	w.Expect(record.Done).To(BeEquivalentTo(9))
-	w.Expect(record.Failed).To(BeEmpty())
+	w.Expect(record.Failed).To(HaveLen(1))
+	w.Expect(record.Failed[0].Name).To(Equal("stuck"))
+	w.Expect(record.Failed[0].Message).To(ContainSubstring("not today"))
+	w.Expect(record.Done).To(BeEquivalentTo(2))
+	w.Expect(w.storedAs("dijobs", "z")).To(Equal("v2alpha1"))
+	w.Expect(w.storedAs("dijobs", "stuck")).To(Equal("v1alpha1"))
+	w.Expect(w.reasons()).To(ContainSubstring("StorageMigrationFailed 1 objects could not be written"))
+	// Nothing is pruned, and the object is left alone for a while.
+	w.Expect(w.step(m).RequeueAfter).To(BeNumerically("~", time.Minute, time.Second))
+	w.Expect(w.definition(dijobs).Status.StoredVersions).To(ConsistOf("v1alpha1", "v2alpha1"))
+
+	forbid.allow()
+	w.Expect(w.migrate(cluster.client)).To(Succeed())
+	w.expectMigrated("v2alpha1", "a", "stuck", "z")
+}
+
+// policy is a rule of somebody else, in the way of one job.
+type policy struct {
+	w    *world
+	name string
+}
+
+// forbidUpdates has the API server refuse updates of a job.
+func (w *world) forbidUpdates(name string) *policy {
+	w.t.Helper()
+	p := &policy{w: w, name: name}
+	fail := admissionregistrationv1.Fail
+	w.create(&admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "forbid"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fail,
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule: admissionregistrationv1.Rule{
+						APIGroups: []string{v2alpha1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"dijobs"},
+					},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", name), Message: "not today"}},
+		},
+	}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "forbid"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: "forbid", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	})
+	w.t.Cleanup(p.remove)
+	w.Eventually(p.try).Should(MatchError(ContainSubstring("not today")))
+	return p
+}
+
+// try changes the job, for trial.
+func (p *policy) try() error {
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: p.w.namespace, Name: p.name}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tried":"yes"}}}`))
+	return cluster.client.Patch(p.w.t.Context(), job, patch, client.DryRunAll)
+}
+
+func (p *policy) allow() {
+	p.w.t.Helper()
+	p.remove()
+	p.w.Eventually(p.try).Should(Succeed())
+}
+
+func (p *policy) remove() {
+	ctx := context.WithoutCancel(p.w.t.Context())
+	for _, object := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}} {
+		object.SetName("forbid")
+		p.w.Expect(client.IgnoreNotFound(cluster.client.Delete(ctx, object))).To(Succeed())
+	}
+}
+
+// patch merges into a job.
+func (w *world) patch(name, content string) {
+	w.t.Helper()
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.Expect(cluster.client.Patch(w.t.Context(), job, client.RawPatch(types.MergePatchType, []byte(content)))).To(Succeed())
+}
+
+func (w *world) read(name string) *v2alpha1.DIJob {
+	w.t.Helper()
+	job := &v2alpha1.DIJob{}
+	w.Expect(cluster.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, job)).To(Succeed())
+	return job
 }

@@ -8,7 +8,6 @@ package migration
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -108,7 +107,9 @@ func newWorld(t *testing.T, storage string) *world {
 			definition.Spec = crds.WithoutServing(crds.WithStorage(definition, storage), "").Spec
 		})
 		// No object is left of the tests before.
-		w.changeStatus(name, func(definition *apiextensionsv1.CustomResourceDefinition) { definition.Status.StoredVersions = []string{storage} })
+		w.changeStatus(name, func(definition *apiextensionsv1.CustomResourceDefinition) {
+			definition.Status.StoredVersions = []string{storage}
+		})
 	}
 	w.waitServed("v1alpha1", storage)
 	t.Cleanup(w.end)
@@ -246,26 +247,45 @@ func (w *world) record(resource string) migration.Record {
 // storedAs returns the version that an object is stored in, which etcd tells.
 func (w *world) storedAs(resource, name string) string {
 	w.t.Helper()
-	key := fmt.Sprintf("/registry/%s/%s/%s/%s", v2alpha1.GroupName, resource, w.namespace, name)
-	question, err := json.Marshal(map[string]string{"key": base64.StdEncoding.EncodeToString([]byte(key))})
-	w.Expect(err).NotTo(HaveOccurred())
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, cluster.ControlPlane.Etcd.URL.String()+"/v3/kv/range", bytes.NewReader(question))
-	w.Expect(err).NotTo(HaveOccurred())
-	response, err := http.DefaultClient.Do(request)
-	w.Expect(err).NotTo(HaveOccurred())
-	defer func() { w.Expect(response.Body.Close()).To(Succeed()) }()
 	var answer struct {
 		KVs []struct {
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	w.Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
+	w.askEtcd("range", map[string][]byte{"key": w.key(resource, name)}, &answer)
 	if len(answer.KVs) != 1 {
-		return fmt.Sprintf("%d objects have the key %s", len(answer.KVs), key)
+		return fmt.Sprintf("%d objects are stored under the name %s", len(answer.KVs), name)
 	}
 	var stored metav1.TypeMeta
 	w.Expect(json.Unmarshal(answer.KVs[0].Value, &stored)).To(Succeed())
 	return stored.GroupVersionKind().Version
+}
+
+// store writes an object into etcd, past the API server.
+func (w *world) store(resource, name string, object map[string]any) {
+	w.t.Helper()
+	content, err := json.Marshal(object)
+	w.Expect(err).NotTo(HaveOccurred())
+	w.askEtcd("put", map[string][]byte{"key": w.key(resource, name), "value": content}, &struct{}{})
+}
+
+func (w *world) key(resource, name string) []byte {
+	return fmt.Appendf(nil, "/registry/%s/%s/%s/%s", v2alpha1.GroupName, resource, w.namespace, name)
+}
+
+// askEtcd asks etcd by its JSON gateway.
+func (w *world) askEtcd(what string, question map[string][]byte, answer any) {
+	w.t.Helper()
+	content, err := json.Marshal(question)
+	w.Expect(err).NotTo(HaveOccurred())
+	address := cluster.ControlPlane.Etcd.URL.String() + "/v3/kv/" + what
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, address, bytes.NewReader(content))
+	w.Expect(err).NotTo(HaveOccurred())
+	response, err := http.DefaultClient.Do(request)
+	w.Expect(err).NotTo(HaveOccurred())
+	defer func() { w.Expect(response.Body.Close()).To(Succeed()) }()
+	w.Expect(response.StatusCode).To(Equal(http.StatusOK))
+	w.Expect(json.NewDecoder(response.Body).Decode(answer)).To(Succeed())
 }
 
 // object reads a manifest.

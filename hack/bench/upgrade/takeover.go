@@ -28,7 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/legacy"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

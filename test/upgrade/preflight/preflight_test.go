@@ -28,7 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/preflight"
 	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/legacy"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

@@ -18,6 +18,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -91,20 +92,21 @@ func New(config *rest.Config, namespace string, errOut io.Writer) (*Cluster, err
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		v2alpha1.AddToScheme,
+		v2alpha1.AddToScheme, apiextensionsv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering types: %w", err)
 		}
 	}
 	// What there is is known, so that nobody needs to be asked.
-	for _, kind := range []string{"Pod", "Service", "ServiceAccount", "Event"} {
+	for _, kind := range []string{"Pod", "Service", "ServiceAccount", "Event", "ConfigMap"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	for _, kind := range []string{"DIJob", "Membership"} {
 		mapper.Add(v2alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	mapper.Add(v1alpha1.GroupVersion.WithKind("DIJob"), meta.RESTScopeNamespace)
+	mapper.Add(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"), meta.RESTScopeRoot)
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
 	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
 	// Without a logger the client complains, at length, when it gets old.

@@ -31,8 +31,12 @@ func (r *Right) Denied(purpose string, err error) error {
 // Remedy says which role gives the right.
 func (r *Right) Remedy() string {
 	var command strings.Builder
-	fmt.Fprintf(&command, "a role of this right, bound to you, allows it:\n"+
-		"  kubectl -n %s create role kubectl-di-%s --verb=%s --resource=%s", r.Namespace, r.role(), r.Verb, r.Qualified())
+	create := "kubectl create clusterrole"
+	if r.Namespace != "" {
+		create = "kubectl -n " + r.Namespace + " create role"
+	}
+	fmt.Fprintf(&command, "a role of this right, bound to you, allows it:\n  %s kubectl-di-%s --verb=%s --resource=%s",
+		create, r.role(), r.Verb, r.Qualified())
 	if r.Name != "" {
 		fmt.Fprintf(&command, " --resource-name=%s", r.Name)
 	}

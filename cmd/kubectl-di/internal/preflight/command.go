@@ -109,5 +109,5 @@ func verdict(report *preflight.Report) error {
 	if report.Fine {
 		return nil
 	}
-	return exit.With(exit.Failed, fmt.Errorf("%d findings stop an installation", report.Count(preflight.Stop)))
+	return exit.With(exit.Failed, fmt.Errorf("findings that stop an installation: %d", report.Count(preflight.Stop)))
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/legacy"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
 // jobs is more than any release has states.

@@ -1,0 +1,93 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+// migrationOptions are how stored objects are migrated.
+type migrationOptions struct {
+	qps    float32
+	settle time.Duration
+}
+
+func (o *migrationOptions) addFlags(flags *pflag.FlagSet) {
+	flags.Float32Var(&o.qps, "migration-qps", 50, "calls per second to the API server by which stored objects are migrated to another version")
+	flags.DurationVar(&o.settle, "migration-settle", controllers.DefaultSettle,
+		"how long API servers take to learn which version is stored; stored objects are migrated after that")
+}
+
+func (o *migrationOptions) validate() error {
+	if o.qps <= 0 {
+		return fmt.Errorf("--migration-qps %g: want more than 0", o.qps)
+	}
+	if o.settle < 0 {
+		return fmt.Errorf("--migration-settle %s: want 0 or more", o.settle)
+	}
+	return nil
+}
+
+// addMigration adds the migration of stored objects, which begins when what an
+// earlier release left is taken over.
+func addMigration(mgr ctrl.Manager, definitions *controllers.Definitions, recorder events.EventRecorder, options *operatorOptions,
+	registerer prometheus.Registerer, takenOver <-chan struct{},
+) error {
+	api, err := newMigrationClient(mgr, options.migration.qps)
+	if err != nil {
+		return err
+	}
+	metrics, err := controllers.NewMigrationMetrics(registerer)
+	if err != nil {
+		return err
+	}
+	return controllers.SetupMigration(mgr, definitions, controllers.MigrationOptions{
+		API:       api,
+		Cached:    mgr.GetClient(),
+		Recorder:  recorder,
+		Namespace: options.namespace,
+		TakenOver: takenOver,
+		Probe: func(ctx context.Context) error {
+			return errors.Join(webhook.Probe(ctx, api, options.namespace), webhook.ProbeV2(ctx, api, options.namespace))
+		},
+		Metrics: metrics,
+		Settle:  options.migration.settle,
+	})
+}
+
+// newMigrationClient makes a client with a rate of its own, so that what the
+// operator does for jobs never waits for a migration. It writes objects in a
+// version that is deprecated, too, which is nothing to be warned about.
+func newMigrationClient(mgr ctrl.Manager, qps float32) (client.Client, error) {
+	config := rest.CopyConfig(mgr.GetConfig())
+	config.QPS, config.Burst, config.RateLimiter = qps, max(int(qps), 1), nil
+	config.WarningHandler = rest.NoWarnings{}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering CustomResourceDefinitions: %w", err)
+	}
+	// The manager's HTTP client has its connections, and no rate.
+	api, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(), Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the storage migration: %w", err)
+	}
+	return api, nil
+}
