@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 )
 
 const (
@@ -100,7 +101,7 @@ func (w *world) line(ctx context.Context, grows bool) (lineRun, error) {
 			return lineRun{}, err
 		}
 	}
-	if err := pauseFor(ctx, limitPause); err != nil {
+	if err := pace.Pause(ctx, limitPause); err != nil {
 		return lineRun{}, err
 	}
 	began := time.Now()

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 )
 
 const (
@@ -162,7 +163,7 @@ func (w *world) waitJobs(ctx context.Context, namespace string, wanted int, what
 			said = time.Now()
 			w.say("%s: %d of %d", what, have, wanted)
 		}
-		if err := pauseFor(ctx, jobsEvery); err != nil {
+		if err := pace.Pause(ctx, jobsEvery); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -153,7 +154,7 @@ func (l *load) run(ctx context.Context) error {
 			return err
 		}
 		// That the context ends in it is looked at next.
-		_ = pauseFor(ctx, time.Duration(l.random.Int64N(int64(loadPause))))
+		_ = pace.Pause(ctx, time.Duration(l.random.Int64N(int64(loadPause))))
 	}
 	return nil
 }

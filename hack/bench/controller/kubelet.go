@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -252,7 +253,7 @@ func (k *kubelet) start(ctx context.Context, key types.NamespacedName) error {
 	}
 	k.mutex.Unlock()
 	if pause > 0 {
-		return pauseFor(ctx, pause)
+		return pace.Pause(ctx, pause)
 	}
 	return nil
 }
@@ -329,20 +330,8 @@ func (k *kubelet) wait(ctx context.Context, b *bench, what string, count func(ta
 			said = time.Now()
 			b.say("%s: %d of %d", what, have, wanted)
 		}
-		if err := pauseFor(ctx, pollEvery); err != nil {
+		if err := pace.Pause(ctx, pollEvery); err != nil {
 			return err
 		}
-	}
-}
-
-// pauseFor waits so long, or until the context ends.
-func pauseFor(ctx context.Context, long time.Duration) error {
-	timer := time.NewTimer(long)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }

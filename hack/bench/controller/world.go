@@ -226,7 +226,7 @@ func (w *world) waitQuiet(ctx context.Context, quiet time.Duration) (controlplan
 		if err != nil {
 			return false, err
 		}
-		if len(withoutLeases(counts[userOperator])) > 0 {
+		if len(counts[userOperator].Without("leases")) > 0 {
 			since = time.Now()
 			mark, err = w.Mark()
 		}
@@ -236,17 +236,6 @@ func (w *world) waitQuiet(ctx context.Context, quiet time.Duration) (controlplan
 		return 0, fmt.Errorf("waiting for the operator to rest: %w", err)
 	}
 	return mark, nil
-}
-
-// withoutLeases leaves out what an election asks for.
-func withoutLeases(asked controlplane.Requests) controlplane.Requests {
-	others := controlplane.Requests{}
-	for what, count := range asked {
-		if !strings.HasSuffix(what, " leases") {
-			others[what] = count
-		}
-	}
-	return others
 }
 
 // readDefaults reads from a di-orchestrator's help how fast its operator is by default.

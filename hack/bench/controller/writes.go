@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 )
 
 const (
@@ -98,7 +99,7 @@ func (w *world) countWrites(ctx context.Context, table *tabwriter.Writer, missed
 		return nil, err
 	}
 	w.kubelet.setPause(0)
-	if err := pauseFor(ctx, idleTime); err != nil {
+	if err := pace.Pause(ctx, idleTime); err != nil {
 		return nil, err
 	}
 	spent, asked, err := w.spendingSince(mark)

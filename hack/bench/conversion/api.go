@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
@@ -168,18 +168,7 @@ func (p *plane) serve(ctx context.Context, served bool) error {
 }
 
 func (p *plane) editCRD(ctx context.Context, edit func(map[string]any) error) error {
-	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := p.api.Get(ctx, client.ObjectKey{Name: crdName}, crd); err != nil {
-		return fmt.Errorf("reading the CRD: %w", err)
-	}
-	if err := edit(crd.Object); err != nil {
-		return fmt.Errorf("editing the CRD: %w", err)
-	}
-	if err := p.api.Update(ctx, crd); err != nil {
-		return fmt.Errorf("writing the CRD: %w", err)
-	}
-	return nil
+	return controlplane.EditCRD(ctx, p.api, crdName, edit)
 }
 
 // converter is a conversion webhook that counts what it is asked.

@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +26,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/hack/bench/internal/etcd"
+	"opendilab.org/di-orchestrator/hack/bench/internal/jobs"
 )
 
 const (
@@ -103,7 +104,8 @@ func (p *plane) store(ctx context.Context, count int) (answers, error) {
 	if err := p.api.Create(ctx, job); err != nil {
 		return nil, fmt.Errorf("storing a job: %w", err)
 	}
-	pattern, err := p.stored(ctx, job.GetName())
+	store := etcd.Store{URL: p.environment.ControlPlane.Etcd.URL}
+	pattern, err := store.Get(ctx, etcd.Job(namespace, job.GetName()))
 	if err != nil {
 		return nil, err
 	}
@@ -111,19 +113,17 @@ func (p *plane) store(ctx context.Context, count int) (answers, error) {
 	if err := prepared.add(job.GetName(), pattern); err != nil {
 		return nil, err
 	}
-	for first := 1; first < count; first += storeBatch {
-		var puts []any
-		for i := first; i < min(first+storeBatch, count); i++ {
-			value := bytes.ReplaceAll(pattern, []byte(job.GetName()), []byte(jobName(i)))
-			value = bytes.ReplaceAll(value, []byte(job.GetUID()), []byte(uuid.NewUUID()))
-			if err := prepared.add(jobName(i), value); err != nil {
-				return nil, err
-			}
-			puts = append(puts, map[string]any{"requestPut": map[string]any{"key": []byte(etcdKey(jobName(i))), "value": value}})
-		}
-		if err := p.etcd(ctx, "txn", map[string]any{"success": puts}, nil); err != nil {
+	var copies []etcd.Value
+	for i := 1; i < count; i++ {
+		value := bytes.ReplaceAll(pattern, []byte(job.GetName()), []byte(jobName(i)))
+		value = bytes.ReplaceAll(value, []byte(job.GetUID()), []byte(uuid.NewUUID()))
+		if err := prepared.add(jobName(i), value); err != nil {
 			return nil, err
 		}
+		copies = append(copies, etcd.Value{Key: []byte(etcd.Job(namespace, jobName(i))), Value: value})
+	}
+	if err := store.Put(ctx, copies); err != nil {
+		return nil, err
 	}
 	return prepared, nil
 }
@@ -132,61 +132,9 @@ func jobName(i int) string {
 	return fmt.Sprintf("%s%05d", jobPrefix, i)
 }
 
-// storeBatch is how many jobs are written at once; etcd takes 1.5 MB.
-const storeBatch = 100
-
-// etcdKey is where the API server stores a job.
-func etcdKey(name string) string {
-	return "/registry/" + v2alpha1.GroupName + "/dijobs/" + namespace + "/" + name
-}
-
-// stored reads the bytes that are stored of a job.
-func (p *plane) stored(ctx context.Context, name string) ([]byte, error) {
-	var found struct {
-		KVs []struct {
-			Value []byte `json:"value"`
-		} `json:"kvs"`
-	}
-	if err := p.etcd(ctx, "range", map[string]any{"key": []byte(etcdKey(name))}, &found); err != nil {
-		return nil, err
-	}
-	if len(found.KVs) != 1 {
-		return nil, fmt.Errorf("etcd has %d values at %s, expected 1", len(found.KVs), etcdKey(name))
-	}
-	return found.KVs[0].Value, nil
-}
-
-// etcd calls etcd by its JSON gateway.
-func (p *plane) etcd(ctx context.Context, method string, message, into any) (err error) {
-	raw, err := json.Marshal(message)
-	if err != nil {
-		return fmt.Errorf("etcd: %w", err)
-	}
-	url := p.environment.ControlPlane.Etcd.URL.JoinPath("v3", "kv", method).String()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(raw))
-	if err != nil {
-		return fmt.Errorf("etcd: %w", err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return fmt.Errorf("etcd: %w", err)
-	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd: %s: %s", method, response.Status)
-	}
-	if into == nil {
-		return nil
-	}
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		return fmt.Errorf("etcd: %s: %w", method, err)
-	}
-	return nil
-}
-
 // storedJob returns a job of v2alpha1 of about so many bytes.
 func storedJob(name string, bytes int) (*unstructured.Unstructured, error) {
-	raw, err := jobOf(namespace, name, bytes)
+	raw, err := jobs.Of(namespace, name, bytes)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/hack/bench/internal/jobs"
 )
 
 const (
@@ -93,7 +94,7 @@ func (r reviewRow) body() ([]byte, error) {
 	fmt.Fprintf(&body, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"%s","desiredAPIVersion":%q,"objects":[`,
 		"705ab4f5-6393-11e8-b7cc-42010a800002", r.to)
 	for i := range r.objects {
-		job, err := jobOf("bench", fmt.Sprintf("job-%05d", i), r.kilobyte*1000)
+		job, err := jobs.Of("bench", fmt.Sprintf("job-%05d", i), r.kilobyte*1000)
 		if err == nil && r.from != v1alpha1.GroupVersion.String() {
 			job, err = conversion.Convert(job, r.from)
 		}

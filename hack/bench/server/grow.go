@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -115,53 +117,42 @@ func runGrow(ctx context.Context, b *bench) (_ figures.Limits, err error) {
 // byRequest makes a job and lets its coordinator ask for more collectors.
 func (g *grow) byRequest(ctx context.Context, index int) (grown, error) {
 	job := newJob(fmt.Sprintf("grow-%04d", index))
-	by := caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}
+	by := coordinator.Caller{From: coordinator.Address(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}
 	if err := g.plane.startJob(ctx, job.Name, &by); err != nil {
 		return grown{}, err
 	}
-	if err := g.recover(ctx); err != nil {
+	// The clients' limits on their rates recover.
+	if err := pace.Pause(ctx, g.pause); err != nil {
 		return grown{}, err
 	}
 	return g.time(ctx, job.Name, func(ctx context.Context) error {
-		line := newLine(g.server.Address, &by, false)
-		_, err := line.write(ctx, "POST", "/replicas", `"collectors":{"replicas":`+strconv.Itoa(g.replicas)+`}`)
+		line := coordinator.NewLine(g.server.Address, &by, false)
+		_, err := line.Write(ctx, "POST", "/replicas", `"collectors":{"replicas":`+strconv.Itoa(g.replicas)+`}`)
 		return err
 	})
 }
 
 // startJob makes a job and returns when its coordinator and its Membership
 // exist; that the coordinator runs is said here, as no kubelet does.
-func (p *plane) startJob(ctx context.Context, name string, coordinator *caller) error {
+func (p *plane) startJob(ctx context.Context, name string, by *coordinator.Caller) error {
 	if err := p.create(ctx, newJob(name)); err != nil {
 		return err
 	}
 	var pod corev1.Pod
 	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, growTime, true, func(ctx context.Context) (bool, error) {
-		err := p.API.Get(ctx, client.ObjectKey{Namespace: namespace, Name: coordinator.Pod}, &pod)
+		err := p.API.Get(ctx, client.ObjectKey{Namespace: namespace, Name: by.Pod}, &pod)
 		return err == nil, client.IgnoreNotFound(err)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the coordinator of job %s: %w", name, err)
 	}
 	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, growTime, true, func(ctx context.Context) (bool, error) {
-		err := p.setRunning(ctx, &pod, coordinator.From)
+		err := p.setRunning(ctx, &pod, by.From)
 		if apierrors.IsConflict(err) {
 			return false, p.API.Get(ctx, client.ObjectKeyFromObject(&pod), &pod)
 		}
 		return err == nil, err
 	})
-}
-
-// recover waits until the clients' limits on their rates have recovered.
-func (g *grow) recover(ctx context.Context) error {
-	timer := time.NewTimer(g.pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // time begins something that makes collectors of a job, and returns when all
@@ -268,7 +259,8 @@ func (g *grow) byPlainClient(ctx context.Context, index int) (grown, error) {
 		}
 		services, pods = append(services, service), append(pods, pod)
 	}
-	if err := g.recover(ctx); err != nil {
+	// The clients' limits on their rates recover.
+	if err := pace.Pause(ctx, g.pause); err != nil {
 		return grown{}, err
 	}
 	return g.time(ctx, job, func(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -24,8 +25,6 @@ const (
 	namespace = metav1.NamespaceDefault
 	// writers is how many objects are created at a time.
 	writers = 32
-	// jobsPerBlock is how many jobs have addresses that differ in the last byte only.
-	jobsPerBlock = 250
 )
 
 // template is that of each task: like those of DI-engine's examples.
@@ -55,8 +54,8 @@ func newJob(name string) *v2alpha1.DIJob {
 
 // makeJobs makes jobs with all that an operator would make of them but
 // services, and says that their pods run. The jobs' coordinators are returned.
-func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int32) ([]caller, error) {
-	callers := make([]caller, jobs)
+func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int32) ([]coordinator.Caller, error) {
+	callers := make([]coordinator.Caller, jobs)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := range jobs {
@@ -69,10 +68,10 @@ func (p *plane) makeJobs(ctx context.Context, jobs int, collectors, learners int
 	return callers, group.Wait()
 }
 
-func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int32) (caller, error) {
+func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int32) (coordinator.Caller, error) {
 	job := newJob(fmt.Sprintf("cartpole-dqn-%04d", index))
 	if err := p.create(ctx, job); err != nil {
-		return caller{}, err
+		return coordinator.Caller{}, err
 	}
 	list := &v2alpha1.Membership{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name, OwnerReferences: []metav1.OwnerReference{
@@ -84,26 +83,26 @@ func (p *plane) makeJob(ctx context.Context, index int, collectors, learners int
 		{Task: v2alpha1.TaskTypeCollector, Replicas: collectors}, {Task: v2alpha1.TaskTypeLearner, Replicas: learners},
 	} {
 		if _, err := membership.Add(job.Name, &list.Spec, demand, rand.String); err != nil {
-			return caller{}, fmt.Errorf("listing members: %w", err)
+			return coordinator.Caller{}, fmt.Errorf("listing members: %w", err)
 		}
 	}
 	if err := p.create(ctx, list); err != nil {
-		return caller{}, err
+		return coordinator.Caller{}, err
 	}
 	pods, err := podsOf(job, list)
 	if err != nil {
-		return caller{}, err
+		return coordinator.Caller{}, err
 	}
 	for i, pod := range pods {
-		if err := p.runPod(ctx, pod, addressOf(index, i)); err != nil {
-			return caller{}, err
+		if err := p.runPod(ctx, pod, coordinator.Address(index, i)); err != nil {
+			return coordinator.Caller{}, err
 		}
 	}
 	list.Status = statusOf(list)
 	if err := p.API.Status().Update(ctx, list); err != nil {
-		return caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
+		return coordinator.Caller{}, fmt.Errorf("writing the status of a Membership: %w", err)
 	}
-	return caller{From: addressOf(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
+	return coordinator.Caller{From: coordinator.Address(index, 0), Namespace: namespace, Pod: names.CoordinatorPod(job.Name)}, nil
 }
 
 // podsOf returns the pods of a job, the coordinator first.
@@ -162,10 +161,4 @@ func (p *plane) create(ctx context.Context, object client.Object) error {
 		return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
 	}
 	return nil
-}
-
-// addressOf returns the address of a job's pod, the coordinator being the
-// first: any of 127.0.0.0/8 may be called from.
-func addressOf(job, pod int) string {
-	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 )
 
 // load is what a load generator is to do.
@@ -23,7 +25,7 @@ type load struct {
 	// Server is the address of the server.
 	Server string
 	// Callers are who polls, one goroutine each.
-	Callers []caller
+	Callers []coordinator.Caller
 	// Every is how often each polls; 0 is as soon as it has the last answer.
 	Every time.Duration
 	// For is how long.
@@ -109,8 +111,8 @@ type generator struct {
 // late does not delay the next question, unless it takes longer than the beat.
 func (g *generator) poll(ctx context.Context, index int) {
 	beat := g.began.Add(g.Every * time.Duration(index) / time.Duration(len(g.Callers)))
-	line := newLine(g.Server, &g.Callers[index], g.KeepAlive)
-	defer line.close()
+	line := coordinator.NewLine(g.Server, &g.Callers[index], g.KeepAlive)
+	defer line.Close()
 	var times, late []time.Duration
 	size := 0
 	for until(ctx, beat) {
@@ -121,7 +123,7 @@ func (g *generator) poll(ctx context.Context, index int) {
 				beat = beat.Add(g.Every)
 			}
 		}
-		answer, err := line.get(ctx)
+		answer, err := line.Get(ctx)
 		if err != nil {
 			g.fail(err)
 			continue
@@ -150,8 +152,8 @@ func (g *generator) fail(err error) {
 func (g *generator) write(ctx context.Context) {
 	var writers []*writer
 	for i := 0; i < len(g.Callers); i += 5 {
-		one := &writer{line: newLine(g.Server, &g.Callers[i], g.KeepAlive), reports: i%50 == 0}
-		defer one.line.close()
+		one := &writer{line: coordinator.NewLine(g.Server, &g.Callers[i], g.KeepAlive), reports: i%50 == 0}
+		defer one.line.Close()
 		writers = append(writers, one)
 	}
 	every := time.Duration(float64(time.Second) / g.Writes)
@@ -201,7 +203,7 @@ func until(ctx context.Context, beat time.Time) bool {
 
 // writer does one caller's writes, one after another.
 type writer struct {
-	line    *line
+	line    *coordinator.Line
 	reports bool
 
 	mutex sync.Mutex
@@ -216,7 +218,7 @@ var errNoCollector = errors.New("the answer names no collector")
 func (w *writer) next(ctx context.Context) (string, error) {
 	switch {
 	case w.added == "":
-		collectors, err := w.line.write(ctx, "POST", "/replicas", `"collectors":{"replicas":1}`)
+		collectors, err := w.line.Write(ctx, "POST", "/replicas", `"collectors":{"replicas":1}`)
 		if err == nil && len(collectors) != 1 {
 			err = errNoCollector
 		}
@@ -225,11 +227,11 @@ func (w *writer) next(ctx context.Context) (string, error) {
 		}
 		return "POST", err
 	case w.reports && !w.reported:
-		_, err := w.line.write(ctx, "POST", "/replicas/failed", fmt.Sprintf(`"collectors":[%q]`, w.added))
+		_, err := w.line.Write(ctx, "POST", "/replicas/failed", fmt.Sprintf(`"collectors":[%q]`, w.added))
 		w.reported = true
 		return "failed", err
 	}
-	_, err := w.line.write(ctx, "DELETE", "/replicas", `"collectors":{"replicas":1}`)
+	_, err := w.line.Write(ctx, "DELETE", "/replicas", `"collectors":{"replicas":1}`)
 	w.added = ""
 	return "DELETE", err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
 	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 )
@@ -41,7 +42,7 @@ type polling struct {
 	*bench
 	plane   *plane
 	server  *program.Process
-	callers []caller
+	callers []coordinator.Caller
 	table   *tabwriter.Writer
 	missed  figures.Limits
 	// size is that of an answer.
@@ -150,10 +151,7 @@ func (r *polling) print(row pollingRow, result *taken, before, after program.Usa
 		}
 	}
 	watches := asked.Total("watch")
-	others := -watches
-	for _, count := range asked {
-		others += count
-	}
+	others := asked.All() - watches
 	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\n", row.name,
 		float64(len(result.Gets))/seconds, result.Errors,
 		figures.Shown(result.Gets, 50), figures.Shown(result.Gets, 99), figures.Shown(result.Gets, 99.9),

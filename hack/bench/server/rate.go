@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
 	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 )
@@ -67,7 +68,7 @@ func runRate(ctx context.Context, b *bench) (_ figures.Limits, err error) {
 }
 
 // compareRates gives both servers their turns, one after the other.
-func (b *bench) compareRates(ctx context.Context, callers []caller, ours, bare *program.Process) error {
+func (b *bench) compareRates(ctx context.Context, callers []coordinator.Caller, ours, bare *program.Process) error {
 	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "turn\tdi-server GETs/s\tp50\tp99\tCPU/GET\tbare gin GETs/s\tp50\tp99\tCPU/GET\trate ratio\tCPU ratio\t")
 	var all [2][]turn
@@ -88,7 +89,7 @@ func (b *bench) compareRates(ctx context.Context, callers []caller, ours, bare *
 }
 
 // takeTurn measures one server for one turn.
-func takeTurn(ctx context.Context, server *program.Process, callers []caller) (turn, int, error) {
+func takeTurn(ctx context.Context, server *program.Process, callers []coordinator.Caller) (turn, int, error) {
 	before, err := server.Usage()
 	if err != nil {
 		return turn{}, 0, err

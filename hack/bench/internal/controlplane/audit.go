@@ -62,6 +62,26 @@ func (r Requests) Total(verbs ...string) int {
 	return total
 }
 
+// All returns how many requests there are.
+func (r Requests) All() int {
+	all := 0
+	for _, count := range r {
+		all += count
+	}
+	return all
+}
+
+// Without leaves out requests for a resource.
+func (r Requests) Without(resource string) Requests {
+	others := Requests{}
+	for what, count := range r {
+		if !strings.HasSuffix(what, " "+resource) {
+			others[what] = count
+		}
+	}
+	return others
+}
+
 // String lists the requests, most frequent first.
 func (r Requests) String() string {
 	if len(r) == 0 {

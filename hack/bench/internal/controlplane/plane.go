@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/hack/bench/internal/etcd"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -51,6 +53,8 @@ type Options struct {
 	Users []string
 	// Etcd are flags of etcd beside the usual, by name.
 	Etcd map[string]string
+	// Bare leaves out the CRDs.
+	Bare bool
 }
 
 // Plane is a kube-apiserver and etcd of which the audit log tells who asked what.
@@ -64,8 +68,8 @@ type Plane struct {
 	users       []string
 }
 
-// Start starts an API server with the CRDs and without webhooks. The caller
-// stops it.
+// Start starts an API server with the CRDs, unless it is to be bare, and without
+// webhooks. The caller stops it.
 func Start(options *Options) (*Plane, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
@@ -75,10 +79,11 @@ func Start(options *Options) (*Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join(testkit.Root(), "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}}
+	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{}}
+	if !options.Bare {
+		p.environment.CRDDirectoryPaths = []string{filepath.Join(testkit.Root(), "config", "crd", "bases")}
+		p.environment.ErrorIfCRDPathMissing = true
+	}
 	policy := filepath.Join(folder, "policy.yaml")
 	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, strings.Join(options.Users, ", ")), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the audit policy: %w", err)
@@ -91,8 +96,8 @@ func Start(options *Options) (*Plane, error) {
 	for name, value := range options.Etcd {
 		p.environment.ControlPlane.Etcd.Configure().Set(name, value)
 	}
-	if _, err := p.environment.Start(); err != nil {
-		return nil, fmt.Errorf("starting kube-apiserver and etcd (KUBEBUILDER_ASSETS=%s): %w", os.Getenv(testkit.AssetsVariable), err)
+	if err := testkit.Start(p.environment); err != nil {
+		return nil, err
 	}
 	if p.API, err = p.Client(p.environment.Config, -1, 0); err != nil {
 		return nil, errors.Join(err, p.Stop())
@@ -103,6 +108,11 @@ func Start(options *Options) (*Plane, error) {
 // Stop stops the API server and etcd.
 func (p *Plane) Stop() error {
 	return p.environment.Stop()
+}
+
+// Etcd returns where the API server stores what it has.
+func (p *Plane) Etcd() etcd.Store {
+	return etcd.Store{URL: p.environment.ControlPlane.Etcd.URL}
 }
 
 func (p *Plane) auditLog() string {
@@ -152,11 +162,11 @@ func (p *Plane) Kubeconfig(name string) (string, error) {
 	return "KUBECONFIG=" + path, nil
 }
 
-// InstallWebhooks creates the system namespace and the webhook configurations
-// as they are deployed; an operator puts its own address into them.
+// InstallWebhooks creates the system namespace, if there is none, and the webhook
+// configurations as they are deployed; an operator puts its own address into them.
 func (p *Plane) InstallWebhooks(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
-	if err := p.API.Create(ctx, namespace); err != nil {
+	if err := p.API.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating the system namespace: %w", err)
 	}
 	for _, file := range []string{"service.yaml", "mutating.yaml", "validating.yaml"} {

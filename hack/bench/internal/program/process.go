@@ -30,10 +30,13 @@ import (
 // ticksPerSecond is the unit of times in /proc.
 const ticksPerSecond = 100
 
+// readyTime bounds how long a program may take until it is ready.
+const readyTime = 5 * time.Minute
+
 // Process is a program that runs beside the benchmark.
 type Process struct {
-	// Address is where it serves.
-	Address string
+	// Address is where it serves, and Probe where it serves its probes, if it has any.
+	Address, Probe string
 
 	command *exec.Cmd
 	// input ends the process when it is closed; nil where a signal does.
@@ -81,7 +84,7 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	}
 	address = cmp.Or(c.Address, address)
 	arguments := append([]string{c.Name, "--metrics-address", "0", "--probe-address", probe}, c.Flags(address)...)
-	started := &Process{Address: address, command: exec.CommandContext(ctx, c.Binary, arguments...)}
+	started := &Process{Address: address, Probe: probe, command: exec.CommandContext(ctx, c.Binary, arguments...)}
 	started.command.Env = append(os.Environ(), c.Environment...)
 	if started.log, err = os.CreateTemp(c.Folder, c.Name+"-*.log"); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
@@ -90,10 +93,22 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	if err := started.command.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
 	}
-	if err := waitReady(ctx, "http://"+probe+"/readyz"); err != nil {
+	if err := waitReady(ctx, started); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s, which logs to %s: %w", c.Name, started.log.Name(), err), started.Stop())
 	}
 	return started, nil
+}
+
+// Run runs one of the programs to its end, and returns what it wrote. The command
+// needs no address, and of the flags no function.
+func Run(ctx context.Context, c *Command, arguments ...string) (string, error) {
+	command := exec.CommandContext(ctx, c.Binary, append([]string{c.Name}, arguments...)...)
+	command.Env = append(os.Environ(), c.Environment...)
+	wrote, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("running %s: %w: %s", c.Name, err, wrote)
+	}
+	return string(wrote), nil
 }
 
 // FreeAddresses returns two addresses of the loopback interface that nobody
@@ -111,17 +126,18 @@ func FreeAddresses(ctx context.Context) (first, second string, err error) {
 }
 
 // waitReady waits until a probe succeeds.
-func waitReady(ctx context.Context, url string) error {
+func waitReady(ctx context.Context, started *Process) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = probe(ctx, url)
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, readyTime, true, func(ctx context.Context) (bool, error) {
+		last = started.Ready(ctx)
 		return last == nil, nil
 	})
 	return errors.Join(err, last)
 }
 
-func probe(ctx context.Context, url string) error {
-	_, err := Read(ctx, url)
+// Ready says why a program that serves probes is not ready; nil when it is.
+func (p *Process) Ready(ctx context.Context) error {
+	_, err := Read(ctx, "http://"+p.Probe+"/readyz")
 	return err
 }
 

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package coordinator calls di-server as deployed coordinators do.
+package coordinator
 
 import (
 	"bufio"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -19,8 +21,17 @@ import (
 // for 30 s.
 const answerTime = time.Minute
 
-// caller is a coordinator that calls di-server.
-type caller struct {
+// jobsPerBlock is how many jobs have addresses that differ in the last byte only.
+const jobsPerBlock = 250
+
+// Address returns the address of a job's pod, the coordinator being the first: any
+// of 127.0.0.0/8 may be called from.
+func Address(job, pod int) string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
+}
+
+// Caller is a coordinator that calls di-server.
+type Caller struct {
 	// From is the address that it calls from.
 	From string
 	// Namespace and Pod name it.
@@ -28,14 +39,14 @@ type caller struct {
 	Pod       string
 }
 
-// line sends one caller's requests as deployed clients do: from the pod's own
+// Line sends one caller's requests as deployed clients do: from the pod's own
 // address, without Content-Type, with a body of {} also where there is nothing
 // to say, head and body in two writes. It writes HTTP by hand, as a generator
 // of load that computes much would measure itself.
-type line struct {
+type Line struct {
 	dialer    net.Dialer
 	server    string
-	by        *caller
+	by        *Caller
 	keepAlive bool
 	question  []byte
 
@@ -43,8 +54,10 @@ type line struct {
 	reader *bufio.Reader
 }
 
-func newLine(server string, by *caller, keepAlive bool) *line {
-	l := &line{server: server, by: by, keepAlive: keepAlive, reader: bufio.NewReader(nil)}
+// NewLine returns a line to a server, over a connection that is kept or a new one
+// for each request.
+func NewLine(server string, by *Caller, keepAlive bool) *Line {
+	l := &Line{server: server, by: by, keepAlive: keepAlive, reader: bufio.NewReader(nil)}
 	l.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(by.From)}
 	l.question = l.head(http.MethodGet, fmt.Sprintf("/replicas?namespace=%s&coordinator=%s", by.Namespace, by.Pod), len(emptyBody))
 	return l
@@ -52,42 +65,61 @@ func newLine(server string, by *caller, keepAlive bool) *line {
 
 const emptyBody = "{}"
 
-func (l *line) head(method, path string, length int) []byte {
+func (l *Line) head(method, path string, length int) []byte {
 	return fmt.Appendf(nil, "%s /v1alpha1%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: python-requests/2.28.1\r\n"+
 		"Accept-Encoding: gzip, deflate\r\nAccept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n",
 		method, path, l.server, length)
 }
 
-// get asks for the list of the caller's job.
-func (l *line) get(ctx context.Context) ([]byte, error) {
+// Get asks for the list of the caller's job.
+func (l *Line) Get(ctx context.Context) ([]byte, error) {
 	return l.ask(context.WithoutCancel(ctx), l.question, emptyBody)
 }
 
-// write asks for a change, and returns the collectors in the answer.
-func (l *line) write(ctx context.Context, method, path, change string) ([]string, error) {
+// List asks for the list of the caller's job, and returns the URLs in the answer.
+func (l *Line) List(ctx context.Context) ([]string, error) {
+	content, err := l.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := decode(content)
+	return slices.Concat(listed.Collectors, listed.Learners), err
+}
+
+// listed is the part of an answer that is read.
+type listed struct {
+	Collectors []string `json:"collectors"`
+	Learners   []string `json:"learners"`
+}
+
+func decode(content []byte) (listed, error) {
+	var answer struct {
+		Data listed `json:"data"`
+	}
+	if err := json.Unmarshal(content, &answer); err != nil {
+		return listed{}, fmt.Errorf("decoding an answer: %w", err)
+	}
+	return answer.Data, nil
+}
+
+// Write asks for a change, and returns the collectors in the answer.
+func (l *Line) Write(ctx context.Context, method, path, change string) ([]string, error) {
 	body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, l.by.Namespace, l.by.Pod, change)
 	content, err := l.ask(ctx, l.head(method, path, len(body)), body)
 	if err != nil {
 		return nil, err
 	}
-	var answer struct {
-		Data struct {
-			Collectors []string `json:"collectors"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(content, &answer); err != nil {
-		return nil, fmt.Errorf("decoding an answer: %w", err)
-	}
-	return answer.Data.Collectors, nil
+	answer, err := decode(content)
+	return answer.Collectors, err
 }
 
 // ask sends a request and returns the body of its answer.
-func (l *line) ask(ctx context.Context, head []byte, body string) ([]byte, error) {
+func (l *Line) ask(ctx context.Context, head []byte, body string) ([]byte, error) {
 	if err := l.connect(ctx); err != nil {
 		return nil, err
 	}
 	if !l.keepAlive {
-		defer l.close()
+		defer l.Close()
 	}
 	if err := l.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return nil, fmt.Errorf("sending: %w", err)
@@ -112,7 +144,7 @@ func (l *line) ask(ctx context.Context, head []byte, body string) ([]byte, error
 	return content, nil
 }
 
-func (l *line) connect(ctx context.Context) error {
+func (l *Line) connect(ctx context.Context) error {
 	if l.conn != nil {
 		return nil
 	}
@@ -125,8 +157,8 @@ func (l *line) connect(ctx context.Context) error {
 	return nil
 }
 
-// close ends the connection, if there is one.
-func (l *line) close() {
+// Close ends the connection, if there is one.
+func (l *Line) Close() {
 	if l.conn != nil {
 		_ = l.conn.Close()
 		l.conn = nil

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package jobs makes jobs of the size that users' jobs have.
+package jobs
 
 import (
 	"encoding/json"
@@ -11,10 +12,10 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 )
 
-// jobOf returns a coordinator-led job of v1alpha1 as JSON of about so many
+// Of returns a coordinator-led job of v1alpha1 as JSON of about so many
 // bytes: three roles whose templates hold what users' templates hold, with
 // environment variables to fill up the size.
-func jobOf(namespace, name string, bytes int) ([]byte, error) {
+func Of(namespace, name string, bytes int) ([]byte, error) {
 	spare := bytes - len(templateOf(0))*3 - 700
 	variables := max(spare/3/variableBytes, 0)
 	role := map[string]any{"template": json.RawMessage(templateOf(variables))}

@@ -1,0 +1,124 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd reads and writes what an API server stores, past it: jobs by the
+// thousand are stored in seconds, and what is stored is seen as it is.
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const (
+	// batch is how many objects are written at once; etcd takes 1.5 MB.
+	batch = 100
+	// page is how many are read at once.
+	page = 500
+)
+
+// Store is an etcd.
+type Store struct {
+	// URL is where it serves its clients.
+	URL *url.URL
+}
+
+// Job returns the key of a job.
+func Job(namespace, name string) string {
+	return "/registry/" + v2alpha1.GroupName + "/dijobs/" + namespace + "/" + name
+}
+
+// Value is what is stored at a key.
+type Value struct {
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+}
+
+// Get reads one value.
+func (s Store) Get(ctx context.Context, key string) ([]byte, error) {
+	found, err := s.find(ctx, map[string]any{"key": []byte(key)})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("etcd has %d values at %s, expected 1", len(found), key)
+	}
+	return found[0].Value, nil
+}
+
+// Each gives all values whose keys begin so, in the order of their keys.
+func (s Store) Each(ctx context.Context, prefix string, give func(Value) error) error {
+	from, end := []byte(prefix), append([]byte(prefix), 0xff)
+	for {
+		found, err := s.find(ctx, map[string]any{"key": from, "range_end": end, "limit": page})
+		if err != nil {
+			return err
+		}
+		for _, value := range found {
+			if err := give(value); err != nil {
+				return err
+			}
+		}
+		if len(found) < page {
+			return nil
+		}
+		from = slices.Concat(found[len(found)-1].Key, []byte{0})
+	}
+}
+
+// Put writes values, as many at once as etcd takes.
+func (s Store) Put(ctx context.Context, values []Value) error {
+	for first := 0; first < len(values); first += batch {
+		var puts []any
+		for _, value := range values[first:min(first+batch, len(values))] {
+			puts = append(puts, map[string]any{"requestPut": value})
+		}
+		if err := s.call(ctx, "txn", map[string]any{"success": puts}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Store) find(ctx context.Context, what map[string]any) ([]Value, error) {
+	var found struct {
+		KVs []Value `json:"kvs"`
+	}
+	err := s.call(ctx, "range", what, &found)
+	return found.KVs, err
+}
+
+// call calls etcd by its JSON gateway.
+func (s Store) call(ctx context.Context, method string, message, into any) (err error) {
+	raw, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL.JoinPath("v3", "kv", method).String(), bytes.NewReader(raw))
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd: %s: %s", method, response.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		return fmt.Errorf("etcd: %s: %w", method, err)
+	}
+	return nil
+}
