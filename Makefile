@@ -156,7 +156,7 @@ test: helm helm3 ## Run unit, property and integration tests with the race detec
 
 .PHONY: e2e
 e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
-	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -timeout 90m -v ./test/e2e/... $(E2E_FLAGS)
+	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -timeout 3h -v ./test/e2e/... $(E2E_FLAGS)
 
 .PHONY: readme-test
 readme-test: ## Do what the README says in a fresh clone of what is committed, with an empty home: needs what the demo needs.

@@ -41,6 +41,8 @@ type DefaultAggregatorConfig struct {
 	Template types.NamespacedName
 	// Config names the AggregatorConfig to make.
 	Config types.NamespacedName
+	// MayAct is closed when no other operator acts any more; nil where there is none.
+	MayAct <-chan struct{}
 	// Log receives what goes wrong and is tried again.
 	Log logr.Logger
 }
@@ -51,6 +53,13 @@ func (*DefaultAggregatorConfig) NeedLeaderElection() bool { return true }
 // Start makes the AggregatorConfig, trying until it is there. It returns nil
 // also when the context ends before.
 func (d *DefaultAggregatorConfig) Start(ctx context.Context) error {
+	if d.MayAct != nil {
+		select {
+		case <-d.MayAct:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	err := wait.PollUntilContextCancel(ctx, defaultConfigRetry, true, func(ctx context.Context) (bool, error) {
 		err := d.ensure(ctx)
 		if err != nil {

@@ -43,6 +43,9 @@ type AllocatorOptions struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span of each round; nil for none.
 	Traces trace.TracerProvider
+	// MayAct is closed when no other operator acts any more; until then nothing is
+	// written. Nil where there is none.
+	MayAct <-chan struct{}
 }
 
 // SetupAllocator adds the allocator to a manager, whose cache is to be made
@@ -77,7 +80,7 @@ func SetupAllocator(mgr ctrl.Manager, options AllocatorOptions) error {
 		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(changesOf(jobMatters))).
 		Watches(&corev1.Node{}, round, builder.WithPredicates(changesOf(nodeMatters))).
 		Watches(&corev1.Pod{}, round, builder.WithPredicates(changesOf(podMatters))).
-		Complete(tracing.Reconciler(a, options.Traces, spanOfRound))
+		Complete(heldBack(tracing.Reconciler(a, options.Traces, spanOfRound), options.MayAct))
 	if err != nil {
 		return fmt.Errorf("adding the allocator: %w", err)
 	}

@@ -67,6 +67,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span of each pass over a job; nil for none.
 	Traces trace.TracerProvider
+	// MayAct is closed when no other operator acts any more; until then nothing is
+	// written. Nil where there is none.
+	MayAct <-chan struct{}
 	// JobVersion tells the version in which owner references name jobs: by default
 	// v2alpha1.
 	JobVersion func(context.Context) (string, error)
@@ -138,7 +141,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),
 		}).
-		Complete(tracing.Reconciler(reconciler, options.Traces, spanOfPass))
+		Complete(heldBack(tracing.Reconciler(reconciler, options.Traces, spanOfPass), options.MayAct))
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}

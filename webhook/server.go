@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -100,6 +101,10 @@ type Options struct {
 	// BindAddress is where to listen, :9443 by default. A Listener is used instead.
 	BindAddress string
 	Listener    net.Listener
+	// Prepare makes a place for what is published, before each time that it is
+	// published: it is given the conversion that is served. Nothing is published
+	// where it fails. None by default.
+	Prepare func(ctx context.Context, conversion *apiextensionsv1.CustomResourceConversion) error
 	// DrainDelay is how long to go on serving after readiness was given up, so
 	// that no more requests are sent here when the server closes. None by default.
 	DrainDelay time.Duration
@@ -144,7 +149,7 @@ type Server struct {
 	handler      http.Handler
 	drain        drain.Drain
 
-	// lack is why there is nothing to serve with yet.
+	// lack is why there is nothing to serve with yet, or why that is not published.
 	lack atomic.Pointer[error]
 	// current is what is served with.
 	current   atomic.Pointer[certs.Serving]
@@ -287,7 +292,7 @@ func (s *Server) Ready(request *http.Request) error {
 	}
 	state := s.serving.Load()
 	if lack := s.lack.Load(); state == nil && lack != nil {
-		return fmt.Errorf("the webhooks have no certificate to serve with: %w", *lack)
+		return fmt.Errorf("the webhooks are not published yet: %w", *lack)
 	}
 	if state == nil {
 		return errors.New("the webhooks are not published yet")
@@ -333,7 +338,8 @@ func (s *Server) tellLack(ctx context.Context, err error, told string) string {
 	if ctx.Err() != nil {
 		return told
 	}
-	s.lack.Store(&err)
+	lack := fmt.Errorf("there is no certificate to serve with: %w", err)
+	s.lack.Store(&lack)
 	if err.Error() != told {
 		s.options.Log.Error(err, "There is no certificate to serve with yet, or not the next one")
 	}
@@ -415,19 +421,35 @@ func (s *Server) follow(ctx context.Context, current *certs.Serving) *certs.Serv
 func (s *Server) publish(ctx context.Context, serving *certs.Serving, keepOthers bool) (joined, done bool) {
 	told := ""
 	err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(ctx context.Context) (bool, error) {
-		trust := &certs.Trust{Bundle: serving.Bundle, KeepOthers: keepOthers, Now: s.options.Clock.Now()}
-		joins, err := s.publication.Publish(ctx, s.api, trust)
+		joins, err := s.tryPublish(ctx, serving, keepOthers)
 		joined = joined || joins
-		if err = errors.Join(serving.Verify(), err); err == nil {
+		if err == nil {
+			s.lack.Store(nil)
 			return true, nil
 		}
-		if ctx.Err() == nil && err.Error() != told {
-			told = err.Error()
-			s.options.Log.Error(err, "The webhooks cannot be published yet")
+		if ctx.Err() == nil {
+			s.lack.Store(&err)
+			if err.Error() != told {
+				told = err.Error()
+				s.options.Log.Error(err, "The webhooks cannot be published yet")
+			}
 		}
 		return false, nil
 	})
 	return joined, err == nil
+}
+
+func (s *Server) tryPublish(ctx context.Context, serving *certs.Serving, keepOthers bool) (joined bool, err error) {
+	if err := serving.Verify(); err != nil {
+		return false, err
+	}
+	if s.options.Prepare != nil {
+		if err := s.options.Prepare(ctx, s.publication.Conversion(serving.Bundle)); err != nil {
+			return false, fmt.Errorf("preparing the publication: %w", err)
+		}
+	}
+	trust := &certs.Trust{Bundle: serving.Bundle, KeepOthers: keepOthers, Now: s.options.Clock.Now()}
+	return s.publication.Publish(ctx, s.api, trust)
 }
 
 // dialable returns an address at which this process reaches its own listener.

@@ -167,6 +167,10 @@ const (
 	ReasonJobsNotAdmitted = "JobsNotAdmitted"
 	// ReasonJobsAdmitted is that it is admitted again.
 	ReasonJobsAdmitted = "JobsAdmitted"
+	// ReasonTakingOver is that an earlier release is being taken over: the message says which step it is at.
+	ReasonTakingOver = "TakingOver"
+	// ReasonTakenOver is that nothing of the earlier release acts any more.
+	ReasonTakenOver = "TakenOver"
 	// ReasonStorageSwitched is that objects are stored in another version from now on.
 	ReasonStorageSwitched = "StorageSwitched"
 	// ReasonStorageMigrated is that all objects are stored in that version.

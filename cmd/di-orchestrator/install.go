@@ -30,14 +30,24 @@ type installOptions struct {
 }
 
 func newInstallCommand() *cobra.Command {
-	return installCommand("install-crds", "Install the CustomResourceDefinitions, or bring them up to date",
+	certificates := certificatesOwn
+	command := installCommand("install-crds", "Install the CustomResourceDefinitions, or bring them up to date",
 		`Creates the CustomResourceDefinitions that are missing and brings the others up to
-date, and returns when the API server serves them. It can be repeated, and changes
+date, and returns when the API server serves them. Of those that v0.2.2 or v1.1 has
+made it only takes away what has cert-manager write certificates into them; the
+operator takes them over when it serves webhooks. It can be repeated, and changes
 nothing where they are up to date. The chart runs it before it installs or
 upgrades anything else.`,
 		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
-			return (&crds.Installer{API: api, Namespace: options.namespace, Out: out}).Install(ctx)
+			if certificates != certificatesOwn && certificates != certificatesSecret {
+				return fmt.Errorf("--webhook-certificates %s: must be %s or %s", certificates, certificatesOwn, certificatesSecret)
+			}
+			installer := &crds.Installer{API: api, Namespace: options.namespace, OwnCertificates: certificates == certificatesOwn, Out: out}
+			return installer.Install(ctx)
 		})
+	command.Flags().StringVar(&certificates, "webhook-certificates", certificatesOwn,
+		"as the operator's flag: with own, nobody else is to write certificates into the definitions; with secret, only an earlier release's are kept out")
+	return command
 }
 
 func newRetireCommand() *cobra.Command {
@@ -88,9 +98,13 @@ func installCommand(use, short, long string, run func(context.Context, client.Cl
 			return run(ctx, api, options, cmd.OutOrStdout())
 		},
 	}
+	bindInstallOptions(command, options)
+	return command
+}
+
+func bindInstallOptions(command *cobra.Command, options *installOptions) {
 	command.Flags().StringVar(&options.namespace, "namespace", ownNamespace(), "namespace that the operator is installed in")
 	command.Flags().DurationVar(&options.timeout, "timeout", 2*time.Minute, "how long to try")
-	return command
 }
 
 func installClient() (client.Client, error) {

@@ -36,6 +36,6 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newOperatorCommand(), newServerCommand(), newInstallCommand(), newRetireCommand(), newProbeCommand())
+	root.AddCommand(newOperatorCommand(), newServerCommand(), newPreflightCommand(), newInstallCommand(), newRetireCommand(), newProbeCommand())
 	return root
 }

@@ -43,13 +43,6 @@ func (o *migrationOptions) validate() error {
 	return nil
 }
 
-// closed is a channel that is closed.
-func closed() <-chan struct{} {
-	channel := make(chan struct{})
-	close(channel)
-	return channel
-}
-
 // addMigration adds the migration of stored objects, which begins when what an
 // earlier release left is taken over.
 func addMigration(mgr ctrl.Manager, definitions *controllers.Definitions, recorder events.EventRecorder, options *operatorOptions,

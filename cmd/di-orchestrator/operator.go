@@ -180,6 +180,10 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 		return nil, nil, err
 	}
 	told.wrap(config)
+	preparer, err := newPreparer(config, log, options)
+	if err != nil {
+		return nil, nil, err
+	}
 	hooks, err := webhook.New(webhook.Options{
 		Config:      config,
 		Namespace:   options.namespace,
@@ -190,6 +194,7 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 		Log:         log.WithName("webhook"),
 		Registerer:  told.metrics,
 		Traces:      told.traces,
+		Prepare:     preparer.Prepare,
 
 		CertificateSecret: options.webhookSecret,
 	})
@@ -237,7 +242,11 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	if err != nil {
 		return nil, err
 	}
-	if err := addMigration(mgr, definitions, recorder, options, told.metrics, closed()); err != nil {
+	takingOver, err := addTakeover(mgr, recorder, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := addMigration(mgr, definitions, recorder, options, told.metrics, takingOver.Done()); err != nil {
 		return nil, err
 	}
 	err = controllers.Setup(ctx, mgr, controllers.Options{
@@ -249,13 +258,14 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		NoAllocator:      !options.allocator,
 		Registerer:       told.metrics,
 		Traces:           told.traces,
+		MayAct:           takingOver.MayAct(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)
 	}
 	if options.allocator {
 		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
-			Cycle: options.allocatorCycle, Registerer: told.metrics, Traces: told.traces,
+			Cycle: options.allocatorCycle, Registerer: told.metrics, Traces: told.traces, MayAct: takingOver.MayAct(),
 		}); err != nil {
 			return nil, fmt.Errorf("setting up the allocator: %w", err)
 		}
@@ -266,6 +276,7 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 			Reader:   mgr.GetAPIReader(),
 			Template: types.NamespacedName{Namespace: options.namespace, Name: options.defaultConfig},
 			Config:   options.aggregatorConfig.NamespacedName,
+			MayAct:   takingOver.MayAct(),
 			Log:      log.WithName("aggregatorconfig"),
 		})
 		if err != nil {

@@ -84,6 +84,9 @@ func runServer(ctx context.Context, options *serverOptions) error {
 
 // serve runs di-server until the context ends.
 func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, told observers) error {
+	if err := awaitServed(ctx, config, log); err != nil {
+		return err
+	}
 	mgr, err := newServerManager(ctx, config, log, options, told)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/list"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/migrate"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/preflight"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/profilings"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/release"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/resize"
@@ -79,8 +80,9 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		top.NewCommand(flags, streams), logs.NewCommand(flags, streams), profilings.NewCommand(flags))
 	addGroup(root, "replicas", "Replicas of running jobs:",
 		resize.NewScaleCommand(flags), resize.NewAddCommand(flags), resize.NewDeleteCommand(flags), resize.NewRestartCommand(flags))
-	addGroup(root, "others", "Manifests, stored objects and this plugin:",
-		convert.NewCommand(), migrate.NewCommand(flags, streams), release.NewCommand(flags, streams, version), newCompletionCommand(streams), newOptionsCommand())
+	addGroup(root, "others", "Manifests, installations, stored objects and this plugin:",
+		convert.NewCommand(), preflight.NewCommand(flags, streams), migrate.NewCommand(flags, streams),
+		release.NewCommand(flags, streams, version), newCompletionCommand(streams), newOptionsCommand())
 	root.SetHelpCommandGroupID("others")
 	root.InitDefaultHelpCmd()
 	for _, command := range root.Commands() {

@@ -10,6 +10,9 @@ import _ "embed"
 // DIJobs returns the CustomResourceDefinition of DIJobs, as YAML.
 func DIJobs() []byte { return dijobs }
 
+// AggregatorConfigs returns the CustomResourceDefinition of AggregatorConfigs, as YAML.
+func AggregatorConfigs() []byte { return aggregatorConfigs }
+
 // All returns the CustomResourceDefinitions of all kinds, as YAML, in the order
 // in which they are to be installed.
 func All() [][]byte { return [][]byte{aggregatorConfigs, memberships, dijobs} }

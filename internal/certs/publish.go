@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -43,13 +45,18 @@ func (e Endpoint) Hosts(hostOfURL string) []string {
 func (e Endpoint) clientConfig(path string, bundle []byte) map[string]any {
 	config := map[string]any{"caBundle": base64.StdEncoding.EncodeToString(bundle)}
 	if e.URL != "" {
-		config["url"] = strings.TrimSuffix(e.URL, "/") + path
+		config["url"] = e.address(path)
 		return config
 	}
 	config["service"] = map[string]any{
 		"namespace": e.Namespace, "name": e.Service, "path": path, "port": int64(e.Port),
 	}
 	return config
+}
+
+// address returns the URL of a path.
+func (e Endpoint) address(path string) string {
+	return strings.TrimSuffix(e.URL, "/") + path
 }
 
 // Publication says where the bundle and the endpoint are written. All the
@@ -80,6 +87,23 @@ func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Tru
 		failures = append(failures, err)
 	}
 	return joined, errors.Join(failures...)
+}
+
+// Conversion returns the stanza that leads to the endpoint and trusts a bundle,
+// for a definition that has none yet.
+func (p *Publication) Conversion(bundle []byte) *apiextensionsv1.CustomResourceConversion {
+	config := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
+	if p.Endpoint.URL != "" {
+		config.URL = ptr.To(p.Endpoint.address(p.ConversionPath))
+	} else {
+		config.Service = &apiextensionsv1.ServiceReference{
+			Namespace: p.Endpoint.Namespace, Name: p.Endpoint.Service, Path: ptr.To(p.ConversionPath), Port: ptr.To(p.Endpoint.Port),
+		}
+	}
+	return &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: config, ConversionReviewVersions: []string{"v1"}},
+	}
 }
 
 // place is one object with client configurations in it.

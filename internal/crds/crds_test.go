@@ -5,6 +5,7 @@ package crds_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +70,7 @@ func newAPI(t *testing.T) client.Client {
 func install(t *testing.T, api client.Client) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := (&crds.Installer{API: api, Namespace: "di-elsewhere", Out: &out}).Install(t.Context()); err != nil {
+	if err := (&crds.Installer{API: api, Namespace: "di-elsewhere", OwnCertificates: true, Out: &out}).Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -141,7 +143,9 @@ func TestInstallingAndRetiringDefinitions(t *testing.T) {
 			t.Errorf("got conversion %v and annotations %v", installed.Spec.Conversion, installed.Annotations)
 		}
 	})
-	t.Run("what an earlier release has made is left alone, and the error says why", func(t *testing.T) { refuses(t, api) })
+	t.Run("a definition of v1.0.0 is left alone, and the error says why", func(t *testing.T) { refuses(t, api) })
+	t.Run("of a definition of v0.2.2 only cert-manager's annotation is taken away", func(t *testing.T) { releases(t, api) })
+	t.Run("one write gives it both versions and the conversion between them, and what is stored stays", func(t *testing.T) { prepares(t, api) })
 }
 
 func retires(t *testing.T, api client.Client) {
@@ -188,14 +192,114 @@ func refuses(t *testing.T, api client.Client) {
 	update(t, api, func(definition *apiextensionsv1.CustomResourceDefinition) {
 		definition.Spec.Versions = definition.Spec.Versions[1:]
 		definition.Spec.Conversion = nil
+		*definition.Spec.Versions[0].Schema = *withSpec("template", "engineFields")
 	})
 	before := get(t, api)
 	err := (&crds.Installer{API: api, Namespace: "di-elsewhere", Out: &bytes.Buffer{}}).Install(t.Context())
-	if err == nil || !strings.Contains(err.Error(), dijobs) || !strings.Contains(err.Error(), "v1alpha1") {
+	if err == nil || !strings.Contains(err.Error(), dijobs) || !strings.Contains(err.Error(), "v1.0.0") {
 		t.Errorf("got error %v", err)
 	}
 	if after := get(t, api); after.ResourceVersion != before.ResourceVersion {
 		t.Error("the definition was written")
+	}
+}
+
+// withSpec returns a schema that knows fields of spec.
+func withSpec(fields ...string) *apiextensionsv1.CustomResourceValidation {
+	return known("", fields...).Schema
+}
+
+const inject = "cert-manager.io/inject-ca-from"
+
+// makeEarlier makes a definition what v0.2.2 installed, in a namespace.
+func makeEarlier(t *testing.T, api client.Client, namespace string) {
+	t.Helper()
+	definition := get(t, api)
+	if err := api.Delete(t.Context(), definition); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the definition is gone", func() error {
+		err := api.Get(t.Context(), client.ObjectKey{Name: dijobs}, definition)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("got %w", err)
+	})
+	earlier := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+		Name: dijobs, Annotations: map[string]string{inject: namespace + "/di-serving-cert", "somebody": "else"},
+	}}
+	definition.Spec.DeepCopyInto(&earlier.Spec)
+	version := known("v1alpha1", "coordinator")
+	version.Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	earlier.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{version}
+	earlier.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+		ConversionReviewVersions: []string{"v1"},
+		ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{
+			Namespace: namespace, Name: "di-webhook-service", Path: ptr.To("/mutate"),
+		}},
+	}}
+	if err := api.Create(t.Context(), earlier); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func releases(t *testing.T, api client.Client) {
+	t.Helper()
+	makeEarlier(t, api, "di-elsewhere")
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+		Name: "di-validating-webhook-configuration", Annotations: map[string]string{inject: "di-elsewhere/di-serving-cert"},
+	}}
+	if err := api.Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
+	before := get(t, api)
+	if told := install(t, api); !strings.Contains(told, "left as v0.2.2 made it") || !strings.Contains(told, "next: let the operator start") {
+		t.Errorf("got %q", told)
+	}
+	after := get(t, api)
+	if !equality.Semantic.DeepEqual(after.Spec, before.Spec) {
+		t.Errorf("got spec %v", after.Spec)
+	}
+	if _, injected := after.Annotations[inject]; injected || after.Annotations["somebody"] != "else" {
+		t.Errorf("got annotations %v", after.Annotations)
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); err != nil || len(configuration.Annotations) > 0 {
+		t.Errorf("got error %v and annotations %v", err, configuration.Annotations)
+	}
+	install(t, api)
+	if again := get(t, api); again.ResourceVersion != after.ResourceVersion {
+		t.Error("the definition was written again")
+	}
+}
+
+func prepares(t *testing.T, api client.Client) {
+	t.Helper()
+	conversion := &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+		ConversionReviewVersions: []string{"v1"},
+		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/convert")},
+	}}
+	before := get(t, api)
+	elsewhere := &crds.Preparer{API: api, Namespace: "di-third", OwnCertificates: true}
+	if err := elsewhere.Prepare(t.Context(), conversion); err == nil || !strings.Contains(err.Error(), "di-elsewhere") {
+		t.Errorf("got error %v, want the namespace of the earlier release", err)
+	}
+	here := &crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true}
+	both := make(chan error)
+	for range 2 {
+		go func() { both <- here.Prepare(t.Context(), conversion) }()
+	}
+	if err := errors.Join(<-both, <-both); err != nil {
+		t.Fatal(err)
+	}
+	after := get(t, api)
+	if after.Generation != before.Generation+1 {
+		t.Errorf("got generation %d after %d, want one write", after.Generation, before.Generation)
+	}
+	if origin, storage := crds.OriginOf(after), crds.StorageOf(after); origin != crds.OriginOurs || storage != "v1alpha1" || len(after.Spec.Versions) != 2 {
+		t.Errorf("got a definition of %s that stores %s", origin, storage)
+	}
+	if url := after.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || *url != "https://127.0.0.1:1/convert" || after.Annotations["somebody"] != "else" {
+		t.Errorf("got conversion %v and annotations %v", after.Spec.Conversion, after.Annotations)
 	}
 }
 

@@ -24,10 +24,18 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/config/crd"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// AnnotationRetired is on a definition that is left without an operator.
-const AnnotationRetired = v2alpha1.GroupName + "/retired"
+const (
+	// AnnotationRetired is on a definition that is left without an operator.
+	AnnotationRetired = v2alpha1.GroupName + "/retired"
+	// AnnotationTakeover is on the definition of DIJobs and says how far an earlier
+	// release has been taken over.
+	AnnotationTakeover = v2alpha1.GroupName + "/takeover"
+	// annotationInject has cert-manager write its bundle into an object.
+	annotationInject = "cert-manager.io/inject-ca-from"
+)
 
 // establishInterval is how often to look whether the API server serves a definition.
 const establishInterval = 200 * time.Millisecond
@@ -41,19 +49,28 @@ type Installer struct {
 	API client.Client
 	// Namespace has the Service of the webhooks.
 	Namespace string
+	// OwnCertificates says that the operator signs its certificate, so that nobody
+	// else is to write bundles.
+	OwnCertificates bool
 	// Out is told each step, a line at a time.
 	Out io.Writer
+
+	// earlier is the release whose definitions were found.
+	earlier Origin
 }
 
 // Install creates what is missing, brings the rest up to date, and returns when
-// the API server serves all. It can be repeated, and resumed after an error.
+// the API server serves all. Of definitions that an earlier release has made it
+// takes away only what would be in the way of the operator, which takes them over
+// when its webhooks serve. It can be repeated, and resumed after an error.
 func (i *Installer) Install(ctx context.Context) error {
 	stopped, err := i.stopped(ctx)
 	if err != nil {
 		return err
 	}
+	i.earlier = ""
 	for _, content := range crd.All() {
-		built, err := i.read(content)
+		built, err := read(content, i.Namespace)
 		if err != nil {
 			return err
 		}
@@ -64,17 +81,24 @@ func (i *Installer) Install(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if i.earlier == "" {
+		return nil
+	}
+	if err := i.releaseConfigurations(ctx); err != nil {
+		return err
+	}
+	return i.tell("next: let the operator start. It takes over what %s has left in namespace %s, and says how far it is in the annotation %s of dijobs.%s",
+		i.earlier, i.Namespace, AnnotationTakeover, v2alpha1.GroupName)
 }
 
 // read returns a definition as it is built, its stanza leading to our Service.
-func (i *Installer) read(content []byte) (*apiextensionsv1.CustomResourceDefinition, error) {
+func read(content []byte, namespace string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	built := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(content, built); err != nil {
 		return nil, fmt.Errorf("reading a built definition: %w", err)
 	}
 	if conversion := built.Spec.Conversion; isServedByWebhook(conversion) {
-		conversion.Webhook.ClientConfig.Service.Namespace = i.Namespace
+		conversion.Webhook.ClientConfig.Service.Namespace = namespace
 	}
 	return built, nil
 }
@@ -82,40 +106,113 @@ func (i *Installer) read(content []byte) (*apiextensionsv1.CustomResourceDefinit
 // stopped returns the version that an administrator wants to be served no more,
 // which the definition of DIJobs tells; empty for none.
 func (i *Installer) stopped(ctx context.Context) (string, error) {
-	jobs, err := i.read(crd.DIJobs())
+	jobs, err := read(crd.DIJobs(), i.Namespace)
 	if err != nil {
 		return "", err
 	}
-	stored := &apiextensionsv1.CustomResourceDefinition{}
-	if err := client.IgnoreNotFound(i.API.Get(ctx, client.ObjectKeyFromObject(jobs), stored)); err != nil {
-		return "", fmt.Errorf("getting customresourcedefinition %s: %w", jobs.Name, err)
+	stored, err := get(ctx, i.API, jobs.Name)
+	if stored == nil || err != nil {
+		return "", err
 	}
 	return stored.Annotations[AnnotationStopServing], nil
 }
 
 func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomResourceDefinition, stopped string) error {
-	stored := &apiextensionsv1.CustomResourceDefinition{}
-	err := i.API.Get(ctx, client.ObjectKeyFromObject(built), stored)
-	if apierrors.IsNotFound(err) {
+	stored, err := get(ctx, i.API, built.Name)
+	if err != nil {
+		return err
+	}
+	switch origin := OriginOf(stored); {
+	case origin == OriginNone:
 		if err := i.API.Create(ctx, built.DeepCopy(), fieldManager); err != nil {
 			return fmt.Errorf("creating customresourcedefinition %s: %w", built.Name, err)
 		}
 		return i.tell("%s: created", built.Name)
+	case origin.IsEarlier():
+		i.earlier = origin
+		return i.release(ctx, built, stored)
 	}
-	if err != nil {
-		return fmt.Errorf("getting customresourcedefinition %s: %w", built.Name, err)
+	if err := checkOrigin(stored); err != nil {
+		return err
 	}
 	merged, err := merge(built, stored, stopped)
 	if err != nil {
 		return err
 	}
+	return i.update(ctx, merged, stored)
+}
+
+func (i *Installer) update(ctx context.Context, merged, stored *apiextensionsv1.CustomResourceDefinition) error {
 	if isSame(merged, stored) {
-		return i.tell("%s: up to date", built.Name)
+		return i.tell("%s: up to date", stored.Name)
 	}
 	if err := i.API.Update(ctx, merged, fieldManager); err != nil {
-		return fmt.Errorf("updating customresourcedefinition %s: %w", built.Name, err)
+		return fmt.Errorf("updating customresourcedefinition %s: %w", stored.Name, err)
 	}
-	return i.tell("%s: updated", built.Name)
+	return i.tell("%s: updated", stored.Name)
+}
+
+// release takes away what has cert-manager overwrite the bundle that the operator
+// is to publish in a definition of an earlier release. Nothing else is changed, as
+// nobody converts yet.
+func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.CustomResourceDefinition) error {
+	if err := checkStored(built, stored); err != nil {
+		return err
+	}
+	if err := checkNamespace(stored, i.Namespace); err != nil {
+		return err
+	}
+	released := stored.DeepCopy()
+	if !removeInjection(released, i.OwnCertificates) {
+		return i.tell("%s: left as %s made it", stored.Name, OriginOf(stored))
+	}
+	if err := i.API.Update(ctx, released, fieldManager); err != nil {
+		return fmt.Errorf("updating customresourcedefinition %s: %w", stored.Name, err)
+	}
+	return i.tell("%s: left as %s made it, but for the annotation %s, which is removed", stored.Name, OriginOf(stored), annotationInject)
+}
+
+// releaseConfigurations does the same in the webhook configurations.
+func (i *Installer) releaseConfigurations(ctx context.Context) error {
+	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	mutating.Name, validating.Name = names.EarlierMutating, names.EarlierValidating
+	for _, configuration := range []client.Object{mutating, validating} {
+		if err := retry.OnError(retry.DefaultBackoff, otherWasFirst, func() error { return i.releaseConfiguration(ctx, configuration) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Installer) releaseConfiguration(ctx context.Context, configuration client.Object) error {
+	name := configuration.GetName()
+	err := i.API.Get(ctx, client.ObjectKeyFromObject(configuration), configuration)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("getting webhook configuration %s: %w", name, err)
+	}
+	if !removeInjection(configuration, i.OwnCertificates) {
+		return nil
+	}
+	if err := i.API.Update(ctx, configuration, fieldManager); err != nil {
+		return fmt.Errorf("updating webhook configuration %s: %w", name, err)
+	}
+	return i.tell("%s: the annotation %s is removed", name, annotationInject)
+}
+
+// get returns a definition, nil where there is none.
+func get(ctx context.Context, api client.Reader, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	stored := &apiextensionsv1.CustomResourceDefinition{}
+	err := api.Get(ctx, client.ObjectKey{Name: name}, stored)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting customresourcedefinition %s: %w", name, err)
+	}
+	return stored, nil
 }
 
 // isSame tells whether a write would change nothing. Defaults of the API server
@@ -169,13 +266,12 @@ func (i *Installer) Retire(ctx context.Context, mutating, validating, definition
 }
 
 func (i *Installer) retire(ctx context.Context, name string) error {
-	stored := &apiextensionsv1.CustomResourceDefinition{}
-	err := i.API.Get(ctx, client.ObjectKey{Name: name}, stored)
-	if apierrors.IsNotFound(err) {
-		return i.tell("%s: not there", name)
-	}
+	stored, err := get(ctx, i.API, name)
 	if err != nil {
-		return fmt.Errorf("getting customresourcedefinition %s: %w", name, err)
+		return err
+	}
+	if stored == nil {
+		return i.tell("%s: not there", name)
 	}
 	retired, err := retire(stored)
 	if err != nil {

@@ -6,10 +6,14 @@ package crds
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // merge returns a stored definition as it is to become: with the versions,
@@ -18,7 +22,7 @@ import (
 // stored, and that the stopped one is not served any more. The error says why it
 // cannot become so.
 func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	if err := checkVersions(built, stored); err != nil {
+	if err := checkStored(built, stored); err != nil {
 		return nil, err
 	}
 	merged := stored.DeepCopy()
@@ -26,38 +30,71 @@ func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped stri
 	if conversion := stored.Spec.Conversion; isServedByWebhook(conversion) {
 		merged.Spec.Conversion = conversion.DeepCopy()
 	}
+	storage := StorageOf(stored)
 	for i := range merged.Spec.Versions {
 		version := &merged.Spec.Versions[i]
-		as := versionOf(stored, version.Name)
-		version.Storage = as.Storage
+		version.Storage = version.Name == storage
 		// That a version ceases to be served is the operator's to do, when nothing needs it.
-		version.Served = version.Served && (as.Served || version.Name != stopped)
+		as := versionOf(stored, version.Name)
+		version.Served = version.Served && (as == nil || as.Served || version.Name != stopped)
 	}
-	if merged.Annotations == nil {
-		merged.Annotations = map[string]string{}
-	}
-	maps.Copy(merged.Annotations, built.Annotations)
+	annotate(merged, built.Annotations)
 	delete(merged.Annotations, AnnotationRetired)
 	return merged, nil
 }
 
-// checkVersions refuses a stored definition that lacks a version that was built,
-// which an earlier release has left, and one that has a version which this
-// program does not know and which objects may be stored in.
-func checkVersions(built, stored *apiextensionsv1.CustomResourceDefinition) error {
-	for i := range built.Spec.Versions {
-		if name := built.Spec.Versions[i].Name; versionOf(stored, name) == nil {
-			return fmt.Errorf("customresourcedefinition %s has versions %s and not %s: an earlier release has made it, and this program cannot take that over yet",
-				stored.Name, strings.Join(versionNames(stored), ", "), name)
-		}
-	}
-	for _, name := range stored.Status.StoredVersions {
+// checkStored refuses a definition with a version that this program does not
+// know and which objects are or may be stored in.
+func checkStored(built, stored *apiextensionsv1.CustomResourceDefinition) error {
+	for _, name := range append([]string{StorageOf(stored)}, stored.Status.StoredVersions...) {
 		if versionOf(built, name) == nil {
 			return fmt.Errorf("customresourcedefinition %s: objects are stored as %s, which this program does not know (it knows %s): a later release has made it",
 				stored.Name, name, strings.Join(versionNames(built), ", "))
 		}
 	}
 	return nil
+}
+
+// takeOver returns a definition of an earlier release with both versions and
+// the conversion between them; what it stores stays. The error says why it
+// cannot become so.
+func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
+	merged, err := merge(built, stored, "")
+	if err != nil {
+		return nil, err
+	}
+	merged.Spec.Conversion = built.Spec.Conversion.DeepCopy()
+	if isServedByWebhook(built.Spec.Conversion) {
+		merged.Spec.Conversion = conversion.DeepCopy()
+	}
+	if built.Spec.Names.Kind == "DIJob" {
+		// It begins anew where the earlier release was back after another takeover.
+		annotate(merged, map[string]string{AnnotationTakeover: "Prepared: both versions are served, what is stored stays; then the elected operator goes on"})
+	}
+	return merged, nil
+}
+
+// removeInjection takes the annotation away by which cert-manager writes a bundle
+// of its own over the one that is published, and tells whether there was one.
+// One that others than the earlier release have made stays where certificates
+// are not our own.
+func removeInjection(object metav1.Object, ownCertificates bool) bool {
+	certificate, injected := object.GetAnnotations()[annotationInject]
+	if !injected || !ownCertificates && path.Base(certificate) != names.EarlierCertificate {
+		return false
+	}
+	kept := maps.Clone(object.GetAnnotations())
+	delete(kept, annotationInject)
+	object.SetAnnotations(kept)
+	return true
+}
+
+func annotate(definition *apiextensionsv1.CustomResourceDefinition, annotations map[string]string) {
+	if definition.Annotations == nil {
+		definition.Annotations = map[string]string{}
+	}
+	maps.Copy(definition.Annotations, annotations)
 }
 
 // retire returns a definition that needs no webhook any more: only the stored
@@ -76,10 +113,7 @@ func retire(stored *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.
 		}
 	}
 	retired.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
-	if retired.Annotations == nil {
-		retired.Annotations = map[string]string{}
-	}
-	retired.Annotations[AnnotationRetired] = "true"
+	annotate(retired, map[string]string{AnnotationRetired: "true"})
 	return retired, nil
 }
 

@@ -156,6 +156,15 @@ func InstallWebhooks(ctx context.Context, config *rest.Config) error {
 	if err := api.Create(ctx, namespace); err != nil {
 		return fmt.Errorf("creating the system namespace: %w", err)
 	}
+	return InstallConfigurations(ctx, config)
+}
+
+// InstallConfigurations does the same where the system namespace is there.
+func InstallConfigurations(ctx context.Context, config *rest.Config) error {
+	api, err := client.New(config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
 	folder := filepath.Join(Root(), "config", "webhook")
 	for _, file := range []string{"service.yaml", "mutating.yaml", "validating.yaml"} {
 		if err := createFile(ctx, api, filepath.Join(folder, file)); err != nil {

@@ -282,7 +282,8 @@ func TestEveryPodIsRestricted(t *testing.T) {
 		nonRoot, _, _ := unstructured.NestedBool(spec, "securityContext", "runAsNonRoot")
 		seccomp, _, _ := unstructured.NestedString(spec, "securityContext", "seccompProfile", "type")
 		containers, _, _ := unstructured.NestedSlice(spec, "containers")
-		for _, container := range containers {
+		initial, _, _ := unstructured.NestedSlice(spec, "initContainers")
+		for _, container := range append(containers, initial...) {
 			fields, _ := container.(map[string]any)
 			context, _, _ := unstructured.NestedMap(fields, "securityContext")
 			drop, _, _ := unstructured.NestedStringSlice(context, "capabilities", "drop")

@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-const trainTimeout = 10 * time.Minute
+const trainTimeout = 20 * time.Minute
 
 // Result is how a job has fared so far.
 type Result struct {

@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	installTimeout = 3 * time.Minute
+	installTimeout = 10 * time.Minute
 	pollInterval   = time.Second
 )
 

@@ -98,14 +98,14 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 	BeforeAll(func(ctx SpecContext) {
 		buildNext(ctx, nextTag)
 		for _, file := range []string{"v1alpha1-serial.yaml", "v1alpha1-distributed.yaml", "v2alpha1.yaml"} {
-			kubectlOutput(ctx, "delete", "--ignore-not-found", "--cascade=foreground", "-f", filepath.Join(testkit.Root(), "examples", "cartpole", file))
+			kubectlOutput(ctx, "delete", "--ignore-not-found", "--cascade=foreground", waiting(), "-f", filepath.Join(testkit.Root(), "examples", "cartpole", file))
 		}
 		removeAll(ctx)
 		makeSystemNamespace(ctx)
 		DeferCleanup(func(ctx SpecContext) { Expect(run.Install(ctx)).To(Succeed()) })
 		makeNamespace(ctx, releaseNamespace)
 		DeferCleanup(func(ctx SpecContext) {
-			kubectlOutput(ctx, "delete", dijobs, "--all", "--cascade=foreground", "--namespace="+releaseNamespace)
+			kubectlUntilDone(ctx, "delete", dijobs, "--all", "--cascade=foreground", waiting(), "--namespace="+releaseNamespace)
 		})
 	})
 
@@ -119,13 +119,13 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 
 	It("is installed into a namespace that enforces the restricted Pod Security Standard, and runs a first job", func(ctx SpecContext) {
 		begun := time.Now()
-		helmOutput(ctx, "install", demo.Release, chartFolder(), "--wait", helmTimeout)
+		helmOutput(ctx, "install", demo.Release, chartFolder(), "--wait", helmWaiting())
 		installed := time.Now()
 		job := readManifest("v1alpha1-serial.yaml")
 		job.SetName(serialJob)
 		job.SetNamespace(releaseNamespace)
 		addArgs(podSpecs(job)["coordinator"], "--pause-after=1")
-		Expect(api.Create(ctx, job)).To(Succeed())
+		submit(ctx, job)
 		Eventually(func(g Gomega) {
 			g.Expect(getJob(ctx, g, releaseNamespace, serialJob).Status.Phase).To(Equal(v2alpha1.JobRunning))
 		}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
@@ -148,7 +148,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 	})
 
 	It("passes its own test", func(ctx SpecContext) {
-		Expect(helmOutput(ctx, "test", demo.Release, helmTimeout)).To(ContainSubstring("Succeeded"))
+		Expect(helmOutput(ctx, "test", demo.Release, helmWaiting())).To(ContainSubstring("Succeeded"))
 	})
 
 	It("leaves nothing of its hooks behind", func(ctx SpecContext) {
@@ -171,7 +171,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 					addArgs(spec, append(curve(), hold, "--strict=false", "--learner-gpus=0")...)
 				}
 			}
-			Expect(api.Create(ctx, job)).To(Succeed())
+			submit(ctx, job)
 		}
 		expectStrictGoesOn(ctx)
 		expectTrained(ctx)
@@ -195,7 +195,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 
 	It("refuses a wrong value before anything is changed", func(ctx SpecContext) {
 		before, pods := revisions(ctx), identities(ctx, names.SystemNamespace, "pods", "deployments", "jobs")
-		Expect(helmFailure(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=server.replicas=-1", helmTimeout)).
+		Expect(helmFailure(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=server.replicas=-1", helmWaiting())).
 			To(And(ContainSubstring("server"), ContainSubstring("replicas")))
 		Expect(revisions(ctx)).To(Equal(before))
 		Expect(identities(ctx, names.SystemNamespace, "pods", "deployments", "jobs")).To(Equal(pods))
@@ -220,9 +220,9 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 			})
 		}
 		exchange("is upgraded to another image", nextImage, func() string { return nextTag },
-			"upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag="+nextTag, "--wait", helmTimeout)
+			"upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag="+nextTag, "--wait", helmWaiting())
 		exchange("is rolled back", currentImage, func() string { return version },
-			"rollback", demo.Release, "1", "--wait", helmTimeout)
+			"rollback", demo.Release, "1", "--wait", helmWaiting())
 	}
 
 	It("goes on as it was when an upgrade fails at its first hook, and is upgraded after that", func(ctx SpecContext) {
@@ -233,7 +233,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 			Expect(p.call(ctx)).To(Succeed(), p.name)
 		}
 		Expect(append(systemUIDs(ctx, operatorPods), systemUIDs(ctx, serverPods)...)).To(Equal(before))
-		helmOutput(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=dev", "--wait", helmTimeout)
+		helmOutput(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=dev", "--wait", helmWaiting())
 		expectServing(ctx, currentImage, version)
 		Eventually(func(g Gomega) {
 			g.Expect(leftovers(ctx, g, released, "")).NotTo(ContainElement(MatchRegexp("install-crds|retire-crds|probe")))
@@ -253,7 +253,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 
 	It("is uninstalled while jobs run, of which nothing is lost, and blocks nobody", func(ctx SpecContext) {
 		before := jobObjects(ctx)
-		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmTimeout)
+		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
 		Eventually(func(g Gomega) {
 			g.Expect(leftovers(ctx, g, released, "")).To(BeEmpty())
 			// Pods go on answering for a while.
@@ -264,9 +264,9 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 		Expect(jobObjects(ctx)).To(Equal(before))
 
 		By("reading, changing and deleting jobs without the operator")
-		kubectlOutput(ctx, "get", "dijobs.v2alpha1."+v2alpha1.GroupName, "--all-namespaces")
-		kubectlOutput(ctx, "annotate", dijobs, workersJob, "seen=yes", "--namespace="+releaseNamespace)
-		kubectlOutput(ctx, "delete", dijobs, serialJob, "--cascade=foreground", "--namespace="+releaseNamespace)
+		kubectlUntilDone(ctx, "get", "dijobs.v2alpha1."+v2alpha1.GroupName, "--all-namespaces")
+		kubectlUntilDone(ctx, "annotate", dijobs, workersJob, "seen=yes", "--overwrite", "--namespace="+releaseNamespace)
+		kubectlUntilDone(ctx, "delete", dijobs, serialJob, "--cascade=foreground", "--ignore-not-found", waiting(), "--namespace="+releaseNamespace)
 		output, err := exec.CommandContext(ctx, kubectl, "get", "dijobs.v1alpha1."+v2alpha1.GroupName).CombinedOutput()
 		Expect(err).To(HaveOccurred(), string(output))
 
@@ -276,9 +276,9 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 
 	It("is installed again, and the jobs go on", func(ctx SpecContext) {
 		before := jobObjects(ctx)
-		helmOutput(ctx, "install", demo.Release, chartFolder(), "--wait", helmTimeout)
+		helmOutput(ctx, "install", demo.Release, chartFolder(), "--wait", helmWaiting())
 		expectServing(ctx, currentImage, version)
-		kubectlOutput(ctx, "get", "dijobs.v1alpha1."+v2alpha1.GroupName, workersJob, "--namespace="+releaseNamespace)
+		kubectlUntilDone(ctx, "get", "dijobs.v1alpha1."+v2alpha1.GroupName, workersJob, "--namespace="+releaseNamespace)
 		expectTrainingOn(ctx)
 		Expect(jobObjects(ctx)).To(Equal(before))
 	})
@@ -287,12 +287,12 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 		helm3, err := exec.LookPath("helm3")
 		Expect(err).NotTo(HaveOccurred(), "make helm3 builds it")
 		before := jobObjects(ctx)
-		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmTimeout)
+		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
 		for _, args := range [][]string{
-			{"install", demo.Release, chartFolder(), "--wait", helmTimeout},
-			{"upgrade", demo.Release, chartFolder(), "--set=image.tag=" + nextTag, "--wait", helmTimeout},
-			{"rollback", demo.Release, "1", "--wait", helmTimeout},
-			{"uninstall", demo.Release, "--wait", helmTimeout},
+			{"install", demo.Release, chartFolder(), "--wait", helmWaiting()},
+			{"upgrade", demo.Release, chartFolder(), "--set=image.tag=" + nextTag, "--wait", helmWaiting()},
+			{"rollback", demo.Release, "1", "--wait", helmWaiting()},
+			{"uninstall", demo.Release, "--wait", helmWaiting()},
 		} {
 			output, err := callHelm(ctx, helm3, args...)
 			Expect(err).NotTo(HaveOccurred(), output)

@@ -30,7 +30,7 @@ var _ = Describe("Operator and di-server that are killed while jobs train", func
 		Eventually(func(g Gomega) {
 			before = podsIn(ctx, g, metav1.NamespaceDefault, labels.Everything())
 			g.Expect(before).To(HaveLen(trainingPods))
-		}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 
 		By("killing both operators and one of the two servers")
 		kill(ctx, labels.Set{"app.kubernetes.io/component": "operator"}, 2)

@@ -74,7 +74,7 @@ var _ = Describe("The demo", Ordered, func() {
 					for i := range pods.Items {
 						g.Expect(pods.Items[i].Status.Phase).To(Equal(corev1.PodSucceeded), pods.Items[i].Name)
 					}
-				}).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
+				}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 			}
 		}
 	})
@@ -87,15 +87,20 @@ var _ = Describe("The demo", Ordered, func() {
 			for pod, bytes := range memory {
 				g.Expect(bytes).To(BeNumerically("<", idleMemory), pod)
 			}
-		}).WithTimeout(time.Minute).WithPolling(5 * time.Second).Should(Succeed())
+		}).WithTimeout(patience).WithPolling(5 * time.Second).Should(Succeed())
 	})
 })
 
 func kubectlOutput(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
+	output, err := callKubectl(ctx, args...)
+	Expect(err).NotTo(HaveOccurred(), output)
+	return output
+}
+
+func callKubectl(ctx SpecContext, args ...string) (string, error) {
 	output, err := exec.CommandContext(ctx, kubectl, args...).CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
-	return string(output)
+	return string(output), err
 }
 
 // workingSets returns the working set of each of our pods in bytes, as the

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -24,19 +23,19 @@ import (
 var _ = Describe("The docs, followed step by step", func() {
 	It("lead a new user from the installation to a job that has trained, and leave nothing", func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(exec.CommandContext(ctx, kubectl, "delete", "dijob", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground").Run()).To(Succeed())
+			kubectlUntilDone(ctx, "delete", "dijob", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground", waiting())
 		})
 		Expect(follow(ctx, "docs/quickstart.md", "quickstart")).To(BeNumerically(">", 5))
-	}, SpecTimeout(30*time.Minute))
+	}, SpecTimeout(6*patience))
 
 	It("lead an administrator from nothing to other settings, another image, back, and to nothing", Serial, Label("chart"), func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) { Expect(run.Install(ctx)).To(Succeed()) })
-		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmTimeout)
+		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
 		// The page ends with the uninstallation.
 		Expect(follow(ctx, "docs/install.md", "install")).To(BeNumerically(">", 4))
 		Expect(run.Install(ctx)).To(Succeed())
 		Expect(follow(ctx, "docs/upgrade.md", "upgrade")).To(BeNumerically(">", 1))
-	}, SpecTimeout(30*time.Minute))
+	}, SpecTimeout(6*patience))
 })
 
 // follow does the steps of a page that are marked for a walk, and returns how

@@ -43,14 +43,14 @@ const (
 	hpaNamespace = "hpa"
 	hpaJob       = "autoscaled"
 
-	// autoscalerTimeout is for the few rounds, of 15 s each, in which an autoscaler
+	// autoscalerPatience is for the few rounds, of 15 s each, in which an autoscaler
 	// comes to its end.
-	autoscalerTimeout = 4 * time.Minute
+	autoscalerPatience = 2 * patience
 )
 
 var _ = Describe("A HorizontalPodAutoscaler", func() {
 	It("resizes the collectors of a job by a metric, and restarts nobody", func(ctx SpecContext) {
-		createNamespace(ctx, hpaNamespace)
+		makeNamespace(ctx, hpaNamespace)
 		metric := serveMetric(ctx)
 		submitAutoscaled(ctx)
 		before := autoscaledPods(ctx, 2)
@@ -77,14 +77,6 @@ var _ = Describe("A HorizontalPodAutoscaler", func() {
 	})
 })
 
-// createNamespace makes a namespace that goes with the spec.
-func createNamespace(ctx context.Context, name string) {
-	GinkgoHelper()
-	_, err := core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx SpecContext) { kubectlOutput(ctx, "delete", "namespace", name, "--wait") })
-}
-
 // submitAutoscaled submits the worker-led example with a learner and two
 // collectors, and with rounds so slow that it trains until the spec ends.
 func submitAutoscaled(ctx context.Context) {
@@ -101,10 +93,7 @@ func submitAutoscaled(ctx context.Context) {
 		Expect(strings.Count(changed, from)).To(Equal(1), from)
 		changed = strings.Replace(changed, from, to, 1)
 	}
-	apply := exec.CommandContext(ctx, kubectl, "-n", hpaNamespace, "apply", "-f", "-")
-	apply.Stdin = strings.NewReader(changed)
-	output, err := apply.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
+	applyContent(ctx, hpaNamespace, changed)
 }
 
 // autoscaledPods waits until so many collectors, and nobody else but a learner
@@ -133,7 +122,7 @@ func autoscaledPods(ctx context.Context, collectors int32) map[string]types.UID 
 		for i := range all.Items {
 			found[all.Items[i].Name] = all.Items[i].UID
 		}
-	}).WithContext(ctx).WithTimeout(autoscalerTimeout).WithPolling(time.Second).Should(Succeed())
+	}).WithContext(ctx).WithTimeout(autoscalerPatience).WithPolling(time.Second).Should(Succeed())
 	return found
 }
 
@@ -153,7 +142,7 @@ func expectResized(ctx context.Context, end string) {
 		g.Expect(list.Items).To(ContainElement(And(
 			HaveField("Regarding.Name", hpaJob), HaveField("Note", HaveSuffix(end)),
 		)))
-	}).WithContext(ctx).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
 // createAutoscaler makes the autoscaler, which wants the metric to be 10, as it
@@ -266,7 +255,7 @@ func registerAPI(ctx context.Context) {
 	Eventually(func() error {
 		return core.CoreV1().RESTClient().Get().
 			AbsPath("/apis/" + metricsGroup + "/" + metricsVersion + "/namespaces/" + hpaNamespace + "/episodes").Do(ctx).Error()
-	}).WithContext(ctx).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
 // metricsHandler answers the discovery of the API, and any metric with the value.

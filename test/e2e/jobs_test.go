@@ -34,13 +34,7 @@ func makeNamespace(ctx SpecContext, name string) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx SpecContext) {
-		Expect(core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(func(g Gomega) {
-			_, err := core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			g.Expect(err).To(HaveOccurred(), "the namespace is still there")
-		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
-	})
+	DeferCleanup(deleteNamespace, name)
 }
 
 // readManifest reads an example.
@@ -156,7 +150,7 @@ func expectJobSucceeded(ctx SpecContext, namespace, name string) {
 			StopTrying("job "+name+" failed").Attach("status", job.Status).Now()
 		}
 		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobSucceeded))
-	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	}).WithTimeout(trainingPatience).WithPolling(time.Second).Should(Succeed())
 }
 
 // explain reports what kubectl says in a namespace after a failure.

@@ -40,7 +40,7 @@ var _ = Describe("kubectl di, through the API server and a kubelet", func() {
 		Eventually(func(g Gomega) {
 			before = readyCollectors(ctx, g, namespace, job)
 			g.Expect(before).To(HaveLen(2))
-		}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 
 		added := di("add", "collector", job)
 		Expect(added.Collectors).To(HaveLen(1))
@@ -71,17 +71,12 @@ var _ = Describe("kubectl di, as a new user calls it", func() {
 
 	It("submits jobs, shows them, suspends and resumes them, and sees them through", func(ctx SpecContext) {
 		user := &pluginUser{plugins: buildPlugin(ctx), namespace: namespace}
-		_, err := core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func(ctx SpecContext) {
-			kubectlOutput(ctx, "-n", namespace, "delete", "dijobs", "--all", "--cascade=foreground", "--wait")
-			kubectlOutput(ctx, "delete", "namespace", namespace, "--wait")
-		})
+		makeNamespace(ctx, namespace)
 		example, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v2alpha1.yaml"))
 		Expect(err).NotTo(HaveOccurred())
 
 		By("following a job to its end")
-		watched := user.di(ctx, string(example), "submit", "-f", "-", "--watch", "--timeout", "5m")
+		watched := user.di(ctx, string(example), "submit", "-f", "-", "--watch", "--timeout="+trainingPatience.String())
 		Expect(watched).To(HavePrefix("dijob.diengine.opendilab.org/cartpole-workers submitted\n"))
 		Expect(watched).To(ContainSubstring("event SuccessfulCreate: created pod cartpole-workers-learner-0"))
 		Expect(watched).To(ContainSubstring("job " + namespace + "/cartpole-workers: Succeeded; "))
@@ -97,9 +92,9 @@ var _ = Describe("kubectl di, as a new user calls it", func() {
 		By("suspending one that trains, and resuming it")
 		slow := strings.NewReplacer("name: cartpole-workers", "name: slow", "--min-round=500ms", "--min-round=20s").Replace(string(example))
 		Expect(user.di(ctx, slow, "submit", "-f", "-")).To(Equal("dijob.diengine.opendilab.org/slow submitted\n"))
-		Expect(user.di(ctx, "", "suspend", "slow", "--wait", "--timeout", "3m")).To(Equal("dijob.diengine.opendilab.org/slow suspended\n"))
+		Expect(user.di(ctx, "", "suspend", "slow", "--wait", waiting())).To(Equal("dijob.diengine.opendilab.org/slow suspended\n"))
 		Expect(user.di(ctx, "", "describe", "slow")).To(ContainSubstring("suspended: kubectl di resume lets it go on"))
-		Expect(user.di(ctx, "", "resume", "slow", "--wait", "--timeout", "3m")).To(Equal("dijob.diengine.opendilab.org/slow resumed\n"))
+		Expect(user.di(ctx, "", "resume", "slow", "--wait", waiting())).To(Equal("dijob.diengine.opendilab.org/slow resumed\n"))
 		Expect(user.di(ctx, "", "top", "slow", "--once")).To(ContainSubstring("Ready:       5/5\n"))
 
 		By("asking for versions")
@@ -159,7 +154,7 @@ func kubectlDI(ctx context.Context, plugins string, args ...string) replicasAnsw
 // without GPUs, and with rounds so slow that it is still training when the spec
 // ends. Its coordinator is not strict: a strict one gives the job up when it
 // cannot take leave of a replica that is replaced, and sends no token.
-func submitSlowJob(ctx context.Context, namespace, job string) {
+func submitSlowJob(ctx SpecContext, namespace, job string) {
 	GinkgoHelper()
 	manifest, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v1alpha1-distributed.yaml"))
 	Expect(err).NotTo(HaveOccurred())
@@ -173,16 +168,8 @@ func submitSlowJob(ctx context.Context, namespace, job string) {
 		Expect(changed).To(ContainSubstring(from))
 		changed = strings.ReplaceAll(changed, from, to)
 	}
-	_, err = core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx SpecContext) {
-		kubectlOutput(ctx, "-n", namespace, "delete", "dijob", job, "--cascade=foreground", "--wait", "--ignore-not-found")
-		kubectlOutput(ctx, "delete", "namespace", namespace, "--wait")
-	})
-	apply := exec.CommandContext(ctx, kubectl, "-n", namespace, "apply", "-f", "-")
-	apply.Stdin = strings.NewReader(changed)
-	output, err := apply.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
+	makeNamespace(ctx, namespace)
+	applyContent(ctx, namespace, changed)
 }
 
 // readyPod waits until a pod is ready.
@@ -194,7 +181,7 @@ func readyPod(ctx context.Context, namespace, name string) *corev1.Pod {
 		pod, err = core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(isReady(pod)).To(BeTrue())
-	}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(Succeed())
+	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 	return pod
 }
 
@@ -204,7 +191,7 @@ func gonePod(ctx context.Context, namespace, name string) {
 	Eventually(func() bool {
 		_, err := core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}).WithTimeout(2 * time.Minute).WithPolling(time.Second).Should(BeTrue())
+	}).WithTimeout(patience).WithPolling(time.Second).Should(BeTrue())
 }
 
 // readyCollectors returns the names of a job's collectors that are ready.

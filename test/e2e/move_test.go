@@ -59,7 +59,7 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 		By("draining node " + left)
 		exited := watchExit(ctx, movingNamespace, learner)
 		DeferCleanup(func(ctx SpecContext) { kubectlOutput(ctx, "uncordon", left) })
-		kubectlOutput(ctx, "drain", left, "--pod-selector="+names.LabelJob+"="+name, "--ignore-daemonsets")
+		kubectlOutput(ctx, "drain", left, "--pod-selector="+names.LabelJob+"="+name, "--ignore-daemonsets", waiting())
 		Expect(exited()).To(Equal(int32(exitPreempted)), "the exit code of the learner that was moved")
 
 		By("finding it on the other node, in the round in which it left")
@@ -106,7 +106,7 @@ func submitPreemptible(ctx SpecContext, name, folder string) {
 	Expect(unstructured.SetNestedField(volume, folder, "hostPath", "path")).To(Succeed())
 	Expect(unstructured.SetNestedSlice(job.Object, volumes, "spec", "volumes")).To(Succeed())
 	addArgs(podSpecs(job)["learner"], "--min-round=100ms", fmt.Sprintf("--pause-after=%d", movedAfter))
-	Expect(api.Create(ctx, job)).To(Succeed())
+	submit(ctx, job)
 }
 
 // watchExit watches a pod from now on, and returns what waits for its removal

@@ -6,10 +6,10 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,13 +19,15 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/test/demo"
 )
 
 const (
 	// twoNodes marks specs that need the two nodes of hack/cluster: elsewhere leave
 	// them out by -ginkgo.label-filter='!two-nodes'.
 	twoNodes = "two-nodes"
+	// power marks specs that cut the power of a node, and wait until it counts as lost:
+	// they take long, and CI leaves them out.
+	power = "power"
 	// stayingNode and lostNode are these two.
 	stayingNode = "local"
 	lostNode    = "local-2"
@@ -34,32 +36,47 @@ const (
 )
 
 // restoreNode gives a node its power back, and waits for what runs on it beside jobs.
+// It is no helper of Ginkgo's: the line of a failure says which step it was.
 func restoreNode(ctx SpecContext, name string) {
-	GinkgoHelper()
-	clusterOutput(ctx, "node", "start", name)
-	kubectlOutput(ctx, "wait", "node", name, "--for=condition=Ready", "--timeout=2m")
-	// The taint may never have been set.
-	_ = exec.CommandContext(ctx, kubectl, "taint", "node", name, outOfService+"-").Run()
-	for _, deployment := range demo.Deployments() {
-		kubectlOutput(ctx, "rollout", "status", "deployment", deployment, "--namespace="+names.SystemNamespace, "--timeout=3m")
-	}
+	By("giving node " + name + " its power back")
+	output, err := callCluster(ctx, "node", "start", name)
+	Expect(err).NotTo(HaveOccurred(), func() string { return told(ctx, output)() })
+	By("waiting until it is ready, and taking the taint off it")
+	Eventually(func(g Gomega) {
+		node, err := core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(node.Status.Conditions).To(ContainElement(And(
+			HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue),
+		)))
+		given := len(node.Spec.Taints)
+		// It may never have been set.
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+		if len(node.Spec.Taints) < given {
+			_, err = core.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+		}
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), told(ctx, "node "+name+" is ready"))
+	By("waiting until the operator and di-server are at full strength")
+	expectRolledOut(ctx)
 	// The API server may still have a connection to an operator that was there, which
 	// nothing has ended; the first call over it fails.
-	Eventually(func(g Gomega, ctx context.Context) {
-		output, err := exec.CommandContext(ctx, kubectl, "create", "--dry-run=server",
-			"--filename="+filepath.Join(testkit.Root(), "examples", "cartpole", "v2alpha1.yaml")).CombinedOutput()
-		g.Expect(err).NotTo(HaveOccurred(), string(output))
-	}).WithContext(ctx).WithTimeout(patience).Should(Succeed(), "jobs are admitted")
+	By("waiting until jobs are admitted")
+	expectAdmitting(ctx)
 }
 
 // clusterOutput calls the program of the local cluster.
 func clusterOutput(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
+	output, err := callCluster(ctx, args...)
+	Expect(err).NotTo(HaveOccurred(), output)
+	return output
+}
+
+func callCluster(ctx SpecContext, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "go", append([]string{"run", "."}, args...)...)
 	command.Dir = filepath.Join(testkit.Root(), "hack", "cluster")
 	output, err := command.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
-	return string(output)
+	return string(output), err
 }
 
 // stayOn has pods run on a node and no other.
@@ -109,7 +126,7 @@ func podsOn(ctx SpecContext, g Gomega, namespace, node, selector string) (living
 // lossNamespace is where the jobs run whose node is lost.
 const lossNamespace = "loss"
 
-var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes), func() {
+var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes, power), func() {
 	// led is led by a coordinator that forgives nothing; all its collectors are on
 	// the node that is lost. So are those of ranked, which is led by a worker.
 	led := &survivor{namespace: lossNamespace, name: "led", wanted: map[names.ReplicaType]int{
@@ -147,7 +164,7 @@ var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes), func() {
 				addArgs(spec, "--min-round=100ms", fmt.Sprintf("--pause-after=%d", heldAfter))
 			}
 		}
-		Expect(api.Create(ctx, job)).To(Succeed())
+		submit(ctx, job)
 		led.expectRecovered(ctx, nil)
 		led.expectGoingOn(ctx)
 		led.expectListed(ctx)
@@ -200,7 +217,7 @@ var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes), func() {
 	})
 
 	It("replace what must keep its name when the node is given up", func(ctx SpecContext) {
-		kubectlOutput(ctx, "taint", "node", lostNode, outOfService)
+		kubectlOutput(ctx, "taint", "node", lostNode, outOfService, "--overwrite")
 		Eventually(func(g Gomega) {
 			here, _ := podsOn(ctx, g, lossNamespace, stayingNode, rankedPods)
 			g.Expect(here).To(HaveLen(5))

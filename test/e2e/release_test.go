@@ -31,9 +31,10 @@ const (
 	serverPods   = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=server"
 	// released is on all that belongs to the chart, its hooks included.
 	released = "app.kubernetes.io/instance=" + demo.Release
-	// helmTimeout bounds what Helm waits for.
-	helmTimeout = "--timeout=5m"
 )
+
+// helmWaiting bounds what Helm waits for.
+func helmWaiting() string { return "--timeout=" + rolloutPatience.String() }
 
 func chartFolder() string {
 	return filepath.Join(testkit.Root(), "charts", "di-orchestrator")
@@ -73,13 +74,13 @@ func makeSystemNamespace(ctx SpecContext) {
 // where somebody's jobs do.
 func removeAll(ctx SpecContext) {
 	GinkgoHelper()
-	helmOutput(ctx, "uninstall", demo.Release, "--wait", "--ignore-not-found", helmTimeout)
-	kubectlOutput(ctx, "delete", "namespace", names.SystemNamespace, "--ignore-not-found")
+	helmOutput(ctx, "uninstall", demo.Release, "--wait", "--ignore-not-found", helmWaiting())
+	kubectlOutput(ctx, "delete", "namespace", names.SystemNamespace, "--ignore-not-found", waiting())
 	if kubectlOutput(ctx, "get", dijobs, "--all-namespaces", "--output=name") != "" {
 		AddReportEntry("there are jobs, so that the definitions stay")
 		return
 	}
-	kubectlOutput(ctx, "delete", "customresourcedefinitions", "--ignore-not-found", dijobs,
+	kubectlOutput(ctx, "delete", "customresourcedefinitions", "--ignore-not-found", waiting(), dijobs,
 		"memberships.diengine.opendilab.org", "aggregatorconfigs.diengine.opendilab.org")
 }
 
@@ -191,12 +192,19 @@ func leftovers(ctx SpecContext, g Gomega, selector, namespace string) []string {
 // and loads it into the local cluster.
 func buildNext(ctx SpecContext, tag string) {
 	GinkgoHelper()
+	loadImage(ctx, "di-orchestrator:"+tag, "./cmd/di-orchestrator", "-X main.version="+tag)
+}
+
+// loadImage builds a program of the checkout, makes an image of it, and loads that into the local cluster.
+func loadImage(ctx SpecContext, image, source string, flags ...string) {
+	GinkgoHelper()
 	folder := GinkgoT().TempDir()
-	program, tarball := filepath.Join(folder, "di-orchestrator"), filepath.Join(folder, "di-orchestrator.tar")
+	name := filepath.Base(source)
+	program, tarball := filepath.Join(folder, name), filepath.Join(folder, name+".tar")
 	for _, args := range [][]string{
-		{"env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w -X main.version=" + tag, "-o", program, "./cmd/di-orchestrator"},
-		{"go", "run", "-C", "hack/image", ".", "--name=di-orchestrator:" + tag, "--out=" + tarball, "--entrypoint=/di-orchestrator",
-			fmt.Sprintf("--file=%s=/di-orchestrator", program)},
+		{"env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w " + strings.Join(flags, " "), "-o", program, source},
+		{"go", "run", "-C", "hack/image", ".", "--name=" + image, "--out=" + tarball, "--entrypoint=/" + name,
+			fmt.Sprintf("--file=%s=/%s", program, name)},
 	} {
 		command := exec.CommandContext(ctx, args[0], args[1:]...)
 		command.Dir = testkit.Root()

@@ -184,7 +184,7 @@ var _ = Describe("Jobs whose client forgives nothing", Ordered, func() {
 	})
 
 	It("are gone without a trace when they are deleted", func(ctx SpecContext) {
-		kubectlOutput(ctx, "delete", dijobs, "--namespace="+survivalNamespace, "--all")
+		kubectlOutput(ctx, "delete", dijobs, "--namespace="+survivalNamespace, "--all", waiting())
 		Eventually(func() string {
 			return kubectlOutput(ctx, "get", dijobs+",memberships,pods,services", "--namespace="+survivalNamespace, "-o=name")
 		}).WithTimeout(patience).WithPolling(time.Second).Should(BeEmpty())

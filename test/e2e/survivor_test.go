@@ -24,9 +24,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// patience bounds every wait; on a machine at rest none takes a tenth of it.
-const patience = 3 * time.Minute
-
 // survivor is a job of the distributed example that loses its pods. Its training
 // is held up after each round until the test lets it go on, so that a loss always
 // comes before the end, however fast the machine is.
@@ -63,7 +60,7 @@ func (s *survivor) submit(ctx SpecContext, changes ...func(role string, spec map
 			change(role, spec)
 		}
 	}
-	Expect(api.Create(ctx, job)).To(Succeed())
+	submit(ctx, job)
 }
 
 func (s *survivor) selector() metav1.ListOptions {

@@ -53,29 +53,45 @@ func (p *plane) token(ctx context.Context, namespace, name string, pod *corev1.P
 	return request.Status.Token
 }
 
-// run runs one of the hooks' commands, as the chart does, to its end.
+// run runs one of the hooks' commands, and what the chart runs before it, to
+// their ends.
 func (p *plane) run(ctx context.Context, objects []*unstructured.Unstructured, name string) {
 	GinkgoHelper()
-	command := exec.CommandContext(ctx, p.binary, argsOf(objects, "Job", "di-orchestrator-"+name)...)
-	command.Env = p.asAccount(ctx, "di-orchestrator-"+name)
-	output, err := command.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
+	job := "di-orchestrator-" + name
+	for _, field := range []string{"initContainers", "containers"} {
+		for _, args := range allArgsOf(objects, "Job", job, field) {
+			command := exec.CommandContext(ctx, p.binary, args...)
+			command.Env = p.asAccount(ctx, job)
+			output, err := command.CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), string(output))
+		}
+	}
 }
 
 // argsOf returns the arguments that the chart gives to a program.
 func argsOf(objects []*unstructured.Unstructured, kind, name string) []string {
 	GinkgoHelper()
+	return allArgsOf(objects, kind, name, "containers")[0]
+}
+
+// allArgsOf returns those of each container of a field of the pods.
+func allArgsOf(objects []*unstructured.Unstructured, kind, name, field string) [][]string {
+	GinkgoHelper()
 	for _, object := range objects {
 		if object.GetKind() != kind || object.GetName() != name {
 			continue
 		}
-		containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+		containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", field)
 		Expect(err).NotTo(HaveOccurred())
-		container, isObject := containers[0].(map[string]any)
-		Expect(isObject).To(BeTrue())
-		args, _, err := unstructured.NestedStringSlice(container, "args")
-		Expect(err).NotTo(HaveOccurred())
-		return args
+		all := [][]string{}
+		for i := range containers {
+			container, isObject := containers[i].(map[string]any)
+			Expect(isObject).To(BeTrue())
+			args, _, err := unstructured.NestedStringSlice(container, "args")
+			Expect(err).NotTo(HaveOccurred())
+			all = append(all, args)
+		}
+		return all
 	}
 	Fail("the chart has no " + kind + " " + name)
 	return nil

@@ -127,6 +127,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	defer runPods(ctx, p.api)()
 
 	By("installing as Helm does, over what an earlier release left")
+	s.leaveEarlierInstallation(ctx)
 	p.run(ctx, objects, "install-crds")
 	s.leaveEarlierJobs(ctx)
 	s.outdateDefinitions(ctx)
@@ -317,6 +318,31 @@ func (s *story) ask(ctx context.Context, c call) string {
 	return answer
 }
 
+// leaveEarlierInstallation leaves what of v0.2.2 is stopped or completed, and a
+// ready pod of our di-server, without which its own is not stopped.
+func (s *story) leaveEarlierInstallation(ctx context.Context) {
+	GinkgoHelper()
+	manifests := []string{`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: aggregatorconfigs.diengine.opendilab.org,
+  annotations: {cert-manager.io/inject-ca-from: di-system/di-serving-cert}}, spec: {group: diengine.opendilab.org, scope: Namespaced,
+  names: {kind: AggregatorConfig, listKind: AggregatorConfigList, plural: aggregatorconfigs, singular: aggregatorconfig}, versions: [{name: v1alpha1, served: true, storage: true,
+  additionalPrinterColumns: [{name: Age, type: date, jsonPath: .metadata.creationTimestamp}], schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {namespace: di-system, name: server, labels: {app.kubernetes.io/name: di-orchestrator, app.kubernetes.io/component: server}},
+  spec: {serviceAccountName: di-orchestrator-server, containers: [{name: server, image: di}]}}`}
+	for _, kind := range []string{"mutating", "validating"} {
+		manifests = append(manifests, fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: %sWebhookConfiguration, metadata: {name: di-%s-webhook-configuration,
+  annotations: {cert-manager.io/inject-ca-from: di-system/di-serving-cert}}}`, strings.ToUpper(kind[:1])+kind[1:], kind))
+	}
+	for _, name := range []string{"di-operator", "di-webhook", "di-server"} {
+		manifests = append(manifests, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: di-system, name: %[1]s}, spec: {replicas: 1,
+  selector: {matchLabels: {control-plane: %[1]s}}, template: {metadata: {labels: {control-plane: %[1]s}}, spec: {containers: [{name: main, image: earlier}]}}}}`, name))
+	}
+	for _, manifest := range manifests {
+		object := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
+		Expect(s.api.Create(ctx, object)).To(Succeed())
+	}
+}
+
 // leaveEarlierJobs stores a job of each lifecycle as earlier releases did, with a pod and its service.
 func (s *story) leaveEarlierJobs(ctx context.Context) {
 	GinkgoHelper()
@@ -438,6 +464,10 @@ func (s *story) trainWithCoordinator(ctx context.Context) {
 	By("suspending, resuming, ending, and being deleted for its age")
 	s.patch(ctx, "v1", `{"suspend":true}`)
 	s.expectPods(ctx, "v1", 0)
+	// It goes after the pods, and not at all where the job is resumed before.
+	Eventually(func() error {
+		return s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "v1"}, &v2alpha1.Membership{})
+	}).Should(Satisfy(apierrors.IsNotFound))
 	s.patch(ctx, "v1", `{"suspend":false}`)
 	s.expectPods(ctx, "v1", 1)
 	s.patch(ctx, "v1", `{"ttlSecondsAfterFinished":0}`)

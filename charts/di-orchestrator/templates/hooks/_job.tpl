@@ -1,4 +1,25 @@
-{{/* A Job that runs one command of the program, and the rights that it has for the time: everywhere, or by a Role only in the namespace. */}}
+{{/* A container that runs one command of the program. */}}
+{{- define "di-orchestrator.hookContainer" -}}
+- name: {{ .name }}
+  image: {{ include "di-orchestrator.image" .root | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  args:
+    - {{ .name }}
+    - --timeout={{ .root.Values.hooks.timeout }}
+    {{- range .args }}
+    - {{ . | quote }}
+    {{- end }}
+  env:
+    {{- include "di-orchestrator.podNamespace" .root | nindent 4 }}
+  resources:
+    {{- toYaml .root.Values.hooks.resources | nindent 4 }}
+  securityContext:
+    {{- include "di-orchestrator.securityContext" .root | nindent 4 }}
+{{- end }}
+{{/*
+A Job that runs one command of the program, and the rights that it has for the time: everywhere, or by a Role only in the namespace.
+A gate is a command that runs before it, and that is not tried again where it ends with 1.
+*/}}
 {{- define "di-orchestrator.hook" -}}
 {{- $root := .root -}}
 {{- $role := default "ClusterRole" .role -}}
@@ -66,6 +87,15 @@ metadata:
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 spec:
   backoffLimit: 3
+  {{- with .gate }}
+  podFailurePolicy:
+    rules:
+      - action: FailJob
+        onExitCodes:
+          containerName: {{ . }}
+          operator: In
+          values: [1]
+  {{- end }}
   template:
     metadata:
       labels:
@@ -83,20 +113,10 @@ spec:
       {{- with include "di-orchestrator.placement" $root.Values.operator }}
       {{- . | nindent 6 }}
       {{- end }}
+      {{- with .gate }}
+      initContainers:
+        {{- include "di-orchestrator.hookContainer" (dict "root" $root "name" . "args" list) | nindent 8 }}
+      {{- end }}
       containers:
-        - name: {{ .name }}
-          image: {{ include "di-orchestrator.image" $root | quote }}
-          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-          args:
-            - {{ .name }}
-            - --timeout={{ $root.Values.hooks.timeout }}
-            {{- range .args }}
-            - {{ . | quote }}
-            {{- end }}
-          env:
-            {{- include "di-orchestrator.podNamespace" $root | nindent 12 }}
-          resources:
-            {{- toYaml $root.Values.hooks.resources | nindent 12 }}
-          securityContext:
-            {{- include "di-orchestrator.securityContext" $root | nindent 12 }}
+        {{- include "di-orchestrator.hookContainer" . | nindent 8 }}
 {{- end }}

@@ -17,8 +17,9 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// readyLimit is how long a daemon may take to answer on a busy machine.
-const readyLimit = 3 * time.Minute
+// readyLimit is how long what is started may take on a busy machine: a daemon to
+// answer, a node to be ready, the cluster to make what it makes by itself.
+const readyLimit = 5 * time.Minute
 
 // unusedControllers serve clouds, storage systems and devices which a local
 // cluster does not have.
@@ -169,7 +170,7 @@ func (c *Cluster) ensureObjects(ctx context.Context) error {
 		return err
 	}
 	for _, object := range []string{"serviceaccount/default", "configmap/kube-root-ca.crt"} {
-		if _, err := c.kubectl(ctx, "", "wait", "--for=create", object, "--timeout=60s"); err != nil {
+		if err := c.await(ctx, "--for=create", object); err != nil {
 			return err
 		}
 	}

@@ -30,8 +30,7 @@ func (c *Cluster) ensureFakeNodes(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, nodes, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
 		return err
 	}
-	_, err := c.kubectl(ctx, "", "wait", "--for=condition=Ready", "node", "-l", render.FakeLabel, "--timeout=180s")
-	return err
+	return c.await(ctx, "--for=condition=Ready", "node", "-l", render.FakeLabel)
 }
 
 func (c *Cluster) removeSurplusNodes(ctx context.Context) error {

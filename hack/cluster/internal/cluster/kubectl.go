@@ -10,16 +10,42 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
+	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
+
+// waitRound is how long kubectl waits before it is called anew, and how old the
+// reason is that an error tells.
+const waitRound = 20 * time.Second
 
 // kubectl runs kubectl as administrator of the cluster.
 func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	// Each call reads what the server offers anew: a cache would outlive the cluster.
 	args = append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.settings.State("tmp", "kubectl")}, args...)
 	return run(ctx, input, c.cache.Path(build.Kubectl), args...)
+}
+
+// await has kubectl wait for a state of objects.
+func (c *Cluster) await(ctx context.Context, state string, objects ...string) error {
+	_, err := c.kubectlUntilDone(ctx, append([]string{"wait", state, "--timeout=" + waitRound.String()}, objects...)...)
+	return err
+}
+
+// kubectlUntilDone repeats what may be repeated: an API server that is busy, or was
+// started a moment ago, does not answer each call.
+func (c *Cluster) kubectlUntilDone(ctx context.Context, args ...string) (output string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	err = process.Until(ctx, func(ctx context.Context) (bool, error) {
+		if output, err = c.kubectl(ctx, "", args...); err != nil {
+			return false, process.Retryable(err)
+		}
+		return true, nil
+	})
+	return output, err
 }
 
 // ctr runs the client of a node's containerd for the images and containers of

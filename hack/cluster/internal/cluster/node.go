@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/machine"
@@ -142,13 +141,13 @@ func (c *Cluster) ensureNodes(ctx context.Context) error {
 // ensureNode waits for a node and lets it advertise GPUs.
 func (c *Cluster) ensureNode(ctx context.Context, of settings.Node, gpus int) error {
 	node := "node/" + of.Name()
-	if _, err := c.kubectl(ctx, "", "wait", "--for=create", node, "--timeout=60s"); err != nil {
-		return err
+	for _, state := range []string{"--for=create", "--for=condition=Ready"} {
+		if err := c.await(ctx, state, node); err != nil {
+			return err
+		}
 	}
-	if _, err := c.kubectl(ctx, "", "wait", "--for=condition=Ready", node, "--timeout=120s"); err != nil {
-		return err
-	}
-	if _, err := c.kubectl(ctx, "", "patch", node, "--subresource=status", "--type=merge", "--patch="+render.GPUPatch(gpus)); err != nil {
+	patch := []string{"patch", node, "--subresource=status", "--type=merge", "--patch=" + render.GPUPatch(gpus)}
+	if _, err := c.kubectlUntilDone(ctx, patch...); err != nil {
 		return err
 	}
 	return c.awaitPods(ctx, of)
@@ -157,7 +156,7 @@ func (c *Cluster) ensureNode(ctx context.Context, of settings.Node, gpus int) er
 // awaitPods waits until a kubelet knows the pods of its node again: a node
 // counts as ready for a while after its kubelet died.
 func (c *Cluster) awaitPods(ctx context.Context, node settings.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	return process.Until(ctx, func(ctx context.Context) (bool, error) {
 		bound, err := c.kubectl(ctx, "", "get", "pods", "-A", "--field-selector=spec.nodeName="+node.Name(), "-o", "json")

@@ -107,7 +107,7 @@ func (c *Cluster) StartNode(ctx context.Context, name string) error {
 // gpus is how many GPUs each node advertises, by the first one: the node that is
 // asked about may have been deleted.
 func (c *Cluster) gpus(ctx context.Context) (int, error) {
-	count, err := c.kubectl(ctx, "", "get", "node", c.settings.Nodes()[0].Name(), `-o=jsonpath={.status.capacity.nvidia\.com/gpu}`)
+	count, err := c.kubectlUntilDone(ctx, "get", "node", c.settings.Nodes()[0].Name(), `-o=jsonpath={.status.capacity.nvidia\.com/gpu}`)
 	if err != nil || count == "" {
 		return 0, err
 	}

@@ -133,7 +133,7 @@ func RemoveCgroup(ctx context.Context, name string) error {
 	for _, hierarchy := range slices.Concat(v1, v2) {
 		dirs = append(dirs, filepath.Join(hierarchy, name))
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return process.Until(ctx, func(context.Context) (bool, error) {
 		var errs []error

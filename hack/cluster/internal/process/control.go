@@ -19,6 +19,10 @@ import (
 // poll is how often a condition is looked at that the kernel does not tell of.
 const poll = 50 * time.Millisecond
 
+// endLimit is how long the kernel may take on a busy machine to end what is killed,
+// and to show what was started.
+const endLimit = time.Minute
+
 // quotedLog is how much of a daemon's log an error quotes.
 const quotedLog = 3000
 
@@ -66,7 +70,7 @@ func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
 	if err != nil || !dying(pid) {
 		return nil //nolint:nilerr // A pid file that was cut off names no process to wait for.
 	}
-	if err := awaitEnd(ctx, []Process{{PID: pid, Program: spec.Name}}, 10*time.Second); err != nil {
+	if err := awaitEnd(ctx, []Process{{PID: pid, Program: spec.Name}}, endLimit); err != nil {
 		return fmt.Errorf("the killed %s does not end: %w", spec.Name, err)
 	}
 	return nil
@@ -137,7 +141,7 @@ func keepDescriptors() error {
 // awaitMarks waits until the marks of a new process can be read: for a moment
 // after its start the kernel shows an empty environment.
 func (c Control) awaitMarks(ctx context.Context, pid int) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	return Until(ctx, func(context.Context) (bool, error) {
 		_, marked := inspect(pid, c.stateDir)
@@ -251,7 +255,7 @@ func End(ctx context.Context, processes []Process, grace time.Duration) error {
 		}
 	}
 	signal(processes, syscall.SIGKILL)
-	if err := awaitEnd(ctx, processes, 10*time.Second); err != nil {
+	if err := awaitEnd(ctx, processes, endLimit); err != nil {
 		return fmt.Errorf("processes do not end after being killed: %w", err)
 	}
 	return nil

@@ -1,0 +1,102 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Origin says whose a definition is.
+type Origin string
+
+const (
+	// OriginNone is that there is no definition yet.
+	OriginNone Origin = "none"
+	// OriginOurs is a release of this program.
+	OriginOurs Origin = "this program"
+	// OriginCoordinatorLed is a release up to v0.2.2, which knows v1alpha1 only.
+	OriginCoordinatorLed Origin = "v0.2.2"
+	// OriginWorkerLed is one of v1.1.0 to v1.1.3, which know v2alpha1 only.
+	OriginWorkerLed Origin = "v1.1"
+	// OriginBeforeTasks is v1.0.0, whose v2alpha1 is another one.
+	OriginBeforeTasks Origin = "v1.0.0"
+	// OriginUnknown cannot be told.
+	OriginUnknown Origin = "unknown"
+)
+
+// IsEarlier tells whether objects of such a definition can be taken over as they are.
+func (o Origin) IsEarlier() bool {
+	return o == OriginCoordinatorLed || o == OriginWorkerLed
+}
+
+// OriginOf tells whose a definition is, which is nil where there is none: by its
+// versions, and where these are not enough by the fields that its schemas know.
+// No release before this program had two versions of a kind.
+func OriginOf(definition *apiextensionsv1.CustomResourceDefinition) Origin {
+	if definition == nil {
+		return OriginNone
+	}
+	v1, v2 := versionOf(definition, v1alpha1.Version), versionOf(definition, v2alpha1.GroupVersion.Version)
+	switch {
+	case v1 != nil && v2 != nil, knows(v1, "extended"), knows(v2, "lifecycle"):
+		return OriginOurs
+	case v1 != nil:
+		return OriginCoordinatorLed
+	case v2 == nil:
+		return OriginUnknown
+	case definition.Spec.Names.Kind != "DIJob":
+		// No other kind of v2alpha1 is older.
+		return OriginOurs
+	case knows(v2, "tasks"):
+		return OriginWorkerLed
+	case knows(v2, "template"), knows(v2, "engineFields"):
+		return OriginBeforeTasks
+	}
+	return OriginUnknown
+}
+
+// knows tells whether a version's schema has a field of spec.
+func knows(version *apiextensionsv1.CustomResourceDefinitionVersion, field string) bool {
+	if version == nil || version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
+		return false
+	}
+	_, known := version.Schema.OpenAPIV3Schema.Properties["spec"].Properties[field]
+	return known
+}
+
+// checkOrigin refuses a definition whose objects cannot be taken over, or
+// perhaps not, and says what to do.
+func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {
+	switch origin := OriginOf(definition); origin {
+	case OriginBeforeTasks:
+		return fmt.Errorf("customresourcedefinition %s is of v1.0.0, whose jobs cannot be taken over in place: "+
+			"save them, let 'kubectl di convert' map them, delete the definition, and install again", definition.Name)
+	case OriginUnknown:
+		return fmt.Errorf("customresourcedefinition %s: no release is known whose schema this is, so that its objects cannot be told from those of v1.0.0: "+
+			"where they are jobs of v1.1.0 or later, apply the definition of v1.1.3 first, and install again", definition.Name)
+	default:
+		return nil
+	}
+}
+
+// checkNamespace refuses a definition whose release is in another namespace than
+// this program: what is left of it there could not be stopped.
+func checkNamespace(definition *apiextensionsv1.CustomResourceDefinition, namespace string) error {
+	conversion := definition.Spec.Conversion
+	if !isServedByWebhook(conversion) || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {
+		return nil
+	}
+	service := conversion.Webhook.ClientConfig.Service
+	if service == nil || service.Name != names.EarlierWebhookService || service.Namespace == namespace {
+		return nil
+	}
+	return fmt.Errorf("customresourcedefinition %s: the release that made it is installed in namespace %s, and is taken over only from there, not from %s",
+		definition.Name, service.Namespace, namespace)
+}

@@ -1,0 +1,89 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/config/crd"
+)
+
+// preparer owns what is written into definitions of an earlier release.
+const preparer = client.FieldOwner("di-orchestrator-takeover")
+
+// Preparer gives definitions of an earlier release the version that they lack,
+// once somebody serves the conversion to it.
+type Preparer struct {
+	// API reads and writes definitions; its scheme knows them.
+	API client.Client
+	// Namespace is that of the operator.
+	Namespace string
+	// OwnCertificates says that nobody else is to write bundles.
+	OwnCertificates bool
+	// Log is told what was written.
+	Log logr.Logger
+}
+
+// Prepare completes the definitions, each by one write: from the first moment
+// that there are two versions, somebody converts between them and is trusted. What
+// is stored stays. Several may do it at once. It costs one read of each
+// definition where there is nothing to do.
+func (p *Preparer) Prepare(ctx context.Context, conversion *apiextensionsv1.CustomResourceConversion) error {
+	for _, content := range [][]byte{crd.AggregatorConfigs(), crd.DIJobs()} {
+		built, err := read(content, p.Namespace)
+		if err != nil {
+			return err
+		}
+		if err := retry.OnError(retry.DefaultBackoff, otherWasFirst, func() error { return p.prepare(ctx, built, conversion) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Preparer) prepare(ctx context.Context, built *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion) error {
+	stored, err := get(ctx, p.API, built.Name)
+	if err != nil || stored == nil {
+		return err
+	}
+	prepared, err := p.prepared(built, stored, conversion)
+	if err != nil || prepared == nil {
+		return err
+	}
+	if err := p.API.Update(ctx, prepared, preparer); err != nil {
+		return fmt.Errorf("adding a version to customresourcedefinition %s: %w", stored.Name, err)
+	}
+	p.Log.Info("A definition was prepared", "customResourceDefinition", stored.Name,
+		"origin", OriginOf(stored), "versions", versionNames(prepared), "storage", StorageOf(prepared))
+	return nil
+}
+
+// prepared returns a definition as it is to become, nil where it is that.
+func (p *Preparer) prepared(built, stored *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
+	if err := checkOrigin(stored); err != nil {
+		return nil, err
+	}
+	wanted := stored.DeepCopy()
+	if OriginOf(stored).IsEarlier() {
+		if err := checkNamespace(stored, p.Namespace); err != nil {
+			return nil, err
+		}
+		var err error
+		if wanted, err = takeOver(built, stored, conversion); err != nil {
+			return nil, err
+		}
+	}
+	removeInjection(wanted, p.OwnCertificates)
+	if isSame(wanted, stored) {
+		return nil, nil
+	}
+	return wanted, nil
+}

@@ -1,0 +1,240 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/conversion/importers"
+)
+
+// The kinds that are looked at.
+const (
+	kindJob        = "DIJob"
+	kindAggregator = "AggregatorConfig"
+)
+
+// importAdvice says how jobs of v1.0.0 are carried over.
+const importAdvice = "save it, let 'kubectl di convert -f FILE --to v2alpha1' map it, delete it here, and submit the result after the installation"
+
+// Rules is what admission holds new objects to. The package webhook has them.
+type Rules interface {
+	// Refusals returns why a job would be refused if it were created as it is.
+	Refusals(raw []byte) (field.ErrorList, error)
+	// AggregatorRefusals returns the same of an AggregatorConfig.
+	AggregatorRefusals(raw []byte) (field.ErrorList, error)
+}
+
+// Examine returns what is found about one stored object, which is JSON: whether
+// it is of v1.0.0, what it would lose, and whether it could be created again.
+func Examine(raw []byte, rules Rules) []Finding {
+	object := nameOf(raw)
+	if importers.Recognizes(raw) {
+		return []Finding{{
+			Severity: Stop, Object: object, Message: "is a job of v1.0.0: spec.template in place of spec.tasks, which is not taken over in place", Do: importAdvice,
+		}}
+	}
+	lost, err := Lost(raw)
+	if err != nil {
+		return []Finding{{Severity: Stop, Object: object, Message: "cannot be converted: " + err.Error()}}
+	}
+	var findings []Finding
+	if len(lost) > 0 {
+		findings = append(findings, Finding{
+			Severity: Stop, Object: object, Message: "would lose " + strings.Join(lost, ", "),
+			Do: "save the object, and take these fields out of it: no release acts on them",
+		})
+	}
+	return append(findings, refused(raw, object, rules)...)
+}
+
+// refused says that an object could not be created as it is.
+func refused(raw []byte, object string, rules Rules) []Finding {
+	ask := rules.Refusals
+	if header(raw).Kind == kindAggregator {
+		ask = rules.AggregatorRefusals
+	}
+	errs, err := ask(raw)
+	if err != nil {
+		return []Finding{{Severity: Warning, Object: object, Message: "cannot be read: " + err.Error()}}
+	}
+	var findings []Finding
+	for _, one := range errs {
+		findings = append(findings, Finding{
+			Severity: Warning, Object: object, Message: "as a new object it would be refused: " + one.Error(),
+			Do: "nothing now: it goes on, and may be changed otherwise; correct its manifest before you submit it again",
+		})
+	}
+	return findings
+}
+
+// Lost returns the paths of what a stored object says and would no longer say:
+// what our types do not know, and what the way to the other version and back does
+// not bring back.
+func Lost(raw []byte) ([]string, error) {
+	head := header(raw)
+	lost := unknown(raw, &head)
+	if head.Kind != kindJob {
+		return lost, nil
+	}
+	if head.APIVersion == v1alpha1.GroupVersion.String() {
+		kept, err := lostFromV1(raw, lost)
+		if err != nil {
+			return nil, err
+		}
+		lost = append(lost, kept...)
+	}
+	if len(lost) == 0 {
+		return roundTrip(raw, head.APIVersion)
+	}
+	slices.Sort(lost)
+	return slices.Compact(lost), nil
+}
+
+// lostFromV1 returns what a job of v1alpha1 loses on its way to storage beside
+// what is lost already: extended may hold what v2alpha1 does not know, which the
+// conversion carries and the API server drops.
+func lostFromV1(raw []byte, already []string) ([]string, error) {
+	lost, err := conversion.Lost(raw)
+	if err != nil {
+		return nil, err
+	}
+	hub, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
+	if err != nil {
+		return nil, err
+	}
+	head := header(hub)
+	for _, path := range unknown(hub, &head) {
+		if part, field, isField := strings.Cut(path, "."); isField && !slices.Contains(already, path) {
+			lost = append(lost, part+".extended."+field)
+		}
+	}
+	return lost, nil
+}
+
+// unknown returns the fields of an object that the type of its version does not
+// have, so that the API server drops them once our schema is there.
+func unknown(raw []byte, head *head) []string {
+	var typed any
+	v1 := head.APIVersion == v1alpha1.GroupVersion.String()
+	switch {
+	case head.Kind == kindJob && v1:
+		typed = &v1alpha1.DIJob{}
+	case head.Kind == kindJob:
+		typed = &v2alpha1.DIJob{}
+	case v1:
+		typed = &v1alpha1.AggregatorConfig{}
+	default:
+		typed = &v2alpha1.AggregatorConfig{}
+	}
+	// What has another type than ours is told by the rules of admission.
+	strict, err := kjson.UnmarshalStrict(raw, typed)
+	if err != nil {
+		return nil
+	}
+	var paths []string
+	for _, one := range strict {
+		if path, isUnknown := strings.CutPrefix(one.Error(), "unknown field "); isUnknown {
+			paths = append(paths, strings.Trim(path, `"`))
+		}
+	}
+	return paths
+}
+
+// roundTrip returns where an object comes back from the other version as
+// another. The letter case of cleanPodPolicy is the one thing that may.
+func roundTrip(raw []byte, apiVersion string) ([]string, error) {
+	other := v1alpha1.GroupVersion.String()
+	if apiVersion == other {
+		other = v2alpha1.GroupVersion.String()
+	}
+	converted, err := conversion.Convert(raw, other)
+	if err != nil {
+		return nil, err
+	}
+	back, err := conversion.Convert(converted, apiVersion)
+	if err != nil {
+		return nil, err
+	}
+	before, after := decode(raw), decode(back)
+	canonical(before)
+	var paths []string
+	for _, part := range []string{"spec", "status"} {
+		paths = append(paths, differences(field.NewPath(part), before[part], after[part])...)
+	}
+	return paths, nil
+}
+
+// canonical spells the cleanPodPolicy of a job as the conversion does.
+func canonical(job map[string]any) {
+	spec, _ := job["spec"].(map[string]any)
+	if written, ok := spec["cleanPodPolicy"].(string); ok {
+		if policy, known := conversion.CanonicalCleanPodPolicy(written); known {
+			spec["cleanPodPolicy"] = string(policy)
+		}
+	}
+}
+
+// differences returns the least paths at which two values differ.
+func differences(path *field.Path, before, after any) []string {
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
+	was, isObject := before.(map[string]any)
+	is, stays := after.(map[string]any)
+	if !isObject || !stays {
+		return []string{path.String()}
+	}
+	keys := maps.Clone(was)
+	maps.Copy(keys, is)
+	var paths []string
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		paths = append(paths, differences(path.Child(key), was[key], is[key])...)
+	}
+	return paths
+}
+
+// decode returns valid JSON as plain values, numbers as they are written.
+func decode(raw []byte) map[string]any {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	object := map[string]any{}
+	// What is no object was refused by the conversion.
+	_ = decoder.Decode(&object)
+	return object
+}
+
+// head is what tells one object from another.
+type head struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"metadata"`
+}
+
+func header(raw []byte) head {
+	var found head
+	// What does not decode has no name, and is told by the conversion.
+	_ = json.Unmarshal(raw, &found)
+	return found
+}
+
+func nameOf(raw []byte) string {
+	found := header(raw)
+	return fmt.Sprintf("%s %s/%s", strings.ToLower(found.Kind), found.Metadata.Namespace, found.Metadata.Name)
+}

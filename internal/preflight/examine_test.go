@@ -1,0 +1,190 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/webhook"
+)
+
+func rules(t *testing.T) Rules {
+	t.Helper()
+	rules, err := webhook.NewRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+const template = `{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`
+
+func jobOf(version, name, spec, rest string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"diengine.opendilab.org/%s","kind":"DIJob","metadata":{"namespace":"rl","name":%q},"spec":%s%s}`, version, name, spec, rest)
+}
+
+func TestAnObjectIsExamined(t *testing.T) {
+	t.Parallel()
+	coordinator, tasks := `{"coordinator":{"template":`+template+`}`, `{"tasks":[{"type":"learner","template":`+template+`}]`
+	long := strings.Repeat("x", 50)
+	for name, tc := range map[string]struct {
+		raw  []byte
+		want []string
+	}{
+		"a job of v0.2.2":                      {jobOf("v1alpha1", "job", coordinator+`}`, `,"status":{"phase":"Created","replicaStatus":{"Coordinator":{"active":1},"Learner":{}}}`), nil},
+		"its policy in the seed's letters":     {jobOf("v1alpha1", "job", coordinator+`,"cleanPodPolicy":"ALL"}`, ""), nil},
+		"a job of v1.1.3":                      {jobOf("v2alpha1", "job", tasks+`,"backoffLimit":3}`, `,"status":{"phase":"Running","profilings":{},"restarts":1}`), nil},
+		"a field that nobody knows":            {jobOf("v2alpha1", "job", tasks+`,"topology":"star"}`, `,"status":{"generation":3}`), []string{"Stop dijob rl/job: would lose spec.topology, status.generation"}},
+		"extended that cannot be kept":         {jobOf("v1alpha1", "job", coordinator+`,"extended":{"nonsense":1}}`, ""), []string{"Stop dijob rl/job: would lose spec.extended.nonsense", "Warning dijob rl/job: as a new object it would be refused: spec.extended.nonsense"}},
+		"a job of v1.0.0":                      {jobOf("v2alpha1", "job", `{"template":`+template+`,"minReplicas":2}`, ""), []string{"Stop dijob rl/job: is a job of v1.0.0"}},
+		"a name that is too long for v1alpha1": {jobOf("v1alpha1", long, coordinator+`}`, ""), []string{"Warning dijob rl/" + long + ": as a new object it would be refused: metadata.name"}},
+		"a name that holds a dot":              {jobOf("v2alpha1", "a.b", tasks+`}`, ""), []string{"Warning dijob rl/a.b: as a new object it would be refused: metadata.name"}},
+		"a type that is none":                  {jobOf("v2alpha1", "job", `{"tasks":[{"type":"actor","name":"actor","template":`+template+`}]}`, ""), []string{"Warning dijob rl/job: as a new object it would be refused: spec.tasks[0].type"}},
+		"a template that no pod comes of":      {jobOf("v2alpha1", "job", `{"tasks":[{"type":"learner","template":{"spec":{}}}]}`, ""), []string{"Warning dijob rl/job: as a new object it would be refused: spec.tasks[0].template.spec.containers"}},
+		"an AggregatorConfig": {[]byte(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"AggregatorConfig","metadata":{"namespace":"di-system","name":"aggregator-config"},` +
+			`"spec":{"aggregator":{"template":` + template + `}}}`), nil},
+		"an AggregatorConfig that says more": {[]byte(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"AggregatorConfig","metadata":{"namespace":"di-system","name":"aggregator-config"},` +
+			`"spec":{"actor":1,"aggregator":{"template":{}}}}`), []string{
+			"Stop aggregatorconfig di-system/aggregator-config: would lose spec.actor",
+			"Warning aggregatorconfig di-system/aggregator-config: as a new object it would be refused: spec.aggregator.template.spec.containers",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			found := Examine(tc.raw, rules(t))
+			g.Expect(found).To(HaveLen(len(tc.want)), "%v", found)
+			for i := range found {
+				g.Expect(fmt.Sprintf("%s %s: %s", found[i].Severity, found[i].Object, found[i].Message)).To(HavePrefix(tc.want[i]))
+			}
+		})
+	}
+}
+
+func TestAWorldIsJudged(t *testing.T) {
+	t.Parallel()
+	definition := func(version, field string) *apiextensionsv1.CustomResourceDefinition {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		definition.Name, definition.Spec.Names.Kind, definition.Spec.Names.Plural = "dijobs.diengine.opendilab.org", "DIJob", "dijobs"
+		definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: version, Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+				Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{field: {}}}},
+			}},
+		}}
+		return definition
+	}
+	elsewhere := definition("v1alpha1", "coordinator")
+	elsewhere.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+		ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "rl-system", Name: "di-webhook-service"}},
+	}}
+	for name, tc := range map[string]struct {
+		world World
+		want  []string
+	}{
+		"nothing at all":                {World{Server: "v1.36.3"}, nil},
+		"an API server that is too old": {World{Server: "v1.29.14"}, []string{"Stop : Kubernetes v1.29.14 is older than 1.30"}},
+		"a provider's version":          {World{Server: "v1.30.2-gke.1023000"}, nil},
+		"a definition of nobody": {
+			World{Server: "v1.36.3", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "anything")}},
+			[]string{"Stop customresourcedefinition dijobs.diengine.opendilab.org: is of no release that is known"},
+		},
+		"a release in another namespace": {
+			World{Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{elsewhere}},
+			[]string{"Stop customresourcedefinition dijobs.diengine.opendilab.org: its webhook is in namespace rl-system"},
+		},
+		"an old operator in another namespace": {
+			World{
+				Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "tasks")},
+				Deployments: []Deployment{{"rl", "di-operator", "image", 1}, {"rl", "di-server", "image", 1}, {"rl", "di-webhook", "image", 0}},
+			},
+			[]string{"Stop deployment rl/di-operator: runs image with 1 replicas", "Warning deployment rl/di-server: runs image"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			report := Judge(&tc.world)
+			g.Expect(report.Findings).To(HaveLen(len(tc.want)), "%v", report.Findings)
+			for i := range report.Findings {
+				g.Expect(fmt.Sprintf("%s %s: %s", report.Findings[i].Severity, report.Findings[i].Object, report.Findings[i].Message)).To(HavePrefix(tc.want[i]))
+			}
+			report.Conclude()
+			g.Expect(report.Fine).To(Equal(!strings.HasPrefix(strings.Join(tc.want, ""), "Stop")))
+		})
+	}
+}
+
+// pages is an API server that has many jobs, whose first list becomes too old
+// on the way.
+type pages struct {
+	client.Reader
+	total, longest int
+	expired        bool
+}
+
+// List implements client.Reader.
+func (p *pages) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, isDeployments := list.(*appsv1.DeploymentList); isDeployments {
+		return nil
+	}
+	asked := &client.ListOptions{}
+	asked.ApplyOptions(opts)
+	from := 0
+	if _, err := fmt.Sscanf(asked.Continue, "from %d", &from); err != nil && asked.Continue != "" {
+		return err
+	}
+	if from > p.total/2 && !p.expired {
+		p.expired = true
+		expired := apierrors.NewResourceExpired("the list is too old")
+		expired.ErrStatus.ListMeta.Continue = asked.Continue
+		return expired
+	}
+	to := min(from+int(asked.Limit), p.total)
+	page, isUnstructured := list.(*unstructured.UnstructuredList)
+	if !isUnstructured {
+		return fmt.Errorf("%T is not what is listed", list)
+	}
+	for i := from; i < to; i++ {
+		job := unstructured.Unstructured{}
+		if err := json.Unmarshal(jobOf("v2alpha1", fmt.Sprintf("job-%d", i), `{"tasks":[{"type":"learner","template":`+template+`}]}`, ""), &job.Object); err != nil {
+			return err
+		}
+		page.Items = append(page.Items, job)
+	}
+	p.longest = max(p.longest, len(page.Items))
+	if to < p.total {
+		page.SetContinue(fmt.Sprintf("from %d", to))
+	}
+	return nil
+}
+
+func TestManyObjectsAreLookedAtAPageAtATime(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	const total = 2_300
+	var told []int64
+	cluster := &pages{total: total}
+	looker := &Looker{reader: cluster, Rules: rules(t), Progress: func(_ string, done, _ int64) { told = append(told, done) }}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	definition.Spec.Names.Kind, definition.Spec.Names.Plural = "DIJob", "dijobs"
+	definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v2alpha1", Served: true, Storage: true}}
+	report := &Report{}
+	g.Expect(looker.examine(t.Context(), definition, report)).To(Succeed())
+	g.Expect(report.Objects).To(ConsistOf(Count{Kind: "DIJob", Version: "v2alpha1", Objects: total}))
+	g.Expect(report.Findings).To(BeEmpty())
+	g.Expect(told).To(Equal([]int64{500, 1000, 1500, 2000, 2300}))
+	g.Expect(cluster.expired).To(BeTrue())
+	g.Expect(cluster.longest).To(Equal(500))
+}

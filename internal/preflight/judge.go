@@ -1,0 +1,274 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// oldestServer is the oldest Kubernetes that is supported.
+const oldestServer = "1.30.0"
+
+// annotationInject has cert-manager write its bundle into an object.
+const annotationInject = "cert-manager.io/inject-ca-from"
+
+// labelName is on all that is ours, however it was installed.
+const (
+	labelName = "app.kubernetes.io/name"
+	nameOfAll = "di-orchestrator"
+)
+
+// How Helm marks what it owns.
+const (
+	annotationRelease  = "meta.helm.sh/release-name"
+	annotationReleased = "meta.helm.sh/release-namespace"
+)
+
+// World is what there is in a cluster beside the objects, which are too many to
+// be held.
+type World struct {
+	// Server is the version of the API server.
+	Server string
+	// Namespace is where DI Orchestrator is to be.
+	Namespace string
+	// Definitions are those of our group that there are.
+	Definitions []*apiextensionsv1.CustomResourceDefinition
+	// Deployments are those of earlier releases, wherever they are.
+	Deployments []Deployment
+	// Injected are the webhook configurations that cert-manager writes to.
+	Injected []string
+	// ServerService is the Service di-server of the namespace, nil where there is none.
+	ServerService *corev1.Service
+	// Missing are the rights that who asks does not have.
+	Missing []Right
+}
+
+// Judge returns what a world means for an installation; nothing of objects is
+// in it yet.
+func Judge(world *World) *Report {
+	report := &Report{Server: world.Server, Namespace: world.Namespace, Release: release(world.Definitions), Deployments: world.Deployments}
+	for _, definition := range world.Definitions {
+		report.Definitions = append(report.Definitions, describe(definition))
+	}
+	report.Findings = append(report.Findings, judgeServer(world.Server)...)
+	for _, missing := range world.Missing {
+		report.Findings = append(report.Findings, missing.finding())
+	}
+	for _, definition := range world.Definitions {
+		report.Findings = append(report.Findings, judgeDefinition(definition, world.Namespace)...)
+	}
+	report.Findings = append(report.Findings, judgeDeployments(world, report.Release)...)
+	report.Findings = append(report.Findings, judgeInjection(world)...)
+	report.Findings = append(report.Findings, judgeService(world.ServerService)...)
+	report.Steps = steps(report.Release)
+	return report
+}
+
+// Conclude says whether anything stops an installation.
+func (r *Report) Conclude() { r.Fine = r.Count(Stop) == 0 }
+
+// release is whose the definition of DIJobs is.
+func release(definitions []*apiextensionsv1.CustomResourceDefinition) crds.Origin {
+	for _, definition := range definitions {
+		if definition.Spec.Names.Kind == kindJob {
+			return crds.OriginOf(definition)
+		}
+	}
+	return crds.OriginNone
+}
+
+func describe(definition *apiextensionsv1.CustomResourceDefinition) Definition {
+	found := Definition{
+		Name: definition.Name, Origin: crds.OriginOf(definition), Storage: crds.StorageOf(definition), Stored: definition.Status.StoredVersions,
+	}
+	for i := range definition.Spec.Versions {
+		found.Versions = append(found.Versions, definition.Spec.Versions[i].Name)
+	}
+	return found
+}
+
+func judgeServer(server string) []Finding {
+	parsed, err := version.ParseGeneric(server)
+	if err != nil {
+		return []Finding{{Severity: Warning, Message: fmt.Sprintf("the version of the API server, %q, cannot be read", server)}}
+	}
+	if parsed.LessThan(version.MustParseGeneric(oldestServer)) {
+		return []Finding{{Severity: Stop, Message: fmt.Sprintf("Kubernetes %s is older than 1.30", server), Do: "upgrade the cluster first"}}
+	}
+	return nil
+}
+
+func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, namespace string) []Finding {
+	object := "customresourcedefinition " + definition.Name
+	var findings []Finding
+	switch crds.OriginOf(definition) {
+	case crds.OriginBeforeTasks:
+		findings = append(findings, Finding{
+			Severity: Stop, Object: object, Message: "is of v1.0.0, whose v2alpha1 is another schema under the same name",
+			Do: "carry its jobs over by 'kubectl di convert', delete it, and install then",
+		})
+	case crds.OriginUnknown:
+		findings = append(findings, Finding{
+			Severity: Stop, Object: object, Message: "is of no release that is known, so that its objects cannot be told from those of v1.0.0",
+			Do: "where they are jobs of v1.1.0 or later, apply the definition of v1.1.3 first",
+		})
+	default:
+	}
+	if from := webhookNamespace(definition); from != "" && from != namespace {
+		findings = append(findings, Finding{
+			Severity: Stop, Object: object, Message: fmt.Sprintf("its webhook is in namespace %s, and a release is taken over only from there, not from %s", from, namespace),
+			Do: "install into namespace " + from,
+		})
+	}
+	if _, injected := definition.Annotations[annotationInject]; injected {
+		findings = append(findings, injection(object))
+	}
+	return findings
+}
+
+// webhookNamespace is where an earlier release has its webhooks, as far as its
+// definition tells.
+func webhookNamespace(definition *apiextensionsv1.CustomResourceDefinition) string {
+	conversion := definition.Spec.Conversion
+	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil || conversion.Webhook.ClientConfig.Service == nil ||
+		conversion.Webhook.ClientConfig.Service.Name != names.EarlierWebhookService {
+		return ""
+	}
+	return conversion.Webhook.ClientConfig.Service.Namespace
+}
+
+func injection(object string) Finding {
+	return Finding{
+		Severity: Note, Object: object,
+		Message: fmt.Sprintf("cert-manager writes its bundle here (annotation %s): the annotation is removed, unless cert-manager issues the new certificates too", annotationInject),
+	}
+}
+
+func judgeInjection(world *World) []Finding {
+	var findings []Finding
+	for _, object := range world.Injected {
+		findings = append(findings, injection(object))
+	}
+	return findings
+}
+
+// judgeDeployments: those of the namespace are scaled to zero by the takeover;
+// others nobody stops, and an operator among them would go on acting.
+func judgeDeployments(world *World, release crds.Origin) []Finding {
+	var findings []Finding
+	for i := range world.Deployments {
+		found := &world.Deployments[i]
+		if found.Replicas == 0 {
+			continue
+		}
+		finding := Finding{
+			Severity: Warning, Object: fmt.Sprintf("deployment %s/%s", found.Namespace, found.Name),
+			Message: fmt.Sprintf("runs %s with %d replicas, and the takeover does not stop it", found.Image, found.Replicas),
+			Do:      fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=0", found.Namespace, found.Name),
+		}
+		switch {
+		case found.Namespace == world.Namespace && (release.IsEarlier() || release == crds.OriginOurs):
+			finding.Severity, finding.Do = Note, ""
+			finding.Message = fmt.Sprintf("runs %s with %d replicas: the takeover scales it to 0", found.Image, found.Replicas)
+		case found.Name == names.EarlierOperator:
+			finding.Severity = Stop
+			finding.Message += ": two operators would act on the same jobs"
+			finding.Do = fmt.Sprintf("install into namespace %s, or %s", found.Namespace, finding.Do)
+		}
+		findings = append(findings, finding)
+	}
+	return findings
+}
+
+// judgeService: Helm refuses to take an object over that it does not know.
+func judgeService(service *corev1.Service) []Finding {
+	if service == nil || service.Labels[labelName] == nameOfAll {
+		return nil
+	}
+	owner := "no release of Helm"
+	if name := service.Annotations[annotationRelease]; name != "" {
+		owner = fmt.Sprintf("release %s of Helm in namespace %s", name, service.Annotations[annotationReleased])
+	}
+	return []Finding{{
+		Severity: Note, Object: fmt.Sprintf("service %s/%s", service.Namespace, service.Name),
+		Message: "is of " + owner + ", and is kept: clients know it by its name",
+		Do:      "let Helm take it over: helm install --take-ownership",
+	}}
+}
+
+// steps are what an installation does, in this order.
+func steps(release crds.Origin) []string {
+	switch {
+	case release == crds.OriginNone:
+		return []string{
+			"the definitions are created, in both versions, stored as v2alpha1",
+			"operator and di-server start",
+			"a job of v1alpha1 is created, without being stored, to see that jobs are admitted",
+		}
+	case release == crds.OriginOurs:
+		return []string{
+			"definitions that are older are brought up to date; the version that is stored stays",
+			"operators and servers are replaced one by one; jobs go on",
+		}
+	case !release.IsEarlier():
+		return nil
+	}
+	missing := "v1alpha1"
+	if release == crds.OriginCoordinatorLed {
+		missing = v2alpha1.Version
+	}
+	taken := []string{
+		"annotations of cert-manager are removed from definitions and webhook configurations, where there are any; nothing else is changed",
+		"the new operators start and serve the conversion; they do nothing yet",
+		missing + " is added to the definitions, in one write with the conversion; objects stay stored as they are",
+		fmt.Sprintf("webhook configurations of %s are deleted, and its operator and webhooks scaled to 0", release),
+		"its di-server is scaled to 0 once the new one is ready",
+		"the operator takes the jobs over: no pod is restarted; owner references name v2alpha1",
+		"a job is created through the API server, without being stored, until that works",
+	}
+	if release == crds.OriginCoordinatorLed {
+		taken = append(taken, "objects are stored as v2alpha1 from then on, and those that are stored are rewritten")
+	}
+	return taken
+}
+
+// Right is one that is needed.
+type Right struct {
+	Verb, Group, Resource, Name string
+	// Namespace is empty for all.
+	Namespace string
+	// Reading says that without it something was not looked at.
+	Reading bool
+}
+
+func (r *Right) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s", r.Verb, r.Resource)
+	if r.Group != "" {
+		text.WriteString("." + r.Group)
+	}
+	if r.Name != "" {
+		text.WriteString(" " + r.Name)
+	}
+	if r.Namespace != "" {
+		text.WriteString(" in namespace " + r.Namespace)
+	}
+	return text.String()
+}
+
+func (r *Right) finding() Finding {
+	if r.Reading {
+		return Finding{Severity: Stop, Message: "you may not " + r.String() + ", so that was not looked at", Do: "let an administrator of the cluster run this"}
+	}
+	return Finding{Severity: Warning, Message: "you may not " + r.String() + ", which an installation needs", Do: "let an administrator of the cluster install"}
+}

@@ -1,0 +1,113 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// deployments are those of an earlier release.
+func deployments() []string {
+	return []string{names.EarlierOperator, names.EarlierWebhook, names.EarlierServer}
+}
+
+// configurations are the webhook configurations of an earlier release, of which
+// only the names are asked.
+func configurations() []*metav1.PartialObjectMetadata {
+	named := func(kind, name string) *metav1.PartialObjectMetadata {
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
+		object.SetName(name)
+		return object
+	}
+	return []*metav1.PartialObjectMetadata{
+		named("MutatingWebhookConfiguration", names.EarlierMutating),
+		named("ValidatingWebhookConfiguration", names.EarlierValidating),
+	}
+}
+
+func (r *Runner) observe(ctx context.Context) (*Observed, error) {
+	observed := &Observed{Replicas: map[string]int32{}, Pods: map[string][]string{}, Acting: r.acting, Probed: r.probed}
+	for _, configuration := range configurations() {
+		err := r.options.API.Get(ctx, client.ObjectKeyFromObject(configuration), configuration)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("getting webhook configuration %s: %w", configuration.Name, err)
+		}
+		if err == nil {
+			observed.Configurations = append(observed.Configurations, configuration.Name)
+		}
+	}
+	for _, name := range deployments() {
+		scale, err := r.scaleOf(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if scale != nil {
+			observed.Replicas[name] = scale.Spec.Replicas
+		}
+	}
+	var pods corev1.PodList
+	if err := r.options.API.List(ctx, &pods, client.InNamespace(r.options.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing pods of namespace %s: %w", r.options.Namespace, err)
+	}
+	for i := range pods.Items {
+		observed.count(&pods.Items[i])
+	}
+	return observed, nil
+}
+
+// scaleOf returns how many pods a Deployment is to have, nil where there is none.
+func (r *Runner) scaleOf(ctx context.Context, name string) (*autoscalingv1.Scale, error) {
+	scale := &autoscalingv1.Scale{}
+	err := r.options.API.SubResource("scale").Get(ctx, r.deployment(name), scale)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting the scale of Deployment %s/%s: %w", r.options.Namespace, name, err)
+	}
+	return scale, nil
+}
+
+func (r *Runner) deployment(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: name}}
+}
+
+// count takes a pod of the namespace into account. Labels do not tell those of an
+// earlier di-server from ours; the name of the ReplicaSet that owns them does,
+// and so it does where the Deployment is gone.
+func (o *Observed) count(pod *corev1.Pod) {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "ReplicaSet" {
+		name := slices.IndexFunc(deployments(), func(name string) bool {
+			return owner.Name == name+"-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+		})
+		if name >= 0 {
+			// Also one that has ended is told: its container may be started again.
+			o.Pods[deployments()[name]] = append(o.Pods[deployments()[name]], pod.Name)
+		}
+	}
+	o.ServerReady = o.ServerReady || isOurServer(pod) && isReady(pod)
+}
+
+func isOurServer(pod *corev1.Pod) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "di-orchestrator" && pod.Labels["app.kubernetes.io/component"] == "server"
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,154 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package takeover puts this program in the place of an earlier release that is
+// installed beside it, step by step, so that no two operators act on a job and
+// no call goes unanswered: its webhooks go first, then its operator, and its
+// di-server once ours answers. What is to be done follows from what is found, so
+// that it can be broken off after any write and taken up again. It changes no job.
+package takeover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Step is one thing to do, in the order of the constants.
+type Step string
+
+const (
+	// StepDeleteWebhooks deletes the earlier webhook configurations, which would
+	// also see what is written at the new version.
+	StepDeleteWebhooks Step = "DeleteWebhooks"
+	// StepStopOperator scales the earlier operator and its webhooks to zero.
+	StepStopOperator Step = "StopOperator"
+	// StepAwaitOperator waits until their pods are gone.
+	StepAwaitOperator Step = "AwaitOperator"
+	// StepAwaitServer waits until our di-server answers beside the earlier one.
+	StepAwaitServer Step = "AwaitServer"
+	// StepStopServer scales the earlier di-server to zero.
+	StepStopServer Step = "StopServer"
+	// StepAwaitServerEnd waits until its pods are gone, as they too write.
+	StepAwaitServerEnd Step = "AwaitServerEnd"
+	// StepAct lets our controllers act.
+	StepAct Step = "Act"
+	// StepProbe waits until jobs are admitted in both versions.
+	StepProbe Step = "Probe"
+	// StepDone is that nothing is left to do.
+	StepDone Step = "Done"
+)
+
+// Observed is what is found of an earlier release, and of what was done.
+type Observed struct {
+	// Configurations are the webhook configurations that there are, by name.
+	Configurations []string
+	// Replicas are how many each earlier Deployment is to have, of those that there are.
+	Replicas map[string]int32
+	// Pods are those of each earlier Deployment, also where it is gone itself.
+	Pods map[string][]string
+	// ServerReady tells whether a pod of our di-server is ready.
+	ServerReady bool
+	// Acting tells whether our controllers act, and Probed whether a probe came through.
+	Acting, Probed bool
+}
+
+// Plan returns the steps that are left, the next one first; none is StepDone.
+func Plan(observed *Observed) []Step {
+	runs := func(deployments ...string) bool {
+		return slices.ContainsFunc(deployments, func(name string) bool { return observed.Replicas[name] > 0 })
+	}
+	lives := func(deployments ...string) bool {
+		return slices.ContainsFunc(deployments, func(name string) bool { return len(observed.Pods[name]) > 0 })
+	}
+	operator, server := runs(names.EarlierOperator, names.EarlierWebhook), runs(names.EarlierServer)
+	var plan []Step
+	for _, one := range []struct {
+		step   Step
+		needed bool
+	}{
+		{StepDeleteWebhooks, len(observed.Configurations) > 0},
+		{StepStopOperator, operator},
+		{StepAwaitOperator, operator || lives(names.EarlierOperator, names.EarlierWebhook)},
+		{StepAwaitServer, server && !observed.ServerReady},
+		{StepStopServer, server},
+		{StepAwaitServerEnd, server || lives(names.EarlierServer)},
+		{StepAct, !observed.Acting},
+		{StepProbe, !observed.Probed},
+	} {
+		if one.needed {
+			plan = append(plan, one.step)
+		}
+	}
+	return plan
+}
+
+// Next returns the next step.
+func Next(observed *Observed) Step {
+	if plan := Plan(observed); len(plan) > 0 {
+		return plan[0]
+	}
+	return StepDone
+}
+
+// findsEarlier tells whether anything of an earlier release is left to be done.
+func findsEarlier(plan []Step) bool {
+	return len(plan) > 0 && plan[0] != StepProbe
+}
+
+// Describe says in one line which step it is at, and what comes after it.
+func Describe(observed *Observed) string {
+	plan := Plan(observed)
+	if len(plan) == 0 {
+		return string(StepDone) + ": nothing of an earlier release acts any more, and jobs are admitted in both versions"
+	}
+	line := string(plan[0]) + ": " + explain(plan[0], observed)
+	if len(plan) == 1 {
+		return line
+	}
+	after := make([]string, 0, len(plan)-1)
+	for _, step := range plan[1:] {
+		after = append(after, string(step))
+	}
+	return line + "; then " + strings.Join(after, ", ")
+}
+
+func explain(step Step, observed *Observed) string {
+	pods := func(deployments ...string) string {
+		var all []string
+		for _, name := range deployments {
+			all = append(all, observed.Pods[name]...)
+		}
+		if len(all) == 0 {
+			return "none that is seen"
+		}
+		return strings.Join(all, ", ")
+	}
+	switch step {
+	case StepDeleteWebhooks:
+		return "deletes the webhook configurations " + strings.Join(observed.Configurations, ", ")
+	case StepStopOperator:
+		return fmt.Sprintf("scales Deployments %s and %s to zero", names.EarlierOperator, names.EarlierWebhook)
+	case StepAwaitOperator:
+		return "waits for the end of pods " + pods(names.EarlierOperator, names.EarlierWebhook)
+	case StepAwaitServer:
+		return fmt.Sprintf("waits for a ready pod of our di-server, while Deployment %s goes on", names.EarlierServer)
+	case StepStopServer:
+		return fmt.Sprintf("scales Deployment %s to zero", names.EarlierServer)
+	case StepAwaitServerEnd:
+		return "waits for the end of pods " + pods(names.EarlierServer)
+	case StepAct:
+		return "lets the controllers take jobs and pods over"
+	case StepProbe:
+		return "the controllers take jobs and pods over, and jobs are to be admitted in both versions"
+	default:
+		return ""
+	}
+}
+
+// IsDone tells whether Describe said that nothing is left to do.
+func IsDone(said string) bool {
+	return strings.HasPrefix(said, string(StepDone)+":")
+}

@@ -1,0 +1,235 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const (
+	// lookInterval is how often it is looked whether what is waited for has come.
+	lookInterval = 2 * time.Second
+	// noteLength is how long the API server lets the note of an Event be, in bytes.
+	noteLength = 1024
+	// fieldManager owns what is written.
+	fieldManager = client.FieldOwner("di-orchestrator-takeover")
+)
+
+// Options are what a Runner needs; all are required.
+type Options struct {
+	// API reads from the API server, without a cache, and writes to it; its scheme
+	// knows Deployments and pods.
+	API client.Client
+	// Namespace has what is left of the earlier release, and this program.
+	Namespace string
+	// Definition is the CustomResourceDefinition of jobs, which says how far it is.
+	Definition string
+	// Probe is nil when jobs are admitted in both versions.
+	Probe func(context.Context) error
+	// Recorder takes Events about the definition.
+	Recorder events.EventRecorder
+	// Clock tells when to look again.
+	Clock clock.WithTicker
+	// Log is told each step, and what goes wrong and is tried again.
+	Log logr.Logger
+}
+
+// Runner takes an earlier release over, in the elected operator.
+type Runner struct {
+	options        Options
+	mayAct, done   chan struct{}
+	acting, probed bool
+	// told is what was last made known, and failed what last went wrong.
+	told, failed string
+}
+
+// New returns a Runner that has not begun.
+func New(options Options) *Runner {
+	return &Runner{options: options, mayAct: make(chan struct{}), done: make(chan struct{})}
+}
+
+// MayAct is closed when no other operator acts any more, so that ours may.
+func (r *Runner) MayAct() <-chan struct{} { return r.mayAct }
+
+// Done is closed when nothing is left to do.
+func (r *Runner) Done() <-chan struct{} { return r.done }
+
+// NeedLeaderElection lets only one operator take over.
+func (*Runner) NeedLeaderElection() bool { return true }
+
+// Start takes over, and returns when nothing is left to do or the context ends.
+func (r *Runner) Start(ctx context.Context) error {
+	for {
+		again, err := r.advance(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-r.done:
+			return nil
+		default:
+		}
+		r.complain(err)
+		if again {
+			continue
+		}
+		timer := r.options.Clock.NewTimer(lookInterval)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// complain tells an error, once for as long as it lasts.
+func (r *Runner) complain(err error) {
+	if err == nil {
+		r.failed = ""
+		return
+	}
+	if err.Error() != r.failed {
+		r.options.Log.Error(err, "Cannot go on with the takeover yet; trying again")
+	}
+	r.failed = err.Error()
+}
+
+// advance looks, and does the next step. It tells whether the one after it can
+// follow at once.
+func (r *Runner) advance(ctx context.Context) (again bool, err error) {
+	definition := &metav1.PartialObjectMetadata{}
+	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	if err := r.options.API.Get(ctx, client.ObjectKey{Name: r.options.Definition}, definition); err != nil {
+		return false, fmt.Errorf("getting customresourcedefinition %s: %w", r.options.Definition, err)
+	}
+	said := definition.Annotations[crds.AnnotationTakeover]
+	if IsDone(said) {
+		r.act()
+		close(r.done)
+		return false, nil
+	}
+	observed, err := r.observe(ctx)
+	if err != nil {
+		return false, err
+	}
+	if Next(observed) == StepAct {
+		// Nothing is written for it, so that it is not told alone: who comes after a
+		// crash has to do it again.
+		r.act()
+		observed.Acting = true
+	}
+	plan := Plan(observed)
+	if said != "" || findsEarlier(plan) || len(plan) == 0 {
+		if err := r.tell(ctx, definition, said, observed); err != nil {
+			return false, err
+		}
+	}
+	if len(plan) == 0 {
+		close(r.done)
+		return false, nil
+	}
+	return r.do(ctx, plan[0], observed)
+}
+
+// act lets the controllers act.
+func (r *Runner) act() {
+	if !r.acting {
+		r.acting = true
+		close(r.mayAct)
+	}
+}
+
+func (r *Runner) do(ctx context.Context, step Step, observed *Observed) (again bool, err error) {
+	switch step {
+	case StepDeleteWebhooks:
+		return true, r.deleteConfigurations(ctx)
+	case StepStopOperator:
+		return true, errors.Join(r.stop(ctx, names.EarlierOperator), r.stop(ctx, names.EarlierWebhook))
+	case StepStopServer:
+		return true, r.stop(ctx, names.EarlierServer)
+	case StepProbe:
+		if err := r.options.Probe(ctx); err != nil {
+			return false, fmt.Errorf("probing whether jobs are admitted: %w", err)
+		}
+		r.probed = true
+		return true, nil
+	default:
+		r.options.Log.V(1).Info("The takeover waits", "step", step, "pods", observed.Pods)
+		return false, nil
+	}
+}
+
+func (r *Runner) deleteConfigurations(ctx context.Context) error {
+	for _, configuration := range configurations() {
+		if err := client.IgnoreNotFound(r.options.API.Delete(ctx, configuration)); err != nil {
+			return fmt.Errorf("deleting webhook configuration %s: %w", configuration.Name, err)
+		}
+	}
+	return nil
+}
+
+// stop scales a Deployment to zero, where there is one.
+func (r *Runner) stop(ctx context.Context, name string) error {
+	scale, err := r.scaleOf(ctx, name)
+	if err != nil || scale == nil || scale.Spec.Replicas == 0 {
+		return err
+	}
+	scale.Spec.Replicas = 0
+	err = r.options.API.SubResource("scale").Update(ctx, r.deployment(name), client.WithSubResourceBody(scale), fieldManager)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("scaling Deployment %s/%s to zero: %w", r.options.Namespace, name, err)
+	}
+	// Somebody else wrote it meanwhile: what it is now is looked at next.
+	return nil
+}
+
+// tell makes known what comes next, where it is something else than before: in
+// the definition's annotation first, which outlives this process.
+func (r *Runner) tell(ctx context.Context, definition *metav1.PartialObjectMetadata, said string, observed *Observed) error {
+	line := Describe(observed)
+	if line != said {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{crds.AnnotationTakeover: line}}})
+		if err != nil {
+			return fmt.Errorf("encoding how far the takeover is: %w", err)
+		}
+		if err := r.options.API.Patch(ctx, definition.DeepCopy(), client.RawPatch(types.MergePatchType, patch), fieldManager); err != nil {
+			return fmt.Errorf("saying in customresourcedefinition %s how far the takeover is: %w", definition.Name, err)
+		}
+	}
+	if line == r.told || said == "" && IsDone(line) {
+		// Where there was nothing to take over nobody needs to hear of it.
+		return nil
+	}
+	r.told = line
+	r.options.Log.Info("Taking an earlier release over", "step", Next(observed), "message", line)
+	reason := v2alpha1.ReasonTakingOver
+	if IsDone(line) {
+		reason = v2alpha1.ReasonTakenOver
+	}
+	if len(line) > noteLength {
+		line = strings.ToValidUTF8(line[:noteLength], "")
+	}
+	r.options.Recorder.Eventf(definition, nil, corev1.EventTypeNormal, reason, "TakeOver", "%s", line)
+	return nil
+}

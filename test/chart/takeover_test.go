@@ -1,0 +1,115 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+// Of what earlier releases have installed one object has a name that the chart
+// uses too: the Service that clients know. Helm takes it over by a flag, and it
+// goes on selecting the pods of both.
+func TestOnlyTheServiceOfDiServerIsTakenOverFromEarlierReleases(t *testing.T) {
+	t.Parallel()
+	rendered := map[string]*unstructured.Unstructured{}
+	for _, object := range render(t, "di-system", everything()...) {
+		rendered[identify(object)] = object
+	}
+	manifests := filepath.Join(testkit.Root(), "test", "upgrade", "internal", "legacy", "manifests")
+	files, err := os.ReadDir(manifests)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got %v, %v", files, err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(manifests, file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shared []string
+		for _, object := range decode(t, string(content)) {
+			ours := rendered[identify(object)]
+			if ours == nil {
+				continue
+			}
+			shared = append(shared, object.GetKind()+" "+object.GetName())
+			selects, _, _ := unstructured.NestedStringMap(object.Object, "spec", "selector")
+			if diff := cmp.Diff(selects, selectorOf(t, ours)); diff != "" {
+				t.Errorf("%s: the release selects (-), the chart (+):\n%s", file.Name(), diff)
+			}
+		}
+		if !slices.Equal(shared, []string{"Service di-server"}) {
+			t.Errorf("%s: objects of the same names: %v", file.Name(), shared)
+		}
+	}
+	labels, _, err := unstructured.NestedStringMap(rendered["Deployment di-system/di-orchestrator-server"].Object, "spec", "template", "metadata", "labels")
+	if err != nil || labels["control-plane"] != "di-server" {
+		t.Errorf("pods of di-server are labelled %v, %v", labels, err)
+	}
+}
+
+func selectorOf(t *testing.T, service *unstructured.Unstructured) map[string]string {
+	t.Helper()
+	selects, _, err := unstructured.NestedStringMap(service.Object, "spec", "selector")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return selects
+}
+
+func TestNothingIsInstalledBeforeTheClusterWasLookedAt(t *testing.T) {
+	t.Parallel()
+	hook := find(t, render(t, "di-system"), "Job", "di-orchestrator-install-crds")
+	if names := containers(t, hook, "initContainers"); !slices.Equal(names, []string{"preflight"}) {
+		t.Errorf("before install-crds runs %v, want preflight", names)
+	}
+	rules, _, err := unstructured.NestedSlice(hook.Object, "spec", "podFailurePolicy", "rules")
+	if err != nil || len(rules) != 1 {
+		t.Errorf("what preflight finds is tried again: %v, %v", rules, err)
+	}
+}
+
+func TestWhoKnowsBetterNeedNotLook(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "di-system", "preflight.enabled=false")
+	hook := find(t, objects, "Job", "di-orchestrator-install-crds")
+	if names := containers(t, hook, "initContainers"); len(names) > 0 {
+		t.Errorf("before install-crds runs %v, want nothing", names)
+	}
+	rules, _, err := unstructured.NestedSlice(find(t, objects, "ClusterRole", "di-orchestrator-install-crds").Object, "rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range rules {
+		fields, _ := rule.(map[string]any)
+		resources, _, _ := unstructured.NestedStringSlice(fields, "resources")
+		if strings.Contains(strings.Join(resources, " "), "dijobs") {
+			t.Errorf("what does not look may read %v", resources)
+		}
+	}
+}
+
+// containers returns the names of those of a field of a Job's pods.
+func containers(t *testing.T, job *unstructured.Unstructured, field string) []string {
+	t.Helper()
+	all, _, err := unstructured.NestedSlice(job.Object, "spec", "template", "spec", field)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, one := range all {
+		fields, _ := one.(map[string]any)
+		name, _ := fields["name"].(string)
+		names = append(names, name)
+	}
+	return names
+}

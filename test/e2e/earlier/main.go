@@ -1,0 +1,83 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command earlier stands in for the programs of earlier releases, whose images are
+// not at hand where the tests run. It decides nothing: it waits to be ended, and,
+// told so, answers every request as di-server of v0.2.2 answered for one job whose
+// replicas do not change.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "earlier:", err)
+		os.Exit(1) //nolint:gocritic // nothing is left to be done
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("earlier", flag.ContinueOnError)
+	listen := flags.String("listen", "", "address to serve on; empty only waits")
+	namespace := flags.String("namespace", "", "namespace of the job")
+	coordinator := flags.String("coordinator", "", "pod of the job's coordinator")
+	collectors := flags.String("collectors", "", "URLs of its collectors, separated by commas")
+	learners := flags.String("learners", "", "URLs of its learners, separated by commas")
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("reading the command line: %w", err)
+	}
+	if *listen == "" {
+		<-ctx.Done()
+		return nil
+	}
+	answer, err := json.Marshal(map[string]any{
+		"success": true, "code": 0, "message": "successfully get replicas", "data": map[string]any{
+			"namespace": *namespace, "coordinator": *coordinator, "collectors": list(*collectors), "learners": list(*learners),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	return serve(ctx, *listen, answer)
+}
+
+func list(urls string) []string {
+	if urls == "" {
+		return []string{}
+	}
+	return strings.Split(urls, ",")
+}
+
+// serve answers all requests alike until it is to end.
+func serve(ctx context.Context, address string, answer []byte) error {
+	server := &http.Server{
+		Addr: address, ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			// Who asked may be gone.
+			_, _ = w.Write(answer)
+		}),
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		stopped <- server.Shutdown(context.WithoutCancel(ctx))
+	}()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return <-stopped
+}

@@ -1,0 +1,145 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package takeover tests that the operator takes the place of earlier releases:
+// the built program, on a real API server with what such a release has left,
+// while jobs are read all the time, and with the program killed after each of
+// its writes.
+package takeover
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+func TestTakeover(t *testing.T) {
+	RegisterFailHandler(Fail)
+	logf.SetLogger(GinkgoLogr)
+	SetDefaultEventuallyTimeout(testkit.Patience)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	RunSpecs(t, "An earlier release is taken over")
+}
+
+// binary is the built program.
+var binary string
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	binary = filepath.Join(GinkgoT().TempDir(), "di-orchestrator")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/di-orchestrator")
+	build.Dir = testkit.Root()
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+})
+
+// plane is an API server of one spec, and the way to it that programs take.
+type plane struct {
+	environment *envtest.Environment
+	// api may do everything.
+	api client.Client
+	*gateway
+	// address is where operators serve webhooks, one after the other.
+	address string
+}
+
+func newPlane(ctx context.Context) *plane {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.3:0")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(listener.Close()).To(Succeed())
+	environment, err := testkit.StartBareAPI()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+	environment.Config.QPS, environment.Config.WarningHandler = -1, rest.NoWarnings{}
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	return &plane{environment: environment, api: api, gateway: newGateway(environment.Config), address: listener.Addr().String()}
+}
+
+// command returns the program, which reaches the API server by the gateway.
+func (p *plane) command(ctx context.Context, args ...string) *exec.Cmd {
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: p.url}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, path)).To(Succeed())
+	command := exec.CommandContext(ctx, binary, args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+path, "POD_NAMESPACE=di-system")
+	return command
+}
+
+// install runs install-crds to its end and returns what it said.
+func (p *plane) install(ctx context.Context) string {
+	GinkgoHelper()
+	output, err := p.command(ctx, "install-crds", fmt.Sprintf("--timeout=%s", testkit.Patience)).CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+	Expect(testkit.InstallConfigurations(ctx, p.environment.Config)).To(Succeed())
+	return string(output)
+}
+
+// operator is the program while it runs.
+type operator struct {
+	command *exec.Cmd
+	ended   chan error
+	log     string
+}
+
+// start starts an operator, which the API server reaches by a URL.
+func (p *plane) start(ctx context.Context) *operator {
+	GinkgoHelper()
+	log, err := os.CreateTemp(GinkgoT().TempDir(), "operator")
+	Expect(err).NotTo(HaveOccurred())
+	started := &operator{
+		command: p.command(ctx, "operator", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
+			"--webhook-address="+p.address, "--webhook-url=https://"+p.address, "--kube-api-qps=1000", "--kube-api-burst=1000"),
+		ended: make(chan error, 1), log: log.Name(),
+	}
+	started.command.Stdout, started.command.Stderr = log, log
+	Expect(started.command.Start()).To(Succeed())
+	Expect(log.Close()).To(Succeed())
+	go func() { started.ended <- started.command.Wait() }()
+	DeferCleanup(func() {
+		_ = started.command.Process.Kill()
+		if content, err := os.ReadFile(started.log); err == nil && CurrentSpecReport().Failed() {
+			_, _ = fmt.Fprintf(GinkgoWriter, "the operator:\n%s\n", content)
+		}
+	})
+	return started
+}
+
+// awaitEnd returns when the operator was killed.
+func (o *operator) awaitEnd(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, o.ended).Should(Receive(Not(BeNil())))
+}
+
+// isWrite tells whether a request changes something that is stored.
+func isWrite(request *http.Request) bool {
+	return request.Method != http.MethodGet && request.Method != http.MethodHead && request.URL.Query().Get("dryRun") == ""
+}

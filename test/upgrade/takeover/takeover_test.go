@@ -1,0 +1,192 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+)
+
+// specTimeout is beyond what a slow machine takes.
+const specTimeout = 40 * time.Minute
+
+var _ = Describe("Taking v0.2.2 over", func() {
+	It("loses no field, deletes no pod and fails no read, with 200 jobs and while cert-manager writes its bundle", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		release := legacy.V022()
+		left, err := release.Install(ctx, p.api, jobs, 200)
+		Expect(err).NotTo(HaveOccurred())
+		p.runDeployments(ctx)
+		injected := p.injectBundles(ctx)
+		before := p.read(ctx, "v1alpha1")
+		polling := []*poller{p.poll(ctx, "v1alpha1", left[3].Name), p.poll(ctx, "v2alpha1", left[3].Name)}
+
+		By("installing, which nobody converts for yet")
+		said := p.install(ctx)
+		Expect(said).To(And(ContainSubstring("left as v0.2.2 made it"), ContainSubstring("next: let the operator start")))
+		Expect(p.definition(ctx, dijobs).Spec.Versions).To(HaveLen(1))
+		Expect(p.definition(ctx, dijobs).Annotations).NotTo(HaveKey(inject))
+
+		By("somebody applying the earlier manifest once more")
+		Expect(p.api.Patch(ctx, p.definition(ctx, dijobs), client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+inject+`":"di-system/di-serving-cert"}}}`)))).To(Succeed())
+
+		By("starting the operator, which waits for our di-server before it does anything to jobs")
+		p.start(ctx)
+		p.awaitStep(ctx, "AwaitServer")
+		definition := p.definition(ctx, dijobs)
+		Expect(definition.Annotations).NotTo(HaveKey(inject))
+		Expect(definition.Spec.Conversion.Webhook.ClientConfig.CABundle).NotTo(Equal(injected))
+		Expect(definition.Status.StoredVersions).To(Equal([]string{"v1alpha1"}))
+		Expect(p.read(ctx, "v1alpha1")).To(Equal(before), "nothing is changed by what a definition knows more")
+		Expect(p.read(ctx, "v2alpha1")).To(HaveLen(len(before)))
+		p.expectReplicas(ctx, map[string]int32{"di-operator": 0, "di-webhook": 0, "di-server": 1})
+
+		p.serve(ctx)
+		p.awaitStep(ctx, "Done")
+		p.expectTakenOver(ctx)
+		p.awaitAdopted(ctx)
+		expectKept(before, p.read(ctx, "v1alpha1"))
+		p.expectAlive(ctx, left)
+		Expect(p.tooEarly()).To(BeEmpty())
+		for _, one := range polling {
+			one.expectNoFailure()
+		}
+	}, SpecTimeout(specTimeout))
+
+	It("goes on wherever the operator was killed, and writes each definition once", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		release := legacy.V022()
+		left, err := release.Install(ctx, p.api, jobs, 10)
+		Expect(err).NotTo(HaveOccurred())
+		p.runDeployments(ctx)
+		before := p.read(ctx, "v1alpha1")
+		p.install(ctx)
+		generation := p.definition(ctx, dijobs).Generation
+		p.serve(ctx)
+
+		deaths := p.killAfterEachWrite(ctx)
+		Expect(deaths).To(ContainElements(
+			ContainSubstring("PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/aggregatorconfigs"),
+			ContainSubstring("PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/dijobs"),
+			ContainSubstring("DELETE /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/di-mutating"),
+			ContainSubstring("/deployments/di-operator/scale"), ContainSubstring("/deployments/di-server/scale"),
+		))
+		p.expectTakenOver(ctx)
+		p.awaitAdopted(ctx)
+		writes := slices.DeleteFunc(deaths, func(at string) bool { return !strings.HasPrefix(at, "PUT") || !strings.HasSuffix(at, dijobs) })
+		Expect(writes).To(HaveLen(1))
+		Expect(p.definition(ctx, dijobs).Generation).To(BeNumerically(">", generation))
+		expectKept(before, p.read(ctx, "v1alpha1"))
+		p.expectAlive(ctx, left)
+		Expect(p.tooEarly()).To(BeEmpty())
+	}, SpecTimeout(specTimeout))
+})
+
+var _ = Describe("Taking v1.1.3 over", func() {
+	It("goes on wherever the operator was killed, and restarts nothing that runs", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		release := legacy.V113()
+		left, err := release.Install(ctx, p.api, jobs, 10)
+		Expect(err).NotTo(HaveOccurred())
+		left = slices.DeleteFunc(left, func(job legacy.Job) bool {
+			return job.State != "running" && job.State != "alone" && job.State != "starting"
+		})
+		Expect(left).NotTo(BeEmpty())
+		p.runDeployments(ctx)
+		before := p.read(ctx, "v2alpha1")
+		polling := p.poll(ctx, "v2alpha1", left[0].Name)
+		p.install(ctx)
+		p.serve(ctx)
+
+		p.killAfterEachWrite(ctx)
+		p.expectTakenOver(ctx)
+		expectKept(before, p.read(ctx, "v2alpha1"))
+		p.expectAlive(ctx, left)
+		Expect(p.tooEarly()).To(BeEmpty())
+		polling.expectNoFailure()
+	}, SpecTimeout(specTimeout))
+})
+
+// killAfterEachWrite runs operators one after the other, each until its first
+// write of the takeover, until one finds nothing to do; that one goes on. It
+// returns what was written.
+func (p *plane) killAfterEachWrite(ctx context.Context) []string {
+	GinkgoHelper()
+	var deaths []string
+	for {
+		var running *operator
+		started := make(chan struct{})
+		p.arm(func() {
+			<-started
+			_ = running.command.Process.Kill()
+		})
+		running = p.start(ctx)
+		close(started)
+		done := func() bool {
+			return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")
+		}
+		Eventually(ctx, func() bool { return p.killedAfter() != "" || done() }).Should(BeTrue())
+		if done() {
+			p.arm(nil)
+			if len(running.ended) > 0 || p.killedAfter() != "" {
+				p.start(ctx)
+			}
+			return deaths
+		}
+		running.awaitEnd(ctx)
+		deaths = append(deaths, p.killedAfter())
+		Expect(len(deaths)).To(BeNumerically("<", 60), "%v", deaths)
+	}
+}
+
+func (p *plane) expectReplicas(ctx context.Context, wanted map[string]int32) {
+	GinkgoHelper()
+	for name, replicas := range wanted {
+		deployment := &appsv1.Deployment{}
+		Expect(p.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, deployment)).To(Succeed())
+		Expect(*deployment.Spec.Replicas).To(Equal(replicas), name)
+	}
+}
+
+// expectTakenOver: nothing of the earlier release acts, and what is stored stays.
+func (p *plane) expectTakenOver(ctx context.Context) {
+	GinkgoHelper()
+	var deployments appsv1.DeploymentList
+	Expect(p.api.List(ctx, &deployments, client.InNamespace(system))).To(Succeed())
+	for i := range deployments.Items {
+		Expect(*deployments.Items[i].Spec.Replicas).To(BeZero(), deployments.Items[i].Name)
+	}
+	for _, configuration := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
+		for _, name := range []string{"di-mutating-webhook-configuration", "di-validating-webhook-configuration"} {
+			Expect(p.api.Get(ctx, client.ObjectKey{Name: name}, configuration)).To(Satisfy(apierrors.IsNotFound))
+		}
+	}
+	Expect(p.definition(ctx, dijobs).Spec.Versions).To(HaveLen(2))
+}
+
+// awaitAdopted waits until each pod of v0.2.2 names its job in v2alpha1.
+func (p *plane) awaitAdopted(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(p.api.List(ctx, &pods, client.InNamespace(jobs))).To(Succeed())
+		for i := range pods.Items {
+			g.Expect(pods.Items[i].OwnerReferences[0].APIVersion).To(Equal("diengine.opendilab.org/v2alpha1"), pods.Items[i].Name)
+		}
+	}).WithContext(ctx).Should(Succeed())
+}

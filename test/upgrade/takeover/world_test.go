@@ -1,0 +1,265 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+)
+
+const (
+	system = legacy.SystemNamespace
+	dijobs = "dijobs.diengine.opendilab.org"
+	// progress is the annotation that says how far it is.
+	progress = "diengine.opendilab.org/takeover"
+	inject   = "cert-manager.io/inject-ca-from"
+	// pause is how long those wait who look again and again.
+	pause = 50 * time.Millisecond
+)
+
+// beside runs something again and again until the spec ends, or stops it.
+func beside(ctx context.Context, round func(context.Context)) (stop func()) {
+	running, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer GinkgoRecover()
+		ticker := time.NewTicker(pause)
+		defer ticker.Stop()
+		for {
+			round(running)
+			select {
+			case <-running.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	stop = func() {
+		cancel()
+		done.Wait()
+	}
+	DeferCleanup(stop)
+	return stop
+}
+
+// runDeployments gives the earlier Deployments pods, and takes them away when
+// they are scaled to zero; nobody else does where only an API server runs.
+func (p *plane) runDeployments(ctx context.Context) {
+	GinkgoHelper()
+	var deployments appsv1.DeploymentList
+	Expect(p.api.List(ctx, &deployments, client.InNamespace(system))).To(Succeed())
+	Expect(deployments.Items).NotTo(BeEmpty())
+	for i := range deployments.Items {
+		p.createPod(ctx, deployments.Items[i].Name, deployments.Items[i].Spec.Template.Labels)
+	}
+	beside(ctx, func(ctx context.Context) {
+		var stopped []string
+		for i := range deployments.Items {
+			deployment := &appsv1.Deployment{}
+			if err := p.api.Get(ctx, client.ObjectKeyFromObject(&deployments.Items[i]), deployment); err == nil && *deployment.Spec.Replicas == 0 {
+				stopped = append(stopped, deployment.Name)
+			}
+		}
+		if len(stopped) == len(deployments.Items) {
+			p.mayAct.Store(true)
+		}
+		for _, name := range stopped {
+			// What is gone already, or cannot be deleted now, is seen to in the next round.
+			_ = p.api.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name + "-5d9c-x"}}, client.GracePeriodSeconds(0))
+		}
+	})
+}
+
+// createPod creates a ready pod of a Deployment of the system's namespace.
+func (p *plane) createPod(ctx context.Context, deployment string, labels map[string]string) {
+	GinkgoHelper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: system, Name: deployment + "-5d9c-x", Labels: map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "5d9c"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-5d9c", UID: "1", Controller: ptr.To(true)}},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main"}}},
+	}
+	for name, value := range labels {
+		pod.Labels[name] = value
+	}
+	Expect(p.api.Create(ctx, pod)).To(Succeed())
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	Expect(p.api.Status().Update(ctx, pod)).To(Succeed())
+}
+
+// serve has our di-server be ready.
+func (p *plane) serve(ctx context.Context) {
+	GinkgoHelper()
+	p.createPod(ctx, "di-orchestrator-server", map[string]string{
+		"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": "server", "control-plane": "di-server",
+	})
+}
+
+// injectBundles writes a bundle into definitions that ask for it, as cert-manager does.
+func (p *plane) injectBundles(ctx context.Context) (bundle []byte) {
+	GinkgoHelper()
+	bundle, _, err := cert.GenerateSelfSignedCertKey("di-webhook-service", nil, nil)
+	Expect(err).NotTo(HaveOccurred())
+	beside(ctx, func(ctx context.Context) {
+		for _, name := range []string{dijobs, "aggregatorconfigs.diengine.opendilab.org"} {
+			definition := &apiextensionsv1.CustomResourceDefinition{}
+			if err := p.api.Get(ctx, client.ObjectKey{Name: name}, definition); err != nil {
+				continue
+			}
+			conversion := definition.Spec.Conversion
+			if _, asks := definition.Annotations[inject]; !asks || conversion == nil || conversion.Webhook == nil || bytes.Equal(conversion.Webhook.ClientConfig.CABundle, bundle) {
+				continue
+			}
+			conversion.Webhook.ClientConfig.CABundle = bundle
+			// Who came first is read again.
+			_ = p.api.Update(ctx, definition)
+		}
+	})
+	return bundle
+}
+
+// poller reads a job all the time, as a coordinator's programs do.
+type poller struct {
+	read   atomic.Int64
+	mu     sync.Mutex
+	errors []string
+}
+
+// poll reads one job at a version from the first time on that it can be read.
+func (p *plane) poll(ctx context.Context, version, name string) *poller {
+	polling := &poller{}
+	beside(ctx, func(ctx context.Context) {
+		err := p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, job(version))
+		switch {
+		case err == nil:
+			polling.read.Add(1)
+		case ctx.Err() == nil && polling.read.Load() > 0:
+			polling.mu.Lock()
+			polling.errors = append(polling.errors, err.Error())
+			polling.mu.Unlock()
+		}
+	})
+	return polling
+}
+
+func (p *poller) expectNoFailure() {
+	GinkgoHelper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	Expect(p.read.Load()).To(BeNumerically(">", 0))
+	Expect(p.errors).To(BeEmpty())
+}
+
+func job(version string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion("diengine.opendilab.org/" + version)
+	object.SetKind("DIJob")
+	return object
+}
+
+// read returns all jobs at a version, by name.
+func (p *plane) read(ctx context.Context, version string) map[string]map[string]any {
+	GinkgoHelper()
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("diengine.opendilab.org/" + version)
+	list.SetKind("DIJobList")
+	Expect(p.api.List(ctx, list, client.InNamespace(jobs))).To(Succeed())
+	found := map[string]map[string]any{}
+	for i := range list.Items {
+		item := &list.Items[i]
+		found[item.GetName()] = map[string]any{
+			"labels": item.GetLabels(), "uid": item.GetUID(), "spec": item.Object["spec"], "status": item.Object["status"],
+		}
+	}
+	return found
+}
+
+// definition returns the definition of a kind.
+func (p *plane) definition(ctx context.Context, name string) *apiextensionsv1.CustomResourceDefinition {
+	GinkgoHelper()
+	found := &apiextensionsv1.CustomResourceDefinition{}
+	Expect(p.api.Get(ctx, client.ObjectKey{Name: name}, found)).To(Succeed())
+	return found
+}
+
+// awaitStep waits until the takeover says a step.
+func (p *plane) awaitStep(ctx context.Context, step string) {
+	GinkgoHelper()
+	Eventually(func() string { return p.definition(ctx, dijobs).Annotations[progress] }).WithContext(ctx).Should(HavePrefix(step + ":"))
+}
+
+// missing returns the paths of what is not in an object any more.
+func missing(before, after any, at string) []string {
+	switch was := before.(type) {
+	case map[string]any:
+		is, _ := after.(map[string]any)
+		var lost []string
+		for key, value := range was {
+			lost = append(lost, missing(value, is[key], at+"."+key)...)
+		}
+		return lost
+	case []any:
+		is, _ := after.([]any)
+		if len(is) < len(was) {
+			return []string{at}
+		}
+		var lost []string
+		for i, value := range was {
+			lost = append(lost, missing(value, is[i], fmt.Sprintf("%s[%d]", at, i))...)
+		}
+		return lost
+	}
+	if fmt.Sprint(before) != fmt.Sprint(after) {
+		return []string{fmt.Sprintf("%s: %v became %v", at, before, after)}
+	}
+	return nil
+}
+
+// expectKept: nothing that jobs said of themselves is lost.
+func expectKept(before, after map[string]map[string]any) {
+	GinkgoHelper()
+	Expect(after).To(HaveLen(len(before)))
+	for name, was := range before {
+		Expect(after[name]["uid"]).To(Equal(was["uid"]))
+		Expect(after[name]["labels"]).To(Equal(was["labels"]))
+		Expect(missing(was["spec"], after[name]["spec"], name+".spec")).To(BeEmpty())
+	}
+}
+
+// expectAlive: each pod of the jobs is the one that was there, and names its job
+// in the version that stays.
+func (p *plane) expectAlive(ctx context.Context, left []legacy.Job) {
+	GinkgoHelper()
+	var pods corev1.PodList
+	Expect(p.api.List(ctx, &pods, client.InNamespace(jobs))).To(Succeed())
+	found := map[string]*corev1.Pod{}
+	for i := range pods.Items {
+		found[pods.Items[i].Name] = &pods.Items[i]
+	}
+	for i := range left {
+		for name, uid := range left[i].Pods {
+			Expect(found).To(HaveKey(name), left[i].State)
+			Expect(found[name].UID).To(Equal(uid), left[i].State)
+			Expect(found[name].DeletionTimestamp).To(BeNil(), left[i].State)
+		}
+	}
+}
