@@ -114,7 +114,12 @@ func (m *Migration) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	}
 	decision := migration.Decide(&s.Observed)
 	m.Metrics.tell(&s.Observed, decision.Step)
-	return m.act(ctx, s, decision)
+	result, err := m.act(ctx, s, decision)
+	if err != nil {
+		// The queue says when it is tried again.
+		return ctrl.Result{}, err
+	}
+	return result, nil
 }
 
 // act does what was decided.

@@ -38,6 +38,15 @@ import (
 // leaderElectionID names the lease of the operator whose controllers act.
 const leaderElectionID = "di-orchestrator-operator"
 
+const (
+	// leaseTime is after how long without news of the elected operator another one
+	// is elected, and renewTime how long that one goes on without a word from the API
+	// server. It ends then, and its webhooks with it, which an API server needs
+	// most that is slow: a brownout of etcd may take longer than the usual ten seconds.
+	leaseTime = time.Minute
+	renewTime = 40 * time.Second
+)
+
 // Where the webhooks' certificate is from.
 const (
 	certificatesOwn    = "own"
@@ -232,6 +241,8 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       options.namespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 ptr.To(leaseTime),
+		RenewDeadline:                 ptr.To(renewTime),
 		GracefulShutdownTimeout:       ptr.To(stopTimeout),
 	})
 	if err != nil {
