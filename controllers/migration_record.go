@@ -32,8 +32,12 @@ func (m *Migration) read(ctx context.Context, resource string) (migration.Record
 	if stored == nil || err != nil {
 		return record, err
 	}
-	if json.Unmarshal([]byte(stored.Data[resource]), &record) != nil {
-		return migration.Record{}, nil
+	content, recorded := stored.Data[resource]
+	if !recorded {
+		return record, nil
+	}
+	if err := json.Unmarshal([]byte(content), &record); err != nil {
+		return migration.Record{}, nil //nolint:nilerr // somebody has edited it, and nothing is lost by beginning anew
 	}
 	return record, nil
 }

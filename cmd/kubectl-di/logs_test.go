@@ -290,10 +290,10 @@ func TestARightThatLogsNeedIsNamed(t *testing.T) {
 	refused("create role kubectl-di-list-pods --verb=list --resource=pods")
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}})
 	refused("create role kubectl-di-get-log --verb=get --resource=pods/log")
+	w.grant(t, ns, user("bob"), rule("", "pods/log", "get"))
+	// Logs are followed beside the job, so that only one of them may be refused.
 	refused("--verb=list,watch --resource=dijobs.diengine.opendilab.org", "-f")
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"list", "watch"}})
-	refused("create role kubectl-di-get-log --verb=get --resource=pods/log", "-f")
-	w.grant(t, ns, user("bob"), rule("", "pods/log", "get"))
 	if got := w.di2(t, ns, "logs", "pong", "--as", "bob"); got != (ran{stdout: "[learner-0] one\n"}) {
 		t.Errorf("got %+v", got)
 	}

@@ -133,6 +133,13 @@ func Decide(o *Observed) Decision {
 		return o.decideSwitch()
 	case !o.isPruned():
 		return o.decideRewrite()
+	}
+	return o.decideServed()
+}
+
+// decideServed returns the next step where all objects are stored as wanted.
+func (o *Observed) decideServed() Decision {
+	switch {
 	case o.Strangers > 0:
 		return Decision{Step: StepMoveOwners}
 	case o.Record.Phase == PhaseSettling || o.Record.Phase == PhaseRewriting:
