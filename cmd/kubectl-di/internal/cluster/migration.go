@@ -29,7 +29,8 @@ func (c *Cluster) Definition(ctx context.Context, resource string) (*apiextensio
 		return nil, nil
 	}
 	if err != nil {
-		need := Right{Verb: "get", Group: apiextensionsv1.GroupName, Resource: definitions, Name: name}
+		// Of all definitions: each that is read would want a role of the same name else.
+		need := Right{Verb: "get", Group: apiextensionsv1.GroupName, Resource: definitions}
 		return nil, need.Denied("getting customresourcedefinition "+name, err)
 	}
 	return definition, nil

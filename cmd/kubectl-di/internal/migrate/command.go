@@ -7,8 +7,8 @@ package migrate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,15 +24,14 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/printing"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 const long = `Say in which version objects are stored, and which versions are served.
 
 The operator does it: it switches the version, writes every stored object once, and
 records that no other version is stored. status tells how far it is. Jobs go on
-throughout. Nothing is done while jobs exist that the release would misrun that
-needs the version: they are named.`
+throughout. The way back to an earlier release is refused while jobs exist that it
+would not run as they are to be run: they are named.`
 
 const examples = `  # How far it is, until all is done
   kubectl di migrate status --watch
@@ -125,12 +124,9 @@ func (o *options) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	definition, err := found.Definition(ctx, "dijobs")
+	definition, err := jobsDefinition(ctx, found)
 	if err != nil {
 		return err
-	}
-	if definition == nil {
-		return errors.New("there is no customresourcedefinition dijobs." + v2alpha1.GroupName)
 	}
 	switch {
 	case o.to != "":
@@ -141,39 +137,54 @@ func (o *options) change(ctx context.Context) error {
 	if err := found.Annotate(ctx, definition, map[string]*string{crds.AnnotationStopServing: nil}); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.streams.Out, "%s is served again. To see it:\n\n    kubectl di migrate status --watch\n", o.serve)
+	fmt.Fprintf(o.streams.Out, "%s is to be served again. To see it:\n\n    kubectl di migrate status --watch\n", o.serve)
 	return nil
+}
+
+// jobsDefinition reads the definition of jobs, on which is what is wanted of all kinds.
+func jobsDefinition(ctx context.Context, found *cluster.Cluster) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definition, err := found.Definition(ctx, "dijobs")
+	if err == nil && definition == nil {
+		err = fmt.Errorf("there is no customresourcedefinition dijobs.%s: DI Orchestrator is not installed", v2alpha1.GroupName)
+	}
+	return definition, err
 }
 
 func (o *options) changeStorage(ctx context.Context, found *cluster.Cluster, definition *apiextensionsv1.CustomResourceDefinition) error {
 	if o.to == definition.Annotations[crds.AnnotationStopServing] {
-		return fmt.Errorf("%s is to be served no more: first run kubectl di migrate --serve %s", o.to, o.to)
+		return fmt.Errorf("nothing was changed: %s is to be served no more: first run kubectl di migrate --serve %s", o.to, o.to)
+	}
+	if versions := versionsOf(definition); !slices.Contains(versions, o.to) {
+		return fmt.Errorf("nothing was changed: customresourcedefinition %s has no version %s yet, only %s: an operator of this release adds it",
+			definition.Name, o.to, strings.Join(versions, " and "))
 	}
 	release := cmp.Or(migration.Release(o.release), migration.ReleaseOf(o.to))
-	misrun, err := found.Misruns(ctx, release)
-	if err != nil {
-		return err
-	}
-	if len(misrun) > 0 {
-		return fmt.Errorf("nothing was changed: %s would not run %d jobs as they are to be run; delete them, or let them finish:\n  %s",
-			release, len(misrun), strings.Join(misrun, "\n  "))
+	if release != "" {
+		misrun, err := found.Misruns(ctx, release)
+		if err != nil {
+			return err
+		}
+		if len(misrun) > 0 {
+			return fmt.Errorf("nothing was changed: %s would not run these jobs as they are to be run; delete them, or let them finish:\n  %s",
+				release, strings.Join(misrun, "\n  "))
+		}
 	}
 	if err := found.Annotate(ctx, definition, map[string]*string{crds.AnnotationStorageVersion: &o.to}); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.streams.Out, "Objects are to be stored in %s; the operator has them written. To see it:\n\n    kubectl di migrate status --watch\n", o.to)
 	if release != "" {
-		fmt.Fprintf(o.streams.Out, "\nWhen all is done, and not before:\n\n    helm uninstall di-orchestrator -n %s\n\nand install %s again. Jobs are kept.\n", names.SystemNamespace, release)
+		fmt.Fprintf(o.streams.Out, "\nWhen all is done, and not before:\n\n    helm uninstall di-orchestrator -n %s\n\nand install %s again. Jobs are kept.\n", namespaceOf(definition), release)
 	}
 	return nil
 }
 
 func (o *options) stopServing(ctx context.Context, found *cluster.Cluster, definition *apiextensionsv1.CustomResourceDefinition) error {
-	wanted := cmp.Or(definition.Annotations[crds.AnnotationStorageVersion], v2alpha1.Version)
-	for _, stored := range append(definition.Status.StoredVersions, wanted) {
-		if stored == o.stop {
-			return fmt.Errorf("nothing was changed: objects are stored in %s, or are to be; kubectl di migrate status tells more", o.stop)
-		}
+	if wanted := definition.Annotations[crds.AnnotationStorageVersion]; wanted == o.stop {
+		return fmt.Errorf("nothing was changed: objects are to be stored in %s: first run kubectl di migrate --to %s", o.stop, v2alpha1.Version)
+	}
+	if slices.Contains(definition.Status.StoredVersions, o.stop) {
+		return fmt.Errorf("nothing was changed: objects may still be stored in %s: kubectl di migrate status tells how far it is", o.stop)
 	}
 	if err := found.Annotate(ctx, definition, map[string]*string{crds.AnnotationStopServing: &o.stop}); err != nil {
 		return err

@@ -55,15 +55,21 @@ func (o *options) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	printed := ""
 	for {
 		report, err := o.look(ctx, found)
 		if err != nil {
 			return err
 		}
+		var text strings.Builder
 		if !o.output.IsText() {
-			err = o.output.Print(o.streams.Out, report)
+			err = o.output.Print(&text, report)
 		} else {
-			err = report.print(o.streams.Out)
+			report.print(&text)
+		}
+		if err == nil && text.String() != printed {
+			printed = text.String()
+			_, err = io.WriteString(o.streams.Out, printed)
 		}
 		if err != nil || report.Done || !o.watch {
 			return err
@@ -76,27 +82,37 @@ func (o *options) status(ctx context.Context) error {
 	}
 }
 
+// wish is what an administrator wants, and where the operator is that obeys.
+type wish struct {
+	stored, stopped, namespace string
+}
+
 // look asks the cluster how far it is.
 func (o *options) look(ctx context.Context, found *cluster.Cluster) (*Report, error) {
+	jobs, err := jobsDefinition(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	wanted := wish{
+		stored:    cmp.Or(jobs.Annotations[crds.AnnotationStorageVersion], v2alpha1.Version),
+		stopped:   jobs.Annotations[crds.AnnotationStopServing],
+		namespace: cmp.Or(o.namespace, namespaceOf(jobs)),
+	}
+	records, err := found.MigrationRecords(ctx, wanted.namespace)
+	if err != nil {
+		return nil, err
+	}
+	definitions := []*apiextensionsv1.CustomResourceDefinition{jobs}
+	configs, err := found.Definition(ctx, "aggregatorconfigs")
+	if err != nil {
+		return nil, err
+	}
+	if configs != nil {
+		definitions = append(definitions, configs)
+	}
 	report := &Report{Done: true}
-	var records map[string]migration.Record
-	wanted, stopped := v2alpha1.Version, ""
-	for _, resource := range []string{"dijobs", "aggregatorconfigs"} {
-		definition, err := found.Definition(ctx, resource)
-		if err != nil {
-			return nil, err
-		}
-		if definition == nil {
-			continue
-		}
-		if records == nil {
-			if records, err = found.MigrationRecords(ctx, cmp.Or(o.namespace, namespaceOf(definition))); err != nil {
-				return nil, err
-			}
-			wanted = cmp.Or(definition.Annotations[crds.AnnotationStorageVersion], wanted)
-			stopped = definition.Annotations[crds.AnnotationStopServing]
-		}
-		one := describe(definition, records, wanted, stopped)
+	for _, definition := range definitions {
+		one := describe(definition, records, wanted)
 		report.Resources = append(report.Resources, one)
 		report.Done = report.Done && one.Done
 	}
@@ -113,13 +129,25 @@ func namespaceOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	return names.SystemNamespace
 }
 
+// versionsOf returns the names of the versions of a definition.
+func versionsOf(definition *apiextensionsv1.CustomResourceDefinition) []string {
+	var found []string
+	for i := range definition.Spec.Versions {
+		found = append(found, definition.Spec.Versions[i].Name)
+	}
+	return found
+}
+
 // describe says how far one kind of objects is.
-func describe(definition *apiextensionsv1.CustomResourceDefinition, records map[string]migration.Record, wanted, stopped string) Resource {
+func describe(definition *apiextensionsv1.CustomResourceDefinition, records map[string]migration.Record, wanted wish) Resource {
 	one := Resource{
-		Resource: definition.Spec.Names.Plural, Wanted: wanted,
+		Resource: definition.Spec.Names.Plural, Wanted: wanted.stored,
 		Storage: crds.StorageOf(definition), Stored: definition.Status.StoredVersions,
 	}
-	observed := migration.Observed{Wanted: wanted, Stopped: stopped, Storage: one.Storage, Stored: one.Stored}
+	observed := migration.Observed{
+		Wanted: wanted.stored, Stopped: wanted.stopped, Storage: one.Storage, Stored: one.Stored,
+		Retired: definition.Annotations[crds.AnnotationRetired] != "",
+	}
 	for i := range definition.Spec.Versions {
 		version := &definition.Spec.Versions[i]
 		observed.Versions = append(observed.Versions, migration.Version{Name: version.Name, Served: version.Served})
@@ -130,71 +158,110 @@ func describe(definition *apiextensionsv1.CustomResourceDefinition, records map[
 	if record, is := records[one.Resource]; is {
 		observed.Record, one.Record = record, &record
 	}
-	one.Done = observed.IsAtRest() || len(observed.Versions) < 2
-	if one.Done || one.Record == nil {
-		if !one.Done {
-			one.Next = "the operator begins"
-		}
+	one.Done = observed.IsAtRest() || observed.Retired && isStored(&observed)
+	if one.Done {
 		return one
 	}
-	one.Rate = one.Record.Rate()
-	if one.Rate > 0 {
-		one.SecondsLeft = float64(max(one.Record.Total-one.Record.Done, 0)) / one.Rate
+	if one.hasProgress() {
+		if one.Rate = one.Record.Rate(); one.Rate > 0 {
+			one.SecondsLeft = float64(max(one.Record.Total-one.Record.Done, 0)) / one.Rate
+		}
 	}
-	one.Next = next(&observed)
+	one.Next = next(&observed, one.Record != nil, wanted.namespace)
 	return one
 }
 
+// hasProgress tells whether the record counts objects of the wanted version, and
+// not of a migration before.
+func (r *Resource) hasProgress() bool {
+	return r.Record != nil && r.Record.Target == r.Wanted && r.Record.Total > 0
+}
+
+// isStored tells whether all objects are stored as they are wanted.
+func isStored(o *migration.Observed) bool {
+	return o.Storage == o.Wanted && slices.Equal(o.Stored, []string{o.Wanted})
+}
+
 // next says what comes next.
-func next(o *migration.Observed) string {
-	record := &o.Record
+func next(o *migration.Observed, recorded bool, namespace string) string {
 	switch {
-	case record.Blocked != "":
-		return "waits: " + record.Blocked
+	case o.Retired:
+		return "it goes on when DI Orchestrator, which was uninstalled, is installed again"
+	case !slices.ContainsFunc(o.Versions, func(version migration.Version) bool { return version.Name == o.Wanted }):
+		return "an operator of this release adds version " + o.Wanted + ", which the definition has not"
+	case o.Record.Blocked != "":
+		return "waits: " + o.Record.Blocked
+	case !recorded:
+		return "an operator in namespace " + namespace + " begins; none has recorded anything yet"
+	}
+	for _, version := range o.Versions {
+		if !version.Served && version.Name != o.Stopped {
+			return version.Name + " is served again"
+		}
+	}
+	switch {
 	case o.Storage != o.Wanted:
 		return "objects come to be stored in " + o.Wanted
+	case isStored(o):
+		return nextOfServing(o)
+	}
+	return nextOfWriting(o)
+}
+
+// nextOfWriting says what comes next while objects may be stored in another
+// version.
+func nextOfWriting(o *migration.Observed) string {
+	record := &o.Record
+	switch {
+	case record.Target != o.Wanted:
+		return "the operator begins to write all objects once"
 	case record.Phase == migration.PhaseSettling:
 		return "the API servers learn that " + o.Wanted + " is stored; then all objects are written once"
-	case record.Phase == migration.PhaseRewriting && len(record.Failed) > 0 && record.Listed:
+	case len(record.Failed) > 0 && record.Listed:
 		return "the objects that could not be written are tried again"
-	case record.Phase == migration.PhaseRewriting:
-		return "the rest of the objects is written"
-	case record.Phase == migration.PhaseCleaning:
+	}
+	return "the rest of the objects is written"
+}
+
+// nextOfServing says what comes next when all objects are stored as wanted.
+func nextOfServing(o *migration.Observed) string {
+	switch {
+	case slices.Contains(o.Versions, migration.Version{Name: o.Stopped, Served: true}):
+		return "owner references come to name " + o.Wanted + "; then " + o.Stopped + " ceases to be served"
+	case o.Stopped != "" && o.Record.Cleaned != o.Stopped:
 		return o.Stopped + " is taken from the objects' managedFields"
 	}
-	return "the operator goes on"
+	return "owner references come to name " + o.Wanted
 }
 
 // failuresShown is how many objects are named that could not be written.
 const failuresShown = 10
 
 // print writes the report for people.
-func (r *Report) print(out io.Writer) error {
-	var text strings.Builder
+func (r *Report) print(text *strings.Builder) {
 	for i := range r.Resources {
 		one := &r.Resources[i]
-		fmt.Fprintf(&text, "%s: stored in %s, wanted %s, served %s\n",
+		fmt.Fprintf(text, "%s: stored in %s, wanted %s, served %s\n",
 			one.Resource, strings.Join(one.Stored, " and "), one.Wanted, strings.Join(one.Served, " and "))
-		if record := one.Record; record != nil && record.Total > 0 {
-			fmt.Fprintf(&text, "  %d of %d objects", record.Done, record.Total)
+		if one.hasProgress() {
+			record := one.Record
+			fmt.Fprintf(text, "  %d of %d objects", record.Done, record.Total)
 			if one.Rate > 0 && !one.Done {
-				fmt.Fprintf(&text, ", %.1f a second, %s left", one.Rate, time.Duration(one.SecondsLeft*float64(time.Second)).Round(time.Second))
+				fmt.Fprintf(text, ", %.1f a second, %s left", one.Rate, time.Duration(one.SecondsLeft*float64(time.Second)).Round(time.Second))
 			}
 			text.WriteString("\n")
-			for _, failure := range slices.Clone(record.Failed)[:min(len(record.Failed), failuresShown)] {
-				fmt.Fprintf(&text, "  cannot be written: %s/%s: %s\n", failure.Namespace, failure.Name, failure.Message)
+			for _, failure := range record.Failed[:min(len(record.Failed), failuresShown)] {
+				fmt.Fprintf(text, "  cannot be written: %s/%s: %s\n", failure.Namespace, failure.Name, failure.Message)
 			}
 			if more := len(record.Failed) - failuresShown; more > 0 {
-				fmt.Fprintf(&text, "  and %d more\n", more)
+				fmt.Fprintf(text, "  and %d more\n", more)
 			}
 		}
 		if one.Next != "" {
-			fmt.Fprintf(&text, "  next: %s\n", one.Next)
+			fmt.Fprintf(text, "  next: %s\n", one.Next)
 		}
 	}
 	if r.Done {
 		text.WriteString("All is done.\n")
 	}
-	_, err := io.WriteString(out, text.String())
-	return err
 }
