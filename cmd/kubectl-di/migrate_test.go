@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -333,17 +334,20 @@ func (w *world) statusIsForScripts(t *testing.T) {
 	got := w.migrate(t, "status", "-o", "json")
 	var report migrate.Report
 	must(t, json.Unmarshal([]byte(got.stdout), &report))
-	if got.code != exit.Done || report.Done || len(report.Resources) != 2 {
-		t.Fatalf("got %+v", got)
-	}
-	jobs, configs := &report.Resources[0], &report.Resources[1]
-	if jobs.Resource != "dijobs" || jobs.Done || jobs.Wanted != "v1alpha1" || jobs.Storage != "v1alpha1" ||
-		!slices.Equal(jobs.Stored, []string{"v2alpha1", "v1alpha1"}) || !slices.Equal(jobs.Served, []string{"v1alpha1", "v2alpha1"}) ||
-		jobs.Record == nil || jobs.Record.Done != 500 || jobs.Rate != 50 || jobs.SecondsLeft != 10.02 || jobs.Next == "" {
-		t.Errorf("got %s", got.stdout)
-	}
-	if configs.Resource != "aggregatorconfigs" || configs.Record != nil || configs.Next == "" {
-		t.Errorf("got %s", got.stdout)
+	both := []string{v1alpha1.Version, v2alpha1.Version}
+	switching := []string{v2alpha1.Version, v1alpha1.Version}
+	want := migrate.Report{Resources: []migrate.Resource{
+		{
+			Resource: "dijobs", Wanted: v1alpha1.Version, Storage: v1alpha1.Version, Stored: switching, Served: both,
+			Record: rewriting(), Rate: 50, SecondsLeft: 10.02, Next: "the rest of the objects is written",
+		},
+		{
+			Resource: "aggregatorconfigs", Wanted: v1alpha1.Version, Storage: v1alpha1.Version, Stored: switching, Served: both,
+			Next: "an operator in namespace di-system begins; none has recorded anything yet",
+		},
+	}}
+	if diff := cmp.Diff(want, report); got.code != exit.Done || diff != "" {
+		t.Errorf("exit code %d: %s%s", got.code, got.stderr, diff)
 	}
 	w.are(t, atRest())
 	got = w.migrate(t, "status", "-o", "json", "--operator-namespace", "elsewhere")
