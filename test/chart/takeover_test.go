@@ -25,7 +25,7 @@ func TestOnlyTheServiceOfDiServerIsTakenOverFromEarlierReleases(t *testing.T) {
 	for _, object := range render(t, "di-system", everything()...) {
 		rendered[identify(object)] = object
 	}
-	manifests := filepath.Join(testkit.Root(), "test", "upgrade", "internal", "legacy", "manifests")
+	manifests := filepath.Join(testkit.Root(), "test", "upgrade", "legacy", "manifests")
 	files, err := os.ReadDir(manifests)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("got %v, %v", files, err)
