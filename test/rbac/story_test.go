@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -170,17 +171,20 @@ func (s *story) migrate(ctx context.Context) {
 	var jobsToDelete v2alpha1.DIJobList
 	Expect(s.api.List(ctx, &jobsToDelete, client.InNamespace(jobs))).To(Succeed())
 	for i := range jobsToDelete.Items {
-		if jobsToDelete.Items[i].Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		if len(migration.Misruns(&jobsToDelete.Items[i], migration.ReleaseV0)) > 0 {
 			Expect(client.IgnoreNotFound(s.api.Delete(ctx, &jobsToDelete.Items[i]))).To(Succeed())
 		}
 	}
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: kept}, spec: {coordinator: {template: `+template+`}}}`)
+	s.expectPods(ctx, "kept", 1)
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v1alpha1, kind: AggregatorConfig, metadata: {name: own}, spec: {aggregator: {template: `+template+`}}}`)
 	for _, version := range []string{"v1alpha1", "v2alpha1"} {
 		s.annotate(ctx, "storage-version", version)
 		for _, name := range []string{"dijobs", "aggregatorconfigs"} {
 			Eventually(func(g Gomega) {
 				stored, _, err := unstructured.NestedStringSlice(s.definition(ctx, g, name).Object, "status", "storedVersions")
 				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(stored).To(Equal([]string{version}))
+				g.Expect(stored).To(Equal([]string{version}), s.migrationRecord(ctx, g))
 			}).Should(Succeed())
 		}
 	}
@@ -192,6 +196,13 @@ func (s *story) migrate(ctx context.Context) {
 			g.Expect(lists.Items[i].OwnerReferences[0].APIVersion).To(Equal(v2alpha1.GroupVersion.String()))
 		}
 	}).Should(Succeed())
+}
+
+// migrationRecord is what the operator says of how far it is.
+func (s *story) migrationRecord(ctx context.Context, g Gomega) string {
+	var record corev1.ConfigMap
+	g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: migration.RecordName}, &record)).To(Succeed())
+	return fmt.Sprint(record.Data)
 }
 
 func (s *story) annotate(ctx context.Context, key, value string) {
