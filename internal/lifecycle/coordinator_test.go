@@ -99,6 +99,18 @@ func TestASerialJobRunsAndSucceeds(t *testing.T) {
 	}
 }
 
+func TestRolesThatAreRecordedWithoutPodsStayRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ledJob())
+	w.job.Status.Phase = v2alpha1.JobFailed
+	w.job.Status.TaskStatus = map[string]v2alpha1.TaskStatus{"aggregator": {}, "learner": {}, "collector": {corev1.PodRunning: 1}}
+	w.settle()
+	want := map[string]v2alpha1.TaskStatus{"aggregator": {}, "learner": {}}
+	if diff := cmp.Diff(want, w.job.Status.TaskStatus); diff != "" {
+		t.Errorf("task status (-want +got):\n%s", diff)
+	}
+}
+
 func TestTheListExistsBeforeTheCoordinator(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ledJob())

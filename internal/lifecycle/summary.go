@@ -18,7 +18,7 @@ import (
 // of a worker-led job.
 func summarizeWorkers(p *pass) {
 	status := p.status()
-	status.TaskStatus, status.ReadyReplicas = nil, 0
+	p.beginCounting()
 	for _, pod := range p.Pods {
 		p.count(pod.Labels[names.LabelTaskName], pod)
 	}
@@ -106,7 +106,7 @@ func (p *pass) summarizeElastic() {
 // of a coordinator-led job.
 func summarizeReplicas(p *pass) {
 	status := p.status()
-	status.TaskStatus, status.ReadyReplicas = nil, 0
+	p.beginCounting()
 	for _, pod := range p.Pods {
 		p.count(taskOfRole(p.Job, membership.RoleOf(pod)), pod)
 	}
@@ -126,6 +126,23 @@ func summarizeReplicas(p *pass) {
 	case status.Phase != "":
 		p.setPhase(v2alpha1.JobStarting, "the coordinator is gone and is made again")
 	}
+}
+
+// beginCounting forgets what was counted. Tasks that are recorded without any pod
+// stay so: v0.2.2 records all roles, and its clients read each.
+func (p *pass) beginCounting() {
+	status := p.status()
+	var empty map[string]v2alpha1.TaskStatus
+	for task, counts := range status.TaskStatus {
+		if len(counts) > 0 {
+			continue
+		}
+		if empty == nil {
+			empty = map[string]v2alpha1.TaskStatus{}
+		}
+		empty[task] = v2alpha1.TaskStatus{}
+	}
+	status.TaskStatus, status.ReadyReplicas = empty, 0
 }
 
 // count counts a pod under its task. One that crashes again and again is not

@@ -264,7 +264,7 @@ func (c *caller) label(ctx context.Context, version, name string, number int) er
 
 // create creates a job without storing it.
 func (c *caller) create(ctx context.Context, number int) error {
-	raw, err := jobs.Of(namespace, fmt.Sprintf("created-%d", number), jobBytes)
+	raw, err := jobs.Of(namespace, fmt.Sprintf("unstored-%d", number), jobBytes)
 	if err != nil {
 		return err
 	}
