@@ -47,6 +47,24 @@ func StartBareAPI() (*envtest.Environment, error) {
 	return start(func() *envtest.Environment { return &envtest.Environment{} })
 }
 
+// RunOnBareAPI runs a package's tests beside an API server as StartBareAPI starts it,
+// which they find in environment, and returns the exit code. Its own errors are
+// printed.
+func RunOnBareAPI(tests interface{ Run() int }, environment **envtest.Environment) int {
+	started, err := StartBareAPI()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*environment = started
+	code := tests.Run()
+	if err := started.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
 func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, error) {
 	if err := checkAssets(); err != nil {
 		return nil, err

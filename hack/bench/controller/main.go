@@ -103,17 +103,12 @@ func main() {
 	}
 }
 
-// run runs the sections. What processes logged is kept when one fails.
+// run runs the sections.
 func run(ctx context.Context, b *bench) error {
-	var err error
-	if b.folder, err = os.MkdirTemp("", "bench-controller-"); err != nil {
-		return fmt.Errorf("making a folder: %w", err)
-	}
-	err = b.runAll(ctx)
-	if err != nil {
-		return fmt.Errorf("%w (logs are in %s)", err, b.folder)
-	}
-	return os.RemoveAll(b.folder)
+	return program.InFolder("bench-controller-", func(folder string) error {
+		b.folder = folder
+		return b.runAll(ctx)
+	})
 }
 
 func (b *bench) runAll(ctx context.Context) error {

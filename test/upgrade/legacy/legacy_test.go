@@ -23,21 +23,7 @@ const jobs = 12
 var environment *envtest.Environment
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if environment, err = testkit.StartBareAPI(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	os.Exit(testkit.RunOnBareAPI(m, &environment))
 }
 
 // The releases are installed one after the other on one API server, as none

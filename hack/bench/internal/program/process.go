@@ -50,6 +50,19 @@ type Usage struct {
 	Resident, PeakBytes int64
 }
 
+// InFolder runs a benchmark with a folder of its own for what it starts and what
+// that logs, which is kept when it fails.
+func InFolder(prefix string, run func(folder string) error) error {
+	folder, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	if err := run(folder); err != nil {
+		return fmt.Errorf("%w (logs are in %s)", err, folder)
+	}
+	return os.RemoveAll(folder)
+}
+
 // Build builds di-orchestrator from this checkout into a folder.
 func Build(ctx context.Context, folder string) (string, error) {
 	binary := filepath.Join(folder, "di-orchestrator")
