@@ -33,8 +33,8 @@ const (
 	// AnnotationTakeover is on the definition of DIJobs and says how far an earlier
 	// release has been taken over.
 	AnnotationTakeover = v2alpha1.GroupName + "/takeover"
-	// annotationInject has cert-manager write its bundle into an object.
-	annotationInject = "cert-manager.io/inject-ca-from"
+	// AnnotationInject has cert-manager write its bundle into an object.
+	AnnotationInject = "cert-manager.io/inject-ca-from"
 )
 
 // establishInterval is how often to look whether the API server serves a definition.
@@ -169,7 +169,7 @@ func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.
 	if err := i.API.Update(ctx, released, fieldManager); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %w", stored.Name, err)
 	}
-	return i.tell("%s: left as %s made it, but for the annotation %s, which is removed", stored.Name, OriginOf(stored), annotationInject)
+	return i.tell("%s: left as %s made it, but for the annotation %s, which is removed", stored.Name, OriginOf(stored), AnnotationInject)
 }
 
 // releaseConfigurations does the same in the webhook configurations.
@@ -199,7 +199,7 @@ func (i *Installer) releaseConfiguration(ctx context.Context, configuration clie
 	if err := i.API.Update(ctx, configuration, fieldManager); err != nil {
 		return fmt.Errorf("updating webhook configuration %s: %w", name, err)
 	}
-	return i.tell("%s: the annotation %s is removed", name, annotationInject)
+	return i.tell("%s: the annotation %s is removed", name, AnnotationInject)
 }
 
 // get returns a definition, nil where there is none.

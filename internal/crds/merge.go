@@ -80,12 +80,12 @@ func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversio
 // One that others than the earlier release have made stays where certificates
 // are not our own.
 func removeInjection(object metav1.Object, ownCertificates bool) bool {
-	certificate, injected := object.GetAnnotations()[annotationInject]
+	certificate, injected := object.GetAnnotations()[AnnotationInject]
 	if !injected || !ownCertificates && path.Base(certificate) != names.EarlierCertificate {
 		return false
 	}
 	kept := maps.Clone(object.GetAnnotations())
-	delete(kept, annotationInject)
+	delete(kept, AnnotationInject)
 	object.SetAnnotations(kept)
 	return true
 }

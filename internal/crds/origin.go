@@ -86,17 +86,26 @@ func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {
 	}
 }
 
+// NamespaceOf returns where the earlier release that made a definition has its
+// webhooks; empty where the definition does not tell.
+func NamespaceOf(definition *apiextensionsv1.CustomResourceDefinition) string {
+	conversion := definition.Spec.Conversion
+	if !isServedByWebhook(conversion) || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {
+		return ""
+	}
+	service := conversion.Webhook.ClientConfig.Service
+	if service == nil || service.Name != names.EarlierWebhookService {
+		return ""
+	}
+	return service.Namespace
+}
+
 // checkNamespace refuses a definition whose release is in another namespace than
 // this program: what is left of it there could not be stopped.
 func checkNamespace(definition *apiextensionsv1.CustomResourceDefinition, namespace string) error {
-	conversion := definition.Spec.Conversion
-	if !isServedByWebhook(conversion) || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {
-		return nil
+	if from := NamespaceOf(definition); from != "" && from != namespace {
+		return fmt.Errorf("customresourcedefinition %s: the release that made it is installed in namespace %s, and is taken over only from there, not from %s",
+			definition.Name, from, namespace)
 	}
-	service := conversion.Webhook.ClientConfig.Service
-	if service == nil || service.Name != names.EarlierWebhookService || service.Namespace == namespace {
-		return nil
-	}
-	return fmt.Errorf("customresourcedefinition %s: the release that made it is installed in namespace %s, and is taken over only from there, not from %s",
-		definition.Name, service.Namespace, namespace)
+	return nil
 }

@@ -209,8 +209,12 @@ func misrunMessage(version string, jobs []string) string {
 	if len(jobs) > namedMisruns {
 		named, more = jobs[:namedMisruns], fmt.Sprintf(" and %d more", len(jobs)-namedMisruns)
 	}
-	return fmt.Sprintf("objects are not stored in %s, as the release that this is for would not run %d jobs as they are to be run: %s%s: delete them, or let them finish",
-		version, len(jobs), strings.Join(named, "; "), more)
+	count, pronoun, verb := fmt.Sprintf("%d jobs", len(jobs)), "them", "they are"
+	if len(jobs) == 1 {
+		count, pronoun, verb = "1 job", "it", "it is"
+	}
+	return fmt.Sprintf("objects are not stored in %s, as the release that this is for would not run %s as %s to be run: %s%s: delete %s, or let %s finish",
+		version, count, verb, strings.Join(named, "; "), more, pronoun, pronoun)
 }
 
 func (o *Observed) decideRewrite() Decision {

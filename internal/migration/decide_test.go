@@ -4,6 +4,7 @@
 package migration
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,19 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got %+v, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestWhatBlocksTheWayBackIsCounted(t *testing.T) {
+	t.Parallel()
+	for want, jobs := range map[string][]string{
+		"would not run 1 job as it is to be run: a: delete it, or let it finish":                                {"a"},
+		"would not run 2 jobs as they are to be run: a; b: delete them, or let them finish":                     {"a", "b"},
+		"would not run 6 jobs as they are to be run: a; b; c; d; e and 1 more: delete them, or let them finish": {"a", "b", "c", "d", "e", "f"},
+	} {
+		if got := misrunMessage("v1alpha1", jobs); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want it to end with %q", got, want)
+		}
 	}
 }
 

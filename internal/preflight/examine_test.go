@@ -150,6 +150,9 @@ func TestDeploymentsOfEarlierReleasesAreKnownUnderAnyName(t *testing.T) {
 		"by its image":        {deployment("our", "example.com:5000/x/di-orchestrator:v1.1.3", nil, "/di-orchestrator", "operator"), &Deployment{"rl", "our", "example.com:5000/x/di-orchestrator:v1.1.3", 1, true}},
 		"a server of v1.1":    {deployment("our", "di-orchestrator@sha256:0", nil, "/di-orchestrator", "server"), &Deployment{"rl", "our", "di-orchestrator@sha256:0", 1, false}},
 		"an operator of v0.2": {deployment("our", "di-operator", nil), &Deployment{"rl", "our", "di-operator", 1, true}},
+		"by its label":        {deployment("our", "mirror.example.com/rl:7", map[string]string{"control-plane": "di-operator"}), &Deployment{"rl", "our", "mirror.example.com/rl:7", 1, true}},
+		"by what is started":  {deployment("our", "mirror.example.com/rl:7", nil, "/bin/di-orchestrator", "operator", "--qps=1"), &Deployment{"rl", "our", "mirror.example.com/rl:7", 1, true}},
+		"beside a proxy":      {behindProxy(deployment("our", "di-operator:v0.1.0", nil)), &Deployment{"rl", "our", "di-operator:v0.1.0", 1, true}},
 		"another project's":   {deployment("controller-manager", "example.com/manager:v1", nil, "/manager"), nil},
 		"one of ours":         {deployment("di-server", "di-orchestrator:v2.0.0", map[string]string{"app.kubernetes.io/name": "di-orchestrator"}), nil},
 	} {
@@ -158,6 +161,13 @@ func TestDeploymentsOfEarlierReleasesAreKnownUnderAnyName(t *testing.T) {
 			NewWithT(t).Expect(earlierDeployment(tc.deployment)).To(Equal(tc.want))
 		})
 	}
+}
+
+// behindProxy puts a proxy before the container of a Deployment.
+func behindProxy(deployment *appsv1.Deployment) *appsv1.Deployment {
+	spec := &deployment.Spec.Template.Spec
+	spec.Containers = append([]corev1.Container{{Image: "kube-rbac-proxy:v0.8.0"}}, spec.Containers...)
+	return deployment
 }
 
 // pages is an API server that has many jobs, whose first list becomes too old

@@ -5,6 +5,7 @@ package preflight
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -21,9 +22,6 @@ import (
 
 // oldestServer is the oldest Kubernetes that is supported.
 const oldestServer = "1.30.0"
-
-// annotationInject has cert-manager write its bundle into an object.
-const annotationInject = "cert-manager.io/inject-ca-from"
 
 // labelName is on all that is ours, however it was installed.
 const (
@@ -127,33 +125,22 @@ func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, names
 		})
 	default:
 	}
-	if from := webhookNamespace(definition); from != "" && from != namespace {
+	if from := crds.NamespaceOf(definition); from != "" && from != namespace {
 		findings = append(findings, Finding{
 			Severity: Stop, Object: object, Message: fmt.Sprintf("its webhook is in namespace %s, and a release is taken over only from there, not from %s", from, namespace),
 			Do: "install into namespace " + from,
 		})
 	}
-	if _, injected := definition.Annotations[annotationInject]; injected {
+	if _, injected := definition.Annotations[crds.AnnotationInject]; injected {
 		findings = append(findings, injection(object))
 	}
 	return findings
 }
 
-// webhookNamespace is where an earlier release has its webhooks, as far as its
-// definition tells.
-func webhookNamespace(definition *apiextensionsv1.CustomResourceDefinition) string {
-	conversion := definition.Spec.Conversion
-	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil || conversion.Webhook.ClientConfig.Service == nil ||
-		conversion.Webhook.ClientConfig.Service.Name != names.EarlierWebhookService {
-		return ""
-	}
-	return conversion.Webhook.ClientConfig.Service.Namespace
-}
-
 func injection(object string) Finding {
 	return Finding{
 		Severity: Note, Object: object,
-		Message: fmt.Sprintf("cert-manager writes its bundle here (annotation %s): the annotation is removed, unless cert-manager issues the new certificates too", annotationInject),
+		Message: fmt.Sprintf("cert-manager writes its bundle here (annotation %s): the annotation is removed, unless cert-manager issues the new certificates too", crds.AnnotationInject),
 	}
 }
 
@@ -166,24 +153,56 @@ func judgeInjection(world *World) []Finding {
 }
 
 // earlierDeployment returns what is known of a Deployment of an earlier release,
-// nil where it is of none: by its name, or by the program that its image has.
+// nil where it is of none: by its name or label, by the program that an image has,
+// or by the one that is started.
 func earlierDeployment(deployment *appsv1.Deployment) *Deployment {
 	containers := deployment.Spec.Template.Spec.Containers
 	if len(containers) == 0 || deployment.Labels[labelName] == nameOfAll {
 		return nil
 	}
-	main := &containers[0]
-	program := programOf(main.Image)
-	runs := append(slices.Clone(main.Command), main.Args...)
 	found := &Deployment{
-		Namespace: deployment.Namespace, Name: deployment.Name, Image: main.Image, Replicas: ptr.Deref(deployment.Spec.Replicas, 1),
-		Operator: deployment.Name == names.EarlierOperator || program == names.EarlierOperator || program == nameOfAll && slices.Contains(runs, "operator"),
+		Namespace: deployment.Namespace, Name: deployment.Name, Image: containers[0].Image, Replicas: ptr.Deref(deployment.Spec.Replicas, 1),
+		Operator: deployment.Name == names.EarlierOperator || deployment.Labels[controlPlane] == names.EarlierOperator,
 	}
-	earlier := []string{names.EarlierOperator, names.EarlierServer, names.EarlierWebhook}
-	if slices.Contains(earlier, deployment.Name) || slices.Contains(append(earlier, nameOfAll), program) {
-		return found
+	known := isEarlier(deployment.Name) || isEarlier(deployment.Labels[controlPlane])
+	for i := range containers {
+		program := programIn(&containers[i])
+		if program == "" {
+			continue
+		}
+		// Others may run beside it, such as a proxy for its metrics.
+		known, found.Image = true, containers[i].Image
+		found.Operator = found.Operator || program == names.EarlierOperator
 	}
-	return nil
+	if !known {
+		return nil
+	}
+	return found
+}
+
+func isEarlier(name string) bool {
+	return slices.Contains([]string{names.EarlierOperator, names.EarlierServer, names.EarlierWebhook}, name)
+}
+
+// programIn returns which program of an earlier release a container runs: up to
+// v0.2.2 each was one of its own, and later one that is told which to be.
+func programIn(container *corev1.Container) string {
+	runs := append(slices.Clone(container.Command), container.Args...)
+	programs := []string{programOf(container.Image)}
+	if len(runs) > 0 {
+		programs = append(programs, path.Base(runs[0]))
+	}
+	for _, program := range programs {
+		switch {
+		case isEarlier(program):
+			return program
+		case program == nameOfAll && slices.Contains(runs, "operator"):
+			return names.EarlierOperator
+		case program == nameOfAll:
+			return names.EarlierServer
+		}
+	}
+	return ""
 }
 
 // programOf returns the last part of an image's name.
@@ -197,7 +216,6 @@ func programOf(image string) string {
 // to zero by the takeover; others nobody stops, and an operator among them would
 // go on acting.
 func judgeDeployments(world *World, release crds.Origin) []Finding {
-	usual := []string{names.EarlierOperator, names.EarlierServer, names.EarlierWebhook}
 	var findings []Finding
 	for i := range world.Deployments {
 		found := &world.Deployments[i]
@@ -210,7 +228,7 @@ func judgeDeployments(world *World, release crds.Origin) []Finding {
 			Do:      fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=0", found.Namespace, found.Name),
 		}
 		switch {
-		case found.Namespace == world.Namespace && slices.Contains(usual, found.Name) && (release.IsEarlier() || release == crds.OriginOurs):
+		case found.Namespace == world.Namespace && isEarlier(found.Name) && (release.IsEarlier() || release == crds.OriginOurs):
 			finding.Severity, finding.Do = Note, ""
 			finding.Message = fmt.Sprintf("runs %s with %d replicas: the takeover scales it to 0", found.Image, found.Replicas)
 		case found.Operator:

@@ -246,7 +246,7 @@ func (l *Looker) configurations(ctx context.Context, world *World) error {
 		if _, err := l.get(ctx, "", one.name, one.object); err != nil {
 			return err
 		}
-		if _, injected := one.object.GetAnnotations()[annotationInject]; injected {
+		if _, injected := one.object.GetAnnotations()[crds.AnnotationInject]; injected {
 			world.Injected = append(world.Injected, one.resource[:len(one.resource)-1]+" "+one.name)
 		}
 	}
