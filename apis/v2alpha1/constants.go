@@ -171,6 +171,8 @@ const (
 	ReasonTakingOver = "TakingOver"
 	// ReasonTakenOver is that nothing of the earlier release acts any more.
 	ReasonTakenOver = "TakenOver"
+	// ReasonTakeoverWaits is that the takeover has not got on for a minute or longer: the message says what it waits for.
+	ReasonTakeoverWaits = "TakeoverWaits"
 	// ReasonStorageSwitched is that objects are stored in another version from now on.
 	ReasonStorageSwitched = "StorageSwitched"
 	// ReasonStorageMigrated is that all objects are stored in that version.

@@ -256,7 +256,7 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	if err != nil {
 		return nil, err
 	}
-	takingOver, err := addTakeover(mgr, recorder, options)
+	takingOver, err := addTakeover(mgr, recorder, options, told.metrics)
 	if err != nil {
 		return nil, err
 	}

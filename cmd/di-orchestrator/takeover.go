@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,7 +60,11 @@ func newPreparer(config *rest.Config, log logr.Logger, options *operatorOptions)
 
 // addTakeover adds what takes an earlier release over, and holds the controllers
 // back until then.
-func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *operatorOptions) (*takeover.Runner, error) {
+func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *operatorOptions, registerer prometheus.Registerer) (*takeover.Runner, error) {
+	metrics, err := takeover.NewMetrics(registerer)
+	if err != nil {
+		return nil, err
+	}
 	// The probe of v1alpha1 would be warned that it is deprecated.
 	quiet := rest.CopyConfig(mgr.GetConfig())
 	quiet.WarningHandler = rest.NoWarnings{}
@@ -75,6 +80,7 @@ func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *opera
 			return errors.Join(webhook.Probe(ctx, api, options.namespace), webhook.ProbeV2(ctx, api, options.namespace))
 		},
 		Recorder: recorder,
+		Metrics:  metrics,
 		Clock:    clock.RealClock{},
 		Log:      mgr.GetLogger().WithName("takeover"),
 	})

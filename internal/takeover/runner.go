@@ -48,7 +48,9 @@ type Options struct {
 	Probe func(context.Context) error
 	// Recorder takes Events about the definition.
 	Recorder events.EventRecorder
-	// Clock tells when to look again.
+	// Metrics tell for how long it has not got on.
+	Metrics *Metrics
+	// Clock tells when to look again, and for how long it has not got on.
 	Clock clock.WithTicker
 	// Log is told each step, and what goes wrong and is tried again.
 	Log logr.Logger
@@ -61,6 +63,18 @@ type Runner struct {
 	acting, probed bool
 	// told is what was last made known, and failed what last went wrong.
 	told, failed string
+	progress     progress
+	// waits is what it was last at; nil where there is nothing to take over.
+	waits *waits
+}
+
+// waits is what the takeover is at, as long as it does not get on.
+type waits struct {
+	definition *metav1.PartialObjectMetadata
+	step       Step
+	observed   *Observed
+	// left are how many steps there are, this one included.
+	left int
 }
 
 // New returns a Runner that has not begun.
@@ -83,11 +97,13 @@ func (r *Runner) Start(ctx context.Context) error {
 		again, err := r.advance(ctx)
 		select {
 		case <-r.done:
+			r.options.Metrics.rest()
 			return nil
 		default:
 		}
 		if ctx.Err() == nil {
 			r.complain(err)
+			r.watch()
 		}
 		if again && err == nil {
 			continue
@@ -112,6 +128,31 @@ func (r *Runner) complain(err error) {
 		r.options.Log.Error(err, "Cannot go on with the takeover yet; trying again")
 	}
 	r.failed = err.Error()
+}
+
+// watch tells for how long the takeover has not got on, also while nothing can be
+// looked at.
+func (r *Runner) watch() {
+	if r.waits == nil {
+		return
+	}
+	at := r.waits
+	waiting := r.progress.observe(at.left, r.options.Clock.Now())
+	r.options.Metrics.tell(at.step, waiting)
+	if !r.progress.overdue(waiting) {
+		return
+	}
+	line := complaint(at.step, at.observed, waiting, r.failed)
+	r.options.Log.Info("The takeover does not get on", "step", at.step, "waiting", waiting.String(), "message", line)
+	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverWaits, "TakeOver", "%s", note(line))
+}
+
+// note returns as much of a line as an Event takes.
+func note(line string) string {
+	if len(line) > noteLength {
+		return strings.ToValidUTF8(line[:noteLength], "")
+	}
+	return line
 }
 
 // advance looks, and does the next step. It tells whether the one after it can
@@ -139,6 +180,9 @@ func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 		observed.Acting = true
 	}
 	plan := Plan(observed)
+	if len(plan) > 0 && (said != "" || findsEarlier(plan)) {
+		r.waits = &waits{definition: definition, step: plan[0], observed: observed, left: len(plan)}
+	}
 	if said != "" || findsEarlier(plan) || len(plan) == 0 {
 		if err := r.tell(ctx, definition, said, observed); err != nil {
 			return false, err
@@ -226,9 +270,6 @@ func (r *Runner) tell(ctx context.Context, definition *metav1.PartialObjectMetad
 	if IsDone(line) {
 		reason = v2alpha1.ReasonTakenOver
 	}
-	if len(line) > noteLength {
-		line = strings.ToValidUTF8(line[:noteLength], "")
-	}
-	r.options.Recorder.Eventf(definition, nil, corev1.EventTypeNormal, reason, "TakeOver", "%s", line)
+	r.options.Recorder.Eventf(definition, nil, corev1.EventTypeNormal, reason, "TakeOver", "%s", note(line))
 	return nil
 }

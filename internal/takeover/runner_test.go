@@ -1,0 +1,212 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"opendilab.org/di-orchestrator/internal/takeover"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+var environment *envtest.Environment
+
+func TestMain(m *testing.M) {
+	os.Exit(testkit.RunOnBareAPI(m, &environment))
+}
+
+const definition = "dijobs.diengine.opendilab.org"
+
+// running is a takeover that runs on a clock which the test moves.
+type running struct {
+	*WithT
+	api       client.Client
+	namespace string
+	clock     *clocktesting.FakeClock
+	events    *events.FakeRecorder
+	metrics   *prometheus.Registry
+	runner    *takeover.Runner
+	// refused has the probe fail.
+	refused atomic.Bool
+}
+
+// start has an earlier operator be found in a namespace of its own, and lets the
+// takeover run until the test ends.
+func start(t *testing.T) *running {
+	t.Helper()
+	r := &running{
+		WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now()), events: events.NewFakeRecorder(100), metrics: prometheus.NewRegistry(),
+	}
+	r.SetDefaultEventuallyTimeout(testkit.Patience)
+	scheme := runtime.NewScheme()
+	r.Expect(errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme))).To(Succeed())
+	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
+	r.Expect(err).NotTo(HaveOccurred())
+	r.api = api
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "takeover-"}}
+	r.Expect(api.Create(t.Context(), namespace)).To(Succeed())
+	r.namespace = namespace.Name
+	r.define(t)
+	r.leaveOperator(t)
+	metrics, err := takeover.NewMetrics(r.metrics)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.runner = takeover.New(takeover.Options{
+		API: api, Namespace: r.namespace, Definition: definition, Recorder: r.events, Metrics: metrics, Clock: r.clock, Log: logr.Discard(),
+		Probe: func(context.Context) error {
+			if r.refused.Load() {
+				return errors.New("nobody answers")
+			}
+			return nil
+		},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.runner.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		r.Expect(<-ended).To(Succeed())
+	})
+	return r
+}
+
+// define makes the definition that says how far it is.
+func (r *running) define(t *testing.T) {
+	t.Helper()
+	made := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}}
+	made.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "diengine.opendilab.org", Scope: apiextensionsv1.NamespaceScoped,
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "dijobs", Kind: "DIJob"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+			OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"},
+		}}},
+	}
+	r.Expect(r.api.Create(t.Context(), made)).To(Succeed())
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		r.Expect(r.api.Delete(ctx, made)).To(Succeed())
+		r.Eventually(func() error { return r.api.Get(ctx, client.ObjectKeyFromObject(made), made) }).ShouldNot(Succeed())
+	})
+}
+
+// leaveOperator leaves a Deployment of v0.2.2 and its pod, which nobody ends.
+func (r *running) leaveOperator(t *testing.T) {
+	t.Helper()
+	labels := map[string]string{"control-plane": "di-operator", appsv1.DefaultDeploymentUniqueLabelKey: "5d9c"}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "i"}}}}
+	r.Expect(r.api.Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "di-operator"},
+		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	})).To(Succeed())
+	r.Expect(r.api.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "di-operator-5d9c-x", Labels: labels, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "di-operator-5d9c", UID: "1", Controller: ptr.To(true),
+		}}},
+		Spec: template.Spec,
+	})).To(Succeed())
+}
+
+// pass lets so much time pass when the takeover waits, and returns when it has
+// looked again.
+func (r *running) pass(time time.Duration) {
+	r.Eventually(r.clock.HasWaiters).Should(BeTrue())
+	r.clock.Step(time)
+	r.Eventually(r.clock.HasWaiters).Should(BeTrue())
+}
+
+// waiting returns the seconds that each step has waited.
+func (r *running) waiting() map[string]float64 {
+	families, err := r.metrics.Gather()
+	r.Expect(err).NotTo(HaveOccurred())
+	found := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			found[metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
+		}
+	}
+	return found
+}
+
+// warnings returns the Warnings that were sent since this was asked last.
+func (r *running) warnings() []string {
+	var sent []string
+	for {
+		select {
+		case event := <-r.events.Events:
+			if event[:len(corev1.EventTypeWarning)] == corev1.EventTypeWarning {
+				sent = append(sent, event)
+			}
+		default:
+			return sent
+		}
+	}
+}
+
+// endPod has the pod of the earlier operator be gone.
+func (r *running) endPod(t *testing.T) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "di-operator-5d9c-x"}}
+	r.Expect(r.api.Delete(t.Context(), pod, client.GracePeriodSeconds(0))).To(Succeed())
+}
+
+// The takeovers share the definition, so that one follows the other.
+func TestATakeoverThatDoesNotGetOn(t *testing.T) {
+	t.Run("is told after a minute, and seldom after that", func(t *testing.T) {
+		r := start(t)
+		r.pass(59 * time.Second)
+		r.Expect(r.warnings()).To(BeEmpty())
+		r.Expect(r.waiting()).To(Equal(map[string]float64{"AwaitOperator": 59}))
+		r.pass(time.Second)
+		r.Expect(r.warnings()).To(ConsistOf(
+			"Warning TakeoverWaits AwaitOperator: nothing has got on for 1m0s; waits for the end of pods di-operator-5d9c-x; " +
+				"where the node of such a pod is lost, delete the pod by force once it is sure that it runs no more"))
+		r.pass(59 * time.Second)
+		r.Expect(r.warnings()).To(BeEmpty())
+		r.pass(time.Second)
+		r.Expect(r.warnings()).To(HaveLen(1))
+
+		// The next step has a minute of its own, and says what failed.
+		r.refused.Store(true)
+		r.endPod(t)
+		r.pass(time.Second)
+		r.Expect(r.waiting()).To(Equal(map[string]float64{"Probe": 0}))
+		r.pass(time.Minute)
+		r.Expect(r.warnings()).To(ConsistOf(And(HavePrefix("Warning TakeoverWaits Probe: nothing has got on for 1m0s; "), ContainSubstring("nobody answers"))))
+
+		r.refused.Store(false)
+		r.Eventually(r.clock.HasWaiters).Should(BeTrue())
+		r.clock.Step(time.Second)
+		r.Eventually(r.runner.Done()).Should(BeClosed())
+		r.Eventually(r.waiting).Should(BeEmpty())
+	})
+	t.Run("is told also where somebody undoes a step again and again", func(t *testing.T) {
+		r := start(t)
+		for range 4 {
+			r.pass(20 * time.Second)
+			scaledUp := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "di-operator"}}
+			r.Expect(r.api.Patch(t.Context(), scaledUp, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":1}}`)))).To(Succeed())
+		}
+		r.Expect(r.warnings()).To(HaveLen(1))
+	})
+}
