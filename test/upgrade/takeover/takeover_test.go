@@ -98,16 +98,12 @@ var _ = Describe("Taking v0.2.2 over", func() {
 	}, SpecTimeout(specTimeout))
 })
 
-var _ = Describe("Taking v1.1.3 over", func() {
-	It("goes on wherever the operator was killed, and restarts nothing that runs", func(ctx SpecContext) {
+var _ = DescribeTable("Taking a release of workers over goes on wherever the operator was killed, and restarts nothing that runs",
+	func(ctx SpecContext, release legacy.Release) {
 		p := newPlane(ctx)
-		release := legacy.V113()
 		left, err := release.Install(ctx, p.api, jobs, 10)
 		Expect(err).NotTo(HaveOccurred())
-		left = slices.DeleteFunc(left, func(job legacy.Job) bool {
-			return job.State != "running" && job.State != "alone" && job.State != "starting"
-		})
-		Expect(left).NotTo(BeEmpty())
+		left = going(left)
 		p.runDeployments(ctx)
 		before := p.read(ctx, "v2alpha1")
 		polling := p.poll(ctx, "v2alpha1", left[0].Name)
@@ -116,12 +112,26 @@ var _ = Describe("Taking v1.1.3 over", func() {
 
 		p.killAfterEachWrite(ctx)
 		p.expectTakenOver(ctx)
+		p.awaitRanked(ctx, left)
 		expectKept(before, p.read(ctx, "v2alpha1"))
 		p.expectAlive(ctx, left)
+		p.expectServed(ctx, left)
 		Expect(p.tooEarly()).To(BeEmpty())
 		polling.expectNoFailure()
-	}, SpecTimeout(specTimeout))
-})
+	},
+	Entry("v1.1.1", legacy.V111(), SpecTimeout(specTimeout)),
+	Entry("v1.1.3", legacy.V113(), SpecTimeout(specTimeout)),
+)
+
+// going are the jobs of which every pod lives and goes on.
+func going(left []legacy.Job) []legacy.Job {
+	GinkgoHelper()
+	kept := slices.DeleteFunc(left, func(job legacy.Job) bool {
+		return job.State != "running" && job.State != "alone" && job.State != "starting"
+	})
+	Expect(kept).To(HaveLen(3))
+	return kept
+}
 
 var _ = Describe("A fresh installation", func() {
 	It("acts at once, and an operator that starts later looks for no earlier release", func(ctx SpecContext) {
@@ -219,4 +229,35 @@ func (p *plane) awaitAdopted(ctx context.Context) {
 			g.Expect(pods.Items[i].OwnerReferences[0].APIVersion).To(Equal("diengine.opendilab.org/v2alpha1"), pods.Items[i].Name)
 		}
 	}).WithContext(ctx).Should(Succeed())
+}
+
+// awaitRanked waits until each pod of worker-led jobs says its task and the attempt
+// that it is of, as pods of v1.1.1 did not.
+func (p *plane) awaitRanked(ctx context.Context, left []legacy.Job) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		for i := range left {
+			for name := range left[i].Pods {
+				pod := &corev1.Pod{}
+				g.Expect(p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, pod)).To(Succeed())
+				g.Expect(pod.Labels).To(HaveKey("diengine/task-name"), name)
+				g.Expect(pod.Annotations).To(HaveKeyWithValue("diengine/attempt", "0"), name)
+			}
+		}
+	}).WithContext(ctx).Should(Succeed())
+}
+
+// expectServed: each service of the jobs is the one that was there, under the name
+// that its pods were told.
+func (p *plane) expectServed(ctx context.Context, left []legacy.Job) {
+	GinkgoHelper()
+	for i := range left {
+		Expect(left[i].Services).NotTo(BeEmpty(), left[i].State)
+		for name, uid := range left[i].Services {
+			service := &corev1.Service{}
+			Expect(p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, service)).To(Succeed(), name)
+			Expect(service.UID).To(Equal(uid), name)
+			Expect(service.DeletionTimestamp).To(BeNil(), name)
+		}
+	}
 }
