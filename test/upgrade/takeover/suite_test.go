@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/set"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -64,9 +65,6 @@ type plane struct {
 
 func newPlane(ctx context.Context) *plane {
 	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.3:0")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(listener.Close()).To(Succeed())
 	environment, err := testkit.StartBareAPI()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
@@ -76,15 +74,24 @@ func newPlane(ctx context.Context) *plane {
 	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
 	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
-	return &plane{environment: environment, api: api, gateway: newGateway(environment.Config), address: listener.Addr().String()}
+	return &plane{environment: environment, api: api, gateway: newGateway(environment.Config, &ledger{leaders: set.New[string]()}, "operator"), address: freeAddress(ctx)}
+}
+
+// freeAddress returns one that nobody listens on.
+func freeAddress(ctx context.Context) string {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.3:0")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(listener.Close()).To(Succeed())
+	return listener.Addr().String()
 }
 
 // command returns the program, which reaches the API server by the gateway.
-func (p *plane) command(ctx context.Context, args ...string) *exec.Cmd {
+func (g *gateway) command(ctx context.Context, args ...string) *exec.Cmd {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 	Expect(clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: p.url}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: g.url}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
@@ -113,13 +120,16 @@ type operator struct {
 // start starts an operator, which the API server reaches by a URL.
 func (p *plane) start(ctx context.Context) *operator {
 	GinkgoHelper()
+	return p.run(ctx, "operator", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
+		"--webhook-address="+p.address, "--webhook-url=https://"+p.address, "--kube-api-qps=1000", "--kube-api-burst=1000")
+}
+
+// run starts an operator with arguments.
+func (g *gateway) run(ctx context.Context, args ...string) *operator {
+	GinkgoHelper()
 	log, err := os.CreateTemp(GinkgoT().TempDir(), "operator")
 	Expect(err).NotTo(HaveOccurred())
-	started := &operator{
-		command: p.command(ctx, "operator", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
-			"--webhook-address="+p.address, "--webhook-url=https://"+p.address, "--kube-api-qps=1000", "--kube-api-burst=1000"),
-		ended: make(chan error, 1), log: log.Name(),
-	}
+	started := &operator{command: g.command(ctx, args...), ended: make(chan error, 1), log: log.Name()}
 	started.command.Stdout, started.command.Stderr = log, log
 	Expect(started.command.Start()).To(Succeed())
 	Expect(log.Close()).To(Succeed())

@@ -171,7 +171,7 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 	for {
 		var running *operator
 		started := make(chan struct{})
-		p.arm(func() {
+		p.arm(func(string) {
 			<-started
 			_ = running.command.Process.Kill()
 		})

@@ -1,0 +1,203 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+)
+
+var _ = Describe("Two operators", func() {
+	It("take v0.2.2 over once between them, though each is killed after each of its writes", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		release := legacy.V022()
+		left, err := release.Install(ctx, p.api, jobs, 10)
+		Expect(err).NotTo(HaveOccurred())
+		p.runDeployments(ctx)
+		before := p.read(ctx, "v1alpha1")
+		p.install(ctx)
+		p.serve(ctx)
+
+		p.startPair(ctx).seeToEnd(ctx)
+		p.expectTakenOver(ctx)
+		p.awaitAdopted(ctx)
+		expectKept(before, p.read(ctx, "v1alpha1"))
+		p.expectAlive(ctx, left)
+		Expect(p.tooEarly()).To(BeEmpty())
+
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		Expect(p.leaders).To(HaveLen(2), "both were elected in turn")
+		Expect(p.strangers).To(BeEmpty(), "who is not elected does nothing to jobs")
+		Expect(onceOnly(p.writes)).To(Equal(map[string]int{
+			"PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/aggregatorconfigs.diengine.opendilab.org":             1,
+			"PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/dijobs.diengine.opendilab.org":                        1,
+			"DELETE /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/di-mutating-webhook-configuration":     1,
+			"DELETE /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/di-validating-webhook-configuration": 1,
+			"PUT /apis/apps/v1/namespaces/di-system/deployments/di-operator/scale":                                             1,
+			"PUT /apis/apps/v1/namespaces/di-system/deployments/di-webhook/scale":                                              1,
+			"PUT /apis/apps/v1/namespaces/di-system/deployments/di-server/scale":                                               1,
+		}))
+	}, SpecTimeout(specTimeout))
+})
+
+// onceOnly counts the writes that are to be done once: those that change what the
+// earlier release has.
+func onceOnly(writes []string) map[string]int {
+	counts := map[string]int{}
+	for _, at := range writes {
+		own := strings.Contains(at, "/secrets") || strings.Contains(at, "configurations/di-orchestrator-")
+		if !own && !strings.HasPrefix(at, "PATCH") {
+			counts[at]++
+		}
+	}
+	return counts
+}
+
+// pair are two operators of one installation, by their names.
+type pair struct {
+	*plane
+	ways map[string]*gateway
+	args map[string][]string
+	// runs are written under the ledger's lock.
+	runs map[string]*operator
+	// killed is told each death.
+	killed chan death
+}
+
+// death is that of an operator, after a write.
+type death struct {
+	who string
+	was *operator
+}
+
+// startPair starts two operators, each of which is killed after each of its writes for
+// the takeover. The API server reaches whichever of them serves, as by a Service.
+func (p *plane) startPair(ctx context.Context) *pair {
+	GinkgoHelper()
+	started := &pair{
+		plane: p, ways: map[string]*gateway{}, runs: map[string]*operator{}, args: map[string][]string{}, killed: make(chan death, 1000),
+	}
+	p.mu.Lock()
+	p.writes, p.always = nil, started.kill
+	p.mu.Unlock()
+	var addresses []string
+	for _, who := range []string{"one", "other"} {
+		address := freeAddress(ctx)
+		addresses = append(addresses, address)
+		started.ways[who] = newGateway(p.environment.Config, p.ledger, who)
+		started.args[who] = []string{
+			"operator", "--leader-elect", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
+			"--webhook-address=" + address, "--webhook-url=https://" + p.address, "--kube-api-qps=1000", "--kube-api-burst=1000",
+		}
+	}
+	forward(ctx, p.address, addresses)
+	for who := range started.ways {
+		started.restart(ctx, who)
+	}
+	return started
+}
+
+// kill kills an operator that has written. It is called under the ledger's lock.
+func (p *pair) kill(who string) {
+	_ = p.runs[who].command.Process.Kill()
+	p.killed <- death{who, p.runs[who]}
+}
+
+func (p *pair) restart(ctx context.Context, who string) {
+	GinkgoHelper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runs[who] = p.ways[who].run(ctx, p.args[who]...)
+}
+
+// seeToEnd starts who was killed again, until nothing is left to do. The lease of one
+// who is dead is given up in its name, as it would be after its time.
+func (p *pair) seeToEnd(ctx context.Context) {
+	GinkgoHelper()
+	done := func() bool { return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:") }
+	for deaths := 0; ; deaths++ {
+		Expect(deaths).To(BeNumerically("<", 100))
+		var found *death
+		Eventually(ctx, func() bool {
+			select {
+			case one := <-p.killed:
+				found = &one
+				return true
+			default:
+				return done()
+			}
+		}).Should(BeTrue())
+		if found == nil {
+			return
+		}
+		if p.runs[found.who] != found.was {
+			// Two of its writes were under way.
+			continue
+		}
+		found.was.awaitEnd(ctx)
+		if p.elected() == found.who {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "di-orchestrator-operator"}}
+			Expect(client.IgnoreNotFound(p.api.Delete(ctx, lease))).To(Succeed())
+		}
+		p.restart(ctx, found.who)
+	}
+}
+
+// forward takes connections to an address on to the first of others that takes them.
+func forward(ctx context.Context, address string, others []string) {
+	GinkgoHelper()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	Expect(err).NotTo(HaveOccurred())
+	var open sync.WaitGroup
+	DeferCleanup(func() {
+		Expect(listener.Close()).To(Succeed())
+		open.Wait()
+	})
+	open.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { join(ctx, from, others) })
+		}
+	})
+}
+
+// join joins a connection with one to the first address that takes it.
+func join(ctx context.Context, from net.Conn, others []string) {
+	defer func() { _ = from.Close() }()
+	for _, address := range others {
+		to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			continue
+		}
+		done := make(chan struct{}, 2)
+		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				// Either end may close it at any time.
+				_, _ = io.Copy(way[0], way[1])
+				done <- struct{}{}
+			}()
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+		_ = to.Close()
+		return
+	}
+}
