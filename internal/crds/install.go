@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -35,6 +36,10 @@ const (
 	AnnotationTakeover = v2alpha1.GroupName + "/takeover"
 	// AnnotationInject has cert-manager write its bundle into an object.
 	AnnotationInject = "cert-manager.io/inject-ca-from"
+	// AnnotationRelease is on what Helm owns, and names its release.
+	AnnotationRelease = "meta.helm.sh/release-name"
+	// annotationPolicy has Helm keep what a release no longer has, where it says policyKeep.
+	annotationPolicy, policyKeep = "helm.sh/resource-policy", "keep"
 )
 
 // establishInterval is how often to look whether the API server serves a definition.
@@ -139,6 +144,7 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 	if err != nil {
 		return err
 	}
+	keep(merged)
 	return i.update(ctx, merged, stored)
 }
 
@@ -153,8 +159,8 @@ func (i *Installer) update(ctx context.Context, merged, stored *apiextensionsv1.
 }
 
 // release takes away what has cert-manager overwrite the bundle that the operator
-// is to publish in a definition of an earlier release. Nothing else is changed, as
-// nobody converts yet.
+// is to publish in a definition of an earlier release, and has Helm keep one that it
+// owns. Nothing else is changed, as nobody converts yet.
 func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.CustomResourceDefinition) error {
 	if err := checkStored(built, stored); err != nil {
 		return err
@@ -163,13 +169,20 @@ func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.
 		return err
 	}
 	released := stored.DeepCopy()
-	if !removeInjection(released, i.OwnCertificates) {
+	var changes []string
+	if removeInjection(released, i.OwnCertificates) {
+		changes = append(changes, fmt.Sprintf(", but for the annotation %s, which is removed", AnnotationInject))
+	}
+	if keep(released) {
+		changes = append(changes, fmt.Sprintf(", but for the annotation %s=%s, by which Helm leaves it alone", annotationPolicy, policyKeep))
+	}
+	if len(changes) == 0 {
 		return i.tell("%s: left as %s made it", stored.Name, OriginOf(stored))
 	}
 	if err := i.API.Update(ctx, released, fieldManager); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %w", stored.Name, err)
 	}
-	return i.tell("%s: left as %s made it, but for the annotation %s, which is removed", stored.Name, OriginOf(stored), AnnotationInject)
+	return i.tell("%s: left as %s made it%s", stored.Name, OriginOf(stored), strings.Join(changes, ""))
 }
 
 // releaseConfigurations does the same in the webhook configurations.

@@ -90,6 +90,17 @@ func removeInjection(object metav1.Object, ownCertificates bool) bool {
 	return true
 }
 
+// keep has Helm keep a definition that it owns, and tells whether that is new: where
+// a chart that has it as one of its objects is followed by one that has not, Helm
+// would delete it, and with it every job.
+func keep(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	if definition.Annotations[AnnotationRelease] == "" || definition.Annotations[annotationPolicy] == policyKeep {
+		return false
+	}
+	annotate(definition, map[string]string{annotationPolicy: policyKeep})
+	return true
+}
+
 func annotate(definition *apiextensionsv1.CustomResourceDefinition, annotations map[string]string) {
 	if definition.Annotations == nil {
 		definition.Annotations = map[string]string{}

@@ -29,11 +29,8 @@ const (
 	nameOfAll = "di-orchestrator"
 )
 
-// How Helm marks what it owns.
-const (
-	annotationRelease  = "meta.helm.sh/release-name"
-	annotationReleased = "meta.helm.sh/release-namespace"
-)
+// annotationReleased names the namespace of the release of what Helm owns.
+const annotationReleased = "meta.helm.sh/release-namespace"
 
 // World is what there is in a cluster beside the objects, which are too many to
 // be held.
@@ -133,6 +130,13 @@ func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, names
 	}
 	if _, injected := definition.Annotations[crds.AnnotationInject]; injected {
 		findings = append(findings, injection(object))
+	}
+	if release := definition.Annotations[crds.AnnotationRelease]; release != "" {
+		findings = append(findings, Finding{
+			Severity: Note, Object: object,
+			Message: fmt.Sprintf("is an object of release %s of Helm, which deletes it, and with it every job, when a later chart is without it: an annotation keeps it then", release),
+			Do:      "upgrade that release, and never uninstall it before",
+		})
 	}
 	return findings
 }
@@ -249,7 +253,7 @@ func judgeService(service *corev1.Service) []Finding {
 		return nil
 	}
 	owner := "no release of Helm"
-	if name := service.Annotations[annotationRelease]; name != "" {
+	if name := service.Annotations[crds.AnnotationRelease]; name != "" {
 		owner = fmt.Sprintf("release %s of Helm in namespace %s", name, service.Annotations[annotationReleased])
 	}
 	return []Finding{{

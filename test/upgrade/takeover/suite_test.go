@@ -89,6 +89,14 @@ func freeAddress(ctx context.Context) string {
 // command returns the program, which reaches the API server by the gateway.
 func (g *gateway) command(ctx context.Context, args ...string) *exec.Cmd {
 	GinkgoHelper()
+	command := exec.CommandContext(ctx, binary, args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+g.kubeconfig(), "POD_NAMESPACE=di-system")
+	return command
+}
+
+// kubeconfig writes one that leads by the gateway.
+func (g *gateway) kubeconfig() string {
+	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 	Expect(clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: g.url}},
@@ -96,9 +104,7 @@ func (g *gateway) command(ctx context.Context, args ...string) *exec.Cmd {
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
 	}, path)).To(Succeed())
-	command := exec.CommandContext(ctx, binary, args...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+path, "POD_NAMESPACE=di-system")
-	return command
+	return path
 }
 
 // install runs install-crds to its end and returns what it said.

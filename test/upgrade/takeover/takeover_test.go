@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
@@ -206,10 +207,10 @@ func (p *plane) expectReplicas(ctx context.Context, wanted map[string]int32) {
 // expectTakenOver: nothing of the earlier release acts, and what is stored stays.
 func (p *plane) expectTakenOver(ctx context.Context) {
 	GinkgoHelper()
-	var deployments appsv1.DeploymentList
-	Expect(p.api.List(ctx, &deployments, client.InNamespace(system))).To(Succeed())
-	for i := range deployments.Items {
-		Expect(*deployments.Items[i].Spec.Replicas).To(BeZero(), deployments.Items[i].Name)
+	for _, name := range []string{"di-operator", "di-server", "di-webhook"} {
+		deployment := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0)}}
+		Expect(client.IgnoreNotFound(p.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, deployment))).To(Succeed())
+		Expect(*deployment.Spec.Replicas).To(BeZero(), name)
 	}
 	for _, configuration := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
 		for _, name := range []string{"di-mutating-webhook-configuration", "di-validating-webhook-configuration"} {

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/cert"
@@ -61,7 +62,7 @@ func beside(ctx context.Context, round func(context.Context)) (stop func()) {
 }
 
 // runDeployments gives the earlier Deployments pods, and takes them away when
-// they are scaled to zero; nobody else does where only an API server runs.
+// they are scaled to zero or deleted; nobody else does where only an API server runs.
 func (p *plane) runDeployments(ctx context.Context) {
 	GinkgoHelper()
 	var deployments appsv1.DeploymentList
@@ -74,8 +75,9 @@ func (p *plane) runDeployments(ctx context.Context) {
 		var stopped []string
 		for i := range deployments.Items {
 			deployment := &appsv1.Deployment{}
-			if err := p.api.Get(ctx, client.ObjectKeyFromObject(&deployments.Items[i]), deployment); err == nil && *deployment.Spec.Replicas == 0 {
-				stopped = append(stopped, deployment.Name)
+			err := p.api.Get(ctx, client.ObjectKeyFromObject(&deployments.Items[i]), deployment)
+			if apierrors.IsNotFound(err) || err == nil && *deployment.Spec.Replicas == 0 {
+				stopped = append(stopped, deployments.Items[i].Name)
 			}
 		}
 		if len(stopped) == len(deployments.Items) {

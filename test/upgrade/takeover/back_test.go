@@ -1,0 +1,151 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+)
+
+var _ = Describe("The way back to v0.2.2", func() {
+	It("leaves each job and pod to the release as it knows them", func(ctx SpecContext) {
+		p := newPlane(ctx)
+		release := legacy.V022()
+		left, err := release.Install(ctx, p.api, jobs, 10)
+		Expect(err).NotTo(HaveOccurred())
+		p.runDeployments(ctx)
+		before, kept := p.read(ctx, "v1alpha1"), p.uids(ctx)
+		m := newMachine(ctx, p)
+		m.mustHelm(ctx, "HELM3", m.release("install", "--take-ownership")...)
+		p.awaitStep(ctx, "Done")
+		p.awaitStored(ctx, "v2alpha1")
+		p.awaitAdopted(ctx)
+
+		By("going back, and uninstalling")
+		output, err := m.kubectlDI(ctx, "migrate", "--to", "v1alpha1")
+		Expect(err).NotTo(HaveOccurred(), output)
+		p.awaitStored(ctx, "v1alpha1")
+		Eventually(func() (string, error) { return m.kubectlDI(ctx, "migrate", "status") }).WithContext(ctx).Should(ContainSubstring("v1alpha1"))
+		m.mustHelm(ctx, "HELM3", "uninstall", "di-orchestrator", "--wait")
+		p.expectSameDefinitions(ctx, kept)
+
+		By("applying what v0.2.2 installs, with its own definitions")
+		p.apply(ctx, release)
+		p.awaitServedAlone(ctx)
+		after := p.read(ctx, "v1alpha1")
+		expectKept(before, after)
+		for name := range after {
+			Expect(after[name]["spec"]).NotTo(HaveKey("extended"), name)
+		}
+		p.expectAlive(ctx, left)
+		p.expectOwned(ctx, "v1", "PodList")
+		p.expectOwned(ctx, "v1", "ServiceList")
+		p.expectOwned(ctx, "diengine.opendilab.org/v2alpha1", "MembershipList")
+		p.expectReplicas(ctx, map[string]int32{"di-operator": 1, "di-webhook": 1, "di-server": 1})
+
+		By("the release acting on a job as it did")
+		led := job("v1alpha1")
+		Expect(p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: left[3].Name}, led)).To(Succeed())
+		Expect(unstructured.SetNestedField(led.Object, "Failed", "status", "phase")).To(Succeed())
+		Expect(p.api.Status().Update(ctx, led)).To(Succeed())
+		Expect(unstructured.SetNestedField(led.Object, "team-b", "spec", "group")).To(Succeed())
+		Expect(p.api.Update(ctx, led)).To(Succeed())
+		Expect(p.api.Delete(ctx, led)).To(Succeed())
+	}, SpecTimeout(specTimeout))
+})
+
+// kubectlDI runs the plugin, which is built for it, and returns what it printed.
+func (m *machine) kubectlDI(ctx context.Context, args ...string) (string, error) {
+	GinkgoHelper()
+	program := filepath.Join(filepath.Dir(binary), "kubectl-di")
+	if _, err := os.Stat(program); err != nil {
+		build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/kubectl-di")
+		build.Dir = testkit.Root()
+		output, err := build.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(output))
+	}
+	output, err := exec.CommandContext(ctx, program, append(args, "--kubeconfig", m.kubeconfig)...).CombinedOutput()
+	return string(output), err
+}
+
+// awaitStored waits until all objects are stored in a version.
+func (p *plane) awaitStored(ctx context.Context, version string) {
+	GinkgoHelper()
+	for _, name := range []string{dijobs, "aggregatorconfigs.diengine.opendilab.org"} {
+		Eventually(func() []string { return p.definition(ctx, name).Status.StoredVersions }).WithContext(ctx).Should(Equal([]string{version}), name)
+	}
+}
+
+// apply has each object of the release be as its manifest says, but for webhooks, which
+// nobody serves.
+func (p *plane) apply(ctx context.Context, release legacy.Release) {
+	GinkgoHelper()
+	objects, err := release.Objects()
+	Expect(err).NotTo(HaveOccurred())
+	for _, object := range objects {
+		if kind := object.GetKind(); kind == "MutatingWebhookConfiguration" || kind == "ValidatingWebhookConfiguration" || kind == "Namespace" {
+			continue
+		}
+		Eventually(func() error {
+			wanted, there := object.DeepCopy(), &unstructured.Unstructured{}
+			there.SetGroupVersionKind(object.GroupVersionKind())
+			err := p.api.Get(ctx, client.ObjectKeyFromObject(object), there)
+			if client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			if err != nil {
+				return p.api.Create(ctx, wanted)
+			}
+			wanted.SetResourceVersion(there.GetResourceVersion())
+			if ip, found, _ := unstructured.NestedString(there.Object, "spec", "clusterIP"); found {
+				Expect(unstructured.SetNestedField(wanted.Object, ip, "spec", "clusterIP")).To(Succeed())
+			}
+			return p.api.Update(ctx, wanted)
+		}).WithContext(ctx).Should(Succeed(), object.GetKind()+" "+object.GetName())
+	}
+}
+
+// awaitServedAlone waits until jobs are served in v1alpha1 by the schema of v0.2.2.
+func (p *plane) awaitServedAlone(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion("diengine.opendilab.org/v2alpha1")
+		list.SetKind("DIJobList")
+		g.Expect(p.api.List(ctx, list)).NotTo(Succeed())
+		probe := job("v1alpha1")
+		probe.SetNamespace(jobs)
+		probe.SetName("probe")
+		probe.Object["spec"] = map[string]any{"extended": map[string]any{"suspend": true}, "coordinator": map[string]any{"template": map[string]any{
+			"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "main"}}},
+		}}}
+		g.Expect(p.api.Create(ctx, probe, client.DryRunAll)).To(Succeed())
+		g.Expect(probe.Object["spec"]).NotTo(HaveKey("extended"))
+	}).WithContext(ctx).Should(Succeed())
+}
+
+// expectOwned: what belongs to jobs names them in the version that v0.2.2 serves, so
+// that its garbage collector finds them.
+func (p *plane) expectOwned(ctx context.Context, version, kind string) {
+	GinkgoHelper()
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion(version)
+	list.SetKind(kind)
+	Expect(p.api.List(ctx, list, client.InNamespace(jobs))).To(Succeed())
+	Expect(list.Items).NotTo(BeEmpty(), kind)
+	for i := range list.Items {
+		owner := list.Items[i].GetOwnerReferences()[0]
+		Expect(owner.APIVersion+" "+owner.Kind).To(Equal("diengine.opendilab.org/v1alpha1 DIJob"), kind+" "+list.Items[i].GetName())
+	}
+}

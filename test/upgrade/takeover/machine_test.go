@@ -1,0 +1,185 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+)
+
+// machine stands in for controllers and nodes of a cluster: it runs what the chart's
+// Jobs and the operator's Deployment say, as processes beside the API server.
+type machine struct {
+	*plane
+	kubeconfig string
+
+	mu sync.Mutex
+	// logs are what containers of hooks have printed, by their names.
+	logs map[string]string
+	// operator is the one that runs, nil where there is none.
+	operator *operator
+	hooks    map[types.UID]bool
+}
+
+// newMachine runs what is in the system's namespace from now on.
+func newMachine(ctx context.Context, p *plane) *machine {
+	GinkgoHelper()
+	m := &machine{plane: p, kubeconfig: p.kubeconfig(), logs: map[string]string{}, hooks: map[types.UID]bool{}}
+	beside(ctx, m.runHooks)
+	beside(ctx, m.runOperator)
+	return m
+}
+
+// runHooks runs the Jobs that nobody has run yet.
+func (m *machine) runHooks(ctx context.Context) {
+	var found batchv1.JobList
+	if err := m.api.List(ctx, &found, client.InNamespace(system)); err != nil {
+		return
+	}
+	for i := range found.Items {
+		if job := &found.Items[i]; !m.hooks[job.UID] {
+			m.hooks[job.UID] = true
+			m.runHook(ctx, job)
+		}
+	}
+}
+
+// runHook runs the containers of a Job one after the other, and says how they ended.
+func (m *machine) runHook(ctx context.Context, job *batchv1.Job) {
+	GinkgoHelper()
+	spec := &job.Spec.Template.Spec
+	ended := batchv1.JobComplete
+	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+		output, err := m.command(ctx, container.Args...).CombinedOutput()
+		m.mu.Lock()
+		m.logs[container.Name] = string(output)
+		m.mu.Unlock()
+		if err != nil {
+			ended = batchv1.JobFailed
+			break
+		}
+	}
+	began := metav1.Now()
+	status := batchv1.JobStatus{StartTime: &began}
+	first := batchv1.JobFailureTarget
+	if ended == batchv1.JobComplete {
+		first = batchv1.JobSuccessCriteriaMet
+		status.Succeeded, status.CompletionTime = 1, &began
+	} else {
+		status.Failed = 1
+	}
+	for _, kind := range []batchv1.JobConditionType{first, ended} {
+		status.Conditions = append(status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "Ended", LastTransitionTime: began})
+	}
+	job.Status = status
+	if err := m.api.Status().Update(ctx, job); err != nil && ctx.Err() == nil {
+		Expect(client.IgnoreNotFound(err)).To(Succeed(), job.Name)
+	}
+}
+
+// runOperator starts one operator while there is a Deployment of it, and kills it when
+// that is gone; and it has a di-server be ready.
+func (m *machine) runOperator(ctx context.Context) {
+	deployment := &appsv1.Deployment{}
+	err := m.api.Get(ctx, client.ObjectKey{Namespace: system, Name: "di-orchestrator-operator"}, deployment)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil && m.operator == nil:
+		args := append(slices.Clone(deployment.Spec.Template.Spec.Containers[0].Args),
+			"--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0", "--webhook-address="+m.address)
+		m.operator = m.run(ctx, args...)
+		m.serve(ctx)
+	case apierrors.IsNotFound(err) && m.operator != nil:
+		_ = m.operator.command.Process.Kill()
+		m.operator = nil
+	}
+}
+
+func (m *machine) log(container string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.logs[container]
+}
+
+// helm runs the Helm that an environment key names, and returns what it printed.
+func (m *machine) helm(ctx context.Context, key string, args ...string) (string, error) {
+	GinkgoHelper()
+	program := os.Getenv(key)
+	Expect(program).NotTo(BeEmpty(), key+" is not set: run the tests by make test")
+	home := GinkgoT().TempDir()
+	command := exec.CommandContext(ctx, program, append(args, "--namespace", system, "--timeout", testkit.Patience.String())...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+m.kubeconfig, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// mustHelm runs Helm to its good end.
+func (m *machine) mustHelm(ctx context.Context, key string, args ...string) {
+	GinkgoHelper()
+	output, err := m.helm(ctx, key, args...)
+	Expect(err).NotTo(HaveOccurred(), output)
+}
+
+// release is what the chart of this checkout is called with, after the values of the
+// upgrade guide.
+func (m *machine) release(command string, more ...string) []string {
+	return append([]string{
+		command, "di-orchestrator", filepath.Join(testkit.Root(), "charts", "di-orchestrator"), "--set", "server.identity=legacy",
+		"--set", "operator.webhook.url=https://" + m.address, "--set", "hooks.timeout=" + testkit.Patience.String(),
+		"--set", "operator.extraArgs={--migration-settle=1s,--kube-api-qps=1000,--kube-api-burst=1000}",
+	}, more...)
+}
+
+// earlierChart writes a chart that has the objects of a release, as that of v1.1 had:
+// without the definitions, unless it is to have them as objects of its own.
+func earlierChart(release legacy.Release, definitions bool) string {
+	GinkgoHelper()
+	folder := GinkgoT().TempDir()
+	Expect(os.Mkdir(filepath.Join(folder, "templates"), 0o700)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(folder, "Chart.yaml"), []byte("apiVersion: v2\nname: di-orchestrator\nversion: "+release.Name[1:]+"\n"), 0o600)).To(Succeed())
+	objects, err := release.Objects()
+	Expect(err).NotTo(HaveOccurred())
+	for i, object := range objects {
+		if kind := object.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" && !definitions {
+			continue
+		}
+		content, err := yaml.Marshal(object.Object)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.WriteFile(filepath.Join(folder, "templates", fmt.Sprintf("%02d.yaml", i)), content, 0o600)).To(Succeed())
+	}
+	return folder
+}
+
+// deployments returns the names of all Deployments of the system's namespace.
+func (m *machine) deployments(ctx context.Context) []string {
+	GinkgoHelper()
+	var found appsv1.DeploymentList
+	Expect(m.api.List(ctx, &found, client.InNamespace(system))).To(Succeed())
+	names := map[string]bool{}
+	for i := range found.Items {
+		names[found.Items[i].Name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
