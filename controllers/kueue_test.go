@@ -12,12 +12,17 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -239,3 +244,37 @@ func TestKueueIsLookedForUntilItIsFound(t *testing.T) {
 	api.err = &meta.NoKindMatchError{}
 	expect(time.Hour, true, false, 5)
 }
+
+var _ = Describe("The queues that jobs name", func() {
+	It("are Kueue's once its API is served", func(ctx SpecContext) {
+		httpClient, err := rest.HTTPClientFor(shared.config)
+		Expect(err).NotTo(HaveOccurred())
+		mapper, err := apiutil.NewDynamicRESTMapper(shared.config, httpClient)
+		Expect(err).NotTo(HaveOccurred())
+		clock := clocktesting.NewFakePassiveClock(time.Now())
+		finder := NewKueueFinder(mapper, clock)
+		Expect(finder.IsServed(ctx)).To(BeFalse())
+
+		anything := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+		definition := &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "workloads.kueue.x-k8s.io",
+				// The API server wants a reason for the groups of Kubernetes' own.
+				Annotations: map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"},
+			},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: queueing.GroupName, Scope: apiextensionsv1.NamespaceScoped,
+				Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "workloads", Kind: queueing.WorkloadKind},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1beta1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: anything}}},
+			},
+		}
+		definitions := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition}, MaxTime: patience}
+		_, err = envtest.InstallCRDs(shared.config, definitions)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() error { return envtest.UninstallCRDs(shared.config, definitions) })
+		Eventually(func() (bool, error) {
+			clock.SetTime(clock.Now().Add(time.Hour))
+			return finder.IsServed(ctx)
+		}).Should(BeTrue())
+	})
+})

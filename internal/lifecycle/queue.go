@@ -189,7 +189,7 @@ func (p *pass) reportQueue() {
 			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.now)
 	default:
 		setCondition(p.status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted,
-			fmt.Sprintf("Kueue has admitted the job from queue %s", queue), p.now)
+			"Kueue has admitted the job from queue "+queue, p.now)
 	}
 }
 

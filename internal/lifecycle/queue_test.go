@@ -416,45 +416,42 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 // queueMischief lets one thing happen to a queued job.
 func (w *world) queueMischief(random *rand.Rand) {
 	admitted := w.admitted()
-	anyOf := func(names []string, do func(string)) {
-		if len(names) > 0 {
-			do(names[random.IntN(len(names))])
+	one := func(names []string, do func(string)) func() {
+		return func() {
+			if len(names) > 0 {
+				do(names[random.IntN(len(names))])
+			}
 		}
 	}
-	switch random.IntN(14) {
-	case 0:
-		w.evictGroups()
-	case 1:
-		w.kueue.isOpen = !w.kueue.isOpen
-	case 2:
-		anyOf(admitted, func(name string) { w.toEnd(name, 1) })
-	case 3:
-		anyOf(admitted, func(name string) { w.toEnd(name, 0) })
-	case 4:
-		anyOf(admitted, w.evict)
-	case 5:
-		anyOf(w.podNames(), func(name string) {
+	happenings := []func(){
+		w.evictGroups,
+		func() { w.kueue.isOpen = !w.kueue.isOpen },
+		one(admitted, func(name string) { w.toEnd(name, 1) }),
+		one(admitted, func(name string) { w.toEnd(name, 0) }),
+		one(admitted, w.evict),
+		one(w.podNames(), func(name string) {
 			if !isTerminating(w.pods[name]) {
 				w.terminate(name)
 			}
-		})
-	case 6:
-		for _, name := range admitted {
-			w.evict(name)
-		}
-	case 7:
-		w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(1 + random.Int32N(4)) })
-	case 8:
-		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(random.IntN(3) == 0) })
-	case 9, 10:
-		w.run(admitted...)
-	case 11:
-		w.queue()
-	case 12:
-		w.reap()
-	default:
-		w.step()
+		}),
+		func() {
+			for _, name := range admitted {
+				w.evict(name)
+			}
+		},
+		func() {
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(1 + random.Int32N(4)) })
+		},
+		func() {
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(random.IntN(3) == 0) })
+		},
+		func() { w.run(admitted...) },
+		func() { w.run(admitted...) },
+		func() { w.queue() },
+		func() { w.reap() },
+		func() { w.step() },
 	}
+	happenings[random.IntN(len(happenings))]()
 	if random.IntN(3) == 0 {
 		w.step()
 	}

@@ -4,9 +4,10 @@
 package lifecycle
 
 import (
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -30,7 +31,6 @@ type kueue struct {
 
 // queuedGroup is a group all of whose pods have been there at once.
 type queuedGroup struct {
-	size                 int
 	isAdmitted, finished bool
 }
 
@@ -82,16 +82,16 @@ func (w *world) queue() bool {
 
 // outlineQueue tells what Kueue may change.
 func (w *world) outlineQueue() string {
-	text := ""
+	var text strings.Builder
 	for _, name := range w.podNames() {
 		pod := w.pods[name]
-		text += name + strconv.Itoa(len(pod.Spec.SchedulingGates)) + strconv.Itoa(len(pod.Finalizers)) + " "
+		fmt.Fprintf(&text, "%s %d %d ", name, len(pod.Spec.SchedulingGates), len(pod.Finalizers))
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.kueue.groups)) {
 		group := w.kueue.groups[name]
-		text += name + strconv.FormatBool(group.isAdmitted) + strconv.FormatBool(group.finished) + " "
+		fmt.Fprintf(&text, "%s %v %v ", name, group.isAdmitted, group.finished)
 	}
-	return text
+	return text.String()
 }
 
 func (w *world) queueAlone(pod *corev1.Pod) {
@@ -103,36 +103,24 @@ func (w *world) queueAlone(pod *corev1.Pod) {
 	}
 }
 
+// queueGroup brings a group on: it comes to be when all its pods are there, is
+// admitted when there is room, and has finished when all its pods have ended.
 func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 	w.t.Helper()
-	size := queueing.On(pods[0]).Size
-	active := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
-		return pod.Status.Phase == corev1.PodFailed || isTerminating(pod) && phaseOf(pod) == corev1.PodPending
-	})
-	for _, pod := range pods {
-		if marks := queueing.On(pod); marks.Size != size || marks.Queue != queueing.On(pods[0]).Queue {
-			w.t.Fatalf("pods of group %s have marks %+v and %+v", name, queueing.On(pods[0]), marks)
-		}
-	}
-	if len(active) > size {
-		w.t.Fatalf("group %s of %d has %d pods: %s", name, size, len(active), outlinePods(pods))
-	}
-	group := w.kueue.groups[name]
-	if group == nil && len(active) == size {
+	group, isWhole := w.kueue.groups[name], w.checkGroup(name, pods)
+	if group == nil && isWhole {
 		if w.kueue.finished[name] {
 			w.t.Fatalf("group %s has finished and comes again", name)
 		}
-		group = &queuedGroup{size: size}
+		group = &queuedGroup{}
 		w.kueue.groups[name] = group
 	}
-	if group == nil {
-		return
-	}
-	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !isEnded(pod) }) {
+	switch {
+	case group == nil:
+	case !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !isEnded(pod) }):
 		group.finished = true
 		w.kueue.finished[name] = true
-	}
-	switch {
+		fallthrough
 	case group.finished:
 		for _, pod := range pods {
 			w.release(queueing.Release(pod))
@@ -143,6 +131,26 @@ func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 			pod.Spec.SchedulingGates = nil
 		}
 	}
+}
+
+// checkGroup: all pods of a group say the same of it, and there are no more than
+// they say. It tells whether all are there.
+func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
+	w.t.Helper()
+	first := queueing.On(pods[0])
+	active := 0
+	for _, pod := range pods {
+		if marks := queueing.On(pod); marks != first {
+			w.t.Fatalf("pods of group %s have marks %+v and %+v", name, first, marks)
+		}
+		if pod.Status.Phase != corev1.PodFailed && (!isTerminating(pod) || phaseOf(pod) != corev1.PodPending) {
+			active++
+		}
+	}
+	if active > first.Size {
+		w.t.Fatalf("group %s of %d has %d pods: %s", name, first.Size, active, outlinePods(pods))
+	}
+	return active == first.Size
 }
 
 // evictGroups has Kueue evict what it has admitted.
@@ -201,4 +209,3 @@ func newQueuedWorld(t judge) *world {
 	w.job.Labels = map[string]string{queueing.LabelQueue: "team"}
 	return w
 }
-
