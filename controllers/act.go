@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -68,6 +69,7 @@ func (e effects) conflicts() []string {
 // be brought to what the creation rests on.
 func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := r.adopt(ctx, observed, decision)
+	done = append(done, r.release(ctx, observed, decision)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
 	if err := r.writeMembership(ctx, observed, decision); err != nil {
@@ -95,6 +97,22 @@ func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecyc
 		r.journal.wroteStatus(observed.Job, r.now())
 	}
 	return nil
+}
+
+// release takes finalizers from pods. Each patch holds the resource version, as
+// others write the list, too.
+func (r *DIJobReconciler) release(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	originals := map[types.UID]*corev1.Pod{}
+	for _, pod := range observed.Pods {
+		originals[pod.UID] = pod
+	}
+	return r.inParallel(ctx, toObjects(decision.ReleasePods), func(ctx context.Context, pod client.Object) effect {
+		patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
+		if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
+			return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
+		}
+		return effect{}
+	})
 }
 
 // remove deletes the very object that was observed. That it is gone, or that

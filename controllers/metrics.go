@@ -89,7 +89,7 @@ func newJobMetrics(registerer prometheus.Registerer) (*jobMetrics, error) {
 func (m *jobMetrics) makeDelays() {
 	// A delay is of a second where nodes have the image, of hours in a queue.
 	buckets := []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400}
-	const since = "Time from when a job was made, or resumed before it had ever run, until "
+	const since = "Time from when a job was made, or before it had ever run was resumed or admitted by Kueue, until "
 	delay := func(name, until string) *prometheus.HistogramVec {
 		return m.Histogram(telemetry.Metric{
 			Name: "di_orchestrator_job_" + name + "_delay_seconds", Help: since + until, Unit: "seconds", Labels: []telemetry.Label{ofLifecycle()},

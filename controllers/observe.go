@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 // observe reads a job's objects from the caches, and live what is in doubt.
@@ -26,6 +27,11 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 	var err error
 	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
 		return observed, err
+	}
+	if queueing.Of(job).Queue != "" {
+		if observed.Kueue, err = r.options.Kueue(ctx); err != nil {
+			return observed, err
+		}
 	}
 	beliefs := r.journal.beliefs(client.ObjectKeyFromObject(job))
 	owned := []client.ListOption{

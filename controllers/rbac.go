@@ -5,9 +5,10 @@ package controllers
 
 // What the operator may do. Jobs' finalizers are named because the owner
 // references that it sets block the deletion of jobs. Pods and services are
-// patched where an earlier release made them, and jobs where one stored them
-// without what the scale subresource reads. What is stored in another version than
-// is wanted is patched as it is, and owner references follow.
+// patched where an earlier release made them, pods also where Kueue holds them, and
+// jobs where one stored them without what the scale subresource reads. What is
+// stored in another version than is wanted is patched as it is, and owner
+// references follow.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch

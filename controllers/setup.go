@@ -59,6 +59,9 @@ type Options struct {
 	// NoAllocator says that SetupAllocator is not called: preemptible jobs then say
 	// that they wait for another.
 	NoAllocator bool
+	// Kueue tells whether the queues that jobs name are Kueue's; it is asked for jobs
+	// that name one. By default they are not.
+	Kueue func(context.Context) (bool, error)
 	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
 	Workers int
 	// Recorder takes the Events of jobs: by default the manager's.
@@ -86,6 +89,9 @@ func (o Options) defaults() Options {
 	}
 	if o.JobVersion == nil {
 		o.JobVersion = func(context.Context) (string, error) { return v2alpha1.Version, nil }
+	}
+	if o.Kueue == nil {
+		o.Kueue = func(context.Context) (bool, error) { return false, nil }
 	}
 	return o
 }

@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 // ownerIndex is the name of the index of pods and services by the UID of their
@@ -77,8 +78,14 @@ type outline struct {
 	reason    string
 	ready     bool
 	disrupted bool
+	queue     queueOutline
 	// containers are those that ended, by name.
 	containers map[string]containerOutline
+}
+
+// queueOutline is what a decision may rest on of what Kueue does to a pod.
+type queueOutline struct {
+	isWaiting, isEvicted, isHeld, isForsaken bool
 }
 
 // containerOutline is how a container ended, and whether the kubelet waits
@@ -96,6 +103,9 @@ func outlineOf(pod *corev1.Pod) outline {
 	result.disrupted = slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue
 	})
+	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.IsHeld(pod)
+	result.queue.isForsaken = queueing.IsForsaken(pod)
+	_, result.queue.isEvicted = queueing.Eviction(pod)
 	for i := range pod.Status.ContainerStatuses {
 		status := &pod.Status.ContainerStatuses[i]
 		looping := status.State.Waiting != nil && status.State.Waiting.Reason == "CrashLoopBackOff"

@@ -38,6 +38,8 @@ const (
 	ConditionAllocated = "Allocated"
 	// ConditionGangScheduled says whether the job's gang is placed.
 	ConditionGangScheduled = "GangScheduled"
+	// ConditionAdmitted says whether Kueue has admitted the job from its queue.
+	ConditionAdmitted = "Admitted"
 	// ConditionNameConflict says that an object that the job needs exists and belongs to somebody else.
 	ConditionNameConflict = "NameConflict"
 	// ConditionReplicaFailure says that the API server refuses a pod or service that the job needs, such as one over
@@ -123,6 +125,14 @@ const (
 	ReasonNodeLost = "NodeLost"
 	// ReasonLeft is that a replica of a preemptible job saved its work and left.
 	ReasonLeft = "Left"
+)
+
+// Reasons of the condition Admitted, beside its own name.
+const (
+	// ReasonWaitingInQueue is that the job waits in a queue of Kueue's.
+	ReasonWaitingInQueue = "WaitingInQueue"
+	// ReasonNotTakenUp is that Kueue has not taken up the pods that bear a queue's name.
+	ReasonNotTakenUp = "NotTakenUp"
 )
 
 // ReasonError is the kubelet's word for a container that ended with another exit code than 0.

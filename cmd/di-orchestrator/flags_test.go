@@ -35,6 +35,10 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"operator", "--webhook-probe-interval", "-1s"},
 			[]string{"--webhook-probe-interval", "-1s", "want 0"},
 		},
+		"queues of somebody unknown": {
+			[]string{"operator", "--queueing", "yunikorn"},
+			[]string{"--queueing yunikorn", "auto, none or kueue"},
+		},
 		"certificates of a Secret that is not named": {
 			[]string{"operator", "--webhook-certificates", "secret"},
 			[]string{"--webhook-certificates secret", "--webhook-secret"},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -53,6 +54,13 @@ const (
 	certificatesSecret = "secret"
 )
 
+// Whose the queues are that jobs name.
+const (
+	queueingAuto  = "auto"
+	queueingNone  = "none"
+	queueingKueue = "kueue"
+)
+
 type operatorOptions struct {
 	processOptions
 	leaderElect    bool
@@ -66,6 +74,8 @@ type operatorOptions struct {
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
+	// queueing says whether the queues that jobs name are Kueue's.
+	queueing       string
 	priorityNormal string
 	priorityHigh   string
 	// defaultConfig names the ConfigMap of the default AggregatorConfig.
@@ -92,6 +102,8 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
 	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
+	flags.StringVar(&o.queueing, "queueing", queueingAuto,
+		"whose the queues are that jobs name: kueue, none for nobody's that this operator knows, or auto for Kueue's where its API is served")
 	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
 		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
@@ -112,6 +124,9 @@ func (o *operatorOptions) validate() error {
 	}
 	if err := errors.Join(o.tracing.validate(), o.migration.validate()); err != nil {
 		return err
+	}
+	if !slices.Contains([]string{queueingAuto, queueingNone, queueingKueue}, o.queueing) {
+		return fmt.Errorf("--queueing %s: must be %s, %s or %s", o.queueing, queueingAuto, queueingNone, queueingKueue)
 	}
 	switch o.certificates {
 	case certificatesOwn:
@@ -270,6 +285,7 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
 		Workers:          options.workers,
 		NoAllocator:      !options.allocator,
+		Kueue:            options.findKueue(mgr),
 		Registerer:       told.metrics,
 		Traces:           told.traces,
 		MayAct:           takingOver.MayAct(),
@@ -310,6 +326,17 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		return nil, fmt.Errorf("adding the issuer of di-server's certificate: %w", err)
 	}
 	return mgr, nil
+}
+
+// findKueue returns what tells whether the queues that jobs name are Kueue's.
+func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (bool, error) {
+	switch o.queueing {
+	case queueingKueue:
+		return func(context.Context) (bool, error) { return true, nil }
+	case queueingAuto:
+		return controllers.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+	}
+	return nil
 }
 
 // newIssuer keeps the certificate of di-server, which may not have the

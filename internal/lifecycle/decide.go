@@ -42,10 +42,12 @@ type Observed struct {
 	Drain time.Duration
 	// NoAllocator says that the operator places no preemptible jobs.
 	NoAllocator bool
+	// Kueue says that the queues that jobs name are Kueue's.
+	Kueue bool
 }
 
 // Decision is what is to be done, in the order of its fields: adoptions,
-// deletions, Membership, services, pods, the job's status, events.
+// releases, deletions, Membership, services, pods, the job's status, events.
 type Decision struct {
 	// DeleteJob is set when the job has been finished for as long as it is kept;
 	// nothing else is to be done then.
@@ -58,6 +60,8 @@ type Decision struct {
 	// Elastic is what spec.elastic is to become, for the scale subresource to
 	// have something to read; nil where it stays. It is the last thing to be done.
 	Elastic *v2alpha1.Elastic
+	// ReleasePods are pods as they were observed, but for a finalizer that is to go.
+	ReleasePods []*corev1.Pod
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
@@ -147,6 +151,7 @@ func decide(observed Observed) (decision Decision, cause string) {
 	}
 	p.reportStalled()
 	p.reportPlace()
+	p.reportQueue()
 	p.reportInvalid()
 	p.decision.Status.ObservedGeneration = observed.Job.Generation
 	return p.decision, cause

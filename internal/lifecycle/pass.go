@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -39,6 +40,8 @@ type pass struct {
 	recorded, making rankSet
 	// unrecorded are the pods whose success no status records yet, by name.
 	unrecorded map[string]bool
+	// marked is what the pods bear for Kueue that are created now, once it is known.
+	marked *queueing.Marks
 	// pausing is set while what was interrupted again is not made again yet.
 	pausing bool
 }
@@ -96,6 +99,12 @@ func (p *pass) createPod(pod *corev1.Pod, err error) {
 	if err != nil {
 		p.invalid = append(p.invalid, err.Error())
 		return
+	}
+	if IsCoordinatorLed(p.Job) {
+		// How many there are to be is the coordinator's to say, so each queues by itself.
+		p.queued().Mark(pod)
+	} else {
+		p.marks().Mark(pod)
 	}
 	p.decision.CreatePods = append(p.decision.CreatePods, pod)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // reschedule starts all replicas anew where the allocator placed them otherwise
-// than before, and where the job says that a resize does so. It compares with
+// than before, where a resize does so, and where they are to queue anew. It compares with
 // what was recorded of the last time, and not with the pods, which may be about
 // to come.
 func reschedule(p *pass) outcome {
@@ -42,14 +42,22 @@ func (p *pass) whyRescheduled() string {
 		return p.whyMoved("")
 	case p.Job.Spec.Preemptible:
 		return p.whyMoved(before.LastAllocation)
-	case restartsOnResize(p.Job) && len(p.resizes) > 0:
+	case len(p.resizes) > 0 && p.whyRestarted() != "":
 		former := p.counts.total
 		for _, resize := range p.resizes {
 			former -= resize.to - resize.from
 		}
-		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as %s", former, p.counts.total, whyRestarted(p.Job))
+		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as %s", former, p.counts.total, p.whyRestarted())
 	}
-	return ""
+	return p.whyQueuedAnew()
+}
+
+// whyRestarted says by what a resize restarts all replicas, "" where it does not.
+func (p *pass) whyRestarted() string {
+	if why := whyRestarted(p.Job); why != "" || !p.isGrouped() {
+		return why
+	}
+	return "Kueue admits a job as a whole"
 }
 
 // whyMoved says why a job that was placed as recorded is placed otherwise now.
@@ -85,7 +93,8 @@ func restartsOnResize(job *v2alpha1.DIJob) bool {
 	return whyRestarted(job) != ""
 }
 
-// whyRestarted says by what a resize restarts all replicas, "" where it does not.
+// whyRestarted says by what in the job a resize restarts all replicas, "" where
+// nothing does.
 func whyRestarted(job *v2alpha1.DIJob) string {
 	switch {
 	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:

@@ -49,8 +49,23 @@ func endAtDeadline(p *pass) outcome {
 }
 
 // ActiveSince returns since when a job that is not suspended has been active:
-// since it was resumed, which may be just now, else made.
+// since it was admitted from its queue, else resumed, which may be just now, else
+// made.
 func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
+	since := resumedOrMade(job, now)
+	admitted := findCondition(&job.Status, v2alpha1.ConditionAdmitted)
+	switch {
+	case admitted == nil || admitted.LastTransitionTime == nil:
+		return since
+	case admitted.Status == corev1.ConditionFalse && admitted.Reason == v2alpha1.ReasonWaitingInQueue:
+		return now.Truncate(time.Second)
+	case admitted.Status == corev1.ConditionTrue && admitted.LastTransitionTime.After(since):
+		return admitted.LastTransitionTime.Time
+	}
+	return since
+}
+
+func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
 	suspended := findCondition(&job.Status, v2alpha1.ConditionSuspended)
 	switch {
 	case suspended == nil:

@@ -72,7 +72,7 @@ func workerChart() chart {
 		},
 		{
 			but(live, rescheduling), rescheduling, "what is placed or sized anew starts anew",
-			"placed anew", "the allocation changed, or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch",
+			"placed anew", "the allocation changed; or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch or queues by Kueue; or such a job was evicted, resumed, or lost all its pods",
 		},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{

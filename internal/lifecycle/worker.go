@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -24,6 +25,7 @@ func workerRules() []rule {
 		{"what is placed or sized anew starts anew", reschedule},
 		{"a finished job is kept for so long", expire},
 		{"what a finished job needs no longer is deleted", cleanUp},
+		{"pods that only Kueue holds are let go", releaseHeld},
 		{"a job is active for so long", endAtDeadline},
 		{"the pods of an earlier attempt or placement are deleted", removeStale},
 		{"every replica has its seat", seatAll},
@@ -197,7 +199,7 @@ func removeUnseated(p *pass) outcome {
 			if !p.isKept(pod, p.status().ReplicaRestarts[pod.Name]) {
 				p.deletePod(pod)
 			}
-		case p.mayReplaceWorker(seat, pod):
+		case queueing.IsForsaken(pod), p.mayReplaceWorker(seat, pod):
 			p.deletePod(pod)
 		}
 	}
@@ -205,7 +207,7 @@ func removeUnseated(p *pass) outcome {
 }
 
 func ensureWorkers(p *pass) outcome {
-	if isUnplaced(p.Job) {
+	if isUnplaced(p.Job) || !p.mayQueue() {
 		return goOn
 	}
 	p.ensureWorkerService()

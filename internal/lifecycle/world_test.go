@@ -50,6 +50,8 @@ type world struct {
 	events     []string
 	// created counts how often each pod was created.
 	created map[string]int
+	// kueue is what the queues of jobs are Kueue's by; nil where it is not installed.
+	kueue *kueue
 	// cache is what the operator knows; nil where it knows all at once.
 	cache *cache
 	// fate says how the next write ends; nil where all succeed.
@@ -115,7 +117,7 @@ func (w *world) observe() Observed {
 		known = &cache{job: w.job, pods: w.pods, services: w.services}
 	}
 	observed := Observed{
-		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain,
+		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain, Kueue: w.kueue != nil,
 	}
 	for _, name := range slices.Sorted(maps.Keys(known.pods)) {
 		observed.Pods = append(observed.Pods, known.pods[name].DeepCopy())
@@ -182,6 +184,10 @@ func (w *world) act(decision *Decision) bool {
 	for _, service := range decision.AdoptServices {
 		w.write(func() { w.services[service.Name] = service })
 	}
+	for _, pod := range decision.ReleasePods {
+		w.write(func() { w.release(pod) })
+		changed = true
+	}
 	for _, pod := range decision.DeletePods {
 		// The very pod that was observed is deleted, or none.
 		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !isTerminating(stored) {
@@ -229,6 +235,9 @@ func (w *world) create(pod *corev1.Pod) {
 	pod = pod.DeepCopy()
 	pod.UID = types.UID(fmt.Sprintf("pod-%d", w.uids))
 	pod.CreationTimestamp = metav1.NewTime(w.now)
+	if w.kueue != nil {
+		w.kueue.takeUp(pod)
+	}
 	w.pods[pod.Name] = pod
 	w.created[pod.Name]++
 	w.checkCreation(pod)
@@ -285,7 +294,7 @@ func (w *world) settle() {
 	w.t.Helper()
 	for range 50 {
 		changed := w.step()
-		if !w.reap() && !changed {
+		if !w.reap() && !w.queue() && !changed {
 			return
 		}
 	}
@@ -296,8 +305,13 @@ func (w *world) settle() {
 func (w *world) reap() bool {
 	reaped := false
 	for name, pod := range w.pods {
-		if isTerminating(pod) {
+		switch {
+		case !isTerminating(pod):
+		case len(pod.Finalizers) == 0:
 			delete(w.pods, name)
+			reaped = true
+		case pod.DeletionGracePeriodSeconds == nil:
+			w.holdBack(pod)
 			reaped = true
 		}
 	}

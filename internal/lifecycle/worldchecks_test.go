@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -136,7 +137,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 
 // hasCause tells whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod)
+	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod)
 }
 
 // hasTwin tells whether another pod has the same rank.

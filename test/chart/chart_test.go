@@ -116,6 +116,7 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 		"operator.replica=3":                 "replica",
 		"server.identity=none":               "identity",
 		"allocator.cycle=soon":               "cycle",
+		"queueing=volcano":                   "queueing",
 		"operator.webhook.url=http://x":      "url",
 		"operator.webhook.probeInterval=-1s": "probeInterval",
 		"tag=v1.1.3":                         "tag",

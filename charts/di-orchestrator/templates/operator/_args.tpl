@@ -34,6 +34,9 @@
 {{- if ne .Values.allocator.cycle "1m0s" }}
 - --allocator-cycle={{ .Values.allocator.cycle }}
 {{- end }}
+{{- if ne .Values.queueing "auto" }}
+- --queueing={{ .Values.queueing }}
+{{- end }}
 {{- with include "di-orchestrator.priorityClass" (dict "root" . "priority" "normal") }}
 - --priority-class-normal={{ . }}
 {{- end }}

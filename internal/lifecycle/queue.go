@@ -1,0 +1,202 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+// A job that queues by Kueue does so through its pods. Those of one start of a
+// worker-led job are one group, which is admitted, evicted and finished as a
+// whole. Kueue takes neither another size for a group nor a finished one back, so
+// what starts anew is a group of its own, of which attempt and reschedule tell. A
+// pod that is made again joins the group while others of it live; else it queues
+// by itself. What was started without a queue goes on without.
+
+// queued returns what the job's pods are to bear, none where it does not queue.
+func (p *pass) queued() queueing.Marks {
+	if !p.Kueue {
+		return queueing.Marks{}
+	}
+	return queueing.Of(p.Job)
+}
+
+// current returns the pods of this attempt and placement.
+func (p *pass) current() []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(p.Pods), p.isStale)
+}
+
+// groupOf returns the marks of a pod of a worker-led job, if it is in a group
+// that the operator has made.
+func (p *pass) groupOf(pod *corev1.Pod) (queueing.Marks, bool) {
+	marks := queueing.On(pod)
+	ours := marks.In(p.Job, attemptOf(pod), rescheduleOf(pod), marks.Size)
+	return marks, marks.Size > 1 && marks == ours && marks.Group != ""
+}
+
+// isGrouped tells whether the pods are a group that Kueue admits as a whole.
+func (p *pass) isGrouped() bool {
+	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
+		_, grouped := p.groupOf(pod)
+		return grouped
+	})
+}
+
+// isInLine tells whether a pod keeps its group from having finished.
+func isInLine(pod *corev1.Pod) bool {
+	return !isEnded(pod) && !queueing.IsHeld(pod) && !queueing.IsForsaken(pod)
+}
+
+// whyQueuedAnew says why all replicas are to queue anew, "" where they are not.
+func (p *pass) whyQueuedAnew() string {
+	if p.Job.Spec.Preemptible {
+		return ""
+	}
+	for _, pod := range p.current() {
+		marks, grouped := p.groupOf(pod)
+		message, evicted := queueing.Eviction(pod)
+		switch {
+		case grouped && evicted:
+			return "Kueue has evicted the job, which queues anew: " + message
+		case grouped && marks.Size != int(p.counts.total):
+			// It was resized while it was suspended, and some of its pods are left.
+			return fmt.Sprintf("the job is of %d replicas, and queues for %d", p.counts.total, marks.Size)
+		}
+	}
+	switch {
+	case p.queued().Queue == "" || p.counts.total < 2 || len(p.recorded.ranges) > 0:
+		return ""
+	case isTrue(&p.Job.Status, v2alpha1.ConditionSuspended) && len(p.Pods) == 0:
+		return "the job goes on, and queues anew"
+	case p.isDeserted():
+		return "all replicas are gone, and the job queues anew"
+	}
+	return ""
+}
+
+// isDeserted tells whether a job that had pods has lost all of them by what befell
+// them, so that its group has finished.
+func (p *pass) isDeserted() bool {
+	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
+		return false
+	}
+	return !slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
+		return isInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || hasFailed(p.Job, pod)
+	})
+}
+
+// marks returns what the pods of a worker-led job bear that are created now.
+func (p *pass) marks() queueing.Marks {
+	if p.marked == nil {
+		marks := p.findMarks()
+		p.marked = &marks
+	}
+	return *p.marked
+}
+
+func (p *pass) findMarks() queueing.Marks {
+	members := p.current()
+	isFresh := len(members) == 0 && len(p.completed().ranges) == 0
+	if isFresh {
+		return p.queued().In(p.Job, p.roster.Attempt, p.roster.Reschedule, len(p.roster.Seats))
+	}
+	var former queueing.Marks
+	for _, pod := range members {
+		marks, grouped := p.groupOf(pod)
+		if grouped && isInLine(pod) {
+			return marks
+		}
+		if grouped {
+			former = marks
+		}
+	}
+	isUnqueued := func(pod *corev1.Pod) bool { return queueing.On(pod).Queue == "" }
+	switch {
+	case former.Queue != "":
+		return former.Alone()
+	case slices.ContainsFunc(members, isUnqueued):
+		return queueing.Marks{}
+	}
+	return p.queued()
+}
+
+// mayQueue tells whether the pods of a worker-led job may be created as far as
+// its queue goes: of two that decide where and when a job runs each would do
+// without the other.
+func (p *pass) mayQueue() bool {
+	if p.Job.Spec.Preemptible && p.queued().Queue != "" && len(p.current()) == 0 {
+		p.invalid = append(p.invalid, fmt.Sprintf(
+			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", p.queued().Queue))
+		return false
+	}
+	return true
+}
+
+// releaseHeld lets go of pods that have gone but for Kueue's finalizer, as their
+// names are those of the pods that replace them, for which Kueue waits. That one
+// was evicted is recorded first.
+func releaseHeld(p *pass) outcome {
+	for _, pod := range p.Pods {
+		_, evicted := queueing.Eviction(pod)
+		isRecorded := attemptOf(pod) < p.Job.Status.Restarts || rescheduleOf(pod) < p.Job.Status.Reschedules
+		if queueing.IsHeld(pod) && (!evicted || isRecorded || !p.isStale(pod)) {
+			p.decision.ReleasePods = append(p.decision.ReleasePods, queueing.Release(pod))
+		}
+	}
+	return goOn
+}
+
+// reportQueue says whether Kueue has admitted the job.
+func (p *pass) reportQueue() {
+	const condition = v2alpha1.ConditionAdmitted
+	switch {
+	case !p.Kueue || IsFinished(p.status()):
+		return
+	case IsSuspended(p.Job):
+		clearCondition(p.status(), condition, p.now)
+		return
+	}
+	var queue string
+	queued, waiting, managed := 0, 0, 0
+	for _, pod := range p.current() {
+		marks := queueing.On(pod)
+		if marks.Queue == "" || isTerminating(pod) || isEnded(pod) {
+			continue
+		}
+		queue = marks.Queue
+		queued++
+		if queueing.IsWaiting(pod) {
+			waiting++
+		}
+		if queueing.IsManaged(pod) {
+			managed++
+		}
+	}
+	switch {
+	case queued == 0:
+		// Between two starts there is a moment without pods.
+	case managed == 0:
+		p.reportUnmanaged(queue)
+	case waiting == queued:
+		setCondition(p.status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
+			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.now)
+	default:
+		setCondition(p.status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted,
+			"Kueue has admitted the job from queue "+queue, p.now)
+	}
+}
+
+func (p *pass) reportUnmanaged(queue string) {
+	message := fmt.Sprintf("Kueue did not take up the pods for queue %s, so they run without its leave: "+
+		"its integration \"pod\" is off, or does not cover namespace %s", queue, p.Job.Namespace)
+	if setCondition(p.status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp, message, p.now) {
+		p.event(corev1.EventTypeWarning, v2alpha1.ReasonNotTakenUp, message)
+	}
+}

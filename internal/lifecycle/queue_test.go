@@ -1,0 +1,458 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+func (w *world) expectAdmitted(want corev1.ConditionStatus, reason string) {
+	w.t.Helper()
+	condition := findCondition(&w.job.Status, v2alpha1.ConditionAdmitted)
+	if condition == nil || condition.Status != want || condition.Reason != reason {
+		w.t.Fatalf("condition Admitted is %+v, want %s by %s", condition, want, reason)
+	}
+}
+
+// groups are the groups of the pods, and how many pods are in none.
+func (w *world) groups() (groups map[string]int, alone int) {
+	groups = map[string]int{}
+	for _, pod := range w.pods {
+		if marks := queueing.On(pod); marks.Group != "" {
+			groups[marks.Group]++
+		} else {
+			alone++
+		}
+	}
+	return groups, alone
+}
+
+// expectOneGroup expects all pods in one group, and returns its name.
+func (w *world) expectOneGroup(size int) string {
+	w.t.Helper()
+	groups, alone := w.groups()
+	for group, members := range groups {
+		if len(groups) == 1 && alone == 0 && members == size {
+			return group
+		}
+	}
+	w.t.Fatalf("groups are %v, and %d pods in none; want one of %d", groups, alone, size)
+	return ""
+}
+
+func (w *world) expectCounts(restarts, reschedules int32) {
+	w.t.Helper()
+	if status := &w.job.Status; status.Restarts != restarts || status.Reschedules != reschedules {
+		w.t.Fatalf("%d restarts and %d reschedules, want %d and %d", status.Restarts, status.Reschedules, restarts, reschedules)
+	}
+}
+
+// runQueued brings a queued job to run.
+func runQueued(t *testing.T) *world {
+	t.Helper()
+	w := newQueuedWorld(t)
+	w.settle()
+	w.run(w.admitted()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	return w
+}
+
+func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
+	t.Parallel()
+	w := newQueuedWorld(t)
+	w.kueue.isOpen = false
+	w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(600))
+	w.settle()
+	w.expectOneGroup(4)
+	w.expectPhase(v2alpha1.JobStarting)
+	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue)
+	// It is neither stalled nor active, for however long it waits.
+	w.now = w.now.Add(24 * time.Hour)
+	w.settle()
+	w.expectPhase(v2alpha1.JobStarting)
+	if isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
+		t.Error("a job that waits in its queue is stalled")
+	}
+	w.kueue.isOpen = true
+	w.settle()
+	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
+	w.run(w.admitted()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectCounts(0, 0)
+	w.now = w.now.Add(11 * time.Minute)
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+}
+
+func TestAQueuedJobThatSucceedsHasFinishedForKueueToo(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	group := w.expectOneGroup(4)
+	for _, name := range w.podNames() {
+		w.end(name, 0)
+	}
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+	w.expectFinished(group)
+}
+
+func TestAQueuedJobThatFailsHasFinishedForKueueToo(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	w.job.Spec.BackoffLimit = ptr.To(int32(0))
+	group := w.expectOneGroup(4)
+	w.end("job-collector-1", 1)
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	w.expectFinished(group)
+	w.expectPods("job-collector-1")
+}
+
+// expectFinished expects that Kueue holds neither quota nor pods any more.
+func (w *world) expectFinished(group string) {
+	w.t.Helper()
+	if found := w.kueue.groups[group]; found != nil && !found.finished {
+		w.t.Fatalf("group %s has not finished", group)
+	}
+	for _, pod := range w.pods {
+		if len(pod.Finalizers) > 0 {
+			w.t.Fatalf("Kueue holds %s", outlinePod(pod))
+		}
+	}
+}
+
+func TestWhatKueueEvictsQueuesAnewAndCountsAsNoFailure(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	before := w.expectOneGroup(4)
+	w.kueue.isOpen = false
+	w.evictGroups()
+	w.settle()
+	w.expectCounts(0, 1)
+	w.expectPhase(v2alpha1.JobStarting)
+	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue)
+	if after := w.expectOneGroup(4); after == before {
+		t.Errorf("the job queues in group %s again, which has finished", after)
+	}
+	if !slices.Contains(w.events, v2alpha1.ReasonJobRescheduling) {
+		t.Errorf("events are %v", w.events)
+	}
+	w.kueue.isOpen = true
+	w.settle()
+	w.run(w.admitted()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+}
+
+func TestARestartedJobQueuesAnewAsAGroup(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	before := w.expectOneGroup(4)
+	w.end("job-collector-0", 1)
+	w.settle()
+	w.expectCounts(1, 0)
+	if after := w.expectOneGroup(4); after == before {
+		t.Errorf("the job queues in group %s again", after)
+	}
+	w.run(w.admitted()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+}
+
+func TestAReplicaThatIsMadeAgainAloneJoinsItsGroup(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*world){
+		"evicted by its node":        func(w *world) { w.evict("job-collector-0") },
+		"deleted by hand":            func(w *world) { w.terminate("job-collector-0") },
+		"failed, by the job's rules": func(w *world) { w.end("job-collector-0", 7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := runQueued(t)
+			w.job.Spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{Action: v2alpha1.FailurePolicyRestartReplica}}}
+			before := w.expectOneGroup(4)
+			lose(w)
+			w.settle()
+			w.expectCounts(0, 0)
+			if after := w.expectOneGroup(4); after != before {
+				t.Errorf("the group is %s now and was %s", after, before)
+			}
+			w.run(w.admitted()...)
+			w.settle()
+			w.expectPhase(v2alpha1.JobRunning)
+			if created := w.created["job-collector-0"]; created != 2 {
+				t.Errorf("the replica was made %d times", created)
+			}
+		})
+	}
+}
+
+func TestAReplicaWhoseGroupHasFinishedQueuesByItself(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	for _, name := range []string{"job-learner-0", "job-collector-0", "job-collector-1"} {
+		w.end(name, 0)
+	}
+	w.settle()
+	w.evict("job-evaluator-0")
+	w.settle()
+	if marks := queueing.On(w.pod("job-evaluator-0")); marks.Queue != "team" || marks.Group != "" {
+		t.Errorf("the replica's marks are %+v", marks)
+	}
+	w.expectCounts(0, 0)
+	w.end("job-evaluator-0", 0)
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+}
+
+func TestAPodThatItsFinishedGroupForsookIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	for _, name := range []string{"job-learner-0", "job-collector-0", "job-collector-1"} {
+		w.end(name, 0)
+	}
+	w.settle()
+	// Kueue saw the last pod end before it saw the next one, as it may.
+	pod := w.pod("job-evaluator-0")
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	pod.Finalizers = nil
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: queueing.Gate}}
+	w.settle()
+	if created := w.created["job-evaluator-0"]; created != 2 {
+		t.Errorf("the replica was made %d times", created)
+	}
+	if admitted := w.admitted(); !slices.Contains(admitted, "job-evaluator-0") {
+		t.Errorf("only %v are admitted", admitted)
+	}
+}
+
+func TestAJobThatLosesAllItsReplicasQueuesAnewAsAGroup(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	before := w.expectOneGroup(4)
+	for _, name := range w.podNames() {
+		w.evict(name)
+	}
+	w.settle()
+	w.expectCounts(0, 1)
+	if after := w.expectOneGroup(4); after == before {
+		t.Errorf("the job queues in group %s again, which has finished", after)
+	}
+}
+
+func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
+	t.Parallel()
+	for name, count := range map[string]int32{"grown": 5, "shrunk": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := runQueued(t)
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = &count })
+			w.settle()
+			w.expectCounts(0, 1)
+			w.expectOneGroup(2 + int(count))
+			told := findCondition(&w.job.Status, string(v2alpha1.JobRescheduling)).Message
+			if !strings.Contains(told, "Kueue admits a job as a whole") {
+				t.Errorf("the condition says %q", told)
+			}
+		})
+	}
+}
+
+func TestASuspendedJobLeavesItsQueueAndTakesPlaceInItAgain(t *testing.T) {
+	t.Parallel()
+	w := runQueued(t)
+	before := w.expectOneGroup(4)
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
+	w.settle()
+	w.expectPods()
+	if len(w.kueue.groups) > 0 {
+		t.Errorf("Kueue has groups %v", w.kueue.groups)
+	}
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
+	w.settle()
+	if after := w.expectOneGroup(4); after == before {
+		t.Errorf("the job queues in group %s again, which has finished", after)
+	}
+	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
+}
+
+func TestAJobOfOneReplicaQueuesWithoutAGroupAndGrowsWithoutARestart(t *testing.T) {
+	t.Parallel()
+	w := newQueuedWorld(t)
+	w.job.Spec.Tasks = w.job.Spec.Tasks[1:2]
+	w.job.Spec.Tasks[0].Replicas = nil
+	w.settle()
+	if groups, alone := w.groups(); len(groups) != 0 || alone != 1 {
+		t.Fatalf("groups are %v, and %d pods in none", groups, alone)
+	}
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[0].Replicas = ptr.To(int32(3)) })
+	w.settle()
+	if groups, alone := w.groups(); len(groups) != 0 || alone != 3 || len(w.admitted()) != 3 {
+		t.Fatalf("groups are %v, and %d pods in none", groups, alone)
+	}
+	w.expectCounts(0, 0)
+}
+
+func TestAJobThatRunsWithoutAQueueIsNotPutInOne(t *testing.T) {
+	t.Parallel()
+	w := startedJob(t)
+	w.kueue = newKueue()
+	w.change(func(job *v2alpha1.DIJob) { job.Labels = map[string]string{queueing.LabelQueue: "team"} })
+	w.evict("job-collector-0")
+	w.settle()
+	if marks := queueing.On(w.pod("job-collector-0")); marks.Queue != "" {
+		t.Errorf("one replica of many queues: %+v", marks)
+	}
+	// The next start is in the queue.
+	w.end("job-learner-0", 1)
+	w.settle()
+	w.expectOneGroup(len(w.pods))
+}
+
+func TestAQueueThatIsNotKueuesLeavesPodsUnmarked(t *testing.T) {
+	t.Parallel()
+	w := newQueuedWorld(t)
+	w.kueue = nil
+	w.settle()
+	for _, pod := range w.pods {
+		if marks := queueing.On(pod); marks != (queueing.Marks{}) {
+			t.Errorf("marks are %+v", marks)
+		}
+	}
+}
+
+func TestPodsThatKueueDoesNotTakeUpAreTold(t *testing.T) {
+	t.Parallel()
+	w := newQueuedWorld(t)
+	w.settle()
+	for _, pod := range w.pods {
+		delete(pod.Labels, queueing.LabelManaged)
+	}
+	w.settle()
+	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp)
+	if !slices.Contains(w.events, v2alpha1.ReasonNotTakenUp) {
+		t.Errorf("events are %v", w.events)
+	}
+}
+
+func TestAPreemptibleJobDoesNotQueue(t *testing.T) {
+	t.Parallel()
+	w := newQueuedWorld(t)
+	w.job.Spec.Preemptible = true
+	w.job.Status.Allocation = []string{"a", "a", "b", "b"}
+	w.settle()
+	w.expectPods()
+	if !isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+		t.Error("nothing says why")
+	}
+	w.change(func(job *v2alpha1.DIJob) { job.Labels = nil })
+	w.settle()
+	if len(w.pods) != 4 || isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+		t.Errorf("without the queue there are pods %v", w.podNames())
+	}
+}
+
+func TestThePodsOfACoordinatorQueueEachByItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ledJob())
+	w.kueue = newKueue()
+	w.job.Labels = map[string]string{queueing.LabelQueue: "team", queueing.LabelPriorityClass: "high"}
+	w.settle()
+	want := queueing.Marks{Queue: "team", PriorityClass: "high"}
+	for _, pod := range w.pods {
+		if marks := queueing.On(pod); marks != want {
+			t.Errorf("marks of %s are %+v", pod.Name, marks)
+		}
+	}
+	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
+}
+
+// TestAQueuedJobComesToRunWhateverHappens has Kueue, nodes and people do what they
+// may in any order, and then nothing more: the job must get all its replicas.
+func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
+	t.Parallel()
+	for seed := range seeds {
+		random := newRandom(seed)
+		w := newQueuedWorld(t)
+		w.job.Spec.BackoffLimit = ptr.To(int32(-1))
+		w.job.Spec.FailurePolicy = anyPolicy(random)
+		w.job.Spec.FailurePolicy.Rules = slices.DeleteFunc(w.job.Spec.FailurePolicy.Rules, func(rule v2alpha1.FailurePolicyRule) bool {
+			return rule.Action == v2alpha1.FailurePolicyFailJob
+		})
+		for range 60 {
+			w.queueMischief(random)
+		}
+		w.kueue.isOpen = true
+		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
+		for range 3 {
+			// Pauses after interruptions pass.
+			w.now = w.now.Add(2 * longestPause)
+			w.settle()
+			w.run(w.admitted()...)
+		}
+		w.settle()
+		if !IsFinished(&w.job.Status) {
+			if w.job.Status.Phase != v2alpha1.JobRunning {
+				t.Fatalf("seed %d: the job is %s, its pods %s, groups %v", seed, w.job.Status.Phase, w.outline(), w.kueue.groups)
+			}
+			w.checkRest()
+		}
+	}
+}
+
+// queueMischief lets one thing happen to a queued job.
+func (w *world) queueMischief(random *rand.Rand) {
+	admitted := w.admitted()
+	one := func(names []string, do func(string)) func() {
+		return func() {
+			if len(names) > 0 {
+				do(names[random.IntN(len(names))])
+			}
+		}
+	}
+	happenings := []func(){
+		w.evictGroups,
+		func() { w.kueue.isOpen = !w.kueue.isOpen },
+		one(admitted, func(name string) { w.toEnd(name, 1) }),
+		one(admitted, func(name string) { w.toEnd(name, 0) }),
+		one(admitted, w.evict),
+		one(w.podNames(), func(name string) {
+			if !isTerminating(w.pods[name]) {
+				w.terminate(name)
+			}
+		}),
+		func() {
+			for _, name := range admitted {
+				w.evict(name)
+			}
+		},
+		func() {
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(1 + random.Int32N(4)) })
+		},
+		func() {
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(random.IntN(3) == 0) })
+		},
+		func() { w.run(admitted...) },
+		func() { w.run(admitted...) },
+		func() { w.queue() },
+		func() { w.reap() },
+		func() { w.step() },
+	}
+	happenings[random.IntN(len(happenings))]()
+	if random.IntN(3) == 0 {
+		w.step()
+	}
+}

@@ -1,0 +1,211 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+// kueue stands in for Kueue: for what its webhook does to new pods, and its
+// controller to pods and groups, as far as jobs notice. It has no quota but
+// isOpen, and looks at no resources. It was written from the source of Kueue's
+// integration of plain pods, and is stricter: what that puts right or waits for
+// without end, such as more pods than a group is of, fails the test.
+type kueue struct {
+	// isOpen says that there is room for all who wait.
+	isOpen bool
+	// groups are what Kueue would have Workloads of, by name.
+	groups map[string]*queuedGroup
+	// finished are all groups that ever finished.
+	finished map[string]bool
+}
+
+// queuedGroup is a group all of whose pods have been there at once.
+type queuedGroup struct {
+	isAdmitted, finished bool
+}
+
+func newKueue() *kueue {
+	return &kueue{isOpen: true, groups: map[string]*queuedGroup{}, finished: map[string]bool{}}
+}
+
+// takeUp is the webhook for new pods.
+func (k *kueue) takeUp(pod *corev1.Pod) {
+	if queueing.On(pod).Queue == "" {
+		return
+	}
+	pod.Labels[queueing.LabelManaged] = "true"
+	pod.Finalizers = append(pod.Finalizers, queueing.Finalizer)
+	pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: queueing.Gate})
+	// The API server says so of each pod that has a gate.
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+	})
+}
+
+// queue lets Kueue do all that there is to do, and tells whether that was any.
+func (w *world) queue() bool {
+	if w.kueue == nil {
+		return false
+	}
+	before := w.outlineQueue()
+	members := map[string][]*corev1.Pod{}
+	for _, name := range w.podNames() {
+		pod := w.pods[name]
+		switch marks := queueing.On(pod); {
+		case !queueing.IsManaged(pod):
+		case marks.Group == "":
+			w.queueAlone(pod)
+		default:
+			members[marks.Group] = append(members[marks.Group], pod)
+		}
+	}
+	for name := range w.kueue.groups {
+		if len(members[name]) == 0 {
+			delete(w.kueue.groups, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		w.queueGroup(name, members[name])
+	}
+	return before != w.outlineQueue()
+}
+
+// outlineQueue tells what Kueue may change.
+func (w *world) outlineQueue() string {
+	var text strings.Builder
+	for _, name := range w.podNames() {
+		pod := w.pods[name]
+		fmt.Fprintf(&text, "%s %d %d ", name, len(pod.Spec.SchedulingGates), len(pod.Finalizers))
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.kueue.groups)) {
+		group := w.kueue.groups[name]
+		fmt.Fprintf(&text, "%s %v %v ", name, group.isAdmitted, group.finished)
+	}
+	return text.String()
+}
+
+func (w *world) queueAlone(pod *corev1.Pod) {
+	switch {
+	case isTerminating(pod), isEnded(pod):
+		w.release(queueing.Release(pod))
+	case w.kueue.isOpen:
+		pod.Spec.SchedulingGates = nil
+	}
+}
+
+// queueGroup brings a group on: it comes to be when all its pods are there, is
+// admitted when there is room, and has finished when all its pods have ended.
+func (w *world) queueGroup(name string, pods []*corev1.Pod) {
+	w.t.Helper()
+	group, isWhole := w.kueue.groups[name], w.checkGroup(name, pods)
+	if group == nil && isWhole {
+		if w.kueue.finished[name] {
+			w.t.Fatalf("group %s has finished and comes again", name)
+		}
+		group = &queuedGroup{}
+		w.kueue.groups[name] = group
+	}
+	switch {
+	case group == nil:
+	case !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !isEnded(pod) }):
+		group.finished = true
+		w.kueue.finished[name] = true
+		fallthrough
+	case group.finished:
+		for _, pod := range pods {
+			w.release(queueing.Release(pod))
+		}
+	case group.isAdmitted || w.kueue.isOpen:
+		group.isAdmitted = true
+		for _, pod := range pods {
+			pod.Spec.SchedulingGates = nil
+		}
+	}
+}
+
+// checkGroup: all pods of a group say the same of it, and there are no more than
+// they say. It tells whether all are there.
+func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
+	w.t.Helper()
+	first := queueing.On(pods[0])
+	active := 0
+	for _, pod := range pods {
+		if marks := queueing.On(pod); marks != first {
+			w.t.Fatalf("pods of group %s have marks %+v and %+v", name, first, marks)
+		}
+		if pod.Status.Phase != corev1.PodFailed && (!isTerminating(pod) || phaseOf(pod) != corev1.PodPending) {
+			active++
+		}
+	}
+	if active > first.Size {
+		w.t.Fatalf("group %s of %d has %d pods: %s", name, first.Size, active, outlinePods(pods))
+	}
+	return active == first.Size
+}
+
+// evictGroups has Kueue evict what it has admitted.
+func (w *world) evictGroups() {
+	for name, group := range w.kueue.groups {
+		if !group.isAdmitted || group.finished {
+			continue
+		}
+		group.isAdmitted = false
+		for _, pod := range w.pods {
+			if queueing.On(pod).Group == name && !isEnded(pod) && !isTerminating(pod) && len(pod.Spec.SchedulingGates) == 0 {
+				pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+					Type: "TerminationTarget", Status: corev1.ConditionTrue, Message: "Preempted to accommodate a workload",
+				})
+				w.terminate(pod.Name)
+			}
+		}
+	}
+}
+
+// release takes finalizers from a pod, with which one goes that has gone but for them.
+func (w *world) release(released *corev1.Pod) {
+	stored := w.pods[released.Name]
+	if stored == nil || stored.UID != released.UID {
+		return
+	}
+	stored.Finalizers = released.Finalizers
+	if isTerminating(stored) && stored.DeletionGracePeriodSeconds != nil && len(stored.Finalizers) == 0 {
+		delete(w.pods, stored.Name)
+	}
+}
+
+// holdBack is what kubelet and API server make of a pod that goes and has a finalizer.
+func (w *world) holdBack(pod *corev1.Pod) {
+	pod.DeletionGracePeriodSeconds = ptr.To(int64(0))
+	if pod.Status.Phase == corev1.PodRunning {
+		w.end(pod.Name, exitTerminated)
+	}
+}
+
+// admitted are the names of the pods that run, or may.
+func (w *world) admitted() []string {
+	var found []string
+	for _, name := range w.podNames() {
+		if pod := w.pods[name]; len(pod.Spec.SchedulingGates) == 0 && !isTerminating(pod) && !isEnded(pod) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// newQueuedWorld has Kueue and a job of four replicas in its queue.
+func newQueuedWorld(t judge) *world {
+	w := newWorld(t, trainingJob())
+	w.kueue = newKueue()
+	w.job.Labels = map[string]string{queueing.LabelQueue: "team"}
+	return w
+}
