@@ -126,7 +126,7 @@ func (p *pass) tellOfResizes() {
 	}
 	message := strings.Join(texts, "; ")
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
-	if len(p.Pods) > 0 && !restartsOnResize(p.Job) && !IsSuspended(p.Job) {
+	if len(p.Pods) > 0 && whyRestarted(p.Job, p.resizes) == "" && !IsSuspended(p.Job) {
 		setCondition(p.status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.now)
 	}
 }
