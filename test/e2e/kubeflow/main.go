@@ -55,9 +55,10 @@ func serve(ctx context.Context, port string, own greeting, expected int) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
-	defer listener.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Nothing is lost with what is still to be heard.
+	context.AfterFunc(ctx, func() { _ = listener.Close() })
 	met := map[string]bool{}
 	for len(met) < expected {
 		connection, err := listener.Accept()
@@ -104,7 +105,8 @@ func call(ctx context.Context, address string, own greeting) error {
 
 // exchange says a greeting, and hears the other's.
 func exchange(connection net.Conn, own greeting) (other greeting, err error) {
-	defer connection.Close()
+	// What was said and heard is not lost by it.
+	defer func() { _ = connection.Close() }()
 	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
 		return other, fmt.Errorf("bounding a call: %w", err)
 	}
