@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"slices"
 	"strconv"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -21,33 +22,52 @@ func warnAddresses(job *v2alpha1.DIJob, at paths) []string {
 	if coordinatorLed(&job.Spec) {
 		return nil
 	}
-	size, enough := sizeOfAddresses(job)
+	variable := longestVariable(&job.Spec)
+	size, enough := sizeOfAddresses(job, variable)
 	if size <= maxVariableBytes {
 		return nil
 	}
 	var w notes
 	w.add(at.spec("tasks"), "no container of this many replicas can start, of %d it can: %s lists the addresses of all, "+
-		"which are %d bytes, and Linux starts a process with at most %d in one variable", enough, names.EnvDINodes, size, maxVariableBytes)
+		"which are %d bytes, and Linux starts a process with at most %d in one variable", enough, variable, size, maxVariableBytes)
 	return w
 }
 
+// longestVariable returns which variable lists the addresses of all replicas in
+// the most bytes.
+func longestVariable(spec *v2alpha1.DIJobSpec) string {
+	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && !names.HasDynamicWorkers(spec) {
+		return names.EnvTFConfig
+	}
+	return names.EnvDINodes
+}
+
 // sizeOfAddresses returns how long the variable of all addresses is, and of how
-// many replicas it is short enough.
-func sizeOfAddresses(job *v2alpha1.DIJob) (size, enough int64) {
-	const variable = names.EnvDINodes + "="
-	size, longest := int64(len(variable)), 1
+// many replicas it is short enough. In TF_CONFIG each address has a port, which
+// is taken to have five digits, and quotes, and each task its name.
+func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, enough int64) {
+	around, longest := len(variable)+len("="), 1
+	beside := 0
+	if variable == names.EnvTFConfig {
+		around += len(`{"cluster":{},"task":{"type":"","index":99999},"environment":"cloud"}`)
+		beside = len(`"":22270`)
+	}
 	for i := range job.Spec.Tasks {
 		count := int64(wantedReplicas(&job.Spec, i))
 		if count < 1 {
 			continue
 		}
-		pod := names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[i]), 0)
+		task := names.TaskName(&job.Spec.Tasks[i])
+		if variable == names.EnvTFConfig {
+			// Also for the pod's own place.
+			around += len(`"":[],`) + 2*len(task)
+		}
 		// A comma follows, and after the last the variable's end.
-		address := len(names.WorkerFQDN(pod, job.Name, job.Namespace, names.DefaultDomain)) + 1
+		address := len(names.WorkerFQDN(names.WorkerPod(job.Name, task, 0), job.Name, job.Namespace, names.DefaultDomain)) + beside + 1
 		size += count*int64(address-1) + digitsBelow(count)
 		longest = max(longest, address+len(strconv.FormatInt(count-1, 10))-1)
 	}
-	return size, int64((maxVariableBytes - len(variable)) / longest)
+	return size + int64(around), int64((maxVariableBytes - around) / longest)
 }
 
 // digitsBelow returns how many digits the numbers from 0 to count-1 have together.

@@ -24,19 +24,40 @@ type overrides struct {
 // overridesOf returns what the operator sets on the pods of a task.
 func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
 	if !coordinatorLed(spec) {
+		annotations := []string{
+			names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
+		}
+		if len(spec.ClusterSpec) > 0 {
+			annotations = append(annotations, names.AnnotationCluster)
+		}
 		return overrides{
-			labels: slices.Sorted(maps.Keys(names.WorkerLabels("", task.Type, "", ""))),
-			annotations: []string{
-				names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
-			},
-			env: []string{
+			labels: slices.Sorted(maps.Keys(names.WorkerLabels("", task.Type, "", ""))), annotations: annotations,
+			env: append([]string{
 				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes,
 				names.TaskNodesVariable(names.TaskName(task)),
-			},
+			}, clusterVariables(spec)...),
 		}
 	}
 	// The roles of tasks are named like their types.
 	return replicaOverrides(names.ReplicaType(task.Type))
+}
+
+// clusterVariables returns the variables by which the frameworks of a job find
+// their cluster. A job of one pod is told nothing of TensorFlow.
+func clusterVariables(spec *v2alpha1.DIJobSpec) []string {
+	var variables []string
+	replicas := int32(0)
+	for i := range spec.Tasks {
+		replicas += wantedReplicas(spec, i)
+	}
+	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && replicas != 1 {
+		variables = append(variables, names.EnvTFConfig)
+	}
+	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
+		variables = append(variables, names.EnvMasterAddr, names.EnvMasterPort, names.EnvWorldSize, names.EnvRank,
+			names.EnvPETMasterAddr, names.EnvPETMasterPort, names.EnvPETNodes, names.EnvPETNodeRank)
+	}
+	return variables
 }
 
 // replicaOverrides returns what the operator sets on the pods of a role of

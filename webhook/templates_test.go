@@ -183,6 +183,14 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 		"worker": {jobOfTask("", v2alpha1.TaskTypeNone), func(b *workload.Builder) (*corev1.Pod, error) {
 			return b.Worker(&workload.Roster{Seats: []workload.Seat{{Pod: "p"}}, Nodes: []string{"p"}}, &workload.Seat{Pod: "p"})
 		}},
+		"worker of frameworks": {clusterOf(2), func(b *workload.Builder) (*corev1.Pod, error) {
+			roster := &workload.Roster{Seats: []workload.Seat{{Pod: "p"}, {Pod: "q", Rank: 1}}, Nodes: []string{"p", "q"}}
+			return b.Worker(roster, &roster.Seats[0])
+		}},
+		"worker of frameworks, alone": {clusterOf(1), func(b *workload.Builder) (*corev1.Pod, error) {
+			roster := &workload.Roster{Seats: []workload.Seat{{Pod: "p"}}, Nodes: []string{"p"}}
+			return b.Worker(roster, &roster.Seats[0])
+		}},
 		"coordinator": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeCoordinator), (*workload.Builder).Coordinator},
 		"learner": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeLearner), func(b *workload.Builder) (*corev1.Pod, error) {
 			return b.Replica(&v2alpha1.Member{Slot: "s", Task: v2alpha1.TaskTypeLearner}, "p")
@@ -218,6 +226,41 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 				t.Errorf("overridden (-pod +warned about):\n%s", diff)
 			}
 		})
+	}
+}
+
+// clusterOf is a job of so many replicas, whose pods are told of their cluster.
+func clusterOf(replicas int32) *v2alpha1.DIJob {
+	job := jobOfTask("", v2alpha1.TaskTypeNone)
+	job.Spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
+	job.Spec.Tasks[0].Replicas = &replicas
+	return job
+}
+
+// TestTheLengthOfAVariableIsReckonedAsItIs: what is reckoned is the longest that
+// the variable of a pod may be.
+func TestTheLengthOfAVariableIsReckonedAsItIs(t *testing.T) {
+	t.Parallel()
+	job := clusterOf(1234)
+	roster := &workload.Roster{}
+	for index := range int32(1234) {
+		pod := fmt.Sprintf("j-none-%d", index)
+		roster.Seats = append(roster.Seats, workload.Seat{Index: index, Rank: index, Pod: pod})
+		roster.Nodes = append(roster.Nodes, pod)
+	}
+	pod, err := workload.NewBuilder(job, workload.Settings{}).Worker(roster, &roster.Seats[1233])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, variable := range pod.Spec.Containers[0].Env {
+		if variable.Name != "DI_NODES" && variable.Name != "TF_CONFIG" {
+			continue
+		}
+		reckoned, _ := sizeOfAddresses(job, variable.Name)
+		actual := int64(len(variable.Name) + len("=") + len(variable.Value) + len("\x00"))
+		if reckoned < actual || reckoned > actual+8 {
+			t.Errorf("%s is %d bytes long, and is reckoned as %d", variable.Name, actual, reckoned)
+		}
 	}
 }
 
@@ -316,7 +359,12 @@ func TestReplicasThatCannotBeToldOfEachOtherAreWarnedAbout(t *testing.T) {
 	job := func(replicas, limit int) string {
 		return fmt.Sprintf(`spec: {backoffLimit: %d, tasks: [{type: collector, replicas: %d, template: {spec: {containers: [{name: a}]}}}]}`, limit, replicas)
 	}
+	clustered := func(more string) string {
+		return `spec: {` + more + `tasks: [{type: none, name: worker, replicas: 3000, template: {spec: {containers: [{name: a}]}}}]}`
+	}
 	const (
+		ofTensorFlow = "spec.tasks: no container of this many replicas can start, of 2847 it can: TF_CONFIG lists the addresses of all, " +
+			"which are 136987 bytes, and Linux starts a process with at most 131072 in one variable"
 		of4000 = "spec.tasks: no container of this many replicas can start, of 3196 it can: DI_NODES lists the addresses of all, " +
 			"which are 162899 bytes, and Linux starts a process with at most 131072 in one variable"
 		of5000 = "spec.tasks: no container of this many replicas can start, of 3196 it can: DI_NODES lists the addresses of all, " +
@@ -332,6 +380,9 @@ func TestReplicasThatCannotBeToldOfEachOtherAreWarnedAbout(t *testing.T) {
 		"one that grows further":           {spec: job(5000, 0), old: job(4000, 0), want: []string{of5000}},
 		"one that was so, and stays":       {spec: job(4000, 1), old: job(4000, 0)},
 		"one that is made small enough":    {spec: job(2000, 0), old: job(4000, 0)},
+		"one whose TF_CONFIG is longer":    {spec: clustered(`clusterSpec: [TensorFlow], `), want: []string{ofTensorFlow}},
+		"one of dynamic workers":           {spec: clustered(`clusterSpec: [TensorFlow], elastic: {task: worker, onResize: Continue}, `)},
+		"one of Torch":                     {spec: clustered(`clusterSpec: [Torch], `)},
 		"one that is led by a coordinator": {spec: `spec: {lifecycle: CoordinatorLed, tasks: [{type: coordinator, template: {spec: {containers: [{name: a}]}}}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {

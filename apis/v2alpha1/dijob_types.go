@@ -159,7 +159,8 @@ type DIJobSpec struct {
 	Scheduling *Scheduling `json:"scheduling,omitempty"`
 
 	// clusterSpec lists the frameworks whose cluster description is written
-	// into the pods' environment: TensorFlow, Torch.
+	// into the pods' environment: TensorFlow, Torch. A resize then restarts the
+	// whole job, as may adding a framework.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
@@ -280,7 +281,8 @@ type Elastic struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 
 	// onResize says whether the other replicas go on (Continue, default) or
-	// the whole job restarts (Restart).
+	// the whole job restarts (Restart). With a clusterSpec it restarts, but for
+	// the task worker of TensorFlow alone where Continue is written out.
 	// +optional
 	OnResize OnResize `json:"onResize,omitempty"`
 }
@@ -416,7 +418,8 @@ type ClusterSpec string
 const (
 	// ClusterSpecTensorFlow writes TF_CONFIG.
 	ClusterSpecTensorFlow ClusterSpec = "TensorFlow"
-	// ClusterSpecTorch writes MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK.
+	// ClusterSpecTorch writes MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, and
+	// the same for torchrun.
 	ClusterSpecTorch ClusterSpec = "Torch"
 )
 

@@ -93,6 +93,7 @@ func TestWhatTheCommandPrints(t *testing.T) {
 		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: exit.Failed},
 		"tfjob":               {args: []string{"-f", "testdata/tfjob.yaml"}},
 		"tfjob-down":          {args: []string{"-f", "testdata/tfjob-workers.yaml", "--to", "v1alpha1"}},
+		"pytorchjob":          {args: []string{"-f", "testdata/pytorchjob.yaml"}},
 		"tfjob-all-workers":   {args: []string{"-f", "testdata/tfjob-all-workers.yaml"}},
 		"nervexjob":           {args: []string{"-f", "testdata/nervexjob.yaml"}},
 		"nervexjob-to-legacy": {args: []string{"-f", "testdata/nervexjob.yaml", "--to", "v1alpha1"}},

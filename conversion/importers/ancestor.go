@@ -42,7 +42,7 @@ func importAncestor(m *manifest) error {
 	for _, role := range roles {
 		content, _ := spec[role].(map[string]any)
 		template, _ := content["template"].(map[string]any)
-		renaming{container: "nervex-container", port: "nervex-port"}.apply(m, template, Path{"spec", role, "template"})
+		renaming{container: "nervex-container", port: "nervex-port", toPort: mainPort}.apply(m, template, Path{"spec", role, "template"})
 	}
 	m.noteOldNames(Path{"metadata"}, metadata)
 	m.noteOldNames(Path{"spec"}, spec)

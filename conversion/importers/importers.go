@@ -82,6 +82,8 @@ func importerOf(raw []byte) func(*manifest) error {
 	switch {
 	case head.APIVersion == kubeflowVersion && head.Kind == "TFJob":
 		return importTFJob
+	case head.APIVersion == kubeflowVersion && head.Kind == "PyTorchJob":
+		return importPyTorchJob
 	case isAncestor(&head):
 		return importAncestor
 	case head.APIVersion == v2alpha1.GroupVersion.String() && head.Kind == "DIJob" &&
@@ -92,7 +94,7 @@ func importerOf(raw []byte) func(*manifest) error {
 }
 
 // Recognizes says whether the manifest, which is JSON, is one that Import
-// imports: a TFJob, a NerveXJob or its AggregatorConfig, or a DIJob of v1.0.0,
+// imports: a TFJob, a PyTorchJob, a NerveXJob or its AggregatorConfig, or a DIJob of v1.0.0,
 // which calls its version v2alpha1 and has a template in place of tasks.
 func Recognizes(raw []byte) bool {
 	return importerOf(raw) != nil
@@ -104,7 +106,7 @@ func Recognizes(raw []byte) bool {
 func Import(raw []byte) (*Result, error) {
 	importer := importerOf(raw)
 	if importer == nil {
-		return nil, errors.New("the object is none of those that can be imported: TFJob, NerveXJob, its AggregatorConfig, DIJob of v1.0.0")
+		return nil, errors.New("the object is none of those that can be imported: TFJob, PyTorchJob, NerveXJob, its AggregatorConfig, DIJob of v1.0.0")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

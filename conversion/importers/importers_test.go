@@ -205,7 +205,7 @@ func TestWhatIsNotToBeImported(t *testing.T) {
 		"a DIJob of both":          `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {tasks: [], template: {}}}`,
 		"a DIJob without anything": `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob}`,
 		"a DIJob of v1alpha1":      `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, spec: {template: {}}}`,
-		"a PyTorchJob":             `{apiVersion: kubeflow.org/v1, kind: PyTorchJob}`,
+		"an MPIJob":                `{apiVersion: kubeflow.org/v1, kind: MPIJob}`,
 		"a TFJob of v1beta2":       `{apiVersion: kubeflow.org/v1beta2, kind: TFJob}`,
 		"a list":                   `[]`,
 	} {
@@ -224,7 +224,10 @@ func TestWhatIsNotToBeImported(t *testing.T) {
 
 func TestErrorsNameThePathAndTheValue(t *testing.T) {
 	t.Parallel()
-	const tfJob = "{apiVersion: kubeflow.org/v1, kind: TFJob, spec: "
+	const (
+		tfJob    = "{apiVersion: kubeflow.org/v1, kind: TFJob, spec: "
+		torchJob = "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: "
+	)
 	for text, want := range map[string]string{
 		tfJob + `{tfReplicaSpecs: {Worker: {replicas: two}}}}`:                                             `spec.tfReplicaSpecs.Worker.replicas: "two" is no whole number that fits`,
 		tfJob + `{tfReplicaSpecs: {Worker: {restartPolicy: Sometimes}}}}`:                                  `spec.tfReplicaSpecs.Worker.restartPolicy: "Sometimes" is none of`,
@@ -233,6 +236,10 @@ func TestErrorsNameThePathAndTheValue(t *testing.T) {
 		tfJob + `{tfReplicaSpecs: {}}}`:                                                                    `spec.tfReplicaSpecs: names no replica type`,
 		tfJob + `{successPolicy: Some, tfReplicaSpecs: {Worker: {}}}}`:                                     `spec.successPolicy: "Some"`,
 		tfJob + `{runPolicy: {backoffLimit: 99999999999}, tfReplicaSpecs: {Worker: {}}}}`:                  `spec.runPolicy.backoffLimit: 99999999999 is no whole number that fits`,
+		torchJob + `{pytorchReplicaSpecs: {Chief: {}}}}`:                                                   `spec.pytorchReplicaSpecs.Chief: is neither Master nor Worker`,
+		torchJob + `{pytorchReplicaSpecs: {}}}`:                                                            `spec.pytorchReplicaSpecs: names no replica type`,
+		torchJob + `{nprocPerNode: 4, pytorchReplicaSpecs: {Worker: {}}}}`:                                 `spec.nprocPerNode: 4 is no text`,
+		torchJob + `{elasticPolicy: {maxReplicas: many}, pytorchReplicaSpecs: {Worker: {}}}}`:              `spec.elasticPolicy.maxReplicas: "many" is no whole number that fits`,
 		`{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {template: {}, minReplicas: x}}`: `spec.minReplicas: "x" is no whole number that fits`,
 	} {
 		_, err := importers.Import(manifest(t, text))

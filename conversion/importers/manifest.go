@@ -100,8 +100,10 @@ func typeName[T any]() string {
 		return "whole number that fits"
 	case bool:
 		return "true or false"
+	case string:
+		return "text"
 	}
-	return "text"
+	return "list of what is known"
 }
 
 // takeTo is takeAs for what has a place of its own in the result.

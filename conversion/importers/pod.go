@@ -20,6 +20,8 @@ const (
 // renaming is how another operator calls the main container and its port.
 type renaming struct {
 	container, port string
+	// toPort is what the port is to be called.
+	toPort string
 }
 
 // apply gives the main container and its port the names that the operator
@@ -39,9 +41,9 @@ func (r renaming) apply(m *manifest, template map[string]any, at Path) {
 	r.references(m, template, at)
 	for i, port := range ports(found[main]) {
 		if port["name"] == r.port {
-			port["name"] = mainPort
+			port["name"] = r.toPort
 			m.noteAgain(where.Child("ports", strconv.Itoa(i), "name"), r.port,
-				fmt.Sprintf("became %s, the name by which the operator finds the port", mainPort),
+				fmt.Sprintf("became %s, the name by which the operator finds the port", r.toPort),
 				"name it so in Services and NetworkPolicies of your own")
 		}
 	}

@@ -16,14 +16,14 @@ const trainingOperator = "kubeflow.org/training-operator"
 
 // runPolicyOf returns where the manifest has a field of its run policy: in
 // spec.runPolicy, or in the spec itself, as the first releases of v1 had it.
-func (j *tfJob) runPolicyOf(field string) Path {
+func (j *kubeflowJob) runPolicyOf(field string) Path {
 	if inline := (Path{"spec", field}); j.parent(inline)[field] != nil {
 		return inline
 	}
 	return Path{"spec", "runPolicy", field}
 }
 
-func (j *tfJob) takeRunPolicy() error {
+func (j *kubeflowJob) takeRunPolicy() error {
 	spec := &j.spec
 	// kubeflow's default is None, ours is Running.
 	spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
@@ -49,7 +49,7 @@ func (j *tfJob) takeRunPolicy() error {
 	return j.takeScheduling()
 }
 
-func (j *tfJob) takeManagedBy() error {
+func (j *kubeflowJob) takeManagedBy() error {
 	at := j.runPolicyOf("managedBy")
 	manager, err := takeAs[string](j.manifest, at)
 	switch {
@@ -64,7 +64,7 @@ func (j *tfJob) takeManagedBy() error {
 	return nil
 }
 
-func (j *tfJob) takeScheduling() error {
+func (j *kubeflowJob) takeScheduling() error {
 	at, to := j.runPolicyOf("schedulingPolicy"), Path{"spec", "scheduling"}
 	queue := ""
 	if err := assignFrom(j.manifest, &queue, at.Child("queue"), to.Child("queue")); err != nil {
@@ -84,7 +84,7 @@ func (j *tfJob) takeScheduling() error {
 }
 
 // takeGroupFields takes what a scheduling policy says of the PodGroup.
-func (j *tfJob) takeGroupFields(at Path) error {
+func (j *kubeflowJob) takeGroupFields(at Path) error {
 	class := &j.spec.PriorityClassName
 	if err := assignFrom(j.manifest, class, at.Child("priorityClass"), Path{"spec", "priorityClassName"}); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (j *tfJob) takeGroupFields(at Path) error {
 
 // takeRestartPolicies makes rules of the replica types' restart policies, as
 // pods of a DIJob are never restarted in place.
-func (j *tfJob) takeRestartPolicies() error {
+func (j *kubeflowJob) takeRestartPolicies() error {
 	byPolicy := map[string][]string{}
 	for i := range j.replicas {
 		replica := &j.replicas[i]
@@ -126,13 +126,13 @@ func (j *tfJob) takeRestartPolicies() error {
 	return nil
 }
 
-func (j *tfJob) noteRestartPolicy(replica *tfReplica) error {
+func (j *kubeflowJob) noteRestartPolicy(replica *kubeflowReplica) error {
 	at := replica.at.Child("restartPolicy")
 	switch replica.restartPolicy {
 	case "Never":
-		j.note(at, replica.says, "Never, which is also the default, became a rule of spec.failurePolicy: a failed replica fails the job", "")
+		j.note(at, replica.says, j.orDefault("Never")+"became a rule of spec.failurePolicy: a failed replica fails the job", "")
 	case "OnFailure":
-		j.note(at, replica.restartPolicy, "became a rule of spec.failurePolicy: a failed replica is made again, as a new pod of the same name", "")
+		j.note(at, replica.says, j.orDefault("OnFailure")+"became a rule of spec.failurePolicy: a failed replica is made again, as a new pod of the same name", "")
 	case "Always":
 		j.lost(at, replica.restartPolicy, "became a rule of spec.failurePolicy: a failed replica is made again, one that has succeeded is not",
 			"let the program run on for as long as it is needed")
@@ -144,8 +144,16 @@ func (j *tfJob) noteRestartPolicy(replica *tfReplica) error {
 	return nil
 }
 
+// orDefault says of a policy that it is the default, where it is.
+func (j *kubeflowJob) orDefault(policy string) string {
+	if policy == j.restartPolicy {
+		return policy + ", which is also the default, "
+	}
+	return ""
+}
+
 // addRule adds a rule for tasks; one for all tasks names none.
-func (j *tfJob) addRule(action v2alpha1.FailurePolicyAction, tasks []string, on *v2alpha1.ExitCodesRequirement) {
+func (j *kubeflowJob) addRule(action v2alpha1.FailurePolicyAction, tasks []string, on *v2alpha1.ExitCodesRequirement) {
 	if len(tasks) == 0 {
 		return
 	}

@@ -5,31 +5,15 @@ package importers
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-const kubeflowVersion = "kubeflow.org/v1"
-
-// tfReplica is one replica type of a TFJob as the task that it becomes.
-type tfReplica struct {
-	task          v2alpha1.Task
-	at            Path
-	restartPolicy string
-	// says is what the manifest says of it, nil for nothing.
-	says any
-}
-
 // tfJob is a TFJob while it becomes a DIJob.
 type tfJob struct {
-	*manifest
-	spec     v2alpha1.DIJobSpec
-	replicas []tfReplica
+	kubeflowJob
 }
 
 // importTFJob imports a TFJob of kubeflow's training operator.
@@ -38,79 +22,15 @@ func importTFJob(m *manifest) error {
 	if err != nil {
 		return err
 	}
-	m.dropStatus()
-	j := &tfJob{manifest: m}
-	for _, step := range []func() error{j.takeReplicas, j.takeClusterSpec, j.takeRunPolicy, j.takeSuccessPolicy, j.takeRestartPolicies, j.takeDynamicWorker} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	sortMoves(m.result.Moves)
-	return m.finish(newJob(metadata, j.spec))
-}
-
-// taskOrder is the order of the tasks, and so of ranks: who leads goes first.
-func taskOrder(name string) int {
-	order := []string{"chief", "master", "worker", "ps", "evaluator"}
-	if i := slices.Index(order, name); i >= 0 {
-		return i
-	}
-	return len(order)
-}
-
-func (j *tfJob) takeReplicas() error {
-	at := Path{"spec", "tfReplicaSpecs"}
-	types := j.members(at)
-	slices.SortStableFunc(types, func(a, b string) int {
-		return taskOrder(strings.ToLower(a)) - taskOrder(strings.ToLower(b))
-	})
-	for _, replicaType := range types {
-		replica, err := j.takeReplica(at.Child(replicaType))
-		if err != nil {
-			return err
-		}
-		if other := j.replica(replica.task.Name); other != nil {
-			return fmt.Errorf("%s: is the same replica type as %s, whose name differs in letter case only", replica.at, other.at)
-		}
-		j.replicas = append(j.replicas, *replica)
-		j.spec.Tasks = append(j.spec.Tasks, replica.task)
-	}
-	if len(types) == 0 {
-		return fmt.Errorf("%s: names no replica type, a job needs something to run", at)
-	}
-	return nil
-}
-
-func (j *tfJob) takeReplica(at Path) (*tfReplica, error) {
-	to := Path{"spec", "tasks", strconv.Itoa(len(j.spec.Tasks))}
-	j.moved(at, to)
-	name := strings.ToLower(at[len(at)-1])
-	replica := &tfReplica{at: at, task: v2alpha1.Task{Type: v2alpha1.TaskTypeNone, Name: name}}
-	count, err := takeAs[int32](j.manifest, at.Child("replicas"))
-	if err != nil {
-		return nil, err
-	}
-	replica.task.Replicas = count
-	policy, err := takeAs[string](j.manifest, at.Child("restartPolicy"))
-	if err != nil {
-		return nil, err
-	}
-	replica.restartPolicy = "Never"
-	if policy != nil && *policy != "" {
-		replica.restartPolicy, replica.says = *policy, *policy
-	}
-	template, err := j.takeObject(at.Child("template"))
-	if err != nil {
-		return nil, err
-	}
-	j.adaptTemplate(template, at.Child("template"))
-	replica.task.Template, err = rawObject(template)
-	return replica, err
+	j := &tfJob{kubeflowJob{manifest: m, restartPolicy: "Never"}}
+	j.adapt = j.adaptTemplate
+	return j.follow(metadata, func() error { return j.takeReplicas(Path{"spec", "tfReplicaSpecs"}) },
+		j.takeClusterSpec, j.takeRunPolicy, j.takeSuccessPolicy, j.takeRestartPolicies, j.takeDynamicWorker)
 }
 
 // adaptTemplate makes the operator find the main container and its port.
 func (j *tfJob) adaptTemplate(template map[string]any, at Path) {
-	renaming{container: "tensorflow", port: "tfjob-port"}.apply(j.manifest, template, at)
+	renaming{container: "tensorflow", port: "tfjob-port", toPort: mainPort}.apply(j.manifest, template, at)
 	listed := false
 	for _, container := range containers(template) {
 		for _, port := range ports(container) {
@@ -132,18 +52,8 @@ func (j *tfJob) takeClusterSpec() error {
 	}
 	if pods == 1 {
 		j.note(Path{"spec", "tfReplicaSpecs"}, nil, "is one pod, which gets no TF_CONFIG, as in kubeflow", "")
-		return nil
 	}
 	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
-	return nil
-}
-
-func (j *tfJob) replica(name string) *tfReplica {
-	for i := range j.replicas {
-		if j.replicas[i].task.Name == name {
-			return &j.replicas[i]
-		}
-	}
 	return nil
 }
 
@@ -185,15 +95,11 @@ func (j *tfJob) takeSuccessPolicy() error {
 }
 
 // leader returns the replica type that decides about a TFJob, nil if there is none.
-func (j *tfJob) leader() *tfReplica {
+func (j *tfJob) leader() *kubeflowReplica {
 	if chief := j.replica("chief"); chief != nil {
 		return chief
 	}
 	return j.replica("master")
-}
-
-func (j *tfJob) decides(task string) {
-	j.spec.SuccessPolicy = &v2alpha1.SuccessPolicy{Operator: v2alpha1.SuccessPolicyAll, TargetTasks: []string{task}}
 }
 
 func (j *tfJob) takeDynamicWorker() error {
@@ -206,8 +112,8 @@ func (j *tfJob) takeDynamicWorker() error {
 		j.note(at, *dynamic, "left out: nothing follows from it", "")
 		return nil
 	}
-	j.spec.Elastic = &v2alpha1.Elastic{Task: "worker"}
-	j.lost(at, true, "became spec.elastic of the task worker, by which workers may be added and removed; "+
-		"TF_CONFIG lists all workers nevertheless, and a failed worker is treated by spec.failurePolicy", "see spec.elastic and spec.failurePolicy")
+	j.spec.Elastic = &v2alpha1.Elastic{Task: "worker", OnResize: v2alpha1.OnResizeContinue}
+	j.note(at, true, "became spec.elastic of the task worker: workers may be added and removed while the others go on, and TF_CONFIG says so", "")
+	j.lost(at, true, "a failed worker no longer leaves the job as it is, but is treated by spec.failurePolicy", "see spec.failurePolicy")
 	return nil
 }

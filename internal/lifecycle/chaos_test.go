@@ -116,10 +116,24 @@ func anySpec(random *rand.Rand) v2alpha1.DIJobSpec {
 	if random.IntN(4) == 0 {
 		spec.Elastic = &v2alpha1.Elastic{OnResize: v2alpha1.OnResizeRestart}
 	}
+	spec.ClusterSpec = anyClusterSpec(random)
 	if random.IntN(20) == 0 {
 		spec.ActiveDeadlineSeconds = ptr.To(int64(60))
 	}
 	return spec
+}
+
+// anyClusterSpec returns no framework mostly, else some.
+func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
+	switch random.IntN(6) {
+	case 0:
+		return []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch}
+	case 1:
+		return []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
+	case 2:
+		return []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
+	}
+	return nil
 }
 
 // happen does one thing to the world.

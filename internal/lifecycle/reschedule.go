@@ -14,12 +14,13 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // reschedule starts all replicas anew where the allocator placed them otherwise
-// than before, where a resize does so, and where they are to queue anew. It compares with
-// what was recorded of the last time, and not with the pods, which may be about
-// to come.
+// than before, where a resize does so, where they are to queue anew, and where pods
+// were told of another cluster. It compares with what was recorded of the last time,
+// and only for the last with the pods, as others may be about to come.
 func reschedule(p *pass) outcome {
 	if IsFinished(&p.Job.Status) || IsSuspended(p.Job) {
 		return goOn
@@ -36,28 +37,47 @@ func reschedule(p *pass) outcome {
 
 // whyRescheduled says why the replicas start anew, "" where they do not.
 func (p *pass) whyRescheduled() string {
-	before := p.Job.Status.Scaling
-	switch {
-	case p.Job.Spec.Preemptible && before == nil:
-		return p.whyMoved("")
-	case p.Job.Spec.Preemptible:
-		return p.whyMoved(before.LastAllocation)
-	case len(p.resizes) > 0 && p.whyRestarted() != "":
+	recorded := ""
+	if before := p.Job.Status.Scaling; before != nil {
+		recorded = before.LastAllocation
+	}
+	if why := p.whyMoved(recorded); why != "" {
+		return why
+	}
+	if why := p.whyRestarted(); why != "" && len(p.resizes) > 0 {
 		former := p.counts.total
 		for _, resize := range p.resizes {
 			former -= resize.to - resize.from
 		}
-		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as %s", former, p.counts.total, p.whyRestarted())
+		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as %s", former, p.counts.total, why)
+	}
+	if p.isAnyToldOtherwise() {
+		return "pods were told of another cluster than spec.clusterSpec is to describe now, and all start anew"
 	}
 	return p.whyQueuedAnew()
 }
 
 // whyRestarted says by what a resize restarts all replicas, "" where it does not.
 func (p *pass) whyRestarted() string {
-	if why := whyRestarted(p.Job); why != "" || !p.isGrouped() {
+	if why := whyRestarted(p.Job, p.resizes); why != "" || !p.isGrouped() {
 		return why
 	}
 	return "Kueue admits a job as a whole"
+}
+
+// isAnyToldOtherwise tells whether a pod of this attempt runs, or is about to,
+// which was told of another cluster than one that is made now would be: the
+// record of a resize was lost, or spec.clusterSpec was changed. What a pod of an
+// attempt was told that is not recorded yet is not for this pass to judge.
+func (p *pass) isAnyToldOtherwise() bool {
+	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.byTask)
+	if cluster == "" || isUnplaced(p.Job) {
+		return false
+	}
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
+		isCurrent := attemptOf(pod) == p.Job.Status.Restarts && rescheduleOf(pod) == p.Job.Status.Reschedules
+		return isCurrent && !p.isStale(pod) && !isTerminating(pod) && !isEnded(pod) && pod.Annotations[names.AnnotationCluster] != cluster
+	})
 }
 
 // whyMoved says why a job that was placed as recorded is placed otherwise now.
@@ -88,22 +108,32 @@ func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != pod.Spec.NodeName
 }
 
-// restartsOnResize tells whether all replicas start anew when a task is resized.
-func restartsOnResize(job *v2alpha1.DIJob) bool {
-	return whyRestarted(job) != ""
-}
-
-// whyRestarted says by what in the job a resize restarts all replicas, "" where
-// nothing does.
-func whyRestarted(job *v2alpha1.DIJob) string {
+// whyRestarted says by what resizes restart all replicas, "" where they do not.
+func whyRestarted(job *v2alpha1.DIJob, resizes []resize) string {
 	switch {
 	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
 		return "spec.elastic.onResize says"
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
 		// The size of its world and the ranks in it are fixed while it runs.
 		return "Torch in spec.clusterSpec wants"
+	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
+		// Nobody but a worker itself is told of it.
+	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
+		// Its cluster is fixed while it runs.
+		return "TensorFlow in spec.clusterSpec wants"
 	}
 	return ""
+}
+
+// isOnlyElastic tells whether no task but the elastic one is resized.
+func isOnlyElastic(job *v2alpha1.DIJob, resizes []resize) bool {
+	task := names.TaskName(&job.Spec.Tasks[names.ElasticTask(&job.Spec)])
+	return !slices.ContainsFunc(resizes, func(resize resize) bool { return resize.task != task })
+}
+
+// mayRestartOnResize tells whether a resize may start all replicas anew.
+func mayRestartOnResize(job *v2alpha1.DIJob) bool {
+	return len(job.Spec.ClusterSpec) > 0 || whyRestarted(job, nil) != ""
 }
 
 // isUnplaced tells whether a job waits for the allocator to place it.

@@ -438,6 +438,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 			spec.FailurePolicy = anyPolicy(random)
 			spec.Preemptible = random.IntN(2) == 0
 			spec.Elastic = &v2alpha1.Elastic{OnResize: []v2alpha1.OnResize{"", v2alpha1.OnResizeContinue, v2alpha1.OnResizeRestart}[random.IntN(3)]}
+			spec.ClusterSpec = anyClusterSpec(random)
 			w := newWorld(t, spec)
 			for range 120 {
 				w.mischief(random)

@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -328,6 +329,7 @@ func (w *world) checkInvariants() {
 	w.checkEnd(status)
 	if !IsCoordinatorLed(w.job) && w.isDecidedSynced && !w.history.twins {
 		w.checkRanks()
+		w.checkClusters()
 	}
 }
 
@@ -354,6 +356,72 @@ func (w *world) checkRanks() {
 		}
 		holders[rank] = name
 	}
+}
+
+// checkClusters: the pods of a job that runs were told of one and the same
+// cluster, in which each has a place of its own.
+func (w *world) checkClusters() {
+	w.t.Helper()
+	if w.job.Status.Phase != v2alpha1.JobRunning || len(w.job.Spec.ClusterSpec) == 0 {
+		return
+	}
+	var first map[string]string
+	places := map[string]string{}
+	for _, name := range w.podNames() {
+		if pod := w.pods[name]; isTerminating(pod) || isEnded(pod) {
+			continue
+		}
+		told := environmentOf(w.pods[name])
+		if first == nil {
+			first = told
+		}
+		config, task := w.clusterTold(told)
+		want, _ := w.clusterTold(first)
+		if config != want || told[names.EnvWorldSize] != first[names.EnvWorldSize] || told[names.EnvMasterAddr] != first[names.EnvMasterAddr] {
+			w.t.Fatalf("%s was told of another cluster than others: %v, not %v", name, told, first)
+		}
+		for _, place := range []string{names.EnvRank + told[names.EnvRank], names.EnvTFConfig + task} {
+			if other, taken := places[place]; taken && place != names.EnvRank && place != names.EnvTFConfig {
+				w.t.Fatalf("%s has the place %s of %s", name, place, other)
+			}
+			places[place] = name
+		}
+		w.checkRank(name, told)
+	}
+}
+
+// checkRank: a rank is one of those of the world.
+func (w *world) checkRank(name string, told map[string]string) {
+	w.t.Helper()
+	if !slices.Contains(w.job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
+		return
+	}
+	rank, err := strconv.Atoi(told[names.EnvRank])
+	size, sizeErr := strconv.Atoi(told[names.EnvWorldSize])
+	if err != nil || sizeErr != nil || rank < 0 || rank >= size {
+		w.t.Fatalf("%s has rank %q in a world of %q", name, told[names.EnvRank], told[names.EnvWorldSize])
+	}
+}
+
+// clusterTold returns the cluster of a pod's TF_CONFIG, less the workers that come
+// and go, and the pod's place in it; "" where it has none.
+func (w *world) clusterTold(told map[string]string) (cluster, task string) {
+	w.t.Helper()
+	text := told[names.EnvTFConfig]
+	if text == "" {
+		return "", ""
+	}
+	var config struct {
+		Cluster map[string]json.RawMessage
+		Task    json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		w.t.Fatalf("%s: %v", text, err)
+	}
+	if names.HasDynamicWorkers(&w.job.Spec) {
+		delete(config.Cluster, "worker")
+	}
+	return fmt.Sprintf("%s", config.Cluster), string(config.Task)
 }
 
 func replicaKey(name string, attempt, reschedule int32) string {

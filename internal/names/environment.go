@@ -32,6 +32,18 @@ const (
 	EnvDINodes     = "DI_NODES"
 )
 
+// Environment of the pods of worker-led jobs with a clusterSpec, beside
+// EnvWorldSize, EnvMasterAddr and EnvMasterPort. Those that begin with PET are
+// the defaults of torchrun's options.
+const (
+	EnvTFConfig      = "TF_CONFIG"
+	EnvRank          = "RANK"
+	EnvPETNodes      = "PET_NNODES"
+	EnvPETNodeRank   = "PET_NODE_RANK"
+	EnvPETMasterAddr = "PET_MASTER_ADDR"
+	EnvPETMasterPort = "PET_MASTER_PORT"
+)
+
 // The token by which every pod of a job tells di-server who it is.
 const (
 	TokenFile   = "/var/run/secrets/diengine.opendilab.org/token"
@@ -115,6 +127,16 @@ func MainContainer(spec *corev1.PodSpec) *corev1.Container {
 		}
 	}
 	return &spec.Containers[0]
+}
+
+// NamedPort returns the port of a name of a pod's main container, else the other.
+func NamedPort(spec *corev1.PodSpec, name string, otherwise int32) int32 {
+	for _, port := range MainContainer(spec).Ports {
+		if port.Name == name {
+			return port.ContainerPort
+		}
+	}
+	return otherwise
 }
 
 // DIPort returns the port that a pod of the role serves on: the port named

@@ -45,6 +45,9 @@ const (
 	// AnnotationReplicaRestart is how often the pod's replica was restarted alone
 	// in that attempt; absent for never.
 	AnnotationReplicaRestart = "diengine/replica-restart"
+	// AnnotationCluster is, on a pod of a job with a clusterSpec, which frameworks
+	// the pod was told of its cluster for, and how many replicas of which tasks.
+	AnnotationCluster = "diengine/cluster"
 	// AnnotationSlot is the slot of the Membership that the pod fills.
 	AnnotationSlot = "diengine/slot"
 	// AnnotationDDPGPUs is, on an aggregator, the GPUs of each of its DDP learner

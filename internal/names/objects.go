@@ -6,6 +6,7 @@ package names
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,6 +124,21 @@ func ElasticTask(spec *v2alpha1.DIJobSpec) int {
 		return 0
 	}
 	return -1
+}
+
+// DynamicTask is the task whose replicas TensorFlow may add and remove while the
+// others go on.
+const DynamicTask = "worker"
+
+// HasDynamicWorkers tells whether a job of TensorFlow asks, by writing out
+// onResize: Continue, that its workers come and go: each is told of itself and of
+// the other tasks only, and these are told of no worker.
+func HasDynamicWorkers(spec *v2alpha1.DIJobSpec) bool {
+	if spec.Elastic == nil || spec.Elastic.OnResize != v2alpha1.OnResizeContinue || slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
+		return false
+	}
+	elastic := ElasticTask(spec)
+	return elastic >= 0 && TaskName(&spec.Tasks[elastic]) == DynamicTask && slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow)
 }
 
 // TaskName returns a task's name, which is its type where it has none.

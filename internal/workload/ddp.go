@@ -69,17 +69,7 @@ func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, first string, index int)
 		number(names.EnvLocalWorldSize, gpus[index]),
 		number(names.EnvStartRank, start),
 		variable(names.EnvMasterAddr, master),
-		number(names.EnvMasterPort, masterPort(pod)),
+		// All DDP learners share a template.
+		number(names.EnvMasterPort, names.NamedPort(&pod.Spec, names.MasterPort, names.DefaultMasterPort)),
 	))
-}
-
-// masterPort returns the port named so in the template, which all DDP learners
-// share, else the default.
-func masterPort(pod *corev1.Pod) int32 {
-	for _, port := range names.MainContainer(&pod.Spec).Ports {
-		if port.Name == names.MasterPort {
-			return port.ContainerPort
-		}
-	}
-	return names.DefaultMasterPort
 }

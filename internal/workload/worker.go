@@ -52,6 +52,12 @@ type addresses struct {
 	roster *Roster
 	nodes  string
 	byTask map[int]string
+	// cluster is what DescribeCluster says of the roster.
+	cluster string
+	// tensorflow is the cluster of TF_CONFIG, nil where pods get none.
+	tensorflow *tfCluster
+	// ranks are those that have a seat, in order, where Torch counts them.
+	ranks []int32
 }
 
 // Worker builds the pod of a seat.
@@ -69,7 +75,11 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	pod.Spec.Subdomain = b.subdomain(roster)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
-	setEnv(&pod.Spec, b.workerEnv(roster, seat))
+	env, err := b.clusterEnv(roster, seat)
+	if err != nil {
+		return nil, err
+	}
+	setEnv(&pod.Spec, append(b.workerEnv(roster, seat), env...))
 	addToken(&pod.Spec)
 	place(&pod.Spec, b.nodeOf(seat))
 	return pod, nil
@@ -84,6 +94,9 @@ func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
 	setAnnotation(pod, names.AnnotationAttempt, strconv.Itoa(int(roster.Attempt)))
 	annotateCount(pod, names.AnnotationReplicaRestart, roster.ReplicaRestarts[seat.Pod])
 	annotateCount(pod, names.AnnotationReschedule, roster.Reschedule)
+	if cluster := b.described(roster).cluster; cluster != "" {
+		setAnnotation(pod, names.AnnotationCluster, cluster)
+	}
 }
 
 // annotateCount annotates a pod with a count that is mostly 0, and then left out,
@@ -130,27 +143,37 @@ func place(spec *corev1.PodSpec, node string) {
 }
 
 func (b *Builder) workerEnv(roster *Roster, seat *Seat) []corev1.EnvVar {
-	if b.addresses.roster != roster {
-		b.addresses = b.addressesOf(roster)
-	}
+	addresses := b.described(roster)
 	generation := int64(roster.Attempt) + int64(roster.Reschedule)
 	return []corev1.EnvVar{
 		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, generation)),
 		variable(names.EnvDIServerURL, b.settings.ServerURLWorker),
 		number(names.EnvDIRank, seat.Rank),
-		variable(names.EnvDINodes, b.addresses.nodes),
-		variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task])), b.addresses.byTask[seat.Task]),
+		variable(names.EnvDINodes, addresses.nodes),
+		variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task])), addresses.byTask[seat.Task]),
 	}
+}
+
+// described returns what the pods of a roster are told, worked out once.
+func (b *Builder) described(roster *Roster) *addresses {
+	if b.addresses.roster != roster {
+		b.addresses = b.addressesOf(roster)
+	}
+	return &b.addresses
 }
 
 func (b *Builder) addressesOf(roster *Roster) addresses {
 	byTask := map[int][]string{}
+	counts := make([]int32, len(b.job.Spec.Tasks))
 	for i := range roster.Seats {
 		seat := &roster.Seats[i]
 		byTask[seat.Task] = append(byTask[seat.Task], seat.Pod)
+		counts[seat.Task]++
 	}
 	subdomain := b.subdomain(roster)
-	result := addresses{roster: roster, nodes: b.join(roster.Nodes, subdomain), byTask: map[int]string{}}
+	result := addresses{
+		roster: roster, nodes: b.join(roster.Nodes, subdomain), byTask: map[int]string{}, cluster: DescribeCluster(&b.job.Spec, counts),
+	}
 	for task, pods := range byTask {
 		result.byTask[task] = b.join(pods, subdomain)
 	}

@@ -95,7 +95,7 @@ func jobOf(info *resource.Info) (written, error) {
 	switch {
 	case kind.Kind == "DIJob" && known:
 		return written{object, info.Source}, nil
-	case kind.Kind == "DIJob" || kind.Kind == "NerveXJob" || kind.Kind == "TFJob":
+	case kind.Kind == "DIJob" || kind.Kind == "NerveXJob" || kind.Kind == "TFJob" || kind.Kind == "PyTorchJob":
 		return written{}, fmt.Errorf("%s: %s %q is of %s: import it by kubectl di convert -f FILE | kubectl di submit -f -",
 			info.Source, kind.Kind, object.GetName(), kind.GroupVersion())
 	}

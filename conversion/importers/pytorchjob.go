@@ -1,0 +1,356 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package importers
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const (
+	// masterPort is the name by which the operator knows the port of MASTER_PORT.
+	masterPort = "master-port"
+	// pytorchPort is the number of kubeflow's pytorchjob-port by default.
+	pytorchPort = 23456
+)
+
+// pyTorchJob is a PyTorchJob while it becomes a DIJob.
+type pyTorchJob struct {
+	kubeflowJob
+	name string
+	// hasMaster says that kubeflow would tell pods of a master, their rank and the
+	// size of their world.
+	hasMaster bool
+	// env are the variables that kubeflow gives to every pod, and the operator does
+	// not, in order.
+	env []setting
+}
+
+// setting is a variable of the environment and its value, where the manifest says
+// it, if it does, and how.
+type setting struct {
+	name, value string
+	from        Path
+	says        any
+}
+
+// importPyTorchJob imports a PyTorchJob of kubeflow's training operator.
+func importPyTorchJob(m *manifest) error {
+	metadata, err := m.takeMetadata()
+	if err != nil {
+		return err
+	}
+	j := &pyTorchJob{kubeflowJob: kubeflowJob{manifest: m, restartPolicy: "OnFailure"}}
+	j.name, _ = metadata["name"].(string)
+	j.adapt = j.adaptTemplate
+	return j.follow(metadata, j.checkTypes, j.takeProcesses, j.takeElasticPolicy, func() error { return j.takeReplicas(j.specs()) },
+		j.sayCluster, j.takeRunPolicy, j.saySuccess, j.takeRestartPolicies)
+}
+
+func (j *pyTorchJob) specs() Path { return Path{"spec", "pytorchReplicaSpecs"} }
+
+// checkTypes holds that there are no replica types but those that kubeflow knows.
+func (j *pyTorchJob) checkTypes() error {
+	for _, name := range j.members(j.specs()) {
+		switch strings.ToLower(name) {
+		case "master":
+			j.hasMaster = true
+		case "worker":
+		default:
+			return fmt.Errorf("%s: is neither Master nor Worker", j.specs().Child(name))
+		}
+	}
+	j.env = []setting{{name: "PYTHONUNBUFFERED", value: "1"}}
+	return nil
+}
+
+// takeProcesses takes how many processes torchrun starts in a pod.
+func (j *pyTorchJob) takeProcesses() error {
+	at, older := Path{"spec", "nprocPerNode"}, Path{"spec", "elasticPolicy", "nProcPerNode"}
+	count, err := takeAs[string](j.manifest, at)
+	if err != nil {
+		return err
+	}
+	if before, err := takeAs[int32](j.manifest, older); err != nil {
+		return err
+	} else if before != nil {
+		text := strconv.Itoa(int(*before))
+		if count != nil {
+			j.note(older, *before, "left out: spec.nprocPerNode says it", "")
+		} else {
+			at, count = older, &text
+		}
+	}
+	switch {
+	case count != nil:
+		j.env = append(j.env, setting{name: "PET_NPROC_PER_NODE", value: *count, from: at, says: *count})
+		if processes, err := strconv.Atoi(*count); err == nil && processes > 1 && j.hasMaster {
+			j.note(at, *count, "WORLD_SIZE counted processes, and counts pods now, as RANK does", "programs that torchrun starts need no change: it tells each its own")
+		}
+	case j.hasMaster:
+		j.env = append(j.env, setting{name: "PET_NPROC_PER_NODE", value: "auto"})
+	}
+	return nil
+}
+
+// takeElasticPolicy takes between which numbers the workers may come and go, and
+// how torchrun is told of it.
+func (j *pyTorchJob) takeElasticPolicy() error {
+	at := Path{"spec", "elasticPolicy"}
+	if _, isObject := j.parent(at)[at[len(at)-1]].(map[string]any); !isObject {
+		return nil
+	}
+	least, err := takeTo[int32](j.manifest, at.Child("minReplicas"), Path{"spec", "elastic", "minReplicas"})
+	if err != nil {
+		return err
+	}
+	most, err := takeTo[int32](j.manifest, at.Child("maxReplicas"), Path{"spec", "elastic", "maxReplicas"})
+	if err != nil {
+		return err
+	}
+	j.spec.Elastic = &v2alpha1.Elastic{Task: "worker", MinReplicas: least, MaxReplicas: most}
+	if j.hasMaster {
+		j.lost(at, nil, "workers came and went while the others went on; a resize starts all replicas anew now, and PET_NNODES says how many there are, as pods are told of a Master",
+			"make the Master a Worker: torchrun's own rendezvous needs none")
+	} else if err := j.sayRange(least, most); err != nil {
+		return err
+	}
+	if value := j.take(at.Child("metrics")); value != nil {
+		j.lost(at.Child("metrics"), value, "no HorizontalPodAutoscaler is made", "make one whose scaleTargetRef is the DIJob")
+	}
+	return j.takeRendezvous(at)
+}
+
+// sayRange says to torchrun how many pods there may be, by default as many as
+// there are.
+func (j *pyTorchJob) sayRange(least, most *int32) error {
+	workers := int32(1)
+	for _, name := range j.members(j.specs()) {
+		// The replicas are taken later.
+		specs := j.parent(j.specs().Child(name, "replicas"))
+		if count, ok := specs["replicas"].(json.Number); ok {
+			number, err := strconv.ParseInt(count.String(), 10, 32)
+			if err != nil {
+				return fmt.Errorf("%s: %s is no whole number that fits", j.specs().Child(name, "replicas"), count)
+			}
+			workers = int32(number)
+		}
+	}
+	if most == nil {
+		most = ptr.To(ptr.Deref(least, workers))
+	}
+	if least == nil {
+		least = most
+	}
+	j.env = append(j.env, setting{name: "PET_NNODES", value: fmt.Sprintf("%d:%d", *least, *most)})
+	return nil
+}
+
+// takeRendezvous takes how torchrun's processes find each other.
+func (j *pyTorchJob) takeRendezvous(at Path) error {
+	backend, err := takeAs[string](j.manifest, at.Child("rdzvBackend"))
+	if err != nil {
+		return err
+	}
+	j.env = append(j.env, setting{name: "PET_RDZV_BACKEND", value: ptr.Deref(backend, "c10d")})
+	if backend != nil {
+		j.env[len(j.env)-1].from, j.env[len(j.env)-1].says = at.Child("rdzvBackend"), *backend
+	}
+	if err := j.takeEndpoint(at); err != nil {
+		return err
+	}
+	if err := j.takeText(at.Child("rdzvId"), "PET_RDZV_ID"); err != nil {
+		return err
+	}
+	restarts, err := takeAs[int32](j.manifest, at.Child("maxRestarts"))
+	if err != nil {
+		return err
+	}
+	if restarts != nil {
+		j.env = append(j.env, setting{name: "PET_MAX_RESTARTS", value: strconv.Itoa(int(*restarts)), from: at.Child("maxRestarts"), says: *restarts})
+	}
+	standalone, err := takeAs[bool](j.manifest, at.Child("standalone"))
+	if err != nil {
+		return err
+	}
+	if standalone != nil && *standalone {
+		j.env = append(j.env, setting{name: "PET_STANDALONE", from: at.Child("standalone"), says: true})
+	} else if standalone != nil {
+		j.note(at.Child("standalone"), false, "left out: is the default", "")
+	}
+	return j.takeConf(at.Child("rdzvConf"))
+}
+
+func (j *pyTorchJob) takeText(at Path, variable string) error {
+	text, err := takeAs[string](j.manifest, at)
+	if text != nil {
+		j.env = append(j.env, setting{name: variable, value: *text, from: at, says: *text})
+	}
+	return err
+}
+
+// takeEndpoint takes where the rendezvous is: by default at the first worker.
+func (j *pyTorchJob) takeEndpoint(at Path) error {
+	host, err := takeAs[string](j.manifest, at.Child("rdzvHost"))
+	if err != nil {
+		return err
+	}
+	port, err := takeAs[int32](j.manifest, at.Child("rdzvPort"))
+	if err != nil {
+		return err
+	}
+	if host == nil && j.name == "" {
+		j.lost(at.Child("rdzvHost"), nil, "is not set, which is the first worker in kubeflow: how that will be called is not known of a job without a name",
+			"set PET_RDZV_ENDPOINT in the template")
+		return nil
+	}
+	first := j.name + "-worker-0"
+	where := ptr.Deref(host, first)
+	if where == first || where == j.name+"-master-0" {
+		where += ".di-" + j.name
+	}
+	switch {
+	case host != nil && *host != where:
+		j.note(at.Child("rdzvHost"), *host, "became part of PET_RDZV_ENDPOINT in the environment, as "+where+": the job's pods are all in one Service", "")
+	case host != nil:
+		j.note(at.Child("rdzvHost"), *host, "became part of PET_RDZV_ENDPOINT in the environment", "")
+	}
+	number := int32(pytorchPort)
+	if port != nil {
+		number = *port
+	} else if own := j.portOfWorker(); own > 0 {
+		number = own
+	}
+	j.env = append(j.env, setting{name: "PET_RDZV_ENDPOINT", value: fmt.Sprintf("%s:%d", where, number)})
+	if port != nil {
+		j.note(at.Child("rdzvPort"), *port, "became part of PET_RDZV_ENDPOINT in the environment", "")
+	}
+	return nil
+}
+
+// portOfWorker returns the port that the worker's template lists, 0 for none.
+func (j *pyTorchJob) portOfWorker() int32 {
+	for _, name := range j.members(j.specs()) {
+		if strings.ToLower(name) != "worker" {
+			continue
+		}
+		template, _ := j.parent(j.specs().Child(name, "template"))["template"].(map[string]any)
+		for _, container := range containers(template) {
+			for _, port := range ports(container) {
+				number, ok := port["containerPort"].(json.Number)
+				if value, err := strconv.ParseInt(number.String(), 10, 32); ok && err == nil && port["name"] == "pytorchjob-port" {
+					return int32(value)
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// takeConf takes further settings of the rendezvous.
+func (j *pyTorchJob) takeConf(at Path) error {
+	type entry struct {
+		Key   string `json:"key"`
+		Value string `json:"value"`
+	}
+	says := j.parent(at)[at[len(at)-1]]
+	entries, err := takeAs[[]entry](j.manifest, at)
+	if err != nil || entries == nil {
+		return err
+	}
+	texts := make([]string, len(*entries))
+	for i, entry := range *entries {
+		texts[i] = entry.Key + "=" + entry.Value
+	}
+	j.env = append(j.env, setting{name: "PET_RDZV_CONF", value: strings.Join(texts, ","), from: at, says: says})
+	return nil
+}
+
+// adaptTemplate makes the operator find the main container and the port of
+// masters, and gives the container the variables that the operator does not.
+func (j *pyTorchJob) adaptTemplate(template map[string]any, at Path) {
+	renaming{container: "pytorch", port: "pytorchjob-port", toPort: masterPort}.apply(j.manifest, template, at)
+	found := containers(template)
+	if len(found) == 0 || found[0] == nil {
+		return
+	}
+	main := max(0, slices.IndexFunc(found, func(container map[string]any) bool { return container["name"] == mainContainer }))
+	where := at.Child("spec", "containers", strconv.Itoa(main))
+	j.addPort(found[main], where)
+	j.addEnv(found[main], where)
+}
+
+// addPort lists the port that kubeflow adds where a template has none.
+func (j *pyTorchJob) addPort(container map[string]any, at Path) {
+	listed, isList := container["ports"].([]any)
+	if !isList && container["ports"] != nil || slices.ContainsFunc(ports(container), func(port map[string]any) bool { return port["name"] == masterPort }) {
+		return
+	}
+	container["ports"] = append(listed, map[string]any{"name": masterPort, "containerPort": pytorchPort})
+	j.noteAgain(at.Child("ports"), nil, fmt.Sprintf("lists no pytorchjob-port: was given %s %d, kubeflow's default, which MASTER_PORT says", masterPort, pytorchPort), "")
+}
+
+// addEnv writes out the variables that kubeflow adds to every pod, and the
+// operator does not. What a template says itself was overwritten by kubeflow.
+func (j *pyTorchJob) addEnv(container map[string]any, at Path) {
+	listed, isList := container["env"].([]any)
+	if !isList && container["env"] != nil {
+		return
+	}
+	var added []string
+	for _, setting := range j.env {
+		isSet := slices.ContainsFunc(listed, func(item any) bool {
+			variable, _ := item.(map[string]any)
+			return variable["name"] == setting.name
+		})
+		if isSet {
+			j.note(at.Child("env"), nil, "sets "+setting.name+" itself, which kubeflow overwrote by "+strconv.Quote(setting.value), "remove it if that is wanted")
+			continue
+		}
+		listed = append(listed, map[string]any{"name": setting.name, "value": setting.value})
+		added = append(added, setting.name)
+	}
+	container["env"] = listed
+	if len(added) > 0 {
+		j.noteAgain(at.Child("env"), nil, "was given what kubeflow sets in every pod: "+strings.Join(added, ", "), "")
+	}
+}
+
+// sayCluster asks for what kubeflow tells pods of their master. Where the
+// rendezvous is torchrun's own, they need not be told, and may come and go.
+func (j *pyTorchJob) sayCluster() error {
+	for _, setting := range j.env {
+		if setting.from != nil {
+			j.note(setting.from, setting.says, "became "+setting.name+" in the environment of every pod", "")
+		}
+	}
+	if j.spec.Elastic != nil && !j.hasMaster {
+		return nil
+	}
+	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch}
+	if !j.hasMaster {
+		j.note(j.specs(), nil, "has no Master, of which kubeflow tells pods nothing then: the first worker is told of as master now", "")
+	}
+	return nil
+}
+
+// saySuccess says which task decides: for kubeflow the master does, or else all
+// workers.
+func (j *pyTorchJob) saySuccess() error {
+	leader := j.replica("master")
+	if leader == nil {
+		j.decides("worker")
+		return nil
+	}
+	j.decides("master")
+	j.note(leader.at, nil, "decides about the job: spec.successPolicy.targetTasks names its task", "")
+	return nil
+}
