@@ -19,8 +19,8 @@ type ledger struct {
 	// mutex guards what follows.
 	mutex sync.Mutex
 	jobs  map[string]*entry
-	// holding is how many jobs have pods on nodes that have not ended, and most
-	// the most that ever had.
+	// holding is how many pods are on nodes and have not ended, and most the most
+	// that ever were.
 	holding, most int
 }
 
@@ -28,13 +28,12 @@ type ledger struct {
 type entry struct {
 	job       string
 	submitted time.Time
-	// bound and live are its pods that were ever bound, and those of them that have not ended.
-	bound, live map[types.UID]bool
+	// bound are its pods that were ever bound, and whether they have not ended.
+	bound map[types.UID]bool
 	// first and placed are when the first pod, and when as many as are wanted, were bound.
 	first, placed time.Time
 	// early is when a pod was first seen to run while fewer than wanted were bound.
 	early time.Time
-	ended time.Time
 }
 
 // sight is one look at a pod.
@@ -61,7 +60,7 @@ func (l *ledger) submit(job string, at time.Time) {
 // of is called with the mutex held.
 func (l *ledger) of(job string) *entry {
 	if l.jobs[job] == nil {
-		l.jobs[job] = &entry{job: job, bound: map[types.UID]bool{}, live: map[types.UID]bool{}}
+		l.jobs[job] = &entry{job: job, bound: map[types.UID]bool{}}
 	}
 	return l.jobs[job]
 }
@@ -74,38 +73,27 @@ func (l *ledger) see(s *sight) {
 		return
 	}
 	e := l.of(s.job)
-	before := len(e.live) > 0
-	if !e.bound[s.uid] {
+	if _, known := e.bound[s.uid]; !known {
 		e.bind(s, l.wanted)
+		l.holding++
+		l.most = max(l.most, l.holding)
 	}
 	if s.runs && len(e.bound) < l.wanted && e.early.IsZero() {
 		e.early = s.at
 	}
-	if s.ended {
-		delete(e.live, s.uid)
-		e.ended = s.at
+	if s.ended && e.bound[s.uid] {
+		e.bound[s.uid] = false
+		l.holding--
 	}
-	l.count(before, len(e.live) > 0)
 }
 
 func (e *entry) bind(s *sight, wanted int) {
-	e.bound[s.uid], e.live[s.uid] = true, true
+	e.bound[s.uid] = true
 	if e.first.IsZero() {
 		e.first = s.at
 	}
 	if len(e.bound) == wanted {
 		e.placed = s.at
-	}
-}
-
-// count is called with the mutex held.
-func (l *ledger) count(before, after bool) {
-	switch {
-	case after && !before:
-		l.holding++
-		l.most = max(l.most, l.holding)
-	case before && !after:
-		l.holding--
 	}
 }
 
@@ -152,7 +140,7 @@ func (l *ledger) placings(now time.Time) []placing {
 	return placings
 }
 
-// mostAtOnce is how many jobs had live pods on nodes at a time.
+// mostAtOnce is how many pods were on nodes at a time, and had not ended.
 func (l *ledger) mostAtOnce() int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

@@ -35,11 +35,11 @@ func TestAPartialStartLastsUntilAsManyPodsAreBoundAsAreWanted(t *testing.T) {
 	}{
 		"all are bound before one runs": {
 			[]*sight{pod("j", "a", 3, unbound), pod("j", "a", 4, nil), pod("j", "b", 6, nil), pod("j", "a", 7, runs), pod("j", "b", 7, runs)},
-			placing{job: "j", waited: 6 * time.Second, spread: 2 * time.Second, after: 6 * time.Second}, 1,
+			placing{job: "j", waited: 6 * time.Second, spread: 2 * time.Second, after: 6 * time.Second}, 2,
 		},
 		"one runs before the last is bound": {
 			[]*sight{pod("j", "a", 4, nil), pod("j", "a", 5, runs), pod("j", "a", 6, runs), pod("j", "b", 9, nil)},
-			placing{job: "j", waited: 9 * time.Second, spread: 5 * time.Second, after: 9 * time.Second, early: 4 * time.Second}, 1,
+			placing{job: "j", waited: 9 * time.Second, spread: 5 * time.Second, after: 9 * time.Second, early: 4 * time.Second}, 2,
 		},
 		"one runs and ends, and the other is never bound": {
 			[]*sight{pod("j", "a", 4, runs), pod("j", "a", 6, ended)},
@@ -61,7 +61,7 @@ func TestAPartialStartLastsUntilAsManyPodsAreBoundAsAreWanted(t *testing.T) {
 				t.Errorf("placings (-want +got):\n%s", diff)
 			}
 			if got := l.mostAtOnce(); got != tc.most {
-				t.Errorf("at most %d jobs at a time, want %d", got, tc.most)
+				t.Errorf("at most %d pods at a time, want %d", got, tc.most)
 			}
 		})
 	}
@@ -81,6 +81,6 @@ func TestJobsThatWereOvertakenAreCounted(t *testing.T) {
 		t.Errorf("overtaken (-want +got):\n%s", diff)
 	}
 	if got := l.mostAtOnce(); got != 1 {
-		t.Errorf("%d jobs at a time, want 1: each had ended before the next", got)
+		t.Errorf("%d pods at a time, want 1: each had ended before the next", got)
 	}
 }

@@ -37,8 +37,9 @@ type outcome struct {
 	placings []placing
 	// succeeded and restarted are jobs.
 	succeeded, restarted int
-	most                 int
-	took                 time.Duration
+	// most is how many pods were on nodes at a time.
+	most int
+	took time.Duration
 	// asked is what was asked for by whom, from the first submission to the end.
 	asked map[string]controlplane.Requests
 }

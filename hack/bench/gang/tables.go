@@ -67,7 +67,7 @@ func printWaiting(out io.Writer, gangs, plain *outcome) error {
 		over := slices.Sorted(slices.Values(overtaken(row.of.placings)))
 		fmt.Fprintf(table, "%s\tovertaken\t%d\t%d\t%d\t%d\t\n", row.name, over[0], over[len(over)/2], over[len(over)*99/100], over[len(over)-1])
 		fmt.Fprintf(table, "%s\tall took\t\t\t\t%s\t\n", row.name, figures.Seconds(row.of.took))
-		fmt.Fprintf(table, "%s\tat a time\t\t\t\t%d\t\n", row.name, row.of.most)
+		fmt.Fprintf(table, "%s\tpods at a time\t\t\t\t%d\t\n", row.name, row.of.most)
 	}
 	return table.Flush()
 }
@@ -146,7 +146,9 @@ func requirements(o *options, gangs, plain *outcome) []requirement {
 	require := func(holds bool, format string, arguments ...any) requirement {
 		return requirement{holds, fmt.Sprintf(format, arguments...)}
 	}
-	of := func(from *outcome) float64 { return per(from.asked[userOperator].Without("leases").Without("events").All(), o.gangs) }
+	of := func(from *outcome) float64 {
+		return per(from.asked[userOperator].Without("leases").Without("events").All(), o.gangs)
+	}
 	bound := gangs.asked[userScheduler]["create pods/binding"]
 	read := gangs.asked[userOperator].Total("get", "list")
 	return []requirement{
@@ -154,7 +156,7 @@ func requirements(o *options, gangs, plain *outcome) []requirement {
 			partial, o.gangs, o.settle, o.size, figures.Seconds(longest)),
 		require(gangs.succeeded == o.gangs, "all gangs end: %d of %d jobs succeeded", gangs.succeeded, o.gangs),
 		require(gangs.restarted == 0, "none is placed again: %d jobs restarted or were rescheduled", gangs.restarted),
-		require(gangs.most <= o.room, "none is placed where there is no room: at most %d at a time, room is for %d", gangs.most, o.room),
+		require(gangs.most <= o.room*o.size, "none is placed where there is no room: at most %d pods at a time, room is for %d", gangs.most, o.room*o.size),
 		require(bound == o.gangs*o.size, "each pod is bound once: %d bindings of %d pods", bound, o.gangs*o.size),
 		require(read == 0, "the operator reads from its caches: %d GETs and LISTs", read),
 		require(of(gangs) <= of(plain)+otherRequests, "a gang takes at most %d requests of the operator more than a job without, Events apart: %.2f and %.2f",
