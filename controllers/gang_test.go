@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 var _ = Describe("A gang", func() {
@@ -188,7 +189,7 @@ var (
 // installGroups installs a scheduler's definition until the spec ends.
 func installGroups(ctx context.Context, file string) {
 	GinkgoHelper()
-	options := envtest.CRDInstallOptions{Paths: []string{filepath.Join("testdata", "gangs", file)}, MaxTime: patience, ErrorIfPathMissing: true}
+	options := envtest.CRDInstallOptions{Paths: []string{filepath.Join(testkit.GangDefinitions(), file)}, MaxTime: patience, ErrorIfPathMissing: true}
 	_, err := envtest.InstallCRDs(shared.config, options)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(envtest.UninstallCRDs(shared.config, options)).To(Succeed()) })

@@ -167,6 +167,7 @@ func (p *pass) createGroup(provider *gang.Provider, team *team) outcome {
 // that it would have wait for more than there are do without it, anew where they wait already.
 func (p *pass) levelGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
 	p.gang.words = provider.Read(group)
+	group = p.renameOwner(group)
 	isEnough := leastOf(p.Job, p.counts.total) >= provider.Least(group)
 	if len(team.members) == 0 || !team.waiting && isEnough {
 		return goOn
@@ -190,12 +191,28 @@ func (p *pass) levelGroup(provider *gang.Provider, group *unstructured.Unstructu
 		p.markWith(provider, group.GetName())
 		return goOn
 	}
+	p.deleteWaiting()
+	return goOn
+}
+
+// renameOwner has the object name its job in the version in which others do.
+func (p *pass) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
+	if !p.isEarlier(group) {
+		return group
+	}
+	group = group.DeepCopy()
+	group.SetOwnerReferences(p.storedReferences(group))
+	p.decision.UpdatePodGroup = group
+	return group
+}
+
+// deleteWaiting deletes the pods of the gang that have no node.
+func (p *pass) deleteWaiting() {
 	for _, pod := range p.Pods {
 		if gang.IsMember(pod) && !isEnded(pod) && pod.Spec.NodeName == "" {
 			p.deletePod(pod)
 		}
 	}
-	return goOn
 }
 
 func (p *pass) markWith(provider *gang.Provider, group string) {
@@ -224,12 +241,9 @@ func (p *pass) wantedGang(team *team) (*gang.Gang, error) {
 // replaceGroup takes away the object and the pods that wait by it, none of
 // which has a node. Others are made when all are gone.
 func (p *pass) replaceGroup(group *unstructured.Unstructured) outcome {
-	for _, pod := range p.Pods {
-		if gang.IsMember(pod) && !isEnded(pod) {
-			p.deletePod(pod)
-		}
-	}
+	p.deleteWaiting()
 	p.deletePodGroups()
+	p.decision.UpdatePodGroup = nil
 	p.gang.words = gang.Words{
 		Reason:  v2alpha1.ReasonGangReplaced,
 		Message: fmt.Sprintf("%s %s makes room for one of another size or scheduler", gang.Kind, group.GetName()),

@@ -41,12 +41,23 @@ func StartAPI(flags ...string) (*envtest.Environment, error) {
 			CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 			ErrorIfCRDPathMissing: true,
 		}
-		for _, flag := range flags {
-			name, value, _ := strings.Cut(flag, "=")
-			environment.ControlPlane.GetAPIServer().Configure().Append(name, value)
-		}
+		AddFlags(environment, flags...)
 		return environment
 	})
+}
+
+// AddFlags gives the API server of an environment flags beside its usual ones,
+// without dashes.
+func AddFlags(environment *envtest.Environment, flags ...string) {
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		environment.ControlPlane.GetAPIServer().Configure().Append(name, value)
+	}
+}
+
+// GangDefinitions is the folder with the CRDs of schedulers of gangs.
+func GangDefinitions() string {
+	return filepath.Join(Root(), "internal", "testkit", "gangs")
 }
 
 // GangFlags have the API server serve Kubernetes' own PodGroups.
