@@ -88,10 +88,10 @@ func UsualNames() string {
 // scheduler that the job names, and what is served, in the order of Providers;
 // else why there is none, and what would help.
 func Choose(setting Setting, schedulerName string, served []Provider) (provider *Provider, why string) {
-	switch setting {
-	case None:
+	if setting == None {
 		return nil, "the operator runs with --gang-scheduler=none: set it to auto or to a scheduler that is installed, or take spec.scheduling.gang out of the job"
-	case Auto, "":
+	}
+	if setting == Auto || setting == "" {
 		return chooseByJob(schedulerName, served)
 	}
 	if provider := first(served, setting); provider != nil {

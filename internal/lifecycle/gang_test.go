@@ -242,25 +242,24 @@ func (w *world) uidsOf() map[string]types.UID {
 }
 
 // onEachScheduler runs a test by each way in which PodGroups differ.
-func onEachScheduler(t *testing.T, test func(t *testing.T, scheduler string)) {
+func onEachScheduler(t *testing.T, begin func(*testing.T, string) *world, test func(w *world)) {
 	t.Helper()
 	for _, scheduler := range []string{changeable, unchangeable} {
 		t.Run(scheduler, func(t *testing.T) {
 			t.Parallel()
-			test(t, scheduler)
+			test(begin(t, scheduler))
 		})
 	}
 }
 
 func TestAGangIsToldOfWhileTheJobLives(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := gangWorld(t, scheduler)
+	onEachScheduler(t, gangWorld, func(w *world) {
 		w.settle()
 		w.expectLeast(4)
 		w.expectGang("False GangWaiting")
 		if owner := metav1.GetControllerOf(w.group); owner == nil || owner.UID != w.job.UID {
-			t.Fatalf("the PodGroup is owned by %v", owner)
+			w.t.Fatalf("the PodGroup is owned by %v", owner)
 		}
 		w.pod("job-learner-0").Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available: 3 Insufficient cpu.",
@@ -277,15 +276,14 @@ func TestAGangIsToldOfWhileTheJobLives(t *testing.T) {
 		w.expectLeast(0)
 		told := slices.DeleteFunc(slices.Clone(w.events), func(reason string) bool { return reason[:min(4, len(reason))] != "Gang" })
 		if diff := cmp.Diff([]string{"GangUnschedulable", "GangPlaced"}, told); diff != "" {
-			t.Errorf("events (-want +got):\n%s", diff)
+			w.t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})
 }
 
 func TestARestartPlacesTheGangAnew(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := startedGang(t, scheduler)
+	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-learner-0", 1)
 		w.settle()
 		w.expectGang("False GangWaiting")
@@ -298,8 +296,7 @@ func TestARestartPlacesTheGangAnew(t *testing.T) {
 
 func TestAReplicaThatIsMadeAgainWhenOthersHaveSucceededDoesNotWaitForThem(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := startedGang(t, scheduler)
+	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-learner-0", 0)
 		w.end("job-collector-0", 0)
 		w.end("job-collector-1", 0)
@@ -307,15 +304,14 @@ func TestAReplicaThatIsMadeAgainWhenOthersHaveSucceededDoesNotWaitForThem(t *tes
 		w.evict("job-evaluator-0")
 		w.startAll()
 		if pod := w.pod("job-evaluator-0"); pod.Status.Phase != corev1.PodRunning {
-			t.Fatalf("the pod is %s, and %v is told of", outlinePod(pod), w.group)
+			w.t.Fatalf("the pod is %s, and %v is told of", outlinePod(pod), w.group)
 		}
 	})
 }
 
 func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := startedGang(t, scheduler)
+	onEachScheduler(t, startedGang, func(w *world) {
 		w.evict("job-learner-0")
 		w.settle()
 		w.end("job-collector-0", 0)
@@ -323,15 +319,14 @@ func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testin
 		w.startAll()
 		w.expectPhase(v2alpha1.JobRunning)
 		if pod := w.pod("job-learner-0"); pod.Status.Phase != corev1.PodRunning {
-			t.Fatalf("the pod is %s, and %v is told of", outlinePod(pod), w.group)
+			w.t.Fatalf("the pod is %s, and %v is told of", outlinePod(pod), w.group)
 		}
 	})
 }
 
 func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := startedGang(t, scheduler)
+	onEachScheduler(t, startedGang, func(w *world) {
 		before := w.uidsOf()
 		w.resize(3)
 		w.startAll()
@@ -340,7 +335,7 @@ func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 		w.startAll()
 		delete(before, "job-collector-1")
 		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
-			t.Errorf("pods (-want +got):\n%s", diff)
+			w.t.Errorf("pods (-want +got):\n%s", diff)
 		}
 		w.expectPhase(v2alpha1.JobRunning)
 		w.evict("job-collector-0")
@@ -355,8 +350,7 @@ func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 
 func TestAResizeOfAGangThatWaitsChangesWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := gangWorld(t, scheduler)
+	onEachScheduler(t, gangWorld, func(w *world) {
 		w.settle()
 		w.resize(4)
 		w.expectLeast(6)
@@ -370,8 +364,7 @@ func TestAResizeOfAGangThatWaitsChangesWhatItWaitsFor(t *testing.T) {
 
 func TestASuspendedGangIsToldOfAnewWhenItGoesOn(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := startedGang(t, scheduler)
+	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-evaluator-0", 0)
 		w.settle()
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
@@ -389,17 +382,16 @@ func TestASuspendedGangIsToldOfAnewWhenItGoesOn(t *testing.T) {
 
 func TestAJobThatAsksForNoGangAnyMoreGoesOnWithout(t *testing.T) {
 	t.Parallel()
-	onEachScheduler(t, func(t *testing.T, scheduler string) {
-		w := startedGang(t, scheduler)
+	onEachScheduler(t, startedGang, func(w *world) {
 		before := w.uidsOf()
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Scheduling = nil })
 		w.settle()
 		w.expectGang("")
 		if w.group != nil && w.group.GetDeletionTimestamp() == nil {
-			t.Error("its gang is still told of")
+			w.t.Errorf("its gang is still told of")
 		}
 		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
-			t.Errorf("pods (-want +got):\n%s", diff)
+			w.t.Errorf("pods (-want +got):\n%s", diff)
 		}
 	})
 }
