@@ -30,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
@@ -66,6 +67,8 @@ type operatorOptions struct {
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
+	gangScheduler  string
+	gangName       string
 	priorityNormal string
 	priorityHigh   string
 	// defaultConfig names the ConfigMap of the default AggregatorConfig.
@@ -92,6 +95,11 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
 	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
+	flags.StringVar(&o.gangScheduler, "gang-scheduler", string(gang.Auto),
+		"which scheduler places jobs that ask for a gang: auto (the one that the job names, else the first of these whose PodGroups the API server serves), "+
+			"volcano, coscheduling (of scheduler-plugins) or kubernetes; with none such jobs wait")
+	flags.StringVar(&o.gangName, "gang-scheduler-name", "",
+		"scheduler of the pods of gangs that name none, where it goes by another name than "+gang.UsualNames())
 	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
 		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
@@ -112,6 +120,9 @@ func (o *operatorOptions) validate() error {
 	}
 	if err := errors.Join(o.tracing.validate(), o.migration.validate()); err != nil {
 		return err
+	}
+	if _, err := gang.ParseSetting(o.gangScheduler); err != nil {
+		return fmt.Errorf("--gang-scheduler: %w", err)
 	}
 	switch o.certificates {
 	case certificatesOwn:
@@ -270,9 +281,13 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
 		Workers:          options.workers,
 		NoAllocator:      !options.allocator,
-		Registerer:       told.metrics,
-		Traces:           told.traces,
-		MayAct:           takingOver.MayAct(),
+
+		Gangs:             gang.Setting(options.gangScheduler),
+		GangSchedulerName: options.gangName,
+
+		Registerer: told.metrics,
+		Traces:     told.traces,
+		MayAct:     takingOver.MayAct(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)

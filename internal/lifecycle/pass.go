@@ -39,6 +39,8 @@ type pass struct {
 	recorded, making rankSet
 	// unrecorded are the pods whose success no status records yet, by name.
 	unrecorded map[string]bool
+	// gang is what pods that are created belong to.
+	gang gangOfPass
 	// pausing is set while what was interrupted again is not made again yet.
 	pausing bool
 }
@@ -97,6 +99,7 @@ func (p *pass) createPod(pod *corev1.Pod, err error) {
 		p.invalid = append(p.invalid, err.Error())
 		return
 	}
+	p.gang.mark(pod)
 	p.decision.CreatePods = append(p.decision.CreatePods, pod)
 }
 

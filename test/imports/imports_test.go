@@ -33,7 +33,8 @@ func pure() map[string][]string {
 		"internal/migration":   {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":  {"apis/v2alpha1", "internal/names"},
 		"internal/workload":    {"apis/v2alpha1", "internal/names"},
-		"internal/lifecycle":   {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload"},
+		"internal/gang":        {},
+		"internal/lifecycle":   {"apis/v2alpha1", "internal/gang", "internal/names", "internal/membership", "internal/workload"},
 		"internal/allocator":   {"apis/v2alpha1", "internal/names"},
 	}
 }

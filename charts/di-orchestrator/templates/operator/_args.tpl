@@ -34,6 +34,12 @@
 {{- if ne .Values.allocator.cycle "1m0s" }}
 - --allocator-cycle={{ .Values.allocator.cycle }}
 {{- end }}
+{{- if ne .Values.gangs.scheduler "auto" }}
+- --gang-scheduler={{ .Values.gangs.scheduler }}
+{{- end }}
+{{- with .Values.gangs.schedulerName }}
+- --gang-scheduler-name={{ . }}
+{{- end }}
 {{- with include "di-orchestrator.priorityClass" (dict "root" . "priority" "normal") }}
 - --priority-class-normal={{ . }}
 {{- end }}
