@@ -177,6 +177,10 @@ bench-server: ## Measure di-server and the replicas it asks for, each figure bes
 bench-controller: ## Measure what the operator makes of worker-led jobs, each figure beside a reference; FLAGS as of hack/bench/controller.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/controller $(FLAGS)
 
+.PHONY: bench-gangs
+bench-gangs: ## Measure gangs on the real kube-scheduler beside the same jobs without; FLAGS as of hack/bench/gang.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/gang $(FLAGS)
+
 .PHONY: bench-upgrade
 bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of hack/bench/upgrade.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)

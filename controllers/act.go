@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,15 +66,21 @@ func (e effects) conflicts() []string {
 	return taken
 }
 
-// act does what was decided. Nothing is created where the Membership could not
-// be brought to what the creation rests on.
+// act does what was decided. Nothing is created where the Membership, or the
+// object of the job's gang, could not be brought to what the creation rests on.
 func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := r.adopt(ctx, observed, decision)
 	done = append(done, r.release(ctx, observed, decision)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
+	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePodGroups), r.remove)...)
 	if err := r.writeMembership(ctx, observed, decision); err != nil {
 		return append(done, effect{err: err})
+	}
+	group := r.writePodGroup(ctx, observed, decision)
+	done = append(done, group)
+	if group.err != nil {
+		return done
 	}
 	r.tellOfLosses(observed.Job, decision)
 	create := func(ctx context.Context, object client.Object) effect { return r.create(ctx, observed.Job, object) }
@@ -124,7 +131,7 @@ func (r *DIJobReconciler) remove(ctx context.Context, object client.Object) effe
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return effect{}
 	case err != nil:
-		err = fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+		err = fmt.Errorf("deleting %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
 		return effect{object: object, reason: v2alpha1.ReasonFailedDelete, err: err}
 	}
 	return effect{object: object, reason: v2alpha1.ReasonSuccessfulDelete}
@@ -147,7 +154,7 @@ func (r *DIJobReconciler) create(ctx context.Context, job *v2alpha1.DIJob, objec
 		// The job goes with its namespace.
 		return effect{}
 	}
-	err = fmt.Errorf("creating %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+	err = fmt.Errorf("creating %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
 	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
 }
 
@@ -161,6 +168,9 @@ func (r *DIJobReconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, o
 	}
 	if !metav1.IsControlledBy(existing, job) {
 		return errNameConflict
+	}
+	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {
+		return errGoing
 	}
 	return nil
 }

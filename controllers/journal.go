@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -193,6 +194,8 @@ func (j *journal) complete(observed *lifecycle.Observed, beliefs map[string]beli
 				observed.Services = append(observed.Services, object)
 			case *v2alpha1.Membership:
 				observed.Membership = object
+			case *unstructured.Unstructured:
+				observed.PodGroups = []*unstructured.Unstructured{object}
 			}
 		}
 		observed.Written, entry.pods = entry.written, len(observed.Pods)
@@ -206,7 +209,7 @@ func (e *journalEntry) drop(observed *lifecycle.Observed, beliefs map[string]bel
 		return
 	}
 	known := make(map[string]client.Object, len(observed.Pods))
-	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
+	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services), toObjects(observed.PodGroups)) {
 		known[beliefKey(object)] = object
 	}
 	if observed.Membership != nil {

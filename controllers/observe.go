@@ -55,6 +55,9 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 		observed.Services = append(observed.Services, &services.Items[i])
 	}
 	if !lifecycle.IsCoordinatorLed(job) {
+		if err := r.observeGang(ctx, &observed); err != nil {
+			return observed, err
+		}
 		r.journal.complete(&observed, beliefs)
 		observed.Confirmed = true
 		return observed, r.confirmResize(ctx, &observed)

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -92,7 +93,11 @@ func isQuota(answer string) bool {
 
 // described names an object with its kind and role.
 func described(object client.Object) string {
-	if _, isPod := object.(*corev1.Pod); !isPod {
+	switch object.(type) {
+	case *corev1.Pod:
+	case *unstructured.Unstructured:
+		return typeOf(object) + " " + object.GetName()
+	default:
 		return "service " + object.GetName()
 	}
 	labels := object.GetLabels()

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/tracing"
@@ -62,6 +63,11 @@ type Options struct {
 	// Kueue tells whether the queues that jobs name are Kueue's; it is asked for jobs
 	// that name one. By default they are not.
 	Kueue func(context.Context) (bool, error)
+	// Gangs is which scheduler the gangs of worker-led jobs are left to: gang.Auto by default.
+	Gangs gang.Setting
+	// GangSchedulerName is the scheduler of pods of gangs that name none, where it
+	// goes by another name than usual.
+	GangSchedulerName string
 	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
 	Workers int
 	// Recorder takes the Events of jobs: by default the manager's.
@@ -83,6 +89,7 @@ func (o Options) defaults() Options {
 	o.AggregatorConfig.Namespace = cmp.Or(o.AggregatorConfig.Namespace, names.SystemNamespace)
 	o.AggregatorConfig.Name = cmp.Or(o.AggregatorConfig.Name, names.AggregatorConfig)
 	o.Drain = cmp.Or(o.Drain, lifecycle.DefaultDrain)
+	o.Gangs = cmp.Or(o.Gangs, gang.Auto)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {
 		o.Registerer = metrics.Registry
@@ -107,6 +114,8 @@ type DIJobReconciler struct {
 	options  Options
 	metrics  *jobMetrics
 	journal  journal
+	// gangs follows the schedulers of gangs; nil where there are none.
+	gangs *gangs
 	// queue has the jobs that wait; nil where none can.
 	queue queue
 }
@@ -130,6 +139,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 			return fmt.Errorf("indexing %T by controller: %w", object, err)
 		}
 	}
+	gangs, groups, err := newGangs(mgr, &options)
+	if err != nil {
+		return err
+	}
 	reconciler := &DIJobReconciler{
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
@@ -137,8 +150,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		now:      time.Now,
 		options:  options,
 		metrics:  jobMetrics,
+		gangs:    gangs,
 	}
-	err = ctrl.NewControllerManagedBy(mgr).
+	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
 		Watches(&corev1.Pod{}, reconciler.ownedBy(mgr), builder.WithPredicates(podChanges(reconciler.now))).
 		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(comingsAndGoings())).
@@ -147,10 +161,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),
 		}).
-		Complete(heldBack(tracing.Reconciler(reconciler, options.Traces, spanOfPass), options.MayAct))
+		Build(heldBack(tracing.Reconciler(reconciler, options.Traces, spanOfPass), options.MayAct))
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}
+	gangs.follow = followBy(watching, groups, reconciler.ownedBy(mgr))
 	return nil
 }
 

@@ -50,7 +50,7 @@ var shared suite
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter)))
-	environment, err := testkit.StartAPIWithWebhooks(ctx)
+	environment, err := testkit.StartAPIWithWebhooks(ctx, testkit.GangFlags()...)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
@@ -79,6 +80,8 @@ type outline struct {
 	ready     bool
 	disrupted bool
 	queue     queueOutline
+	// placed says of a pod of a gang that it has a node.
+	placed bool
 	// containers are those that ended, by name.
 	containers map[string]containerOutline
 }
@@ -98,7 +101,8 @@ type containerOutline struct {
 func outlineOf(pod *corev1.Pod) outline {
 	result := outline{
 		uid: pod.UID, deleted: !pod.DeletionTimestamp.IsZero(), phase: pod.Status.Phase, reason: pod.Status.Reason,
-		ready: lifecycle.IsReady(pod), containers: map[string]containerOutline{},
+		ready: lifecycle.IsReady(pod), placed: pod.Spec.NodeName != "" && gang.IsMember(pod),
+		containers: map[string]containerOutline{},
 	}
 	result.disrupted = slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue

@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -86,7 +88,8 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		"another condition": {func(pod *corev1.Pod) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}}
 		}, false},
-		"an address": {func(pod *corev1.Pod) { pod.Status.PodIP = "10.0.0.1" }, false},
+		"a node for one of a gang": {func(pod *corev1.Pod) { pod.Spec.NodeName = "node" }, true},
+		"an address":               {func(pod *corev1.Pod) { pod.Status.PodIP = "10.0.0.1" }, false},
 		"no node": {func(pod *corev1.Pod) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
 		}, true},
@@ -107,6 +110,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		t.Run("of a pod: "+name, func(t *testing.T) {
 			t.Parallel()
 			before := podOwnedBy("diengine.opendilab.org/v2alpha1", "DIJob")
+			before.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("di-job")}
 			after := before.DeepCopy()
 			tc.change(after)
 			if got := podChanges(noon).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
@@ -123,6 +127,30 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 			after := before.DeepCopy()
 			tc.change(after)
 			if got := podChanges(noon).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+				t.Errorf("passes: %v, want %v", got, tc.want)
+			}
+		})
+	}
+	groups := map[string]struct {
+		change func(spec, status map[string]any)
+		want   bool
+	}{
+		"how many run": {func(_, status map[string]any) { status["running"] = int64(2) }, false},
+		"its size":     {func(spec, _ map[string]any) { spec["minMember"] = int64(2) }, true},
+		"why it waits": {func(_, status map[string]any) {
+			status["conditions"] = []any{map[string]any{"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}}
+		}, true},
+	}
+	for name, tc := range groups {
+		t.Run("of a gang: "+name, func(t *testing.T) {
+			t.Parallel()
+			before := newGroup(schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"})
+			spec, status := map[string]any{"minMember": int64(1)}, map[string]any{}
+			after := before.DeepCopy()
+			before.Object["spec"] = maps.Clone(spec)
+			tc.change(spec, status)
+			after.Object["spec"], after.Object["status"] = spec, status
+			if got := groupChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})

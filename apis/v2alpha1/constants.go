@@ -152,6 +152,21 @@ const (
 	ReasonNoAllocator = "NoAllocator"
 )
 
+// Reasons of the condition GangScheduled and its events; while its scheduler says why the gang is not placed, the reason
+// of the condition is the scheduler's.
+const (
+	// ReasonGangPlaced is that as many pods have a node as are to be placed at once.
+	ReasonGangPlaced = "GangPlaced"
+	// ReasonGangWaiting is that the scheduler has not said yet why it has not placed the gang.
+	ReasonGangWaiting = "GangWaiting"
+	// ReasonGangUnschedulable is the reason of the event that the scheduler says for the first time why it has not.
+	ReasonGangUnschedulable = "GangUnschedulable"
+	// ReasonGangReplaced is that the gang's object makes room for another one, of another size or for another scheduler.
+	ReasonGangReplaced = "GangReplaced"
+	// ReasonNoGangScheduler is that there is no scheduler that the gang can be left to.
+	ReasonNoGangScheduler = "NoGangScheduler"
+)
+
 // Reasons of the condition ReplicaFailure; any other refusal has ReasonFailedCreate.
 const (
 	// ReasonQuotaExceeded is that a ResourceQuota leaves no room.

@@ -31,6 +31,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
@@ -76,6 +77,8 @@ type operatorOptions struct {
 	allocatorCycle time.Duration
 	// queueing says whether the queues that jobs name are Kueue's.
 	queueing       string
+	gangScheduler  string
+	gangName       string
 	priorityNormal string
 	priorityHigh   string
 	// defaultConfig names the ConfigMap of the default AggregatorConfig.
@@ -104,6 +107,11 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
 	flags.StringVar(&o.queueing, "queueing", queueingAuto,
 		"whose the queues are that jobs name: kueue, none for nobody's that this operator knows, or auto for Kueue's where its API is served")
+	flags.StringVar(&o.gangScheduler, "gang-scheduler", string(gang.Auto),
+		"which scheduler places jobs that ask for a gang: auto (the one that the job names, else the first of these whose PodGroups the API server serves), "+
+			"volcano, coscheduling (of scheduler-plugins) or kubernetes; with none such jobs wait")
+	flags.StringVar(&o.gangName, "gang-scheduler-name", "",
+		"scheduler of the pods of gangs that name none, where it goes by another name than "+gang.UsualNames())
 	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
 		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
@@ -127,6 +135,9 @@ func (o *operatorOptions) validate() error {
 	}
 	if !slices.Contains([]string{queueingAuto, queueingNone, queueingKueue}, o.queueing) {
 		return fmt.Errorf("--queueing %s: must be %s, %s or %s", o.queueing, queueingAuto, queueingNone, queueingKueue)
+	}
+	if _, err := gang.ParseSetting(o.gangScheduler); err != nil {
+		return fmt.Errorf("--gang-scheduler: %w", err)
 	}
 	switch o.certificates {
 	case certificatesOwn:
@@ -285,10 +296,14 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,
 		Workers:          options.workers,
 		NoAllocator:      !options.allocator,
-		Kueue:            options.findKueue(mgr),
-		Registerer:       told.metrics,
-		Traces:           told.traces,
-		MayAct:           takingOver.MayAct(),
+
+		Gangs:             gang.Setting(options.gangScheduler),
+		GangSchedulerName: options.gangName,
+		Kueue:             options.findKueue(mgr),
+
+		Registerer: told.metrics,
+		Traces:     told.traces,
+		MayAct:     takingOver.MayAct(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the controllers: %w", err)

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +39,7 @@ func newCommand() *cobra.Command {
 	opts.addGlobal(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newUp(opts), newDown(opts), newStatus(opts), newLoadImage(opts), newAssets(opts), newKubeconfig(opts), newEnv(opts), newNode(opts),
+		newUp(opts), newDown(opts), newStatus(opts), newLoadImage(opts), newAssets(opts), newProgram(opts), newKubeconfig(opts), newEnv(opts), newNode(opts),
 	)
 	return root
 }
@@ -184,6 +186,34 @@ func newAssets(opts *options) *cobra.Command {
 				return err
 			}
 			return show(cmd, dir+"\n")
+		},
+	}
+}
+
+func newProgram(opts *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "program NAME",
+		Short: "Build one of the programs, such as kube-scheduler, and print its path",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := opts.open(cmd)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(s.cache.All(true), args[0]) {
+				return usageError{fmt.Errorf("there is no program %q: there are %s", args[0], strings.Join(s.cache.All(true), ", "))}
+			}
+			report := func(format string, args ...any) { cmd.PrintErrf(format, args...) }
+			path, err := cluster.BuildProgram(cmd.Context(), s.cache, args[0], report, progress.NewRunner(cmd.ErrOrStderr(), 20*time.Second))
+			if err != nil {
+				return err
+			}
+			return show(cmd, path+"\n")
 		},
 	}
 }

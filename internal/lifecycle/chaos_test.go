@@ -67,6 +67,7 @@ func (p *player) Fatalf(format string, args ...any) {
 func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	judge := &player{}
 	w := newWorld(judge, anySpec(rand.New(rand.NewPCG(seed, 0))))
+	w.gangs = anyGangs(rand.New(rand.NewPCG(seed, 0)), &w.job.Spec)
 	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
 	over := make(chan struct{})
 	go func() {
@@ -176,6 +177,9 @@ func (w *world) hear(random *rand.Rand) {
 	if random.IntN(4) == 0 {
 		w.hearOfService("di-job")
 	}
+	if random.IntN(2) == 0 {
+		w.hearOfGroup()
+	}
 }
 
 // anyFate returns how the writes of a pass end: mostly well.
@@ -213,6 +217,7 @@ func (w *world) befallPod(random *rand.Rand) {
 		w.terminate(name)
 	case choice == 12:
 		w.loseNode(random)
+		w.reapGroup()
 	case choice == 13:
 		clear(w.pods)
 	case choice < 18:
@@ -238,15 +243,14 @@ func (w *world) leave(name string, choice int) {
 }
 
 func (w *world) toRun(name string) {
-	if pod := w.pods[name]; !isEnded(pod) && !isTerminating(pod) && pod.Status.Phase != corev1.PodUnknown {
-		pod.Spec.NodeName = PlacedOn(pod)
+	if pod := w.pods[name]; !isEnded(pod) && !isTerminating(pod) && pod.Status.Phase != corev1.PodUnknown && w.schedule(pod) {
 		w.run(name)
 	}
 }
 
 func (w *world) toEnd(name string, code int32) {
 	pod := w.pods[name]
-	if isEnded(pod) || isTerminating(pod) {
+	if isEnded(pod) || isTerminating(pod) || !w.schedule(pod) {
 		return
 	}
 	w.end(name, code)
@@ -261,7 +265,7 @@ func (w *world) toEnd(name string, code int32) {
 // toFail lets a pod fail in one of the ways that there are.
 func (w *world) toFail(name string, choice int) {
 	pod := w.pods[name]
-	if isEnded(pod) || isTerminating(pod) {
+	if isEnded(pod) || isTerminating(pod) || !w.schedule(pod) {
 		return
 	}
 	switch choice {

@@ -21,6 +21,7 @@ func cleanUp(p *pass) outcome {
 	for _, service := range p.Services {
 		p.deleteService(service)
 	}
+	p.deletePodGroups()
 	policy := cmp.Or(p.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 	for _, pod := range p.Pods {
 		if policy == v2alpha1.CleanPodPolicyAll || policy == v2alpha1.CleanPodPolicyRunning && isActive(pod) {

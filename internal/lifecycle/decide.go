@@ -7,8 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -44,10 +46,22 @@ type Observed struct {
 	NoAllocator bool
 	// Kueue says that the queues that jobs name are Kueue's.
 	Kueue bool
+	// Gangs are the schedulers that gangs can be left to.
+	Gangs Gangs
+	// PodGroups are the objects of those schedulers whose controller is the job: one, or none.
+	PodGroups []*unstructured.Unstructured
+}
+
+// Gangs are the schedulers that gangs can be left to.
+type Gangs struct {
+	// Setting is which of them gangs are left to.
+	Setting gang.Setting
+	// Served are those whose API is served, in the order of gang.Providers.
+	Served []gang.Provider
 }
 
 // Decision is what is to be done, in the order of its fields: adoptions,
-// releases, deletions, Membership, services, pods, the job's status, events.
+// releases, deletions, Membership, PodGroup, services, pods, the job's status, events.
 type Decision struct {
 	// DeleteJob is set when the job has been finished for as long as it is kept;
 	// nothing else is to be done then.
@@ -65,6 +79,8 @@ type Decision struct {
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
+	// DeletePodGroups are objects as they were observed.
+	DeletePodGroups []*unstructured.Unstructured
 	// DeleteMembership is set when the Membership is of another job of the same
 	// name, or of a job that is suspended.
 	DeleteMembership bool
@@ -75,6 +91,10 @@ type Decision struct {
 	// Losses tell of replicas that MembershipStatus counts as lost; they are sent
 	// once it is written.
 	Losses []Event
+	// CreatePodGroup is a whole object, and UpdatePodGroup an observed one as it is to
+	// be; nil for none. No pod is created before it is as it is to be.
+	CreatePodGroup *unstructured.Unstructured
+	UpdatePodGroup *unstructured.Unstructured
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod
@@ -152,6 +172,7 @@ func decide(observed Observed) (decision Decision, cause string) {
 	p.reportStalled()
 	p.reportPlace()
 	p.reportQueue()
+	p.reportGang()
 	p.reportInvalid()
 	p.decision.Status.ObservedGeneration = observed.Job.Generation
 	return p.decision, cause

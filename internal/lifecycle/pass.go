@@ -42,6 +42,8 @@ type pass struct {
 	unrecorded map[string]bool
 	// marked is what the pods bear for Kueue that are created now, once it is known.
 	marked *queueing.Marks
+	// gang is what pods that are created belong to.
+	gang gangOfPass
 	// pausing is set while what was interrupted again is not made again yet.
 	pausing bool
 }
@@ -106,6 +108,7 @@ func (p *pass) createPod(pod *corev1.Pod, err error) {
 	} else {
 		p.marks().Mark(pod)
 	}
+	p.gang.mark(pod)
 	p.decision.CreatePods = append(p.decision.CreatePods, pod)
 }
 

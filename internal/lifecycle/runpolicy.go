@@ -93,6 +93,7 @@ func suspend(p *pass) outcome {
 	for _, service := range p.Services {
 		p.deleteService(service)
 	}
+	p.deletePodGroups()
 	if list := p.Membership; len(p.Pods) == 0 && list != nil && list.DeletionTimestamp.IsZero() {
 		p.decision.DeleteMembership = true
 	}

@@ -80,6 +80,9 @@ func (p *pass) pendingMessage() string {
 	if isUnplaced(p.Job) {
 		return "the job waits for the allocator to place it"
 	}
+	if p.gang.missing != "" {
+		return "the job waits for a scheduler that places gangs"
+	}
 	return "not all pods are created yet"
 }
 

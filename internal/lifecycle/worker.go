@@ -35,6 +35,7 @@ func workerRules() []rule {
 		{"a suspended job has no pods", suspend},
 		{"what befell pods again and again makes them wait", pauseInterrupted},
 		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
+		{"a gang is told of before its pods are", ensureGang},
 		{"every seat is filled", ensureWorkers},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -43,11 +44,14 @@ type world struct {
 	pods       map[string]*corev1.Pod
 	services   map[string]*corev1.Service
 	membership *v2alpha1.Membership
-	config     *v2alpha1.AggregatorConfig
-	now        time.Time
-	uids       int
-	slots      int
-	events     []string
+	// gangs are the schedulers that there are, and group what one was told, nil for nothing.
+	gangs  Gangs
+	group  *unstructured.Unstructured
+	config *v2alpha1.AggregatorConfig
+	now    time.Time
+	uids   int
+	slots  int
+	events []string
 	// created counts how often each pod was created.
 	created map[string]int
 	// kueue is what the queues of jobs are Kueue's by; nil where it is not installed.
@@ -114,10 +118,13 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) observe() Observed {
 	known := w.cache
 	if known == nil {
-		known = &cache{job: w.job, pods: w.pods, services: w.services}
+		known = &cache{job: w.job, pods: w.pods, services: w.services, group: w.group}
 	}
 	observed := Observed{
-		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain, Kueue: w.kueue != nil,
+		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
+	}
+	if known.group != nil {
+		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(known.pods)) {
 		observed.Pods = append(observed.Pods, known.pods[name].DeepCopy())
@@ -200,6 +207,9 @@ func (w *world) act(decision *Decision) bool {
 		changed = true
 	}
 	w.actOnMembership(decision, &changed)
+	if changed = w.actOnGroup(decision) || changed; w.failed {
+		return changed
+	}
 	for _, service := range decision.CreateServices {
 		w.write(func() { w.services[service.Name] = service })
 		changed = true
@@ -301,9 +311,10 @@ func (w *world) settle() {
 	w.t.Fatal("the operator comes to no rest")
 }
 
-// reap lets the pods that are being deleted go.
+// reap lets the pods that are being deleted go, and a gang's object once no pod
+// of it is left.
 func (w *world) reap() bool {
-	reaped := false
+	reaped := w.reapGroup()
 	for name, pod := range w.pods {
 		switch {
 		case !isTerminating(pod):

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -22,6 +23,7 @@ type cache struct {
 	job      *v2alpha1.DIJob
 	pods     map[string]*corev1.Pod
 	services map[string]*corev1.Service
+	group    *unstructured.Unstructured
 }
 
 // lag lets the operator see through a cache, which is up to date for now.
@@ -37,6 +39,7 @@ func (w *world) resync() {
 	}
 	w.cache.pods, w.cache.services = map[string]*corev1.Pod{}, map[string]*corev1.Service{}
 	w.hearOfJob()
+	w.hearOfGroup()
 	for name := range w.pods {
 		w.hearOfPod(name)
 	}
@@ -67,11 +70,16 @@ func (w *world) hearOfService(name string) {
 	delete(w.cache.services, name)
 }
 
+func (w *world) hearOfGroup() {
+	w.cache.group = w.group.DeepCopy()
+}
+
 // unheard are the names of the pods of which news are on the way.
 func (w *world) unheard() []string {
 	var behind []string
 	for name, pod := range w.pods {
 		if known := w.cache.pods[name]; known == nil || known.UID != pod.UID || isTerminating(known) != isTerminating(pod) ||
+			known.Spec.NodeName != pod.Spec.NodeName ||
 			!equality.Semantic.DeepEqual(known.Status, pod.Status) {
 			behind = append(behind, name)
 		}
@@ -88,6 +96,7 @@ func (w *world) unheard() []string {
 // isSynced tells whether the operator knows all.
 func (w *world) isSynced() bool {
 	return w.cache == nil || w.cache.job.ResourceVersion == w.job.ResourceVersion && len(w.unheard()) == 0 &&
+		equality.Semantic.DeepEqual(w.cache.group, w.group) &&
 		slices.Equal(slices.Sorted(maps.Keys(w.services)), slices.Sorted(maps.Keys(w.cache.services)))
 }
 

@@ -138,7 +138,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 
 // hasCause tells whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod)
+	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod)
 }
 
 // hasTwin tells whether another pod has the same rank.
@@ -212,6 +212,7 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 	if isCurrent := known.Status.Restarts == attemptOf(pod) && known.Status.Reschedules == rescheduleOf(pod); isCurrent && isRankIn(rank, known.Status.CompletedRanks) {
 		w.t.Fatalf("pod %s is made again though its rank %d has succeeded", pod.Name, rank)
 	}
+	w.checkGang(pod)
 	w.history.started[[2]int32{attemptOf(pod), rescheduleOf(pod)}] = true
 	if w.isBehindItself() {
 		w.history.twins = w.history.twins || rank != w.history.ranks[pod.Name].rank
@@ -432,6 +433,7 @@ func replicaKey(name string, attempt, reschedule int32) string {
 // come to rest.
 func (w *world) checkRest() {
 	w.t.Helper()
+	w.checkGroupAtRest()
 	if IsFinished(&w.job.Status) {
 		if len(w.services) > 0 {
 			w.t.Fatalf("a finished job has services")

@@ -52,6 +52,12 @@ func WorkerService(job string) string {
 	return "di-" + job
 }
 
+// PodGroup returns the name of the object by which a scheduler is told of a
+// worker-led job's gang.
+func PodGroup(job string) string {
+	return WorkerService(job)
+}
+
 // EarlierWorkerServices returns the names that v1.1.0 and v1.1.1 gave to a
 // worker-led job's service, and to its pods' subdomain.
 func EarlierWorkerServices(job string) []string {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -32,14 +33,36 @@ const startAttempts = 3
 
 // StartAPI starts a real kube-apiserver and etcd and installs the project's
 // CRDs. The caller stops the environment. One serves a whole test binary, as
-// starting it takes seconds; tests keep apart by namespace.
-func StartAPI() (*envtest.Environment, error) {
+// starting it takes seconds; tests keep apart by namespace. The flags, without
+// dashes, are those of the API server beside its usual ones.
+func StartAPI(flags ...string) (*envtest.Environment, error) {
 	return start(func() *envtest.Environment {
-		return &envtest.Environment{
+		environment := &envtest.Environment{
 			CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 			ErrorIfCRDPathMissing: true,
 		}
+		AddFlags(environment, flags...)
+		return environment
 	})
+}
+
+// AddFlags gives the API server of an environment flags beside its usual ones,
+// without dashes.
+func AddFlags(environment *envtest.Environment, flags ...string) {
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		environment.ControlPlane.GetAPIServer().Configure().Append(name, value)
+	}
+}
+
+// GangDefinitions is the folder with the CRDs of schedulers of gangs.
+func GangDefinitions() string {
+	return filepath.Join(Root(), "internal", "testkit", "gangs")
+}
+
+// GangFlags have the API server serve Kubernetes' own PodGroups.
+func GangFlags() []string {
+	return []string{"feature-gates=GenericWorkload=true,GangScheduling=true", "runtime-config=scheduling.k8s.io/v1alpha2=true"}
 }
 
 // StartBareAPI starts the same without the project's CRDs.

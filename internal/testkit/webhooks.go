@@ -42,9 +42,10 @@ type API struct {
 // start.
 //
 // It is one call for the suites of other packages. Those of package webhook
-// and of what it imports must be external test packages to use it.
-func StartAPIWithWebhooks(ctx context.Context) (*API, error) {
-	environment, err := StartAPI()
+// and of what it imports must be external test packages to use it. The flags are
+// those of the API server beside its usual ones.
+func StartAPIWithWebhooks(ctx context.Context, flags ...string) (*API, error) {
+	environment, err := StartAPI(flags...)
 	if err != nil {
 		return nil, err
 	}

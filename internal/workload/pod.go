@@ -4,7 +4,6 @@
 package workload
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -32,8 +30,7 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
-	pod.Spec.PriorityClassName = cmp.Or(
-		job.Spec.PriorityClassName, pod.Spec.PriorityClassName, b.settings.PriorityClasses[cmp.Or(job.Spec.Priority, v2alpha1.PriorityNormal)])
+	pod.Spec.PriorityClassName = b.priorityClass(&pod.Spec)
 	if job.Spec.Scheduling != nil && job.Spec.Scheduling.SchedulerName != "" {
 		pod.Spec.SchedulerName = job.Spec.Scheduling.SchedulerName
 	}

@@ -20,7 +20,7 @@ const declared = "apis/v2alpha1/constants.go"
 
 // untold are the condition types that no job has.
 func untold() []string {
-	return []string{string(v2alpha1.JobUnknown), v2alpha1.ConditionGangScheduled}
+	return []string{string(v2alpha1.JobUnknown)}
 }
 
 func TestTheTableOfConditionsHasAllConditionsAndReasons(t *testing.T) {

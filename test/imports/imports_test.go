@@ -34,7 +34,8 @@ func pure() map[string][]string {
 		"internal/membership":  {"apis/v2alpha1", "internal/names"},
 		"internal/workload":    {"apis/v2alpha1", "internal/names"},
 		"internal/queueing":    {"apis/v2alpha1"},
-		"internal/lifecycle":   {"apis/v2alpha1", "internal/names", "internal/membership", "internal/workload", "internal/queueing"},
+		"internal/gang":        {},
+		"internal/lifecycle":   {"apis/v2alpha1", "internal/gang", "internal/names", "internal/membership", "internal/workload", "internal/queueing"},
 		"internal/allocator":   {"apis/v2alpha1", "internal/names"},
 	}
 }

@@ -22,11 +22,13 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 // jobs is the namespace of the jobs.
@@ -36,6 +38,7 @@ const jobs = "jobs"
 func exceptions() map[exception]string {
 	return map[exception]string{
 		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}: "which one is the cluster's is a setting, aggregatorConfig.name",
+		{"di-orchestrator-operator", "patch", "podgroups", ""}:       "those of Kubernetes can be changed from v1alpha3 on, which this API server does not serve",
 		{"di-orchestrator-operator", "update", "dijobs/finalizers", ""}: "the admission plugin OwnerReferencesPermissionEnforcement asks for it where " +
 			"pods are created, without a request; it is on in this test, which would see a refusal",
 	}
@@ -144,6 +147,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.askInVain(ctx)
 	s.trainWithWorkers(ctx)
 	s.placePreemptible(ctx)
+	s.trainGangs(ctx)
 	s.conflictOfNames(ctx)
 	server.stop()
 	operator.stop()
@@ -265,6 +269,9 @@ func (s *story) submit(ctx context.Context, manifest string) {
 
 // template is what every task of the story's jobs is made from.
 const template = `{spec: {serviceAccountName: default, containers: [{name: di-container, image: di, resources: {requests: {cpu: 1}}}]}}`
+
+// templateJSON is the same as JSON.
+const templateJSON = `{"spec":{"serviceAccountName":"default","containers":[{"name":"di-container","image":"di","resources":{"requests":{"cpu":1}}}]}}`
 
 // expectPods waits until a job has so many pods, all of which run, and returns them.
 func (s *story) expectPods(ctx context.Context, job string, count int) []corev1.Pod {
@@ -546,6 +553,79 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 		var services corev1.ServiceList
 		g.Expect(s.api.List(ctx, &services, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
 		g.Expect(services.Items).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// trainGangs runs a job that asks for a gang by each scheduler: where the name of
+// its PodGroup is taken, and then to its end.
+func (s *story) trainGangs(ctx context.Context) {
+	GinkgoHelper()
+	_, err := envtest.InstallCRDs(s.environment.Config, envtest.CRDInstallOptions{
+		Paths: []string{testkit.GangDefinitions()}, MaxTime: patience, ErrorIfPathMissing: true,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	versions := map[string]string{
+		"default-scheduler": "scheduling.k8s.io/v1alpha2", "volcano": "scheduling.volcano.sh/v1beta1", "scheduler-plugins-scheduler": "scheduling.x-k8s.io/v1alpha1",
+	}
+	for scheduler, version := range versions {
+		s.submit(ctx, `{apiVersion: `+version+`, kind: PodGroup, metadata: {name: di-`+scheduler+`}, spec: {schedulingPolicy: {gang: {minCount: 1}}}}`)
+		s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: `+scheduler+`},
+  spec: {scheduling: {schedulerName: `+scheduler+`, gang: {}}, tasks: [{type: none, name: work, replicas: 1, template: `+template+`}]}}`)
+	}
+	for scheduler, version := range versions {
+		s.expectCondition(ctx, scheduler, v2alpha1.ConditionNameConflict)
+		s.freeGroup(ctx, version, scheduler)
+	}
+	for scheduler, version := range versions {
+		s.expectPods(ctx, scheduler, 1)
+		pods := 1
+		if scheduler != "default-scheduler" {
+			s.patch(ctx, scheduler, `{"tasks":[{"type":"none","name":"work","replicas":2,"template":`+templateJSON+`}],"elastic":null}`)
+			pods = 2
+		}
+		for _, pod := range s.expectPods(ctx, scheduler, pods) {
+			s.end(ctx, pod.Name, corev1.PodSucceeded, 0)
+		}
+		s.expectPhase(ctx, scheduler, v2alpha1.JobSucceeded)
+		s.waitGroupDeleted(ctx, version, scheduler)
+	}
+}
+
+// freeGroup deletes a PodGroup that is in a job's way. Kubernetes' own are
+// protected, and the controller that lets them go does not run here.
+func (s *story) freeGroup(ctx context.Context, version, job string) {
+	GinkgoHelper()
+	group := s.podGroup(version, job)
+	Expect(s.api.Delete(ctx, group)).To(Succeed())
+	err := s.api.Patch(ctx, group, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+}
+
+// waitGroupDeleted waits until the operator has deleted the PodGroup of a job.
+func (s *story) waitGroupDeleted(ctx context.Context, version, job string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		group := s.podGroup(version, job)
+		err := s.api.Get(ctx, client.ObjectKeyFromObject(group), group)
+		g.Expect(apierrors.IsNotFound(err) || err == nil && group.GetDeletionTimestamp() != nil).To(BeTrue())
+	}).Should(Succeed())
+}
+
+func (s *story) podGroup(version, job string) *unstructured.Unstructured {
+	group := &unstructured.Unstructured{}
+	group.SetAPIVersion(version)
+	group.SetKind("PodGroup")
+	group.SetNamespace(jobs)
+	group.SetName(names.PodGroup(job))
+	return group
+}
+
+func (s *story) expectCondition(ctx context.Context, name, condition string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, &job)).To(Succeed())
+		g.Expect(job.Status.Conditions).To(ContainElement(And(HaveField("Type", condition), HaveField("Status", corev1.ConditionTrue))))
 	}).Should(Succeed())
 }
 

@@ -79,6 +79,7 @@ func newPlane(ctx context.Context) *plane {
 		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog).
 		// Who sets owner references that block deletion must be allowed to.
 		Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
+	testkit.AddFlags(p.environment, testkit.GangFlags()...)
 	err = testkit.Start(p.environment)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(p.stop)

@@ -37,6 +37,12 @@
 {{- if ne .Values.queueing "auto" }}
 - --queueing={{ .Values.queueing }}
 {{- end }}
+{{- if ne .Values.gangs.scheduler "auto" }}
+- --gang-scheduler={{ .Values.gangs.scheduler }}
+{{- end }}
+{{- with .Values.gangs.schedulerName }}
+- --gang-scheduler-name={{ . }}
+{{- end }}
 {{- with include "di-orchestrator.priorityClass" (dict "root" . "priority" "normal") }}
 - --priority-class-normal={{ . }}
 {{- end }}

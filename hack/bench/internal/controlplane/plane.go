@@ -51,8 +51,8 @@ type Options struct {
 	Folder string
 	// Users are those whose requests are counted.
 	Users []string
-	// Etcd are flags of etcd beside the usual, by name.
-	Etcd map[string]string
+	// Etcd and APIServer are flags of these beside the usual, by name.
+	Etcd, APIServer map[string]string
 	// Bare leaves out the CRDs.
 	Bare bool
 }
@@ -92,6 +92,9 @@ func Start(options *Options) (*Plane, error) {
 		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog()).
 		// What is measured is not how long it takes to delete all there is.
 		Set("delete-collection-workers", "16")
+	for name, value := range options.APIServer {
+		p.environment.ControlPlane.GetAPIServer().Configure().Set(name, value)
+	}
 	p.environment.ControlPlane.Etcd = &envtest.Etcd{}
 	for name, value := range options.Etcd {
 		p.environment.ControlPlane.Etcd.Configure().Set(name, value)

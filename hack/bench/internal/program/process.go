@@ -112,6 +112,33 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	return started, nil
 }
 
+// StartForeign starts a program that is not ours, and does not wait for it. It logs
+// to a file of its own in a folder.
+func StartForeign(ctx context.Context, folder, binary string, flags ...string) (_ *Process, err error) {
+	name := filepath.Base(binary)
+	started := &Process{command: exec.CommandContext(ctx, binary, flags...)}
+	if started.log, err = os.CreateTemp(folder, name+"-*.log"); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	started.command.Stdout, started.command.Stderr = started.log, started.log
+	if err := started.command.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", name, err), started.log.Close())
+	}
+	return started, nil
+}
+
+// BuildCluster builds a program of the local cluster, such as kube-scheduler,
+// unless its cache has it, and returns its path.
+func BuildCluster(ctx context.Context, name string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "run", ".", "program", name)
+	command.Dir, command.Stderr = filepath.Join(testkit.Root(), "hack", "cluster"), os.Stderr
+	path, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("building %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(path)), nil
+}
+
 // Run runs one of the programs to its end, and returns what it wrote. The command
 // needs no address, and of the flags no function.
 func Run(ctx context.Context, c *Command, arguments ...string) (string, error) {

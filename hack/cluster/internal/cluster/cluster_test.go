@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
@@ -153,5 +154,32 @@ func TestDNSServersOfTheMachineAreRead(t *testing.T) {
 	}
 	if got := upstreamServers(filepath.Join(t.TempDir(), "missing"), gateway); len(got) != 0 {
 		t.Errorf("got %v from no file", got)
+	}
+}
+
+func TestEachProgramThatGangsNeedIsToldOfThem(t *testing.T) {
+	t.Parallel()
+	c := clusterIn(t.TempDir())
+	cache, err := build.Open(t.TempDir(), filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cache = cache
+	for name, tc := range map[string]struct {
+		spec process.Spec
+		want []string
+	}{
+		"the API server serves PodGroups":         {c.apiServerSpec(), []string{"--feature-gates=" + podGroupGate, "--runtime-config=" + podGroupAPI}},
+		"the scheduler places pods by them":       {c.schedulerSpec(), []string{"--feature-gates=" + podGroupGate + "," + gangGate}},
+		"the controller manager lets go of these": {c.controllerManagerSpec(), []string{"--feature-gates=" + podGroupGate}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, flag := range tc.want {
+				if !slices.Contains(tc.spec.Args, flag) {
+					t.Errorf("%s is started without %s", tc.spec.Name, flag)
+				}
+			}
+		})
 	}
 }

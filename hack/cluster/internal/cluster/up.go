@@ -159,18 +159,35 @@ func (c *Cluster) sysctlRecord() string { return c.settings.State("kernel-settin
 // BuildAssets builds only what tests against an API server need, and returns
 // the folder with it. No privileges are needed for that.
 func BuildAssets(ctx context.Context, cache *build.Cache, report func(string, ...any), runner *progress.Runner) (string, error) {
-	unlock, err := build.Lock(cache.Dir(), func() { report("waiting for another run that uses the cache\n") })
+	err := buildOnly(cache, report, func() error {
+		if err := runner.Run(ctx, cache.Steps(build.AssetNames()...)); err != nil {
+			return err
+		}
+		return cache.LinkAssets()
+	})
 	if err != nil {
 		return "", err
 	}
-	err = runner.Run(ctx, cache.Steps(build.AssetNames()...))
-	if err == nil {
-		err = cache.LinkAssets()
-	}
-	if err := errors.Join(err, unlock()); err != nil {
+	return filepath.Clean(cache.AssetsDir()), nil
+}
+
+// BuildProgram builds only one program, and returns its path. No privileges are
+// needed for that.
+func BuildProgram(ctx context.Context, cache *build.Cache, name string, report func(string, ...any), runner *progress.Runner) (string, error) {
+	err := buildOnly(cache, report, func() error { return runner.Run(ctx, cache.Steps(name)) })
+	if err != nil {
 		return "", err
 	}
-	return filepath.Clean(cache.AssetsDir()), nil
+	return filepath.Clean(cache.Path(name)), nil
+}
+
+// buildOnly builds while nobody else changes the cache.
+func buildOnly(cache *build.Cache, report func(string, ...any), do func() error) error {
+	unlock, err := build.Lock(cache.Dir(), func() { report("waiting for another run that uses the cache\n") })
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(), unlock())
 }
 
 // LoadImage imports an image tarball into every node, so that pods can use it without a

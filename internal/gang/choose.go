@@ -1,0 +1,163 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Setting is which scheduler the gangs of an installation are left to.
+type Setting string
+
+const (
+	// Auto is the first of the known schedulers whose API is served, or the one
+	// that a job names.
+	Auto Setting = "auto"
+	// None is no scheduler: a job that asks for a gang waits.
+	None Setting = "none"
+	// Volcano is the scheduler of that name.
+	Volcano Setting = "volcano"
+	// Coscheduling is the plugin of that name, of scheduler-plugins.
+	Coscheduling Setting = "coscheduling"
+	// Kubernetes is kube-scheduler itself.
+	Kubernetes Setting = "kubernetes"
+)
+
+// Settings are all there are.
+func Settings() []Setting {
+	return []Setting{Auto, None, Volcano, Coscheduling, Kubernetes}
+}
+
+// ParseSetting reads a setting.
+func ParseSetting(text string) (Setting, error) {
+	if setting := Setting(text); slices.Contains(Settings(), setting) {
+		return setting, nil
+	}
+	var known []string
+	for _, setting := range Settings() {
+		known = append(known, string(setting))
+	}
+	return "", fmt.Errorf("%q is no setting for gangs: must be one of %s", text, strings.Join(known, ", "))
+}
+
+// Providers are the schedulers that are known, with their versions, in the order
+// in which they are preferred: what somebody installed for gangs goes before what
+// a cluster may serve by itself, and a newer version before an older one. A
+// version of the same shape is added here, one of another shape as a dialect.
+func Providers() []Provider {
+	of := func(name Setting, scheduler, group, version string, words dialect) Provider {
+		gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: Kind}
+		return Provider{Name: name, GVK: gvk, SchedulerName: scheduler, dialect: words}
+	}
+	return []Provider{
+		of(Volcano, "volcano", "scheduling.volcano.sh", "v1beta1", volcano{}),
+		of(Coscheduling, "scheduler-plugins-scheduler", "scheduling.x-k8s.io", "v1alpha1", coscheduling{}),
+		of(Kubernetes, "", kubernetesGroup, "v1beta1", kubernetes{isMutable: true}),
+		of(Kubernetes, "", kubernetesGroup, "v1alpha3", kubernetes{isMutable: true}),
+		of(Kubernetes, "", kubernetesGroup, "v1alpha2", kubernetes{}),
+	}
+}
+
+// ProviderOf returns the one that an object is for, nil where it is not among them.
+func ProviderOf(served []Provider, gvk schema.GroupVersionKind) *Provider {
+	for i := range served {
+		if served[i].GVK == gvk {
+			return &served[i]
+		}
+	}
+	return nil
+}
+
+// UsualNames names the schedulers that pods of gangs are left to.
+func UsualNames() string {
+	var usual []string
+	for _, provider := range Providers() {
+		if provider.SchedulerName != "" {
+			usual = append(usual, provider.SchedulerName)
+		}
+	}
+	return strings.Join(usual, " or ")
+}
+
+// Choose returns the scheduler that a job's gang is left to, by the setting, the
+// scheduler that the job names, and what is served, in the order of Providers;
+// else why there is none, and what would help.
+func Choose(setting Setting, schedulerName string, served []Provider) (provider *Provider, why string) {
+	if setting == None {
+		return nil, "the operator runs with --gang-scheduler=none: set it to auto or to a scheduler that is installed, or take spec.scheduling.gang out of the job"
+	}
+	if setting == Auto || setting == "" {
+		return chooseByJob(schedulerName, served)
+	}
+	if provider := first(served, setting); provider != nil {
+		return provider, ""
+	}
+	return nil, fmt.Sprintf("the operator runs with --gang-scheduler=%s, and the API server serves no %s: %s", setting, groupsOf(setting), remedy(setting))
+}
+
+// chooseByJob leaves the gang of a job that names a known scheduler to that one.
+func chooseByJob(schedulerName string, served []Provider) (provider *Provider, why string) {
+	named := settingOf(schedulerName)
+	if named == "" {
+		if len(served) > 0 {
+			return &served[0], ""
+		}
+		return nil, fmt.Sprintf("the API server serves no %s of any scheduler that places gangs: install Volcano or scheduler-plugins, or turn on "+
+			"the feature gates GenericWorkload and GangScheduling of Kubernetes, or take spec.scheduling.gang out of the job", Kind)
+	}
+	if provider := first(served, named); provider != nil {
+		return provider, ""
+	}
+	return nil, fmt.Sprintf("the job names scheduler %q, and the API server serves no %s: %s", schedulerName, groupsOf(named), remedy(named))
+}
+
+// settingOf returns which scheduler goes by a name, "" for none that is known.
+func settingOf(schedulerName string) Setting {
+	for _, provider := range Providers() {
+		if provider.SchedulerName != "" && provider.SchedulerName == schedulerName {
+			return provider.Name
+		}
+	}
+	if schedulerName == defaultScheduler {
+		return Kubernetes
+	}
+	return ""
+}
+
+func first(served []Provider, name Setting) *Provider {
+	for i := range served {
+		if served[i].Name == name {
+			return &served[i]
+		}
+	}
+	return nil
+}
+
+// groupsOf names the resource that a scheduler is told of gangs by.
+func groupsOf(name Setting) string {
+	for _, provider := range Providers() {
+		if provider.Name == name {
+			return "podgroups." + provider.GVK.Group
+		}
+	}
+	return ""
+}
+
+// remedy says how a scheduler's API comes to be served.
+func remedy(name Setting) string {
+	switch name {
+	case Volcano:
+		return "install Volcano"
+	case Coscheduling:
+		return "install scheduler-plugins with its CRDs"
+	case Kubernetes:
+		return "turn on the feature gates GenericWorkload and GangScheduling, and the API version, of Kubernetes 1.36 or later"
+	case Auto, None:
+	}
+	return ""
+}

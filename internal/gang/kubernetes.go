@@ -1,0 +1,124 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	kubernetesGroup = "scheduling.k8s.io"
+	// defaultScheduler is what a job may call kube-scheduler.
+	defaultScheduler = corev1.DefaultSchedulerName
+	// saysNothing is the message of each group that is not placed.
+	saysNothing = "pod group is unschedulable"
+	// waitsForOthers is in the message of a pod that fits, of a gang that does not.
+	waitsForOthers = "waiting for minCount pods from a gang"
+)
+
+// kubernetes is kube-scheduler itself, from Kubernetes 1.36 on.
+type kubernetes struct {
+	// isMutable says that minCount may be changed, as from v1alpha3 on. In v1alpha2
+	// the whole spec is immutable.
+	isMutable bool
+}
+
+func (kubernetes) spec(gang *Gang) map[string]any {
+	spec := map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": int64(gang.Min)}}}
+	if gang.PriorityClass != "" {
+		spec["priorityClassName"] = gang.PriorityClass
+	}
+	return spec
+}
+
+// level looks at minCount only: the priority class is immutable, and dropped
+// where the feature gate of it is off.
+func (k kubernetes) level(stored, wanted map[string]any) bool {
+	if equality.Semantic.DeepEqual(k.least(stored), k.least(wanted)) {
+		return true
+	}
+	if !k.isMutable {
+		return false
+	}
+	return unstructured.SetNestedField(stored, k.least(wanted), "schedulingPolicy", "gang", "minCount") == nil
+}
+
+func (kubernetes) least(spec map[string]any) int64 {
+	least, _, err := unstructured.NestedInt64(spec, "schedulingPolicy", "gang", "minCount")
+	if err != nil {
+		return 0
+	}
+	return least
+}
+
+func (kubernetes) mark(pod *corev1.Pod, group string) {
+	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(group)}
+}
+
+func (kubernetes) groupOf(pod *corev1.Pod) string {
+	if pod.Spec.SchedulingGroup == nil {
+		return ""
+	}
+	return ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "")
+}
+
+// words are in a condition whose name v1alpha3 changed. Once it is True it stays
+// so. Its message says no more than its reason: pods say what is missing.
+func (kubernetes) words(group *unstructured.Unstructured) Words {
+	for _, kind := range []string{"PodGroupInitiallyScheduled", "PodGroupScheduled"} {
+		if condition := conditionOf(group, kind); condition.status == string(corev1.ConditionFalse) {
+			if condition.Message == saysNothing {
+				condition.Message = ""
+			}
+			return condition.Words
+		}
+	}
+	return Words{}
+}
+
+// OfPod returns what a scheduler says in a pod of why it has not placed it, nothing
+// where that is up to the others of its gang.
+func OfPod(pod *corev1.Pod) Words {
+	for i := range pod.Status.Conditions {
+		scheduled := &pod.Status.Conditions[i]
+		if scheduled.Type == corev1.PodScheduled && scheduled.Status == corev1.ConditionFalse && !strings.Contains(scheduled.Message, waitsForOthers) {
+			return Words{Reason: scheduled.Reason, Message: scheduled.Message}
+		}
+	}
+	return Words{}
+}
+
+// condition is one of an object's status.
+type condition struct {
+	status string
+	Words
+}
+
+// conditionOf returns the condition of a type, the zero one where there is none.
+func conditionOf(group *unstructured.Unstructured, kind string) condition {
+	conditions, _, err := unstructured.NestedSlice(group.Object, "status", "conditions")
+	if err != nil {
+		return condition{}
+	}
+	for _, each := range conditions {
+		fields, isObject := each.(map[string]any)
+		if isObject && fields["type"] == kind {
+			return condition{status: text(fields, "status"), Words: Words{Reason: text(fields, "reason"), Message: text(fields, "message")}}
+		}
+	}
+	return condition{}
+}
+
+func text(fields map[string]any, key string) string {
+	value, _, err := unstructured.NestedString(fields, key)
+	if err != nil {
+		return ""
+	}
+	return value
+}

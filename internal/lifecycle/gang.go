@@ -1,0 +1,373 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// GangPatience is in how long a job is looked at again for whose gang there is no
+// scheduler: nobody tells when one is installed.
+const GangPatience = 30 * time.Second
+
+// gangOfPass is what a pass finds out about a job's gang.
+type gangOfPass struct {
+	// provider and group are what pods that are created are marked with; nil where
+	// they are not.
+	provider *gang.Provider
+	group    string
+	// words say why the gang is not placed.
+	words gang.Words
+	// missing says why there is no scheduler for it, "" where there is one.
+	missing string
+}
+
+func (g *gangOfPass) mark(pod *corev1.Pod) {
+	if g.provider != nil {
+		g.provider.Mark(pod, g.group)
+	}
+}
+
+// MindsGangs tells whether a job asks for a gang, or may have been one.
+func MindsGangs(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
+	if IsCoordinatorLed(job) {
+		return false
+	}
+	return asksForGang(job) || findCondition(&job.Status, v2alpha1.ConditionGangScheduled) != nil || slices.ContainsFunc(pods, gang.IsMember)
+}
+
+func asksForGang(job *v2alpha1.DIJob) bool {
+	return job.Spec.Scheduling != nil && job.Spec.Scheduling.Gang != nil
+}
+
+// leastOf returns how many of a job's pods are to be placed at once.
+func leastOf(job *v2alpha1.DIJob, total int32) int32 {
+	if least := job.Spec.Scheduling.Gang.MinAvailable; least != nil {
+		return min(*least, total)
+	}
+	return total
+}
+
+// ensureGang has the scheduler told of a job's gang before it sees its pods. It
+// creates no pod of a job that has not started where there is no scheduler that
+// would wait for the others.
+func ensureGang(p *pass) outcome {
+	switch {
+	case !asksForGang(p.Job):
+		p.deletePodGroups()
+		return goOn
+	case isUnplaced(p.Job):
+		return goOn
+	}
+	team := p.team()
+	provider, group := p.gangProvider(&team)
+	switch {
+	case provider == nil && team.started:
+		return goOn
+	case provider == nil:
+		p.requeueAfter(GangPatience)
+		return settled
+	case group == nil:
+		return p.createGroup(provider, &team)
+	case provider.GVK != group.GroupVersionKind():
+		return p.replaceGroup(group)
+	}
+	return p.levelGroup(provider, group, &team)
+}
+
+// team is what a gang consists of at one moment.
+type team struct {
+	// members are the seats of its pods: those that are of the gang, and those
+	// that are to be made. A rank that has succeeded is none, nor is a pod that was
+	// made without a gang.
+	members []workload.Seat
+	// waiting says that some of them have no node yet.
+	waiting bool
+	// started says that some pod of the job has a node.
+	started bool
+}
+
+func (p *pass) team() team {
+	var found team
+	going := make(map[*corev1.Pod]bool, len(p.decision.DeletePods))
+	for _, pod := range p.decision.DeletePods {
+		going[pod] = true
+	}
+	for i := range p.roster.Seats {
+		seat := &p.roster.Seats[i]
+		pod := p.pods[seat.Pod]
+		switch {
+		case p.completed().has(seat.Rank):
+			continue
+		case pod == nil || isTerminating(pod) || going[pod]:
+			found.waiting = true
+		case isEnded(pod):
+			continue
+		default:
+			hasNode := pod.Spec.NodeName != ""
+			found.started = found.started || hasNode
+			if !gang.IsMember(pod) {
+				continue
+			}
+			found.waiting = found.waiting || !hasNode
+		}
+		found.members = append(found.members, *seat)
+	}
+	return found
+}
+
+// gangProvider returns the scheduler that the gang is left to, and the object
+// that it has been told of it by, if there is one. A job that has started stays
+// with the scheduler that it has.
+func (p *pass) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
+	chosen, why := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
+	if len(p.PodGroups) == 0 {
+		if chosen == nil {
+			p.gang.missing = why
+		}
+		return chosen, nil
+	}
+	group := p.PodGroups[0]
+	if current := gang.ProviderOf(p.Gangs.Served, group.GroupVersionKind()); current != nil && (chosen == nil || team.started) {
+		return current, group
+	}
+	return chosen, group
+}
+
+// createGroup creates the object where pods are to be placed.
+func (p *pass) createGroup(provider *gang.Provider, team *team) outcome {
+	if !team.waiting {
+		return goOn
+	}
+	wanted, err := p.wantedGang(team)
+	if err != nil {
+		p.invalid = append(p.invalid, err.Error())
+		return settled
+	}
+	p.decision.CreatePodGroup = provider.Group(wanted)
+	p.markWith(provider, wanted.Name)
+	return goOn
+}
+
+// levelGroup has the object be as it is to be. Where its API does not let it be
+// changed it is replaced while nobody is placed by it; else it stays, and pods
+// that it would have wait for more than there are do without it, anew where they wait already.
+func (p *pass) levelGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
+	p.gang.words = provider.Read(group)
+	group = p.renameOwner(group)
+	isEnough := leastOf(p.Job, p.counts.total) >= provider.Least(group)
+	if len(team.members) == 0 || !team.waiting && isEnough {
+		return goOn
+	}
+	if !group.GetDeletionTimestamp().IsZero() {
+		return p.awaitGroup(group, team)
+	}
+	wanted, err := p.wantedGang(team)
+	if err != nil {
+		p.invalid = append(p.invalid, err.Error())
+		return settled
+	}
+	leveled, possible := provider.Level(group, wanted)
+	switch {
+	case !possible && !team.started:
+		return p.replaceGroup(group)
+	case possible && !equality.Semantic.DeepEqual(leveled.Object, group.Object):
+		p.decision.UpdatePodGroup = leveled
+	}
+	if int(provider.Least(leveled)) <= len(team.members) {
+		p.markWith(provider, group.GetName())
+		return goOn
+	}
+	p.deleteWaiting()
+	return goOn
+}
+
+// renameOwner has the object name its job in the version in which others do.
+func (p *pass) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
+	if !p.isEarlier(group) {
+		return group
+	}
+	group = group.DeepCopy()
+	group.SetOwnerReferences(p.storedReferences(group))
+	p.decision.UpdatePodGroup = group
+	return group
+}
+
+// deleteWaiting deletes the pods of the gang that have no node.
+func (p *pass) deleteWaiting() {
+	for _, pod := range p.Pods {
+		if gang.IsMember(pod) && !isEnded(pod) && pod.Spec.NodeName == "" {
+			p.deletePod(pod)
+		}
+	}
+}
+
+func (p *pass) markWith(provider *gang.Provider, group string) {
+	p.gang.provider, p.gang.group = provider, group
+}
+
+// wantedGang says what the scheduler is to be told. It waits for no more pods
+// than there will be.
+func (p *pass) wantedGang(team *team) (*gang.Gang, error) {
+	job := p.Job
+	least := leastOf(job, p.counts.total)
+	if team.waiting {
+		least = min(least, int32(len(team.members)))
+	}
+	demand, err := p.builder.Demand(team.members[:min(int(least), len(team.members))])
+	if err != nil {
+		return nil, fmt.Errorf("adding up what the gang asks for: %w", err)
+	}
+	return &gang.Gang{
+		Namespace: job.Namespace, Name: names.PodGroup(job.Name),
+		Labels: names.WorkerJobLabels(job.Name), Owner: *workload.Owner(job, p.Settings.JobVersion),
+		Min: least, Resources: demand.Resources, Queue: job.Spec.Scheduling.Queue, PriorityClass: demand.PriorityClass,
+	}, nil
+}
+
+// replaceGroup takes away the object and the pods that wait by it, none of
+// which has a node. Others are made when all are gone.
+func (p *pass) replaceGroup(group *unstructured.Unstructured) outcome {
+	p.deleteWaiting()
+	p.deletePodGroups()
+	p.decision.UpdatePodGroup = nil
+	p.gang.words = gang.Words{
+		Reason:  v2alpha1.ReasonGangReplaced,
+		Message: fmt.Sprintf("%s %s makes room for one of another size or scheduler", gang.Kind, group.GetName()),
+	}
+	return settled
+}
+
+// awaitGroup lets an object go that is being deleted. It may wait for its pods to
+// go first, of which those that have no node make room. A job that has started
+// goes on without it.
+func (p *pass) awaitGroup(group *unstructured.Unstructured, team *team) outcome {
+	if team.started {
+		return goOn
+	}
+	return p.replaceGroup(group)
+}
+
+// deletePodGroups deletes the objects that tell of the job's gang.
+func (p *pass) deletePodGroups() {
+	for _, group := range p.PodGroups {
+		if group.GetDeletionTimestamp().IsZero() {
+			p.decision.DeletePodGroups = append(p.decision.DeletePodGroups, group)
+		}
+	}
+}
+
+// reportGang says whether the gang is placed. Once it is, it stays so until no
+// pod of the job has a node any more: one that is lost is made again by itself.
+func (p *pass) reportGang() {
+	const condition = v2alpha1.ConditionGangScheduled
+	switch {
+	case IsCoordinatorLed(p.Job) || IsFinished(p.status()):
+	case !asksForGang(p.Job):
+		p.status().Conditions = slices.DeleteFunc(p.status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
+	case IsSuspended(p.Job):
+		if findCondition(p.status(), condition) != nil {
+			p.tellGang(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
+		}
+	case p.gang.missing != "" && !p.hasStarted():
+		p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
+	case isUnplaced(p.Job):
+	default:
+		p.reportPlacing()
+	}
+}
+
+func (p *pass) reportPlacing() {
+	const condition = v2alpha1.ConditionGangScheduled
+	least := leastOf(p.Job, p.counts.total)
+	placed := p.placed()
+	switch {
+	case placed >= least && least > 0:
+		if !isTrue(p.status(), condition) {
+			p.tellGang(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("the %d pods that are to be placed at once have a node", least))
+		}
+	case placed > 0 && isTrue(p.status(), condition):
+	default:
+		words := p.whyNotPlaced()
+		p.tellGang(corev1.ConditionFalse, words.Reason, words.Message)
+	}
+}
+
+// placed counts the replicas that have a node, or needed one and have succeeded.
+func (p *pass) placed() int32 {
+	var count int32
+	for _, each := range p.completed().ranges {
+		count += each.last - each.first + 1
+	}
+	for _, pod := range p.Pods {
+		if p.isPlaced(pod) {
+			count++
+		}
+	}
+	return count
+}
+
+func (p *pass) hasStarted() bool {
+	return slices.ContainsFunc(p.Pods, p.isPlaced)
+}
+
+func (p *pass) isPlaced(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && !isEnded(pod) && !isTerminating(pod) && !p.isStale(pod)
+}
+
+// whyNotPlaced returns what the scheduler says in the gang's object, and what that
+// leaves out, in a pod.
+func (p *pass) whyNotPlaced() gang.Words {
+	words := p.gang.words
+	for _, pod := range p.Pods {
+		if words.Reason != "" && words.Message != "" {
+			break
+		}
+		if said := gang.OfPod(pod); said != (gang.Words{}) && !p.isStale(pod) {
+			words = gang.Words{Reason: cmp.Or(words.Reason, said.Reason), Message: cmp.Or(words.Message, said.Message)}
+		}
+	}
+	if words.Reason == "" {
+		return gang.Words{Reason: v2alpha1.ReasonGangWaiting, Message: "the scheduler has not placed the pods yet"}
+	}
+	words.Message = schedulerWords(cmp.Or(words.Message, "the scheduler finds no place for the pods"))
+	return words
+}
+
+// tellGang sets the condition. Events tell that the gang is placed, that there is
+// no scheduler for it, and that its scheduler has begun to say why it waits: not
+// each time that it says it in other words.
+func (p *pass) tellGang(value corev1.ConditionStatus, reason, message string) {
+	before := ""
+	if recorded := findCondition(p.status(), v2alpha1.ConditionGangScheduled); recorded != nil {
+		before = recorded.Reason
+	}
+	if !setCondition(p.status(), v2alpha1.ConditionGangScheduled, value, reason, message, p.now) || reason == before {
+		return
+	}
+	isQuiet := func(reason string) bool {
+		return slices.Contains([]string{"", v2alpha1.ReasonGangWaiting, v2alpha1.ReasonGangReplaced, v2alpha1.ReasonGangPlaced,
+			v2alpha1.ReasonNoGangScheduler, v2alpha1.ConditionSuspended}, reason)
+	}
+	switch {
+	case value == corev1.ConditionTrue:
+		p.event(corev1.EventTypeNormal, reason, message)
+	case reason == v2alpha1.ReasonNoGangScheduler:
+		p.event(corev1.EventTypeWarning, reason, message)
+	case isQuiet(before) && !isQuiet(reason):
+		p.event(corev1.EventTypeWarning, v2alpha1.ReasonGangUnschedulable, message)
+	}
+}

@@ -1,0 +1,467 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
+)
+
+// served returns the schedulers of gangs whose API is served, by setting and version.
+func served(versions ...string) []gang.Provider {
+	return slices.DeleteFunc(gang.Providers(), func(provider gang.Provider) bool {
+		return !slices.Contains(versions, string(provider.Name)+"/"+provider.GVK.Version)
+	})
+}
+
+// Those whose PodGroups can be changed, and those of which they cannot.
+const (
+	changeable   = "volcano/v1beta1"
+	unchangeable = "kubernetes/v1alpha2"
+)
+
+// provider is the scheduler of the world's gangs, nil for none.
+func (w *world) provider() *gang.Provider {
+	if w.group == nil {
+		return nil
+	}
+	return gang.ProviderOf(gang.Providers(), w.group.GroupVersionKind())
+}
+
+func (w *world) actOnGroup(decision *Decision) (changed bool) {
+	for _, group := range decision.DeletePodGroups {
+		if w.group != nil && w.group.GetUID() == group.GetUID() && w.group.GetDeletionTimestamp() == nil {
+			w.write(func() { w.group.SetDeletionTimestamp(&metav1.Time{Time: w.now}) })
+			w.reapGroup()
+			changed = true
+		}
+	}
+	switch create, update := decision.CreatePodGroup, decision.UpdatePodGroup; {
+	case create != nil && w.group == nil:
+		w.write(func() {
+			w.uids++
+			w.group = create.DeepCopy()
+			w.group.SetUID(types.UID(fmt.Sprintf("group-%d", w.uids)))
+		})
+		return true
+	case create != nil && w.group.GetDeletionTimestamp() != nil, update != nil && w.group == nil:
+		w.failed = true
+	case update != nil:
+		if w.provider().Name == gang.Kubernetes {
+			w.t.Fatalf("a PodGroup is changed that cannot be")
+		}
+		w.write(func() { w.group.Object["spec"] = update.DeepCopy().Object["spec"] })
+		return true
+	}
+	return changed
+}
+
+// reapGroup lets a gang's object go that is being deleted: Kubernetes' own when
+// no pod of it is left that has not ended.
+func (w *world) reapGroup() bool {
+	if w.group == nil || w.group.GetDeletionTimestamp() == nil || w.provider().Name == gang.Kubernetes && len(w.liveMembers()) > 0 {
+		return false
+	}
+	w.group = nil
+	return true
+}
+
+// liveMembers are the pods of the gang that have not ended, which is what
+// schedulers count.
+func (w *world) liveMembers() []*corev1.Pod {
+	var live []*corev1.Pod
+	for _, pod := range w.pods {
+		if gang.IsMember(pod) && !isEnded(pod) {
+			live = append(live, pod)
+		}
+	}
+	return live
+}
+
+// schedule has a pod get a node as schedulers of gangs do, and tells whether it has one.
+func (w *world) schedule(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName = PlacedOn(pod); !asksForGang(w.job) && !gang.IsMember(pod) {
+		return true
+	}
+	if gang.IsMember(pod) && (w.group == nil || len(w.liveMembers()) < int(w.provider().Least(w.group))) && pod.Annotations["bound"] == "" {
+		pod.Spec.NodeName = ""
+		return false
+	}
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "bound", "true")
+	if pod.Spec.NodeName == "" {
+		pod.Spec.NodeName = "node"
+	}
+	return true
+}
+
+// scheduleAll has all pods get a node that can have one.
+func (w *world) scheduleAll() {
+	for _, name := range w.podNames() {
+		if pod := w.pods[name]; !isEnded(pod) {
+			w.schedule(pod)
+		}
+	}
+}
+
+// anyGangs has a job ask for a gang or not, and returns the schedulers that there are.
+func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) Gangs {
+	choice := random.IntN(3)
+	if choice == 0 {
+		return Gangs{}
+	}
+	spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
+	if random.IntN(2) == 0 {
+		spec.Scheduling.Gang.MinAvailable = ptr.To(1 + random.Int32N(4))
+	}
+	return Gangs{Served: served([]string{changeable, unchangeable}[choice-1])}
+}
+
+// waitsInGang tells whether a pod waits for a node with its gang, so that it may
+// be deleted and nothing is lost.
+func waitsInGang(observed *Observed, pod *corev1.Pod) bool {
+	return asksForGang(observed.Job) && gang.IsMember(pod) && pod.Spec.NodeName == ""
+}
+
+// checkGang: the scheduler is told of a gang before any pod of it is created, and
+// of no more pods than are to come.
+func (w *world) checkGang(pod *corev1.Pod) {
+	w.t.Helper()
+	if !asksForGang(w.job) || !w.isDecidedSynced {
+		return
+	}
+	isStarted := slices.ContainsFunc(w.podNames(), func(name string) bool { return w.pods[name].Spec.NodeName != "" })
+	switch isMember := gang.IsMember(pod); {
+	case !isMember && !isStarted:
+		w.t.Fatalf("pod %s is created without its gang", pod.Name)
+	case isMember && (w.group == nil || w.group.GetDeletionTimestamp() != nil):
+		w.t.Fatalf("pod %s is created before its gang is told of", pod.Name)
+	case isMember && w.provider().Least(w.group) > wantedCounts(w.job).total:
+		w.t.Fatalf("pod %s is created in a gang of %d, and is to be of %d", pod.Name, w.provider().Least(w.group), wantedCounts(w.job).total)
+	}
+}
+
+// checkGroupAtRest: a gang is told of while a pod waits by it, and not once the
+// job has ended or is suspended.
+func (w *world) checkGroupAtRest() {
+	w.t.Helper()
+	if w.group != nil && w.group.GetDeletionTimestamp() == nil && (IsFinished(&w.job.Status) || IsSuspended(w.job) || !asksForGang(w.job)) {
+		w.t.Fatalf("the gang of a job that is %s, suspended %v, is still told of", w.job.Status.Phase, IsSuspended(w.job))
+	}
+	for _, pod := range w.liveMembers() {
+		switch {
+		case pod.Spec.NodeName != "" || IsFinished(&w.job.Status) || !asksForGang(w.job):
+		case w.group == nil:
+			w.t.Fatalf("pod %s waits by a gang that nobody is told of", pod.Name)
+		case int(w.provider().Least(w.group)) > len(w.liveMembers()):
+			w.t.Fatalf("pod %s waits for ever: %d are to be placed at once, and %d are there", pod.Name, w.provider().Least(w.group), len(w.liveMembers()))
+		}
+	}
+}
+
+// gangWorld has a job of four that asks for a gang.
+func gangWorld(t *testing.T, scheduler string) *world {
+	t.Helper()
+	spec := trainingJob()
+	spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
+	w := newWorld(t, spec)
+	w.gangs = Gangs{Served: served(scheduler)}
+	return w
+}
+
+// startedGang has one that runs.
+func startedGang(t *testing.T, scheduler string) *world {
+	t.Helper()
+	w := gangWorld(t, scheduler)
+	w.settle()
+	w.startAll()
+	w.expectPhase(v2alpha1.JobRunning)
+	return w
+}
+
+// startAll has all pods run that get a node.
+func (w *world) startAll() {
+	w.t.Helper()
+	w.settle()
+	w.scheduleAll()
+	for _, name := range w.podNames() {
+		if pod := w.pods[name]; pod.Spec.NodeName != "" && !isEnded(pod) {
+			w.run(name)
+		}
+	}
+	w.settle()
+}
+
+func (w *world) expectLeast(want int32) {
+	w.t.Helper()
+	switch {
+	case want == 0 && w.group != nil:
+		w.t.Fatalf("there is %s, and none is wanted", w.group.GetName())
+	case want == 0:
+	case w.group == nil:
+		w.t.Fatalf("there is no PodGroup, one of %d is wanted", want)
+	case w.provider().Least(w.group) != want:
+		w.t.Fatalf("%d are to be placed at once, want %d", w.provider().Least(w.group), want)
+	}
+}
+
+// gangState is the condition GangScheduled, "" for none.
+func (w *world) gangState() string {
+	condition := findCondition(&w.job.Status, v2alpha1.ConditionGangScheduled)
+	if condition == nil {
+		return ""
+	}
+	return string(condition.Status) + " " + condition.Reason
+}
+
+func (w *world) expectGang(want string) {
+	w.t.Helper()
+	if got := w.gangState(); got != want {
+		w.t.Fatalf("condition GangScheduled is %q, want %q", got, want)
+	}
+}
+
+// uids are those of the pods, by name.
+func (w *world) uidsOf() map[string]types.UID {
+	found := map[string]types.UID{}
+	for name, pod := range w.pods {
+		found[name] = pod.UID
+	}
+	return found
+}
+
+// onEachScheduler runs a test by each way in which PodGroups differ.
+func onEachScheduler(t *testing.T, begin func(*testing.T, string) *world, test func(w *world)) {
+	t.Helper()
+	for _, scheduler := range []string{changeable, unchangeable} {
+		t.Run(scheduler, func(t *testing.T) {
+			t.Parallel()
+			test(begin(t, scheduler))
+		})
+	}
+}
+
+func TestAGangIsToldOfWhileTheJobLives(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, gangWorld, func(w *world) {
+		w.settle()
+		w.expectLeast(4)
+		w.expectGang("False GangWaiting")
+		if owner := metav1.GetControllerOf(w.group); owner == nil || owner.UID != w.job.UID {
+			w.t.Fatalf("the PodGroup is owned by %v", owner)
+		}
+		w.pod("job-learner-0").Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available: 3 Insufficient cpu.",
+		}}
+		w.settle()
+		w.expectGang("False Unschedulable")
+		w.startAll()
+		w.expectGang("True GangPlaced")
+		for _, name := range w.podNames() {
+			w.end(name, 0)
+		}
+		w.settle()
+		w.expectPhase(v2alpha1.JobSucceeded)
+		w.expectLeast(0)
+		told := slices.DeleteFunc(slices.Clone(w.events), func(reason string) bool { return reason[:min(4, len(reason))] != "Gang" })
+		if diff := cmp.Diff([]string{"GangUnschedulable", "GangPlaced"}, told); diff != "" {
+			w.t.Errorf("events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestARestartPlacesTheGangAnew(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		w.end("job-learner-0", 1)
+		w.settle()
+		w.expectGang("False GangWaiting")
+		w.expectLeast(4)
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.expectGang("True GangPlaced")
+	})
+}
+
+func TestAReplicaThatIsMadeAgainWhenOthersHaveSucceededDoesNotWaitForThem(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		w.end("job-learner-0", 0)
+		w.end("job-collector-0", 0)
+		w.end("job-collector-1", 0)
+		w.settle()
+		w.evict("job-evaluator-0")
+		w.startAll()
+		if pod := w.pod("job-evaluator-0"); pod.Status.Phase != corev1.PodRunning {
+			w.t.Fatalf("the pod is %s, and %v is told of", outlinePod(pod), w.group)
+		}
+	})
+}
+
+func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		w.evict("job-learner-0")
+		w.settle()
+		w.end("job-collector-0", 0)
+		w.end("job-collector-1", 0)
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		if pod := w.pod("job-learner-0"); pod.Status.Phase != corev1.PodRunning {
+			w.t.Fatalf("the pod is %s, and %v is told of", outlinePod(pod), w.group)
+		}
+	})
+}
+
+func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		before := w.uidsOf()
+		w.resize(3)
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.resize(1)
+		w.startAll()
+		delete(before, "job-collector-1")
+		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
+			w.t.Errorf("pods (-want +got):\n%s", diff)
+		}
+		w.expectPhase(v2alpha1.JobRunning)
+		w.evict("job-collector-0")
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.end("job-learner-0", 1)
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.expectLeast(3)
+	})
+}
+
+func TestAResizeOfAGangThatWaitsChangesWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, gangWorld, func(w *world) {
+		w.settle()
+		w.resize(4)
+		w.expectLeast(6)
+		w.resize(1)
+		w.expectLeast(3)
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.expectPods("job-learner-0", "job-collector-0", "job-evaluator-0")
+	})
+}
+
+func TestASuspendedGangIsToldOfAnewWhenItGoesOn(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		w.end("job-evaluator-0", 0)
+		w.settle()
+		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
+		w.settle()
+		w.expectLeast(0)
+		w.expectGang("False Suspended")
+		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
+		w.settle()
+		w.expectLeast(3)
+		w.startAll()
+		w.expectGang("True GangPlaced")
+		w.expectPhase(v2alpha1.JobRunning)
+	})
+}
+
+func TestAJobThatAsksForNoGangAnyMoreGoesOnWithout(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		before := w.uidsOf()
+		w.change(func(job *v2alpha1.DIJob) { job.Spec.Scheduling = nil })
+		w.settle()
+		w.expectGang("")
+		if w.group != nil && w.group.GetDeletionTimestamp() == nil {
+			w.t.Errorf("its gang is still told of")
+		}
+		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
+			w.t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAGangWaitsWhereNobodyWouldPlaceIt(t *testing.T) {
+	t.Parallel()
+	w := gangWorld(t, "")
+	w.settle()
+	w.expectPods()
+	w.expectPhase(v2alpha1.JobPending)
+	w.expectGang("False NoGangScheduler")
+	if again := Decide(w.observe()).RequeueAfter; again != GangPatience {
+		t.Errorf("looks again after %v, want %v", again, GangPatience)
+	}
+	if !slices.Contains(w.events, "NoGangScheduler") {
+		t.Errorf("events are %v", w.events)
+	}
+	w.gangs = Gangs{Served: served(unchangeable)}
+	w.startAll()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectGang("True GangPlaced")
+}
+
+func TestAJobThatRanBeforeItsGangWasActedOnGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, scheduler := range []string{"", changeable, unchangeable} {
+		t.Run("then "+scheduler, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, trainingJob())
+			w.settle()
+			w.startAll()
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}} })
+			for _, pod := range w.pods {
+				pod.Spec.NodeName = "node"
+			}
+			w.gangs = Gangs{Served: served(scheduler)}
+			w.settle()
+			w.expectGang("True GangPlaced")
+			w.evict("job-learner-0")
+			w.startAll()
+			w.expectPhase(v2alpha1.JobRunning)
+			w.expectGang("True GangPlaced")
+		})
+	}
+}
+
+func TestAGangThatWaitsMovesToTheSchedulerThatIsChosenAndOneThatRunsStays(t *testing.T) {
+	t.Parallel()
+	w := gangWorld(t, unchangeable)
+	w.settle()
+	w.gangs.Served = served(changeable, unchangeable)
+	w.settle()
+	if name := w.provider().Name; name != gang.Volcano {
+		t.Fatalf("the gang that waits is left to %s", name)
+	}
+	w.startAll()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.gangs.Setting = gang.Kubernetes
+	w.settle()
+	if name := w.provider().Name; name != gang.Volcano {
+		t.Fatalf("the gang that runs is left to %s", name)
+	}
+}
+
+func TestACoordinatorLedJobHasNoGang(t *testing.T) {
+	t.Parallel()
+	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{
+		Lifecycle: v2alpha1.LifecycleCoordinatorLed, Scheduling: &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}},
+	}}
+	if MindsGangs(job, nil) {
+		t.Error("it is asked for its gang")
+	}
+}

@@ -1,0 +1,72 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Demand is what the pods of some seats ask a scheduler for.
+type Demand struct {
+	// Resources are what they ask for together.
+	Resources corev1.ResourceList
+	// PriorityClass is that of the first, "" for none.
+	PriorityClass string
+}
+
+// Demand adds up what the pods of seats ask for.
+func (b *Builder) Demand(seats []Seat) (Demand, error) {
+	demand := Demand{Resources: corev1.ResourceList{}}
+	byTask := map[int]int64{}
+	for i := range seats {
+		byTask[seats[i].Task]++
+	}
+	for task, count := range byTask {
+		template, err := b.task(task)
+		if err != nil {
+			return Demand{}, err
+		}
+		if task == seats[0].Task {
+			demand.PriorityClass = b.priorityClass(&template.Spec)
+		}
+		for name, quantity := range requestsOf(&template.Spec) {
+			quantity.Mul(count)
+			sum := demand.Resources[name]
+			sum.Add(quantity)
+			demand.Resources[name] = sum
+		}
+	}
+	return demand, nil
+}
+
+// requestsOf returns what a pod asks for. A container asks for its limits of what
+// it does not say, as the API server fills in.
+func requestsOf(spec *corev1.PodSpec) corev1.ResourceList {
+	pod := &corev1.Pod{Spec: *spec.DeepCopy()}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			resources := &containers[i].Resources
+			for name, limit := range resources.Limits {
+				if _, says := resources.Requests[name]; says {
+					continue
+				}
+				if resources.Requests == nil {
+					resources.Requests = corev1.ResourceList{}
+				}
+				resources.Requests[name] = limit
+			}
+		}
+	}
+	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+}
+
+// priorityClass returns the PriorityClass of a pod of the job, "" for none.
+func (b *Builder) priorityClass(spec *corev1.PodSpec) string {
+	return cmp.Or(b.job.Spec.PriorityClassName, spec.PriorityClassName, b.settings.PriorityClasses[cmp.Or(b.job.Spec.Priority, v2alpha1.PriorityNormal)])
+}

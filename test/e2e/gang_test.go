@@ -1,0 +1,221 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const (
+	// gangs marks specs of gangs of Kubernetes' own, which need its feature gates: the
+	// cluster of hack/cluster has them.
+	gangs = "gang"
+	// gangNamespace is where the jobs run.
+	gangNamespace = "gangs"
+	// seat is what each pod takes one of, and seatsOfNode how many a node has. A gang
+	// is larger than a node, and what one of two leaves over holds a pod of the other.
+	seat        = "example.com/seat"
+	seatsOfNode = 3
+	gangPods    = 5
+)
+
+// Two gangs for whom there is room one after the other only. What holds the first
+// back is the learner, which waits until the spec lets it go on.
+var _ = Describe("Gangs that do not fit together", Ordered, Label(gangs, twoNodes), func() {
+	BeforeAll(func(ctx SpecContext) {
+		Expect(kubectlOutput(ctx, "api-resources", "--api-group=scheduling.k8s.io", "--output=name")).
+			To(ContainSubstring("podgroups.scheduling.k8s.io"), "the cluster's programs run without what gangs need")
+		makeNamespace(ctx, gangNamespace)
+		for _, node := range []string{stayingNode, lostNode} {
+			setSeats(ctx, node, seatsOfNode)
+			DeferCleanup(setSeats, node, 0)
+		}
+	})
+
+	AfterEach(func(ctx SpecContext) {
+		if CurrentSpecReport().Failed() {
+			explain(ctx, gangNamespace, []string{"get", dijobs, "-o=yaml"}, []string{"get", "podgroups", "-o=yaml"},
+				[]string{"get", "pods", "-o=wide"}, []string{"get", "events", "--sort-by=.lastTimestamp"}, []string{"describe", "nodes"})
+		}
+	})
+
+	It("wait whole until there is room for them", func(ctx SpecContext) {
+		submit(ctx, gangJob("first"))
+		expectHeldGang(ctx, "first")
+
+		By("submitting a second gang, for which one seat is left")
+		submit(ctx, gangJob("second"))
+		expectWaitingGang(ctx, "second")
+		letGangGo(ctx, "first", func() { expectNoneBound(ctx, "second") })
+
+		By("waiting until the second gang has the seats")
+		expectHeldGang(ctx, "second")
+		letGangGo(ctx, "second", nil)
+	})
+
+	It("do not hold seats from each other when both come at once", func(ctx SpecContext) {
+		both := []string{"left", "right"}
+		var submitting sync.WaitGroup
+		for _, name := range both {
+			submitting.Go(func() {
+				defer GinkgoRecover()
+				submit(ctx, gangJob(name))
+			})
+		}
+		submitting.Wait()
+
+		By("waiting until one of them has the seats")
+		var winner string
+		Eventually(func(g Gomega) {
+			placed := slices.DeleteFunc(slices.Clone(both), func(name string) bool {
+				return gangCondition(getJob(ctx, g, gangNamespace, name)).Status != corev1.ConditionTrue
+			})
+			g.Expect(placed).To(HaveLen(1))
+			winner = placed[0]
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+		loser := both[1-slices.Index(both, winner)]
+		expectHeldGang(ctx, winner)
+		expectWaitingGang(ctx, loser)
+		letGangGo(ctx, winner, func() { expectNoneBound(ctx, loser) })
+
+		By("waiting until the other has them")
+		expectHeldGang(ctx, loser)
+		letGangGo(ctx, loser, nil)
+	})
+
+	It("leave no PodGroup behind", func(ctx SpecContext) {
+		Eventually(func(g Gomega) {
+			left, err := callKubectl(ctx, "get", "podgroups", "--namespace="+gangNamespace, "--output=name")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(left).To(BeEmpty())
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	})
+})
+
+// setSeats says how many seats a node has; 0 takes them away.
+func setSeats(ctx SpecContext, node string, count int) {
+	var quantity any
+	if count > 0 {
+		quantity = strconv.Itoa(count)
+	}
+	seats := map[string]any{seat: quantity}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": seats, "allocatable": seats}})
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(func(ctx context.Context) error {
+		_, err := core.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		return err
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), "seats of node "+node)
+}
+
+// gangJob is the worker-led example as a gang, each of whose pods takes a seat. Its
+// training pauses after the first round.
+func gangJob(name string) *unstructured.Unstructured {
+	GinkgoHelper()
+	job := readManifest("v2alpha1.yaml")
+	job.SetName(name)
+	job.SetNamespace(gangNamespace)
+	Expect(unstructured.SetNestedMap(job.Object, map[string]any{"gang": map[string]any{}}, "spec", "scheduling")).To(Succeed())
+	for task, spec := range podSpecs(job) {
+		for _, kind := range []string{"requests", "limits"} {
+			Expect(unstructured.SetNestedField(mainContainer(spec), "1", "resources", kind, seat)).To(Succeed())
+		}
+		if task == "learner" {
+			addArgs(spec, "--min-round=100ms", "--pause-after=1")
+		}
+	}
+	return job
+}
+
+func gangCondition(job *v2alpha1.DIJob) v2alpha1.DIJobCondition {
+	at := slices.IndexFunc(job.Status.Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == v2alpha1.ConditionGangScheduled })
+	if at < 0 {
+		return v2alpha1.DIJobCondition{}
+	}
+	return job.Status.Conditions[at]
+}
+
+func gangLearner(name string) driver {
+	return driver{gangNamespace, names.WorkerPod(name, "learner", 0), names.DefaultWorkerPort}
+}
+
+func podsOfGang(ctx SpecContext, g Gomega, name string) []corev1.Pod {
+	GinkgoHelper()
+	pods, err := core.CoreV1().Pods(gangNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.LabelJob + "=" + name})
+	g.Expect(err).NotTo(HaveOccurred())
+	return pods.Items
+}
+
+// expectHeldGang waits until all pods of a gang run, and its training pauses.
+func expectHeldGang(ctx SpecContext, name string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		job := getJob(ctx, g, gangNamespace, name)
+		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
+		g.Expect(job.Status.ReadyReplicas).To(Equal(int32(gangPods)))
+		g.Expect(job.Status.Restarts).To(BeZero())
+		g.Expect(gangCondition(job).Status).To(Equal(corev1.ConditionTrue))
+		g.Expect(gangLearner(name).round(ctx, g)).To(Equal(1))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+}
+
+// expectWaitingGang waits until all pods of a gang are there, the scheduler has
+// looked at each, and the job says why it waits.
+func expectWaitingGang(ctx SpecContext, name string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		condition := gangCondition(getJob(ctx, g, gangNamespace, name))
+		g.Expect(condition.Status).To(Equal(corev1.ConditionFalse))
+		g.Expect(condition.Reason).To(Equal(corev1.PodReasonUnschedulable))
+		g.Expect(condition.Message).To(ContainSubstring("Insufficient " + seat))
+		pods := podsOfGang(ctx, g, name)
+		g.Expect(pods).To(HaveLen(gangPods))
+		for i := range pods {
+			g.Expect(pods[i].Spec.NodeName).To(BeEmpty(), pods[i].Name)
+			g.Expect(pods[i].Status.Conditions).To(ContainElement(And(
+				HaveField("Type", corev1.PodScheduled), HaveField("Status", corev1.ConditionFalse),
+			)), pods[i].Name)
+		}
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	expectNoneBound(ctx, name)
+}
+
+// expectNoneBound looks whether a gang that waits has a pod on a node.
+func expectNoneBound(ctx SpecContext, name string) {
+	GinkgoHelper()
+	for _, pod := range podsOfGang(ctx, Default, name) {
+		Expect(pod.Spec.NodeName).To(BeEmpty(), fmt.Sprintf("pod %s of a gang that waits", pod.Name))
+		Expect(pod.Status.ContainerStatuses).To(BeEmpty(), pod.Name)
+	}
+}
+
+// letGangGo lets a gang train on until it has succeeded. Before, something else
+// has to hold.
+func letGangGo(ctx SpecContext, name string, before func()) {
+	GinkgoHelper()
+	By("letting gang " + name + " train to its end")
+	if before != nil {
+		before()
+	}
+	Eventually(func(g Gomega) { gangLearner(name).pause(ctx, g, 0) }).
+		WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	expectJobSucceeded(ctx, gangNamespace, name)
+}
