@@ -108,7 +108,7 @@ func TestReasonsOfEventsAreConstantsOfTheAPIAndDocumented(t *testing.T) {
 		}
 	}
 	// These are reasons of other things.
-	elsewhere := []string{v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonError, v2alpha1.ReasonQuotaExceeded, v2alpha1.ReasonPodSecurityViolation}
+	elsewhere := []string{v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonError, v2alpha1.ReasonQuotaExceeded, v2alpha1.ReasonPodSecurityViolation, v2alpha1.ReasonWaitingInQueue}
 	for reason, name := range reasons {
 		if _, isEvent := documented[reason]; isEvent == slices.Contains(elsewhere, reason) {
 			t.Errorf("%s (%s): an event in docs/events.md: %v", name, reason, isEvent)
