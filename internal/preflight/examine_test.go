@@ -86,6 +86,8 @@ func TestAWorldIsJudged(t *testing.T) {
 		}}
 		return definition
 	}
+	owned := definition("v2alpha1", "tasks")
+	owned.Annotations = map[string]string{"meta.helm.sh/release-name": "rl"}
 	elsewhere := definition("v1alpha1", "coordinator")
 	elsewhere.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
 		ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "rl-system", Name: "di-webhook-service"}},
@@ -104,6 +106,10 @@ func TestAWorldIsJudged(t *testing.T) {
 		"a release in another namespace": {
 			World{Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{elsewhere}},
 			[]string{"Stop customresourcedefinition dijobs.diengine.opendilab.org: its webhook is in namespace rl-system"},
+		},
+		"a definition that Helm would delete": {
+			World{Server: "v1.36.3", Definitions: []*apiextensionsv1.CustomResourceDefinition{owned}},
+			[]string{"Note customresourcedefinition dijobs.diengine.opendilab.org: is an object of release rl of Helm"},
 		},
 		"an old operator in another namespace": {
 			World{

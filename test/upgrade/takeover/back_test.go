@@ -18,52 +18,39 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-var _ = Describe("The way back to v0.2.2", func() {
-	It("leaves each job and pod to the release as it knows them", func(ctx SpecContext) {
-		p := newPlane(ctx)
-		release := legacy.V022()
-		left, err := release.Install(ctx, p.api, jobs, 10)
-		Expect(err).NotTo(HaveOccurred())
-		p.runDeployments(ctx)
-		before, kept := p.read(ctx, "v1alpha1"), p.uids(ctx)
-		m := newMachine(ctx, p)
-		m.mustHelm(ctx, "HELM3", m.release("install", "--take-ownership")...)
-		p.awaitStep(ctx, "Done")
-		p.awaitStored(ctx, "v2alpha1")
-		p.awaitAdopted(ctx)
+// giveBack leads back to v0.2.2, which finds each job and pod as it knows them.
+func (t *takenOver) giveBack(ctx context.Context) {
+	GinkgoHelper()
+	t.awaitStored(ctx, "v2alpha1")
+	output, err := t.kubectlDI(ctx, "migrate", "--to", "v1alpha1")
+	Expect(err).NotTo(HaveOccurred(), output)
+	t.awaitStored(ctx, "v1alpha1")
+	t.mustHelm(ctx, "HELM3", "uninstall", "di-orchestrator", "--wait")
+	t.expectSameDefinitions(ctx, t.kept)
 
-		By("going back, and uninstalling")
-		output, err := m.kubectlDI(ctx, "migrate", "--to", "v1alpha1")
-		Expect(err).NotTo(HaveOccurred(), output)
-		p.awaitStored(ctx, "v1alpha1")
-		Eventually(func() (string, error) { return m.kubectlDI(ctx, "migrate", "status") }).WithContext(ctx).Should(ContainSubstring("v1alpha1"))
-		m.mustHelm(ctx, "HELM3", "uninstall", "di-orchestrator", "--wait")
-		p.expectSameDefinitions(ctx, kept)
+	By("applying what v0.2.2 installs, with its own definitions")
+	t.apply(ctx, t.release)
+	t.awaitServedAlone(ctx)
+	after := t.read(ctx, "v1alpha1")
+	expectKept(t.before, after)
+	for name := range after {
+		Expect(after[name]["spec"]).NotTo(HaveKey("extended"), name)
+	}
+	t.expectAlive(ctx, t.left)
+	t.expectOwned(ctx, "v1", "PodList")
+	t.expectOwned(ctx, "v1", "ServiceList")
+	t.expectOwned(ctx, "diengine.opendilab.org/v2alpha1", "MembershipList")
+	t.expectReplicas(ctx, map[string]int32{"di-operator": 1, "di-webhook": 1, "di-server": 1})
 
-		By("applying what v0.2.2 installs, with its own definitions")
-		p.apply(ctx, release)
-		p.awaitServedAlone(ctx)
-		after := p.read(ctx, "v1alpha1")
-		expectKept(before, after)
-		for name := range after {
-			Expect(after[name]["spec"]).NotTo(HaveKey("extended"), name)
-		}
-		p.expectAlive(ctx, left)
-		p.expectOwned(ctx, "v1", "PodList")
-		p.expectOwned(ctx, "v1", "ServiceList")
-		p.expectOwned(ctx, "diengine.opendilab.org/v2alpha1", "MembershipList")
-		p.expectReplicas(ctx, map[string]int32{"di-operator": 1, "di-webhook": 1, "di-server": 1})
-
-		By("the release acting on a job as it did")
-		led := job("v1alpha1")
-		Expect(p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: left[3].Name}, led)).To(Succeed())
-		Expect(unstructured.SetNestedField(led.Object, "Failed", "status", "phase")).To(Succeed())
-		Expect(p.api.Status().Update(ctx, led)).To(Succeed())
-		Expect(unstructured.SetNestedField(led.Object, "team-b", "spec", "group")).To(Succeed())
-		Expect(p.api.Update(ctx, led)).To(Succeed())
-		Expect(p.api.Delete(ctx, led)).To(Succeed())
-	}, SpecTimeout(specTimeout))
-})
+	By("the release acting on a job as it did")
+	led := job("v1alpha1")
+	Expect(t.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: t.left[3].Name}, led)).To(Succeed())
+	Expect(unstructured.SetNestedField(led.Object, "Failed", "status", "phase")).To(Succeed())
+	Expect(t.api.Status().Update(ctx, led)).To(Succeed())
+	Expect(unstructured.SetNestedField(led.Object, "team-b", "spec", "group")).To(Succeed())
+	Expect(t.api.Update(ctx, led)).To(Succeed())
+	Expect(t.api.Delete(ctx, led)).To(Succeed())
+}
 
 // kubectlDI runs the plugin, which is built for it, and returns what it printed.
 func (m *machine) kubectlDI(ctx context.Context, args ...string) (string, error) {

@@ -18,31 +18,49 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-var _ = DescribeTable("Helm installs over the objects that the manifest of v0.2.2 has left, and they are taken over",
-	func(ctx SpecContext, key string, more ...string) {
-		p := newPlane(ctx)
-		left, err := legacy.V022().Install(ctx, p.api, jobs, 10)
-		Expect(err).NotTo(HaveOccurred())
-		p.runDeployments(ctx)
-		before, service, kept := p.read(ctx, "v1alpha1"), p.service(ctx), p.uids(ctx)
-		polling := p.poll(ctx, "v1alpha1", left[3].Name)
+var _ = Describe("Helm installs over the objects that the manifest of v0.2.2 has left, and they are taken over", func() {
+	It("by Helm 4", func(ctx SpecContext) {
+		takeOverByHelm(ctx, "HELM", "--force-conflicts")
+	}, SpecTimeout(specTimeout))
+	It("by Helm 3, and given back", func(ctx SpecContext) {
+		takeOverByHelm(ctx, "HELM3").giveBack(ctx)
+	}, SpecTimeout(specTimeout))
+})
 
-		m := newMachine(ctx, p)
-		m.mustHelm(ctx, key, append(m.release("install", "--take-ownership"), more...)...)
-		p.awaitStep(ctx, "Done")
-		p.expectTakenOver(ctx)
-		p.awaitAdopted(ctx)
-		p.expectSameService(ctx, service)
-		p.expectSameDefinitions(ctx, kept)
-		Expect(m.deployments(ctx)).To(ContainElements("di-operator", "di-server", "di-webhook"), "they are for people to delete")
-		expectKept(before, p.read(ctx, "v1alpha1"))
-		p.expectAlive(ctx, left)
-		Expect(p.tooEarly()).To(BeEmpty())
-		polling.expectNoFailure()
-	},
-	Entry("by Helm 3", "HELM3", SpecTimeout(specTimeout)),
-	Entry("by Helm 4", "HELM", "--force-conflicts", SpecTimeout(specTimeout)),
-)
+// takenOver is an installation of v0.2.2 that was taken over.
+type takenOver struct {
+	*machine
+	release legacy.Release
+	// left are its jobs, before is what they said, and kept are its definitions.
+	left   []legacy.Job
+	before map[string]map[string]any
+	kept   map[string]types.UID
+}
+
+func takeOverByHelm(ctx context.Context, key string, more ...string) *takenOver {
+	GinkgoHelper()
+	p := newPlane(ctx)
+	release := legacy.V022()
+	left, err := release.Install(ctx, p.api, jobs, 10)
+	Expect(err).NotTo(HaveOccurred())
+	p.runDeployments(ctx)
+	before, service, kept := p.read(ctx, "v1alpha1"), p.service(ctx), p.uids(ctx)
+	polling := p.poll(ctx, "v1alpha1", left[3].Name)
+
+	m := newMachine(ctx, p)
+	m.mustHelm(ctx, key, append(m.release("install", "--take-ownership"), more...)...)
+	p.awaitStep(ctx, "Done")
+	p.expectTakenOver(ctx)
+	p.awaitAdopted(ctx)
+	p.expectSameService(ctx, service)
+	p.expectSameDefinitions(ctx, kept)
+	Expect(m.deployments(ctx)).To(ContainElements("di-operator", "di-server", "di-webhook"), "they are for people to delete")
+	expectKept(before, p.read(ctx, "v1alpha1"))
+	p.expectAlive(ctx, left)
+	Expect(p.tooEarly()).To(BeEmpty())
+	polling.expectNoFailure()
+	return &takenOver{m, release, left, before, kept}
+}
 
 var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the definition as an object of its own, and no job is lost",
 	func(ctx SpecContext, key string) {
