@@ -90,7 +90,11 @@ func (a *Allocator) goRound(ctx context.Context) (ctrl.Result, error) {
 	maps.Copy(round.placements, decided)
 	err = a.carryOut(ctx, jobs, round)
 	a.conclude(ctx, jobs, round)
-	return ctrl.Result{RequeueAfter: a.cycle}, err
+	if err != nil {
+		// The queue says when the next round is.
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: a.cycle}, nil
 }
 
 // conclude tells how the jobs stand after a round.

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,8 @@ type AllocatorOptions struct {
 	// Cycle is how often all jobs are placed anew though nothing changes:
 	// DefaultAllocatorCycle by default.
 	Cycle time.Duration
+	// Recorder takes the Events of jobs: by default the manager's.
+	Recorder events.EventRecorder
 	// Registerer takes the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
 	// Traces makes a span of each round; nil for none.
@@ -54,6 +57,9 @@ func SetupAllocator(mgr ctrl.Manager, options AllocatorOptions) error {
 	if options.Registerer == nil {
 		options.Registerer = metrics.Registry
 	}
+	if options.Recorder == nil {
+		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
+	}
 	allocatorMetrics, err := newAllocatorMetrics(options.Registerer)
 	if err != nil {
 		return err
@@ -61,7 +67,7 @@ func SetupAllocator(mgr ctrl.Manager, options AllocatorOptions) error {
 	a := &Allocator{
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
-		recorder: mgr.GetEventRecorder(names.ControllerName),
+		recorder: options.Recorder,
 		policy:   options.Policy,
 		cycle:    cmp.Or(options.Cycle, DefaultAllocatorCycle),
 		now:      time.Now,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -103,13 +104,37 @@ func newGroup(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 }
 
 // look returns the schedulers whose API is served, as it was found out no longer
-// ago than an age, or ever for 0.
+// ago than an age, or ever for 0. An API server that does not answer leaves it at
+// what was last found out.
 func (g *gangs) look(ctx context.Context, age time.Duration) ([]gang.Provider, error) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	if now := g.now(); !g.looked.IsZero() && (age == 0 || now.Sub(g.looked) < age) {
 		return g.served, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, firstGroups)
+	defer cancel()
+	served, err := g.findServed(ctx)
+	switch {
+	case err == nil:
+		g.served = served
+	case g.looked.IsZero():
+		return nil, err
+	}
+	g.looked = g.now()
+	return g.served, nil
+}
+
+// forget has it found out anew which schedulers there are, as one that there was
+// has gone.
+func (g *gangs) forget() {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.looked = time.Time{}
+}
+
+// findServed asks which schedulers' APIs are served, and follows them. The lock is held.
+func (g *gangs) findServed(ctx context.Context) ([]gang.Provider, error) {
 	var served []gang.Provider
 	for _, provider := range gang.Providers() {
 		// One version of an API is enough.
@@ -131,7 +156,6 @@ func (g *gangs) look(ctx context.Context, age time.Duration) ([]gang.Provider, e
 		}
 		served = append(served, provider)
 	}
-	g.served, g.looked = served, g.now()
 	return served, nil
 }
 
@@ -211,8 +235,17 @@ func groupChanges() predicate.Predicate {
 }
 
 // writePodGroup brings the object of the job's gang to what the creation of pods
-// rests on. Only what differs is written, as its scheduler writes into it too.
+// rests on. Only what differs is written, as its scheduler writes into it too. What
+// is not found may be the kind, as its scheduler was uninstalled.
 func (r *DIJobReconciler) writePodGroup(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
+	done := r.putPodGroup(ctx, observed, decision)
+	if apierrors.IsNotFound(done.err) || meta.IsNoMatchError(done.err) {
+		r.gangs.forget()
+	}
+	return done
+}
+
+func (r *DIJobReconciler) putPodGroup(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.CreatePodGroup != nil:
 		return r.create(ctx, observed.Job, decision.CreatePodGroup)

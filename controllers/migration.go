@@ -46,8 +46,9 @@ const (
 	DefaultSettle = 30 * time.Second
 	// defaultMigrationRetry is how long an object is left alone that could not be written.
 	defaultMigrationRetry = time.Minute
-	// defaultPage is how many objects are listed at a time.
-	defaultPage = 500
+	// defaultPage is how many objects are listed at a time, after which it is recorded
+	// how far it is: each two seconds at the usual rate.
+	defaultPage = 100
 )
 
 // actionMigrate is what Events say that is done.
@@ -77,7 +78,7 @@ type MigrationOptions struct {
 	// Retry is how long an object is left alone that could not be written: by default
 	// a minute.
 	Retry time.Duration
-	// Page is how many objects are listed at a time: by default 500.
+	// Page is how many objects are listed at a time: by default 100.
 	Page int64
 }
 
@@ -140,6 +141,8 @@ func (m *Migration) act(ctx context.Context, s *state, decision migration.Decisi
 		return next, m.switchStorage(ctx, s)
 	case migration.StepBegin:
 		return next, m.save(ctx, s, migration.Begin(&s.Observed))
+	case migration.StepGoOn:
+		return next, m.save(ctx, s, migration.GoOn(&s.Observed))
 	case migration.StepRewrite:
 		return next, m.rewrite(ctx, s)
 	case migration.StepRetry:
@@ -285,6 +288,7 @@ func (m *Migration) observe(ctx context.Context, name string) (*state, error) {
 		Storage:    crds.StorageOf(s.definition),
 		Stored:     s.definition.Status.StoredVersions,
 		Generation: s.definition.Generation,
+		Definition: string(s.definition.UID),
 		Retired:    s.definition.Annotations[crds.AnnotationRetired] != "",
 		Wanted:     cmp.Or(wish.GetAnnotations()[crds.AnnotationStorageVersion], v2alpha1.Version),
 		Stopped:    wish.GetAnnotations()[crds.AnnotationStopServing],

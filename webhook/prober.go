@@ -70,8 +70,8 @@ type Prober struct {
 	Clock clock.WithTicker
 	// Recorder takes the Events, about the CustomResourceDefinition of DIJobs. Required.
 	Recorder events.EventRecorder
-	// Elected is closed when this operator is elected. Required.
-	Elected <-chan struct{}
+	// IsElected tells whether this operator is the elected one. Required.
+	IsElected func() bool
 	// Log receives what failed, when that begins and when it ends.
 	Log logr.Logger
 
@@ -156,7 +156,7 @@ func (p *Prober) failed(ctx context.Context, result string, err error) {
 	if p.failures++; p.failures == 1 {
 		p.Log.Error(err, "A job would not be admitted", "result", result)
 	}
-	if p.failures >= failuresToTell && !p.told && p.isElected() {
+	if p.failures >= failuresToTell && !p.told && p.IsElected() {
 		p.told = p.tell(ctx, corev1.EventTypeWarning, v2alpha1.ReasonJobsNotAdmitted, err.Error())
 	}
 }
@@ -168,15 +168,6 @@ func (p *Prober) healed(ctx context.Context) {
 	p.failures = 0
 	if p.told {
 		p.told = !p.tell(ctx, corev1.EventTypeNormal, v2alpha1.ReasonJobsAdmitted, "jobs are admitted, defaulted and converted again")
-	}
-}
-
-func (p *Prober) isElected() bool {
-	select {
-	case <-p.Elected:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -35,7 +35,7 @@ type probing struct {
 	done chan struct{}
 }
 
-func startProbing(ctx context.Context, elected chan struct{}) *probing {
+func startProbing(ctx context.Context, elected bool) *probing {
 	GinkgoHelper()
 	p := &probing{
 		clock: testclock.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(10), registry: prometheus.NewRegistry(),
@@ -44,7 +44,7 @@ func startProbing(ctx context.Context, elected chan struct{}) *probing {
 	live, err := client.NewWithWatch(api.Config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	p.Prober = webhook.Prober{
-		Namespace: "default", Interval: time.Minute, Clock: p.clock, Recorder: p.recorder, Elected: elected, Log: GinkgoLogr, Reader: live,
+		Namespace: "default", Interval: time.Minute, Clock: p.clock, Recorder: p.recorder, IsElected: func() bool { return elected }, Log: GinkgoLogr, Reader: live,
 		API: interceptor.NewClient(live, interceptor.Funcs{
 			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
 				// The spec changes what becomes of a probe before it lets it go.
@@ -108,9 +108,7 @@ func (p *probing) ok() float64 {
 
 var _ = Describe("The probe of the way through the API server", func() {
 	It("tells once that jobs are not admitted, and once that they are again", func(ctx SpecContext) {
-		elected := make(chan struct{})
-		close(elected)
-		p := startProbing(context.WithoutCancel(ctx), elected)
+		p := startProbing(context.WithoutCancel(ctx), true)
 		p.once()
 		Expect(p.count("ok")).To(Equal(1.0))
 		Expect(p.ok()).To(Equal(1.0))
@@ -134,7 +132,7 @@ var _ = Describe("The probe of the way through the API server", func() {
 	})
 
 	It("tells by metrics alone where another operator is elected", func(ctx SpecContext) {
-		p := startProbing(context.WithoutCancel(ctx), make(chan struct{}))
+		p := startProbing(context.WithoutCancel(ctx), false)
 		p.fail = func() error { return errors.New("conversion webhook for diengine.opendilab.org failed") }
 		for range 4 {
 			p.once()

@@ -100,15 +100,23 @@ type replica struct {
 	stop func()
 }
 
-// serve starts a server, which others reach by a URL; its own address by default.
+// serve starts a server, which others reach by a URL; its own address by default. It
+// has a clock of its own, and nobody between it and the API server, by default.
 func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 	GinkgoHelper()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	// Certificates are valid from an hour before they are signed, and API servers
 	// know the real time only: none may be signed later than that.
-	made := &replica{address: listener.Addr().String(), clock: testclock.NewFakeClock(time.Now().Add(-24 * time.Hour))}
-	options.Config, options.Listener, options.Clock, options.Log = c.environment.Config, listener, made.clock, GinkgoLogr
+	made := &replica{address: listener.Addr().String()}
+	var isGiven bool
+	if made.clock, isGiven = options.Clock.(*testclock.FakeClock); !isGiven {
+		made.clock = testclock.NewFakeClock(time.Now().Add(-24 * time.Hour))
+	}
+	if options.Config == nil {
+		options.Config = c.environment.Config
+	}
+	options.Listener, options.Clock, options.Log = listener, made.clock, GinkgoLogr
 	if options.URL == "" {
 		options.URL = "https://" + made.address
 	}

@@ -8,12 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/certs"
@@ -31,7 +35,13 @@ type rotation struct {
 // start starts a replica and leads callers to it as soon as it is ready.
 func (r *rotation) start(ctx context.Context, name string) *replica {
 	GinkgoHelper()
-	started := r.serve(ctx, webhook.Options{URL: "https://" + r.balancer.address, Replica: name})
+	return r.startAs(ctx, webhook.Options{Replica: name})
+}
+
+func (r *rotation) startAs(ctx context.Context, options webhook.Options) *replica {
+	GinkgoHelper()
+	options.URL = "https://" + r.balancer.address
+	started := r.serve(ctx, options)
 	r.balancer.add(started)
 	started.pass(ctx, 10*time.Second, started.isReady)
 	return started
@@ -47,16 +57,32 @@ func (r *rotation) kill(ctx context.Context, killed *replica) {
 	Eventually(func() int { return r.balancer.opened(killed) }).WithContext(ctx).Should(BeZero())
 }
 
+// ask asks for another authority, as the command does.
+func (r *rotation) ask(ctx context.Context, request string) {
+	GinkgoHelper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "di-system", Name: webhook.AuthoritySecret}}
+	Expect(r.Patch(ctx, secret, client.RawPatch("application/merge-patch+json",
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, request)))).To(Succeed())
+}
+
+// isMet is nil once another authority was made for a request.
+func (r *rotation) isMet(ctx context.Context, request string) func() error {
+	return func() error {
+		if rotated := r.authority(ctx).Annotations[certs.AnnotationRotated]; rotated != request {
+			return fmt.Errorf("the last request that was met is %q", rotated)
+		}
+		return nil
+	}
+}
+
 // rotate asks for another authority and waits until it is published beside the old one.
 func (r *rotation) rotate(ctx context.Context, request string) (before, after []byte) {
 	GinkgoHelper()
 	before = r.authority(ctx).Data[corev1.TLSCertKey]
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "di-system", Name: webhook.AuthoritySecret}}
-	Expect(r.Patch(ctx, secret, client.RawPatch("application/merge-patch+json",
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, request)))).To(Succeed())
-	Eventually(func() map[string]string { return r.authority(ctx).Annotations }).WithContext(ctx).Should(And(
-		HaveKeyWithValue(certs.AnnotationRotated, request), Not(HaveKey(certs.AnnotationRotate))))
-	secret = r.authority(ctx)
+	r.ask(ctx, request)
+	Eventually(r.isMet(ctx, request)).WithContext(ctx).Should(Succeed())
+	secret := r.authority(ctx)
+	Expect(secret.Annotations).NotTo(HaveKey(certs.AnnotationRotate))
 	after = secret.Data[corev1.TLSCertKey]
 	Expect(after).NotTo(Equal(before))
 	Expect(bytes.HasPrefix(secret.Data[certs.PreviousKey], before)).To(BeTrue(), "the old one is remembered")
@@ -116,6 +142,55 @@ func (r *rotation) heard(ctx context.Context, name string, now time.Time) time.T
 	return time.Time{}
 }
 
+// mortal is the way to the API server of a replica that dies after so many writes:
+// nothing comes from it any more, though it goes on to serve until it is stopped.
+type mortal struct {
+	mutex sync.Mutex
+	// left is how many writes it has yet; it is negative while it does not die.
+	left int
+	dead chan struct{}
+}
+
+func newMortal() *mortal { return &mortal{left: -1, dead: make(chan struct{})} }
+
+// doom has it die after so many more writes.
+func (m *mortal) doom(writes int) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.left = writes
+}
+
+// isDead tells whether it has died.
+func (m *mortal) isDead() bool {
+	select {
+	case <-m.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *mortal) wrap(next http.RoundTripper) http.RoundTripper {
+	return transport(func(request *http.Request) (*http.Response, error) {
+		if m.isDead() {
+			return nil, errors.New("the replica is dead")
+		}
+		response, err := next.RoundTrip(request)
+		if err == nil && request.Method != http.MethodGet && response.StatusCode < http.StatusBadRequest {
+			m.mutex.Lock()
+			if m.left--; m.left == 0 {
+				close(m.dead)
+			}
+			m.mutex.Unlock()
+		}
+		return response, err
+	})
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
+
 var _ = Describe("Replacing the authority while jobs are read and written all the time", func() {
 	It("fails no call, waits for a replica that is slow, and goes on where replicas are killed in between", func(ctx SpecContext) {
 		r := &rotation{cluster: newCluster(ctx), balancer: newBalancer(ctx)}
@@ -167,6 +242,57 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		third.pass(ctx, 10*time.Second, r.published(ctx, after))
 		r.caller.more(ctx, 5)
 
+		Expect(stop()).NotTo(HaveOccurred())
+	})
+
+	It("fails no call, and comes to its end, after whichever write of an operator that is killed", func(ctx SpecContext) {
+		r := &rotation{cluster: newCluster(ctx), balancer: newBalancer(ctx)}
+		r.caller = &caller{api: r, address: r.balancer.address}
+		// Each operator that is killed is waited for, for an hour of this clock.
+		clock := testclock.NewFakeClock(time.Now().Add(-48 * time.Hour))
+		survivor := r.startAs(ctx, webhook.Options{Replica: "survivor", Clock: clock})
+		Eventually(func() error { return webhook.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		r.caller.job = job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
+		Expect(r.Create(ctx, r.caller.job.DeepCopy())).To(Succeed())
+		stop := r.caller.start(ctx)
+
+		for writes, killed := 1, true; killed; writes++ {
+			By(fmt.Sprintf("killing an operator after %d writes", writes))
+			life := newMortal()
+			config := rest.CopyConfig(r.environment.Config)
+			config.Wrap(life.wrap)
+			doomed := r.startAs(ctx, webhook.Options{Replica: fmt.Sprintf("doomed-%d", writes), Clock: clock, Config: config})
+			r.caller.more(ctx, 2)
+			life.doom(writes)
+			request := fmt.Sprintf("request-%d", writes)
+			r.ask(ctx, request)
+			ends := func() error {
+				if life.isDead() {
+					return nil
+				}
+				if err := r.isMet(ctx, request)(); err != nil {
+					return err
+				}
+				return r.published(ctx, r.authority(ctx).Data[corev1.TLSCertKey])()
+			}
+			survivor.pass(ctx, 10*time.Second, ends)
+			r.caller.more(ctx, 2)
+			killed = life.isDead()
+			r.kill(ctx, doomed)
+			if killed && writes%2 == 0 {
+				// Whoever has asked asks again, as nobody has told of the end.
+				request += "-again"
+				r.ask(ctx, request)
+			}
+			survivor.pass(ctx, 20*time.Minute, func() error {
+				if err := r.isMet(ctx, request)(); err != nil {
+					return err
+				}
+				return r.published(ctx, r.authority(ctx).Data[corev1.TLSCertKey])()
+			})
+			r.caller.more(ctx, 2)
+			Expect(writes).To(BeNumerically("<", 30), "a rotation has no such number of writes")
+		}
 		Expect(stop()).NotTo(HaveOccurred())
 	})
 })

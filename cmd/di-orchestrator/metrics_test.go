@@ -67,7 +67,11 @@ func operatorMetrics(t *testing.T, config *rest.Config) *recorded {
 	var options operatorOptions
 	options.addFlags(pflag.NewFlagSet("operator", pflag.ContinueOnError))
 	options.metricsAddress, options.probeAddress = "0", "0"
-	if _, _, err := newOperator(t.Context(), config, logr.Discard(), &options, observers{metrics: registry}); err != nil {
+	made, err := newOperator(t.Context(), config, logr.Discard(), &options, observers{metrics: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := made.newTerm(t.Context(), registry); err != nil {
 		t.Fatal(err)
 	}
 	return registry

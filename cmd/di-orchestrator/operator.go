@@ -7,20 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,9 +31,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -42,11 +42,12 @@ const leaderElectionID = "di-orchestrator-operator"
 
 const (
 	// leaseTime is after how long without news of the elected operator another one
-	// is elected, and renewTime how long that one goes on without a word from the API
-	// server. It ends then, and its webhooks with it, which an API server needs
-	// most that is slow: a brownout of etcd may take longer than the usual ten seconds.
-	leaseTime = time.Minute
-	renewTime = 40 * time.Second
+	// is elected, renewTime how long that one goes on without a word from the API
+	// server, and leaseRetry how often each of them looks. Its webhooks outlive it, as
+	// an API server that is slow needs them most.
+	leaseTime  = 15 * time.Second
+	renewTime  = 10 * time.Second
+	leaseRetry = 2 * time.Second
 )
 
 // Where the webhooks' certificate is from.
@@ -187,160 +188,120 @@ func runOperator(ctx context.Context, options *operatorOptions) error {
 
 // serveOperator runs the operator until the context ends.
 func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers) error {
-	hooks, mgr, err := newOperator(ctx, config, log, options, told)
+	o, err := newOperator(ctx, config, log, options, told)
 	if err != nil {
 		return err
 	}
 	log.Info("Starting the operator", "version", version)
-	group, running := errgroup.WithContext(ctx)
-	group.Go(func() error { return hooks.Run(running) })
-	group.Go(func() error {
-		// Informers read through the conversion webhook, which is this process:
-		// none may start before the API server knows it.
-		if err := hooks.WaitPublished(running); err != nil {
-			return err
-		}
-		if err := mgr.Start(running); err != nil {
-			return fmt.Errorf("running the controllers: %w", err)
-		}
-		return nil
-	})
-	return group.Wait()
+	return o.run(ctx)
 }
 
-// newOperator makes the webhooks and the manager of the controllers, whose
-// observers are told what they do.
-func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers,
-) (*webhook.Server, ctrl.Manager, error) {
+// operator is what an operator is whether it is elected or not: it serves webhooks,
+// metrics and probes. What acts is made anew for each term.
+type operator struct {
+	options  *operatorOptions
+	config   *rest.Config
+	log      logr.Logger
+	told     observers
+	scheme   *runtime.Scheme
+	recorder events.EventRecorder
+
+	hooks *webhook.Server
+	// standing serves metrics and probes, and watches nothing.
+	standing ctrl.Manager
+	election *election.Election
+}
+
+// newOperator makes an operator that does nothing yet, whose observers are told what
+// it does. The context ends with the process.
+func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers) (*operator, error) {
 	if err := registerBuild(told.metrics); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	told.wrap(config)
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, nil, err
-	}
-	recorder, err := newEventRecorder(ctx, config, scheme)
-	if err != nil {
-		return nil, nil, err
-	}
-	preparer, err := newPreparer(config, log, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	hooks, err := webhook.New(webhook.Options{
-		Recorder:    recorder,
-		Config:      config,
-		Namespace:   options.namespace,
-		Service:     options.webhookService,
-		URL:         options.webhookURL,
-		BindAddress: options.webhookAddress,
-		DrainDelay:  drainDelay,
-		Log:         log.WithName("webhook"),
-		Registerer:  told.metrics,
-		Traces:      told.traces,
-		Prepare:     preparer.Prepare,
-
-		CertificateSecret: options.webhookSecret,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	mgr, err := newOperatorManager(ctx, config, log, options, told, scheme, recorder)
-	if err != nil {
-		return nil, nil, err
-	}
-	return hooks, mgr, addProbes(mgr, hooks.Ready)
-}
-
-func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers,
-	scheme *runtime.Scheme, recorder events.EventRecorder,
-) (ctrl.Manager, error) {
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                        scheme,
-		Logger:                        log,
-		Cache:                         controllers.CacheOptions(),
-		Metrics:                       metricsserver.Options{BindAddress: options.metricsAddress},
-		HealthProbeBindAddress:        options.probeAddress,
-		PprofBindAddress:              options.pprofAddress,
-		LeaderElection:                options.leaderElect,
-		LeaderElectionID:              leaderElectionID,
-		LeaderElectionNamespace:       options.namespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 ptr.To(leaseTime),
-		RenewDeadline:                 ptr.To(renewTime),
-		GracefulShutdownTimeout:       ptr.To(stopTimeout),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
-	}
 	options.settings.GPUResource = corev1.ResourceName(options.gpuResource)
 	options.settings.PriorityClasses = map[v2alpha1.Priority]string{
 		v2alpha1.PriorityNormal: options.priorityNormal, v2alpha1.PriorityHigh: options.priorityHigh,
 	}
-	definitions, err := controllers.WatchDefinitions(mgr)
+	o := &operator{options: options, config: config, log: log, told: told}
+	var err error
+	if o.scheme, err = newScheme(); err != nil {
+		return nil, err
+	}
+	if o.recorder, err = newEventRecorder(ctx, config, o.scheme); err != nil {
+		return nil, err
+	}
+	if o.hooks, err = o.newWebhooks(); err != nil {
+		return nil, err
+	}
+	if o.election, err = o.newElection(); err != nil {
+		return nil, err
+	}
+	if o.standing, err = o.newStanding(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// run runs the operator until the context ends. Of what ends otherwise the rest is
+// stopped as by the context: webhooks drain.
+func (o *operator) run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return o.hooks.Run(running) })
+	for _, part := range []func(context.Context) error{o.election.Run, o.standing.Start} {
+		group.Go(func() error {
+			// Informers read through the conversion webhook, which is this process:
+			// none may start before the API server knows it.
+			if err := o.hooks.WaitPublished(running); err != nil {
+				return err
+			}
+			return part(running)
+		})
+	}
+	return group.Wait()
+}
+
+func (o *operator) newWebhooks() (*webhook.Server, error) {
+	preparer, err := newPreparer(o.config, o.log, o.options)
 	if err != nil {
 		return nil, err
 	}
-	takingOver, err := addTakeover(mgr, recorder, options, told.metrics)
-	if err != nil {
-		return nil, err
-	}
-	if err := addMigration(mgr, definitions, recorder, options, told.metrics, takingOver.Done()); err != nil {
-		return nil, err
-	}
-	err = controllers.Setup(ctx, mgr, controllers.Options{
-		JobVersion:       definitions.JobVersion,
-		Recorder:         recorder,
-		Settings:         options.settings,
-		AggregatorConfig: options.aggregatorConfig.NamespacedName,
-		Workers:          options.workers,
-		NoAllocator:      !options.allocator,
+	return webhook.New(webhook.Options{
+		Recorder:    o.recorder,
+		Config:      o.config,
+		Namespace:   o.options.namespace,
+		Service:     o.options.webhookService,
+		URL:         o.options.webhookURL,
+		BindAddress: o.options.webhookAddress,
+		DrainDelay:  drainDelay,
+		Log:         o.log.WithName("webhook"),
+		Registerer:  o.told.metrics,
+		Traces:      o.told.traces,
+		Prepare:     preparer.Prepare,
 
-		Gangs:             gang.Setting(options.gangScheduler),
-		GangSchedulerName: options.gangName,
-		Kueue:             options.findKueue(mgr),
+		CertificateSecret: o.options.webhookSecret,
+	})
+}
 
-		Registerer: told.metrics,
-		Traces:     told.traces,
-		MayAct:     takingOver.MayAct(),
+// newStanding makes the manager of what every operator does beside its webhooks.
+func (o *operator) newStanding() (ctrl.Manager, error) {
+	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
+		Scheme:                  o.scheme,
+		Logger:                  o.log,
+		Metrics:                 metricsserver.Options{BindAddress: o.options.metricsAddress},
+		HealthProbeBindAddress:  o.options.probeAddress,
+		PprofBindAddress:        o.options.pprofAddress,
+		GracefulShutdownTimeout: ptr.To(stopTimeout),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("setting up the controllers: %w", err)
+		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	if options.allocator {
-		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
-			Cycle: options.allocatorCycle, Registerer: told.metrics, Traces: told.traces, MayAct: takingOver.MayAct(),
-		}); err != nil {
-			return nil, fmt.Errorf("setting up the allocator: %w", err)
-		}
-	}
-	if options.defaultConfig != "" {
-		err := mgr.Add(&controllers.DefaultAggregatorConfig{
-			Client:   mgr.GetClient(),
-			Reader:   mgr.GetAPIReader(),
-			Template: types.NamespacedName{Namespace: options.namespace, Name: options.defaultConfig},
-			Config:   options.aggregatorConfig.NamespacedName,
-			MayAct:   takingOver.MayAct(),
-			Log:      log.WithName("aggregatorconfig"),
-		})
-		if err != nil {
-			return nil, fmt.Errorf("adding the default AggregatorConfig: %w", err)
-		}
-	}
-	if options.probeInterval > 0 {
-		if err := addProber(mgr, recorder, options, told.metrics); err != nil {
+	if o.options.probeInterval > 0 {
+		if err := o.addProber(mgr); err != nil {
 			return nil, err
 		}
 	}
-	issuer, err := newIssuer(config, log, options)
-	if err != nil {
-		return nil, err
-	}
-	if err := mgr.Add(issuer); err != nil {
-		return nil, fmt.Errorf("adding the issuer of di-server's certificate: %w", err)
-	}
-	return mgr, nil
+	return mgr, addProbes(mgr, o.hooks.Ready)
 }
 
 // findKueue returns what tells whether the queues that jobs name are Kueue's.
@@ -354,35 +315,49 @@ func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (boo
 	return nil
 }
 
-// newIssuer keeps the certificate of di-server, which may not have the
-// authority's key; where somebody else issues certificates, only what clients
-// are to trust.
-func newIssuer(config *rest.Config, log logr.Logger, options *operatorOptions) (*certs.Issuer, error) {
-	api, err := client.New(config, client.Options{})
+// newElection makes what has one of several operators act.
+func (o *operator) newElection() (*election.Election, error) {
+	options := election.Options{
+		Name: leaderElectionID, Lease: leaseTime, Renew: renewTime, Retry: leaseRetry,
+		Act: o.act, Log: o.log.WithName("leaderelection"),
+	}
+	if o.options.leaderElect {
+		lock, err := o.newLock()
+		if err != nil {
+			return nil, err
+		}
+		options.Lock = lock
+	}
+	return election.New(options), nil
+}
+
+// newLock makes the lease, for an operator that no other one has the name of.
+func (o *operator) newLock() (resourcelock.Interface, error) {
+	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the issuer: %w", err)
+		return nil, fmt.Errorf("finding the name by which the operator is elected: %w", err)
 	}
-	of := func(name string) types.NamespacedName {
-		return types.NamespacedName{Namespace: options.namespace, Name: name}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.options.namespace, leaderElectionID,
+		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID()), EventRecorder: leaseEvents{o.recorder}},
+		o.config, renewTime)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the Lease: %w", err)
 	}
-	var authority types.NamespacedName
-	if options.certificates == certificatesOwn {
-		authority = of(webhook.AuthoritySecret)
-	}
-	host := names.ServerService + "." + options.namespace
-	return &certs.Issuer{
-		API:       api,
-		Authority: authority,
-		Secret:    of(serverCertificate),
-		Bundle:    of(serverBundle),
-		Hosts:     []string{host, host + ".svc", host + "." + options.settings.ServiceDomain},
-		Clock:     clock.RealClock{},
-		Log:       log.WithName("issuer"),
-	}, nil
+	return lock, nil
+}
+
+// leaseEvents tells Events about the Lease.
+type leaseEvents struct {
+	recorder events.EventRecorder
+}
+
+// Eventf implements resourcelock.EventRecorder.
+func (e leaseEvents) Eventf(lease runtime.Object, kind, reason, format string, arguments ...any) {
+	e.recorder.Eventf(lease, nil, kind, reason, "Elect", format, arguments...)
 }
 
 // addProber adds what probes the way through the API server.
-func addProber(mgr ctrl.Manager, recorder events.EventRecorder, options *operatorOptions, registerer prometheus.Registerer) error {
+func (o *operator) addProber(mgr ctrl.Manager) error {
 	// Each probe would be warned that its version is deprecated.
 	quiet := rest.CopyConfig(mgr.GetConfig())
 	quiet.WarningHandler = rest.NoWarnings{}
@@ -393,14 +368,14 @@ func addProber(mgr ctrl.Manager, recorder events.EventRecorder, options *operato
 	prober := &webhook.Prober{
 		API:       api,
 		Reader:    mgr.GetAPIReader(),
-		Namespace: options.namespace,
-		Interval:  options.probeInterval,
+		Namespace: o.options.namespace,
+		Interval:  o.options.probeInterval,
 		Clock:     clock.RealClock{},
-		Recorder:  recorder,
-		Elected:   mgr.Elected(),
-		Log:       mgr.GetLogger().WithName("probe"),
+		Recorder:  o.recorder,
+		IsElected: o.election.IsElected,
+		Log:       o.log.WithName("probe"),
 	}
-	if err := prober.Register(registerer); err != nil {
+	if err := prober.Register(o.told.metrics); err != nil {
 		return err
 	}
 	if err := mgr.Add(prober); err != nil {

@@ -4,8 +4,7 @@
 package main
 
 // What the operator may do beyond its controllers' own rights: elect a leader,
-// and tell of it by an Event of the older kind, as the manager does, keep the
-// certificate authority of its webhooks, publish it, issue di-server's
+// keep the certificate authority of its webhooks, publish it, issue di-server's
 // certificate, make the default AggregatorConfig, and probe that jobs are
 // admitted. RBAC knows no right to create without storing, so it may create
 // jobs in its own namespace, whose pods it might make in any case.
@@ -13,7 +12,6 @@ package main
 // +kubebuilder:rbac:groups=diengine.opendilab.org,namespace=di-system,resources=dijobs,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,resourceNames=di-orchestrator-operator,verbs=get;update
-// +kubebuilder:rbac:groups="",namespace=di-system,resources=events,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get;update;watch
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-server-tls,verbs=get;update

@@ -83,11 +83,14 @@ func (kubernetes) words(group *unstructured.Unstructured) Words {
 }
 
 // OfPod returns what a scheduler says in a pod of why it has not placed it, nothing
-// where that is up to the others of its gang.
+// where that is up to the others of its gang, or to who has the pod wait behind a gate.
 func OfPod(pod *corev1.Pod) Words {
 	for i := range pod.Status.Conditions {
 		scheduled := &pod.Status.Conditions[i]
-		if scheduled.Type == corev1.PodScheduled && scheduled.Status == corev1.ConditionFalse && !strings.Contains(scheduled.Message, waitsForOthers) {
+		if scheduled.Type != corev1.PodScheduled || scheduled.Status != corev1.ConditionFalse || scheduled.Reason == corev1.PodReasonSchedulingGated {
+			continue
+		}
+		if !strings.Contains(scheduled.Message, waitsForOthers) {
 			return Words{Reason: scheduled.Reason, Message: scheduled.Message}
 		}
 	}

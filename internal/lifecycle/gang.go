@@ -75,7 +75,7 @@ func ensureGang(p *pass) outcome {
 	team := p.team()
 	provider, group := p.gangProvider(&team)
 	switch {
-	case provider == nil && team.started:
+	case provider == nil && p.hasStarted():
 		return goOn
 	case provider == nil:
 		p.requeueAfter(GangPatience)
@@ -285,6 +285,9 @@ func (p *pass) reportGang() {
 	case p.gang.missing != "" && !p.hasStarted():
 		p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
 	case isUnplaced(p.Job):
+		if findCondition(p.status(), condition) != nil {
+			p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has no place for the job")
+		}
 	default:
 		p.reportPlacing()
 	}
@@ -320,8 +323,10 @@ func (p *pass) placed() int32 {
 	return count
 }
 
+// hasStarted tells whether some replica has a node, or needed one and has
+// succeeded: what is made now no longer starts the job in part.
 func (p *pass) hasStarted() bool {
-	return slices.ContainsFunc(p.Pods, p.isPlaced)
+	return len(p.completed().ranges) > 0 || slices.ContainsFunc(p.Pods, p.isPlaced)
 }
 
 func (p *pass) isPlaced(pod *corev1.Pod) bool {

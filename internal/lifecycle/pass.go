@@ -102,13 +102,13 @@ func (p *pass) createPod(pod *corev1.Pod, err error) {
 		p.invalid = append(p.invalid, err.Error())
 		return
 	}
+	p.gang.mark(pod)
 	if IsCoordinatorLed(p.Job) {
 		// How many there are to be is the coordinator's to say, so each queues by itself.
 		p.queued().Mark(pod)
 	} else {
 		p.marks().Mark(pod)
 	}
-	p.gang.mark(pod)
 	p.decision.CreatePods = append(p.decision.CreatePods, pod)
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -22,10 +23,20 @@ import (
 
 // queued returns what the job's pods are to bear, none where it does not queue.
 func (p *pass) queued() queueing.Marks {
-	if !p.Kueue {
+	if !p.Kueue || p.isVolcanosQueue() {
 		return queueing.Marks{}
 	}
 	return queueing.Of(p.Job)
+}
+
+// isVolcanosQueue tells whether the queue that the spec names is Volcano's, to
+// which the job's gang is left. What the job's label names is Kueue's.
+func (p *pass) isVolcanosQueue() bool {
+	if p.Job.Labels[queueing.LabelQueue] != "" || !asksForGang(p.Job) {
+		return false
+	}
+	provider, _ := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
+	return provider != nil && provider.Name == gang.Volcano
 }
 
 // current returns the pods of this attempt and placement.

@@ -38,8 +38,9 @@ type Observed struct {
 	Versions []Version
 	Storage  string
 	Stored   []string
-	// Generation is that of the definition.
+	// Generation is that of the definition, and Definition its UID.
 	Generation int64
+	Definition string
 	// Retired says that the definition is left without an operator.
 	Retired bool
 	// Wanted is the version that objects are to be stored in, and Stopped the one
@@ -83,6 +84,9 @@ const (
 	StepSwitch Step = "Switch"
 	// StepBegin is to record that a rewriting begins.
 	StepBegin Step = "Begin"
+	// StepGoOn is to record that the definition has changed, though not where objects
+	// are stored, so that the rewriting goes on where it is.
+	StepGoOn Step = "GoOn"
 	// StepRewrite is to write the next page of objects.
 	StepRewrite Step = "Rewrite"
 	// StepRetry is to write the objects again that could not be written.
@@ -220,8 +224,10 @@ func misrunMessage(version string, jobs []string) string {
 func (o *Observed) decideRewrite() Decision {
 	record := &o.Record
 	switch {
-	case record.Target != o.Wanted || record.Generation != o.Generation || record.Phase != PhaseSettling && record.Phase != PhaseRewriting:
+	case record.Target != o.Wanted || !o.isStoredAsBefore() || record.Phase != PhaseSettling && record.Phase != PhaseRewriting:
 		return Decision{Step: StepBegin}
+	case record.Generation != o.Generation:
+		return Decision{Step: StepGoOn}
 	case record.Phase == PhaseSettling && o.Now.Before(record.Since.Add(o.Settle)):
 		return Decision{Step: StepWait, After: record.Since.Add(o.Settle).Sub(o.Now)}
 	case !record.Listed && len(record.Failed) < MaxFailures:
@@ -232,6 +238,15 @@ func (o *Observed) decideRewrite() Decision {
 		return Decision{Step: StepWait, After: record.Tried.Add(o.Retry).Sub(o.Now)}
 	}
 	return Decision{Step: StepRetry}
+}
+
+// isStoredAsBefore tells that objects have been stored in the wanted version, and in no
+// other, since the record was written. The definition said so then and says so now,
+// and each change of it counts its generation: one alone led to nothing else, while
+// two may have led away and back.
+func (o *Observed) isStoredAsBefore() bool {
+	changes := o.Generation - o.Record.Generation
+	return o.Record.Definition == o.Definition && (changes == 0 || changes == 1)
 }
 
 // isPruned tells that objects are known to be stored in the wanted version only.

@@ -36,9 +36,18 @@ func TestDecide(t *testing.T) {
 		"the wish is no version":                   {func(o *Observed) { o.Wanted = "v3" }, StepBlock},
 		"a switched one begins":                    {func(o *Observed) { o.Stored = stored }, StepBegin},
 		"a record of another target is of no use":  {func(o *Observed) { o.Stored, o.Record = stored, Record{Target: "v1alpha1", Phase: PhaseRewriting} }, StepBegin},
-		"a record of another generation neither": {func(o *Observed) {
-			o.Stored, o.Generation, o.Record = stored, 2, Record{Target: "v2alpha1", Generation: 1, Phase: PhaseRewriting}
+		"nor one since when it may have been another": {func(o *Observed) {
+			o.Stored, o.Generation, o.Record = stored, 3, Record{Target: "v2alpha1", Generation: 1, Phase: PhaseRewriting}
 		}, StepBegin},
+		"nor one of a later definition": {func(o *Observed) {
+			o.Stored, o.Generation, o.Record = stored, 1, Record{Target: "v2alpha1", Generation: 2, Phase: PhaseRewriting}
+		}, StepBegin},
+		"nor one of another definition": {func(o *Observed) {
+			o.Stored, o.Definition, o.Record = stored, "new", Record{Target: "v2alpha1", Definition: "old", Phase: PhaseRewriting}
+		}, StepBegin},
+		"one change of something else is noted": {func(o *Observed) {
+			o.Stored, o.Generation, o.Record = stored, 2, Record{Target: "v2alpha1", Generation: 1, Phase: PhaseRewriting}
+		}, StepGoOn},
 		"a finished record neither": {func(o *Observed) { o.Stored, o.Record = stored, Record{Target: "v2alpha1", Phase: PhaseFinished} }, StepBegin},
 		"API servers get time": {func(o *Observed) {
 			o.Stored, o.Record = stored, Record{Target: "v2alpha1", Phase: PhaseSettling, Since: now}

@@ -45,9 +45,11 @@ type Failure struct {
 type Record struct {
 	// Target is the version that objects are to be stored in.
 	Target string `json:"target"`
-	// Generation is that of the definition when the rewriting began. What was
-	// written under another may be stored in another version.
-	Generation int64 `json:"generation"`
+	// Generation is the last one of the definition under which it is known that
+	// objects were stored in the target version since the rewriting began, and
+	// Definition the UID of it.
+	Generation int64  `json:"generation"`
+	Definition string `json:"definition,omitempty"`
 	// Phase is where it is.
 	Phase Phase `json:"phase,omitempty"`
 	// Since is when the phase Settling began, and Started and Finished when the
@@ -76,7 +78,16 @@ type Record struct {
 
 // Begin returns the record of a rewriting that begins.
 func Begin(o *Observed) Record {
-	return Record{Target: o.Wanted, Generation: o.Generation, Phase: PhaseSettling, Since: o.Now, Cleaned: o.Record.Cleaned}
+	return Record{
+		Target: o.Wanted, Generation: o.Generation, Definition: o.Definition, Phase: PhaseSettling, Since: o.Now, Cleaned: o.Record.Cleaned,
+	}
+}
+
+// GoOn returns the record of a rewriting that goes on under another generation.
+func GoOn(o *Observed) Record {
+	record := o.Record
+	record.Generation = o.Generation
+	return record
 }
 
 // AddPage returns the record after a page of so many objects, of which some could not

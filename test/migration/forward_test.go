@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,6 +112,51 @@ func TestAMigrationThatIsKilledAgainAndAgainGoesOn(t *testing.T) {
 	w.expectMigrated("v2alpha1", names...)
 	w.Expect(w.storedAs("aggregatorconfigs", "config")).To(Equal("v2alpha1"))
 	w.Expect(w.record("dijobs").Done).To(BeEquivalentTo(6))
+}
+
+func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion(t *testing.T) {
+	w := newWorld(t, "v1alpha1")
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+	for _, name := range names {
+		w.create(w.job(name, "v1alpha1"))
+	}
+	w.want("v2alpha1")
+	m := controllers.NewMigration(w.options(cluster.client))
+	stepUntil := func(done int64) {
+		t.Helper()
+		for range 100 {
+			if record := w.record("dijobs"); record.Done >= done {
+				return
+			}
+			w.now = w.now.Add(w.step(m).RequeueAfter)
+		}
+		t.Fatalf("it does not get on: %+v", w.record("dijobs"))
+	}
+	stepUntil(4)
+	began := w.record("dijobs")
+
+	// Something else of the definition changes.
+	changes := 0
+	rename := func() {
+		changes++
+		w.change(dijobs, func(definition *apiextensionsv1.CustomResourceDefinition) {
+			definition.Spec.Names.Categories = []string{fmt.Sprintf("category-%d", changes)}
+		})
+	}
+	rename()
+	stepUntil(8)
+	w.Expect(w.record("dijobs").Since).To(Equal(began.Since), "it has begun anew")
+	w.Expect(w.record("dijobs").Generation).To(Equal(began.Generation + 1))
+
+	// It is not known what it was between two changes.
+	rename()
+	rename()
+	w.step(m)
+	w.Expect(w.record("dijobs").Phase).To(Equal(migration.PhaseSettling))
+	w.Expect(w.record("dijobs").Done).To(BeZero())
+
+	w.Expect(w.migrate(cluster.client)).To(Succeed())
+	w.expectMigrated("v2alpha1", names...)
 }
 
 var errDead = errors.New("the operator is dead")

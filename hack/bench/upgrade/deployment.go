@@ -24,6 +24,8 @@ type deployment struct {
 	start func(ctx context.Context) (*program.Process, error)
 
 	replicas []*replica
+	// ended is how many have ended by themselves.
+	ended int
 }
 
 type replica struct {
@@ -81,6 +83,20 @@ func (d *deployment) replace(ctx context.Context, i int, end func(*program.Proce
 		return err
 	}
 	d.replicas[i] = next
+	return nil
+}
+
+// revive starts the replicas again that have ended by themselves, as a cluster does.
+func (d *deployment) revive(ctx context.Context) error {
+	for i := range d.replicas {
+		if !d.replicas[i].HasEnded() {
+			continue
+		}
+		d.ended++
+		if err := d.replace(ctx, i, (*program.Process).Kill); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -337,6 +337,9 @@ func (r *migrationRun) migrate(ctx context.Context) error {
 func (r *migrationRun) waitDone(ctx context.Context, wanted int) error {
 	said := time.Now()
 	return r.poll(ctx, "the migration to get on", func(ctx context.Context) (bool, error) {
+		if err := r.operators.revive(ctx); err != nil {
+			return false, err
+		}
 		at, err := r.record(ctx)
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
@@ -364,6 +367,9 @@ func (r *migrationRun) record(ctx context.Context) (migration.Record, error) {
 // waitMigrated returns when the CRD says that jobs are stored as v2alpha1 only.
 func (r *migrationRun) waitMigrated(ctx context.Context) error {
 	return r.poll(ctx, "the migration to end", func(ctx context.Context) (bool, error) {
+		if err := r.operators.revive(ctx); err != nil {
+			return false, err
+		}
 		crd, err := controlplane.CRD(ctx, r.API, webhook.CRD)
 		if err != nil {
 			return false, err
@@ -411,6 +417,9 @@ func (r *migrationRun) report(compared *comparison) figures.Limits {
 	fmt.Fprintf(r.out, "\n%d jobs in %s: %.0f objects/s; a plain client: %.0f objects/s.\n", r.objects, figures.Seconds(r.took),
 		float64(r.objects)/r.took.Seconds(), 1/r.plain.Seconds())
 	fmt.Fprintf(r.out, "%.2f requests for an object; %s.\n", perObject, r.asked)
+	if r.operators.ended > 0 {
+		fmt.Fprintf(r.out, "Operators ended by themselves %d times, and were started again.\n", r.operators.ended)
+	}
 	fmt.Fprintf(r.out, "storedVersions at the end: %v; in etcd %d jobs, of which not as v2alpha1: %d; missing: %d; changed: %d.\n",
 		r.storedVersions, compared.objects, compared.old, compared.missing, len(compared.changed))
 	for _, change := range compared.changed[:min(len(compared.changed), toldChanges)] {

@@ -16,18 +16,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
 	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
+	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
 const rotationNotes = `
-The Secret of the authority is deleted. A rotation is over when another authority is in it, is trusted in the CRD and both webhook
-configurations, and both operators serve by it; then %s more are measured. At each write of the CRD the API server makes its caches of
+Another authority is asked for by the annotation that kubectl di rotate-ca sets. A rotation is over when another authority is in the Secret,
+is trusted in the CRD and both webhook configurations, both operators serve by it, and the old one is trusted nowhere; then %s more are measured. At each write of the CRD the API server makes its caches of
 jobs anew, for which all are converted. No call is tried again.
 `
 
@@ -88,8 +90,8 @@ func runRotation(ctx context.Context, b *bench) (missed figures.Limits, err erro
 	return missed, err
 }
 
-// rotate replaces the authority, and returns when all serve by the next and all
-// trust it.
+// rotate replaces the authority, and returns when all serve by the next, and all
+// trust it and no other.
 func (w *world) rotate(ctx context.Context) error {
 	name := client.ObjectKey{Namespace: names.SystemNamespace, Name: webhook.AuthoritySecret}
 	var secret corev1.Secret
@@ -97,8 +99,9 @@ func (w *world) rotate(ctx context.Context) error {
 		return fmt.Errorf("reading the authority: %w", err)
 	}
 	before := secret.Data[corev1.TLSCertKey]
-	if err := w.API.Delete(ctx, &secret); err != nil {
-		return fmt.Errorf("deleting the authority: %w", err)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, time.Now().UTC().Format(time.RFC3339Nano))
+	if err := w.API.Patch(ctx, &secret, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("asking for another authority: %w", err)
 	}
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
@@ -110,7 +113,7 @@ func (w *world) rotate(ctx context.Context) error {
 		if bytes.Equal(before, after) {
 			return false, nil
 		}
-		last = errors.Join(w.trusted(ctx, after), w.servedBy(ctx, after))
+		last = errors.Join(w.trusted(ctx, after), w.servedBy(ctx, after), w.givenUp(ctx, before))
 		return last == nil, nil
 	})
 	if err != nil {
@@ -121,6 +124,26 @@ func (w *world) rotate(ctx context.Context) error {
 
 // trusted says where an authority is not trusted.
 func (w *world) trusted(ctx context.Context, authority []byte) error {
+	return w.eachBundle(ctx, func(kind string, bundle []byte) error {
+		if !bytes.Contains(bundle, bytes.TrimSpace(authority)) {
+			return fmt.Errorf("%s does not trust the new authority", kind)
+		}
+		return nil
+	})
+}
+
+// givenUp says where an authority is trusted still.
+func (w *world) givenUp(ctx context.Context, authority []byte) error {
+	return w.eachBundle(ctx, func(kind string, bundle []byte) error {
+		if bytes.Contains(bundle, bytes.TrimSpace(authority)) {
+			return fmt.Errorf("%s trusts the old authority still", kind)
+		}
+		return nil
+	})
+}
+
+// eachBundle says what is wrong with whom API servers are to trust.
+func (w *world) eachBundle(ctx context.Context, check func(kind string, bundle []byte) error) error {
 	var failed error
 	for _, place := range []struct{ group, kind, name string }{
 		{"apiextensions.k8s.io", "CustomResourceDefinition", webhook.CRD},
@@ -137,9 +160,7 @@ func (w *world) trusted(ctx context.Context, authority []byte) error {
 			failed = errors.Join(failed, fmt.Errorf("%s has no bundle", place.kind))
 		}
 		for _, bundle := range bundles {
-			if !bytes.Contains(bundle, bytes.TrimSpace(authority)) {
-				failed = errors.Join(failed, fmt.Errorf("%s does not trust the new authority", place.kind))
-			}
+			failed = errors.Join(failed, check(place.kind, bundle))
 		}
 	}
 	return failed

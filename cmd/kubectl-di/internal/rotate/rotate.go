@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,8 +115,10 @@ type state struct {
 	made bool
 	// places are the client configurations; new and old trust one or the other.
 	places, new, old int
-	// replicas are the operators, and followed those that serve by the new one.
+	// replicas are the operators, and followed those that serve by the new one; slow
+	// are the names of the others.
 	replicas, followed int
+	slow               []string
 }
 
 // say says how far it is, and whether that is as far as it is waited for.
@@ -126,7 +129,11 @@ func (s *state) say(wait bool) (string, bool) {
 	case s.new < s.places:
 		return fmt.Sprintf("made; published beside the old one for %d of %d webhooks", s.new, s.places), false
 	case s.followed < s.replicas || s.replicas == 0:
-		return fmt.Sprintf("published beside the old one; %d of %d operators serve by it", s.followed, s.replicas), false
+		said := fmt.Sprintf("published beside the old one; %d of %d operators serve by it", s.followed, s.replicas)
+		if len(s.slow) > 0 {
+			said += "; waiting for " + strings.Join(s.slow, ", ")
+		}
+		return said, false
 	case s.old > 0:
 		return fmt.Sprintf("all %d operators serve by it; the old one is to be dropped", s.replicas), !wait
 	}
@@ -163,6 +170,8 @@ func (o *options) look(ctx context.Context, found *cluster.Cluster, old []byte) 
 	for _, replica := range authority.Replicas {
 		if replica.Authority == certs.Fingerprint(authority.Certificate) {
 			now.followed++
+		} else {
+			now.slow = append(now.slow, replica.Name)
 		}
 	}
 	if now.new, now.places, err = found.Trusting(ctx, authority.Certificate); err != nil {

@@ -256,6 +256,13 @@ func (p *Process) Kill() error {
 	return p.log.Close()
 }
 
+// HasEnded tells whether the process has ended by itself.
+func (p *Process) HasEnded() bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "stat"))
+	// It is kept there until it is waited for; its name, in parentheses, may hold anything.
+	return err != nil || strings.HasPrefix(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " Z")
+}
+
 // Usage returns what the process has used so far.
 func (p *Process) Usage() (Usage, error) {
 	folder := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid))
