@@ -50,7 +50,16 @@ func ranksBefore(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]st
 	if before == nil || before.LastAllocation != now.LastAllocation {
 		return nil
 	}
-	if len(before.Ranks) > 0 || before.LastReplicas == now.LastReplicas && maps.Equal(before.SpecReplicas, now.SpecReplicas) {
+	if before.LastReplicas == now.LastReplicas && maps.Equal(before.SpecReplicas, now.SpecReplicas) {
+		return before.Ranks
+	}
+	return formerRanks(job, before)
+}
+
+// formerRanks returns the recorded ranks, written out also where they are those
+// in the order of the spec.
+func formerRanks(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string]string {
+	if len(before.Ranks) > 0 {
 		return before.Ranks
 	}
 	elastic, rest := names.ElasticTask(&job.Spec), before.LastReplicas
@@ -71,6 +80,29 @@ func ranksBefore(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]st
 		}
 	}
 	return ranks
+}
+
+// isOthersSuccess tells whether a rank that is recorded to have succeeded is
+// another replica's in the order of the spec, in which ranks start where a job is
+// placed.
+func (p *pass) isOthersSuccess() bool {
+	before := p.Job.Status.Scaling
+	if before == nil || len(p.recorded.ranges) == 0 {
+		return false
+	}
+	former := formerRanks(p.Job, before)
+	var first int32
+	for i, count := range p.counts.byTask {
+		ranks := readRun(former[names.TaskName(&p.Job.Spec.Tasks[i])])
+		for index := range count {
+			isSame := int(index) < len(ranks) && ranks[index] == first+index
+			if p.recorded.has(first+index) && !isSame {
+				return true
+			}
+		}
+		first += count
+	}
+	return false
 }
 
 // isInOrder tells whether seats have the ranks that they get where nothing is known.

@@ -22,14 +22,18 @@ import (
 // were told of another cluster. It compares with what was recorded of the last time,
 // and only for the last with the pods, as others may be about to come.
 func reschedule(p *pass) outcome {
-	if IsFinished(&p.Job.Status) || IsSuspended(p.Job) {
+	if IsFinished(&p.Job.Status) {
 		return goOn
 	}
-	if why := p.whyRescheduled(); why != "" {
-		status := p.status()
-		status.Reschedules++
-		status.CompletedRanks, status.ReplicaRestarts = "", nil
-		status.Scaling.Ranks = nil
+	why := p.whyRescheduled()
+	if why == "" {
+		return goOn
+	}
+	status := p.status()
+	status.Reschedules++
+	status.CompletedRanks, status.ReplicaRestarts = "", nil
+	status.Scaling.Ranks = nil
+	if !IsSuspended(p.Job) {
 		p.enterPhase(v2alpha1.JobRescheduling, why)
 	}
 	return goOn
@@ -41,7 +45,7 @@ func (p *pass) whyRescheduled() string {
 	if before := p.Job.Status.Scaling; before != nil {
 		recorded = before.LastAllocation
 	}
-	if why := p.whyMoved(recorded); why != "" {
+	if why := p.whyMoved(recorded); why != "" || IsSuspended(p.Job) {
 		return why
 	}
 	if why := p.whyRestarted(); why != "" && len(p.resizes) > 0 {
@@ -81,14 +85,18 @@ func (p *pass) isAnyToldOtherwise() bool {
 }
 
 // whyMoved says why a job that was placed as recorded is placed otherwise now.
+// One that is suspended gives up its place, has no pods to start anew, and keeps
+// what has succeeded, as long as that is the same replicas'.
 func (p *pass) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
 	switch {
 	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation):
 		return ""
+	case IsSuspended(p.Job) && !p.isOthersSuccess():
+		return ""
 	case recorded != "" && len(allocation) == 0:
 		return "the job has lost its place and waits for another"
-	case recorded != "" || p.runsElsewhere():
+	case recorded != "" || p.isOthersSuccess() || p.runsElsewhere():
 		return fmt.Sprintf("the job is placed anew, with %d replicas", len(allocation))
 	}
 	return ""

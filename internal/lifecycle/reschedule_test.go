@@ -4,6 +4,8 @@
 package lifecycle
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"k8s.io/utils/ptr"
@@ -184,5 +186,46 @@ func TestAStatusFromABackupLearnsOfReschedulesFromThePods(t *testing.T) {
 	w.expectReschedules(1)
 	if got := w.created["job-learner-0"]; got != 2 {
 		t.Errorf("the learner was created %d times, want 2", got)
+	}
+}
+
+// TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew: the elastic task is the
+// second, so the evaluator's rank is another in each size.
+func TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		succeeds    string
+		from, to    int
+		isKept      bool
+		reschedules int32
+	}{
+		"the rank is the same":                                   {"job-collector-0", 4, 5, true, 0},
+		"the rank is the evaluator's now":                        {"job-collector-1", 4, 3, false, 1},
+		"the rank is a collector's now":                          {"job-evaluator-0", 4, 5, false, 1},
+		"the rank is the same as it was":                         {"job-evaluator-0", 4, 4, true, 0},
+		"the rank is the evaluator's while the job has no place": {"job-collector-2", 5, 5, false, 1},
+		"no replica has the rank any more":                       {"job-evaluator-0", 4, 3, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := preemptibleWorld(t, slices.Repeat([]string{"a"}, tc.from)...)
+			w.end(tc.succeeds, 0)
+			w.settle()
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
+			w.settle()
+			w.change(func(job *v2alpha1.DIJob) { job.Status.Allocation = nil })
+			w.settle()
+			w.expectPhase(v2alpha1.JobPending)
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
+			w.settle()
+			w.change(func(job *v2alpha1.DIJob) { job.Status.Allocation = slices.Repeat([]string{"b"}, tc.to) })
+			w.settle()
+			want := wantedNames(w.job)
+			if tc.isKept {
+				delete(want, tc.succeeds)
+			}
+			w.expectPods(slices.Collect(maps.Keys(want))...)
+			w.expectReschedules(tc.reschedules)
+		})
 	}
 }
