@@ -90,6 +90,11 @@ func suspend(p *pass) outcome {
 			p.deletePod(pod)
 		}
 	}
+	return p.stop()
+}
+
+// stop takes what a suspended job has beside its pods, and says that it is suspended.
+func (p *pass) stop() outcome {
 	for _, service := range p.Services {
 		p.deleteService(service)
 	}

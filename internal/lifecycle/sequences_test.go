@@ -131,6 +131,36 @@ func TestASuccessIsRecordedBeforeSuspendingDeletesItsPod(t *testing.T) {
 	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1")
 }
 
+// TestHowReplicasEndedIsRecordedBeforeSuspendingDeletesThemBesideAnEarlierPod: of
+// one pod of the first attempt the operator hears only when the second runs.
+func TestHowReplicasEndedIsRecordedBeforeSuspendingDeletesThemBesideAnEarlierPod(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		exitCode  int32
+		restarts  int32
+		completed string
+	}{
+		"one has succeeded": {0, 1, "1"}, "one has failed": {1, 2, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startedJob(t)
+			earlier := w.pod("job-evaluator-0").DeepCopy()
+			w.end("job-learner-0", 1)
+			w.settle()
+			w.pods[earlier.Name] = earlier
+			w.end("job-collector-0", tc.exitCode)
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
+			w.settle()
+			w.expectPods()
+			w.expectPhase(v2alpha1.JobPending)
+			if got := &w.job.Status; got.Restarts != tc.restarts || got.CompletedRanks != tc.completed {
+				t.Errorf("restarts are %d, completed ranks %q", got.Restarts, got.CompletedRanks)
+			}
+		})
+	}
+}
+
 // TestASucceededPodThatIsGoneBeforeItIsSeenIsMadeAgain: that is known and
 // accepted, as nothing is left that tells of it.
 func TestASucceededPodThatIsGoneBeforeItIsSeenIsMadeAgain(t *testing.T) {

@@ -94,7 +94,8 @@ func removeStale(p *pass) outcome {
 			continue
 		}
 		stale = true
-		if isRestarted := attemptOf(pod) < p.status().Restarts; !isRestarted || !p.isKept(pod, p.status().Restarts) {
+		isRestarted := attemptOf(pod) < p.status().Restarts
+		if IsSuspended(p.Job) || !isRestarted || !p.isKept(pod, p.status().Restarts) {
 			p.deletePod(pod)
 		}
 	}
@@ -102,7 +103,8 @@ func removeStale(p *pass) outcome {
 	case !stale:
 		return goOn
 	case IsSuspended(p.Job):
-		return suspend(p)
+		// How those of this attempt ended is recorded before they go, too.
+		return p.stop()
 	}
 	if phase := p.status().Phase; phase != v2alpha1.JobRescheduling {
 		p.setPhase(v2alpha1.JobRestarting, p.restartMessage())
