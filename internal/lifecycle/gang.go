@@ -253,9 +253,11 @@ func (p *pass) replaceGroup(group *unstructured.Unstructured) outcome {
 
 // awaitGroup lets an object go that is being deleted. It may wait for its pods to
 // go first, of which those that have no node make room. A job that has started
-// goes on without it.
+// goes on without it, and so do those pods: what is made from now on is none of
+// the others that they wait for.
 func (p *pass) awaitGroup(group *unstructured.Unstructured, team *team) outcome {
 	if team.started {
+		p.deleteWaiting()
 		return goOn
 	}
 	return p.replaceGroup(group)

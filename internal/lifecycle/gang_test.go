@@ -324,6 +324,20 @@ func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testin
 	})
 }
 
+// TestNobodyWaitsByAGangThatIsNotToldOfAnyMore: what is made meanwhile is not of
+// the gang, and the others would wait for it.
+func TestNobodyWaitsByAGangThatIsNotToldOfAnyMore(t *testing.T) {
+	t.Parallel()
+	w := gangWorld(t, unchangeable)
+	w.settle()
+	w.schedule(w.pod("job-learner-0"))
+	w.group.SetDeletionTimestamp(&metav1.Time{Time: w.now})
+	delete(w.pods, "job-evaluator-0")
+	w.startAll()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectGang("True GangPlaced")
+}
+
 func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
