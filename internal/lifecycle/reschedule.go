@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -89,12 +90,15 @@ func (p *pass) isAnyToldOtherwise() bool {
 // what has succeeded, as long as that is the same replicas'.
 func (p *pass) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
+	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !isTerminating(pod) }
+	// The place of pods may be lost before it was recorded.
+	isLost := isUnplaced(p.Job) && (recorded != "" || slices.ContainsFunc(p.current(), lives))
 	switch {
-	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation):
+	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
 		return ""
 	case IsSuspended(p.Job) && !p.isOthersSuccess():
 		return ""
-	case recorded != "" && len(allocation) == 0:
+	case isLost:
 		return "the job has lost its place and waits for another"
 	case recorded != "" || p.isOthersSuccess() || p.runsElsewhere():
 		return fmt.Sprintf("the job is placed anew, with %d replicas", len(allocation))
@@ -102,18 +106,38 @@ func (p *pass) whyMoved(recorded string) string {
 	return ""
 }
 
-// runsElsewhere tells whether pods of a job that was never placed before, such
-// as one that an earlier release ran, are on other nodes than it is given now.
+// runsElsewhere tells whether pods of a job of which no place is recorded are on
+// other nodes than it is given now: it was never placed, such as one that an
+// earlier release ran, or lost its place before that was recorded. Then all its
+// pods count, also those that go, and their ranks do: others would get what those
+// leave, and not the ranks that the allocator reckons with.
 func (p *pass) runsElsewhere() bool {
-	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
-		return !isTerminating(pod) && !isEnded(pod) && !p.isStale(pod) && pod.Spec.NodeName != "" && isElsewhere(p.Job, pod)
+	wasPlaced := slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
+	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
+		runs := !isTerminating(pod) && !isEnded(pod) && pod.Spec.NodeName != ""
+		return (wasPlaced || runs) && isElsewhere(p.Job, pod) || wasPlaced && !p.isRankedInOrder(pod)
 	})
 }
 
-// isElsewhere tells whether a pod is on another node than its rank is given.
+// isRankedInOrder tells whether a pod has the rank that its replica gets where
+// ranks are in the order of the spec.
+func (p *pass) isRankedInOrder(pod *corev1.Pod) bool {
+	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	for i, count := range p.counts.byTask {
+		index, isOf := indexOf(p.Job.Name, names.TaskName(&p.Job.Spec.Tasks[i]), pod.Name)
+		if isOf {
+			return index == rank && index < count
+		}
+		rank -= count
+	}
+	return false
+}
+
+// isElsewhere tells whether a pod is on another node than its rank is given, or
+// was made for another.
 func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	rank, allocation := annotatedNumber(pod, names.AnnotationRank, unranked), job.Status.Allocation
-	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != pod.Spec.NodeName
+	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
 }
 
 // whyRestarted says by what resizes restart all replicas, "" where they do not.

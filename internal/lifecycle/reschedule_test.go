@@ -189,6 +189,38 @@ func TestAStatusFromABackupLearnsOfReschedulesFromThePods(t *testing.T) {
 	}
 }
 
+// TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew: its pods are still
+// there when it is placed again, in another size.
+func TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew(t *testing.T) {
+	t.Parallel()
+	for name, node := range map[string]string{"on other nodes": "b", "on the same nodes": "a"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := preemptibleWorld(t, "a", "a", "a", "a", "a")
+			w.job.Status = v2alpha1.DIJobStatus{}
+			for name := range w.pods {
+				w.terminate(name)
+			}
+			w.step()
+			delete(w.pods, "job-collector-1")
+			w.job.Status.Allocation = slices.Repeat([]string{node}, 4)
+			w.settle()
+			w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-collector-1": 2, "job-evaluator-0": 3})
+			w.expectReschedules(1)
+		})
+	}
+}
+
+func TestAJobWithoutAPlaceHasNoPodsThoughItsPlaceWasNotRecorded(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "b")
+	w.job.Status = v2alpha1.DIJobStatus{}
+	w.settle()
+	w.expectPods()
+	w.expectPhase(v2alpha1.JobPending)
+	w.expectReschedules(1)
+}
+
 // TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew: the elastic task is the
 // second, so the evaluator's rank is another in each size.
 func TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew(t *testing.T) {

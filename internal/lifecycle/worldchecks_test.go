@@ -53,15 +53,40 @@ type rankGiven struct {
 }
 
 // recordRanks notes which ranks the operator has recorded: a pod that is gone
-// before it has left nothing that tells of its rank.
+// before it has left nothing that tells of its rank. An attempt that starts has
+// dense ranks, so one that is beyond them is another from when that is recorded,
+// though nothing may be made yet.
 func (h *history) recordRanks(observed *Observed, decision *Decision) {
+	recorded := recordOf(observed.Job, decision.Status.Scaling)
 	for _, pod := range slices.Concat(observed.Pods, decision.CreatePods) {
 		given, known := h.ranks[pod.Name]
-		if known && given.rank == annotatedNumber(pod, names.AnnotationRank, unranked) {
+		if rank, has := recorded[pod.Name]; known && has && given.rank == rank {
 			given.isRecorded = true
 			h.ranks[pod.Name] = given
 		}
 	}
+	if len(observed.Pods) > 0 || decision.Status.CompletedRanks != "" {
+		return
+	}
+	for name, given := range h.ranks {
+		if given.rank >= decision.Status.Replicas {
+			delete(h.ranks, name)
+		}
+	}
+}
+
+// recordOf returns the ranks that a record has of replicas, by the names of their pods.
+func recordOf(job *v2alpha1.DIJob, record *v2alpha1.ScalingStatus) map[string]int32 {
+	ranks := map[string]int32{}
+	if record == nil {
+		return ranks
+	}
+	for task, run := range formerRanks(job, record) {
+		for index, rank := range readRun(run) {
+			ranks[names.WorkerPod(job.Name, task, int32(index))] = rank
+		}
+	}
+	return ranks
 }
 
 func newHistory() history {
@@ -262,10 +287,15 @@ func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 	}
 	before, known := w.history.ranks[pod.Name]
 	isPlaced := observed.Job.Spec.Preemptible && len(observed.Pods) == 0
-	if !known || isPlaced || rescheduleOf(pod) != before.reschedule {
+	if !known || rescheduleOf(pod) != before.reschedule {
 		return
 	}
 	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	if isPlaced {
+		before.intended = rank
+		w.history.ranks[pod.Name] = before
+		return
+	}
 	isKept := rank == before.rank || rank == before.intended || before.rank >= annotatedNumber(pod, names.AnnotationReplicas, 0)
 	if before.isRecorded && !isKept && w.isBehindItself() {
 		w.history.twins = true
@@ -459,7 +489,7 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 	wanted := wantedNames(w.job)
 	for name, pod := range w.pods {
 		// One that was never recorded to be placed keeps what it has until it is.
-		isTooMany := isIdle && (IsSuspended(w.job) || w.job.Status.Reschedules > 0)
+		isTooMany := isIdle && (IsSuspended(w.job) || w.job.Status.Reschedules > 0 || PlacedOn(pod) != "")
 		if isTooMany || !wanted[name] || attemptOf(pod) != w.job.Status.Restarts || rescheduleOf(pod) != w.job.Status.Reschedules {
 			w.t.Fatalf("%s should not be there: idle %v, wanted %v", outlinePod(pod), isIdle, slices.Sorted(maps.Keys(wanted)))
 		}
