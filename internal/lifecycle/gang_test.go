@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 // served returns the schedulers of gangs whose API is served, by setting and version.
@@ -468,6 +469,68 @@ func TestAGangThatWaitsMovesToTheSchedulerThatIsChosenAndOneThatRunsStays(t *tes
 	if name := w.provider().Name; name != gang.Volcano {
 		t.Fatalf("the gang that runs is left to %s", name)
 	}
+}
+
+// TestAGangThatWaitsBehindAGateIsNoWarning: that is Kueue's to end, and no
+// scheduler has looked at the pods yet.
+func TestAGangThatWaitsBehindAGateIsNoWarning(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, gangWorld, func(w *world) {
+		w.kueue = newKueue()
+		w.kueue.isOpen = false
+		w.job.Labels = map[string]string{queueing.LabelQueue: "team"}
+		w.settle()
+		w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue)
+		w.expectGang("False GangWaiting")
+		if slices.Contains(w.events, v2alpha1.ReasonGangUnschedulable) {
+			w.t.Fatalf("events are %v", w.events)
+		}
+		w.kueue.isOpen = true
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.expectGang("True GangPlaced")
+	})
+}
+
+func TestAPreemptibleGangThatLosesItsPlaceIsPlacedNoMore(t *testing.T) {
+	t.Parallel()
+	preemptible := func(t *testing.T, scheduler string) *world {
+		t.Helper()
+		w := gangWorld(t, scheduler)
+		w.job.Spec.Preemptible = true
+		w.job.Status.Allocation = []string{"a", "a", "b", "b"}
+		w.startAll()
+		return w
+	}
+	onEachScheduler(t, preemptible, func(w *world) {
+		w.expectGang("True GangPlaced")
+		w.change(func(job *v2alpha1.DIJob) { job.Status.Allocation = nil })
+		w.settle()
+		w.expectPods()
+		w.expectGang("False GangWaiting")
+		w.change(func(job *v2alpha1.DIJob) { job.Status.Allocation = []string{"b", "b", "b"} })
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.expectGang("True GangPlaced")
+		w.expectLeast(3)
+	})
+}
+
+// TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded: its last replica
+// starts nothing in part.
+func TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded(t *testing.T) {
+	t.Parallel()
+	onEachScheduler(t, startedGang, func(w *world) {
+		w.end("job-learner-0", 0)
+		w.end("job-collector-0", 0)
+		w.end("job-collector-1", 0)
+		w.settle()
+		w.gangs, w.group = Gangs{}, nil
+		delete(w.pods, "job-evaluator-0")
+		w.startAll()
+		w.expectPhase(v2alpha1.JobRunning)
+		w.expectGang("True GangPlaced")
+	})
 }
 
 func TestACoordinatorLedJobHasNoGang(t *testing.T) {

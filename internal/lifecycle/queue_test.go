@@ -322,6 +322,36 @@ func TestAJobThatRunsWithoutAQueueIsNotPutInOne(t *testing.T) {
 	w.expectOneGroup(len(w.pods))
 }
 
+func TestTheQueueOfAGangThatIsLeftToVolcanoIsVolcanos(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		label, scheduler string
+		isKueues         bool
+	}{
+		"the spec's, and Volcano's gang":       {"", changeable, false},
+		"the spec's, and Kubernetes' own gang": {"", unchangeable, true},
+		"the label's, and Volcano's gang":      {"team", changeable, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := gangWorld(t, tc.scheduler)
+			w.kueue = newKueue()
+			w.job.Spec.Scheduling.Queue = "team"
+			if tc.label != "" {
+				w.job.Labels = map[string]string{queueing.LabelQueue: tc.label}
+			}
+			w.startAll()
+			w.expectPhase(v2alpha1.JobRunning)
+			w.expectGang("True GangPlaced")
+			for name, pod := range w.pods {
+				if marks := queueing.On(pod); (marks.Queue != "") != tc.isKueues {
+					t.Errorf("pod %s has marks %+v", name, marks)
+				}
+			}
+		})
+	}
+}
+
 func TestAQueueThatIsNotKueuesLeavesPodsUnmarked(t *testing.T) {
 	t.Parallel()
 	w := newQueuedWorld(t)

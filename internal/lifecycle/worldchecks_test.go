@@ -483,11 +483,16 @@ func (w *world) checkRest() {
 	}
 }
 
-// checkPodsAtRest: there are the pods of this attempt that are wanted, and no others.
+// checkPodsAtRest: there are the pods of this attempt that are wanted, and no others,
+// and those that live were told of the cluster that there is.
 func (w *world) checkPodsAtRest(isIdle bool) {
 	w.t.Helper()
 	wanted := wantedNames(w.job)
+	cluster := workload.DescribeCluster(&w.job.Spec, wantedCounts(w.job).byTask)
 	for name, pod := range w.pods {
+		if told := pod.Annotations[names.AnnotationCluster]; cluster != "" && told != cluster && !isEnded(pod) && !isIdle {
+			w.t.Fatalf("%s was told of cluster %q, and it is %q", outlinePod(pod), told, cluster)
+		}
 		// One that was never recorded to be placed keeps what it has until it is.
 		isTooMany := isIdle && (IsSuspended(w.job) || w.job.Status.Reschedules > 0 || PlacedOn(pod) != "")
 		if isTooMany || !wanted[name] || attemptOf(pod) != w.job.Status.Restarts || rescheduleOf(pod) != w.job.Status.Reschedules {
