@@ -472,6 +472,9 @@ func (w *world) checkRest() {
 	}
 	isIdle := IsSuspended(w.job) || isUnplaced(w.job)
 	w.checkPodsAtRest(isIdle)
+	if !isIdle {
+		w.checkTold()
+	}
 	if _, served := w.services[names.WorkerService("job")]; !isIdle && (!served || len(w.services) != 1) {
 		w.t.Fatalf("services are %v", slices.Sorted(maps.Keys(w.services)))
 	}
@@ -483,16 +486,22 @@ func (w *world) checkRest() {
 	}
 }
 
-// checkPodsAtRest: there are the pods of this attempt that are wanted, and no others,
-// and those that live were told of the cluster that there is.
+// checkTold: the pods that live were told of the cluster that there is.
+func (w *world) checkTold() {
+	w.t.Helper()
+	cluster := workload.DescribeCluster(&w.job.Spec, wantedCounts(w.job).byTask)
+	for _, pod := range w.pods {
+		if told := pod.Annotations[names.AnnotationCluster]; cluster != "" && told != cluster && !isEnded(pod) {
+			w.t.Fatalf("%s was told of cluster %q, and it is %q", outlinePod(pod), told, cluster)
+		}
+	}
+}
+
+// checkPodsAtRest: there are the pods of this attempt that are wanted, and no others.
 func (w *world) checkPodsAtRest(isIdle bool) {
 	w.t.Helper()
 	wanted := wantedNames(w.job)
-	cluster := workload.DescribeCluster(&w.job.Spec, wantedCounts(w.job).byTask)
 	for name, pod := range w.pods {
-		if told := pod.Annotations[names.AnnotationCluster]; cluster != "" && told != cluster && !isEnded(pod) && !isIdle {
-			w.t.Fatalf("%s was told of cluster %q, and it is %q", outlinePod(pod), told, cluster)
-		}
 		// One that was never recorded to be placed keeps what it has until it is.
 		isTooMany := isIdle && (IsSuspended(w.job) || w.job.Status.Reschedules > 0 || PlacedOn(pod) != "")
 		if isTooMany || !wanted[name] || attemptOf(pod) != w.job.Status.Restarts || rescheduleOf(pod) != w.job.Status.Reschedules {
