@@ -261,6 +261,8 @@ type caller struct {
 	// job is read in the version that is not stored; none where it is nil.
 	job   *unstructured.Unstructured
 	calls atomic.Int32
+	// failed is the call that failed, after which none is made.
+	failed atomic.Pointer[error]
 	// rest is held while nobody is to call.
 	rest sync.Mutex
 }
@@ -283,6 +285,7 @@ func (c *caller) start(ctx context.Context) (stop func() error) {
 func (c *caller) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := c.call(ctx); err != nil && ctx.Err() == nil {
+			c.failed.Store(&err)
 			return err
 		}
 		c.calls.Add(1)
@@ -309,7 +312,12 @@ func (c *caller) call(ctx context.Context) error {
 func (c *caller) more(ctx context.Context, calls int32) {
 	GinkgoHelper()
 	reached := c.calls.Load()
-	Eventually(c.calls.Load).WithContext(ctx).Should(BeNumerically(">=", reached+calls))
+	Eventually(func() (int32, error) {
+		if failed := c.failed.Load(); failed != nil {
+			return 0, StopTrying("a call failed").Wrap(*failed)
+		}
+		return c.calls.Load(), nil
+	}).WithContext(ctx).Should(BeNumerically(">=", reached+calls))
 }
 
 // bundle returns whom the API server is to trust where it converts.
