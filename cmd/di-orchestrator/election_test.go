@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -147,7 +148,8 @@ type elections struct {
 	api    client.Client
 }
 
-func newElections(t *testing.T) *elections {
+// startAPI starts an API server that calls webhooks, for one test.
+func startAPI(t *testing.T) *envtest.Environment {
 	t.Helper()
 	environment, err := testkit.StartAPI()
 	if err != nil {
@@ -161,6 +163,12 @@ func newElections(t *testing.T) *elections {
 	if err := testkit.InstallWebhooks(t.Context(), environment.Config); err != nil {
 		t.Fatal(err)
 	}
+	return environment
+}
+
+func newElections(t *testing.T) *elections {
+	t.Helper()
+	environment := startAPI(t)
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)

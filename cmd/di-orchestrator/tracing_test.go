@@ -130,20 +130,10 @@ type traced struct {
 
 func newTraced(t *testing.T) *traced {
 	t.Helper()
-	environment, err := testkit.StartAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := testkit.InstallWebhooks(t.Context(), environment.Config); err != nil {
-		t.Fatal(err)
-	}
+	environment := startAPI(t)
+	var err error
 	made := &traced{config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	if err := os.WriteFile(made.kubeconfig, environment.KubeConfig, 0o600); err != nil {
+	if err = os.WriteFile(made.kubeconfig, environment.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if made.api, err = client.New(environment.Config, client.Options{}); err != nil {
