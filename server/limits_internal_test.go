@@ -16,12 +16,14 @@ func TestWhatComesFasterThanItsRateWaitsAndKeepsNobodyElseWaiting(t *testing.T) 
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const sent, burst, perSecond, seconds = 200, 100, 20, 2
+		// Between two turns, so that no caller's turn and its end come at once.
+		const until = seconds*time.Second + time.Second/(2*perSecond)
 		p, begun := newPace("calls of one address", perSecond, burst), time.Now()
 		var done, refused atomic.Int32
 		var group sync.WaitGroup
 		for range sent {
 			group.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), until)
 				defer cancel()
 				if err := p.wait(ctx, "many"); err != nil {
 					refused.Add(1)
@@ -39,9 +41,9 @@ func TestWhatComesFasterThanItsRateWaitsAndKeepsNobodyElseWaiting(t *testing.T) 
 		}
 		group.Wait()
 		if got := done.Load(); got != burst+perSecond*seconds {
-			t.Errorf("%d are done in %d seconds, want %d", got, seconds, burst+perSecond*seconds)
+			t.Errorf("%d are done in %s, want %d", got, until, burst+perSecond*seconds)
 		}
-		if got := refused.Load(); got != sent-done.Load() || time.Since(begun) != seconds*time.Second {
+		if got := refused.Load(); got != sent-done.Load() || time.Since(begun) != until {
 			t.Errorf("%d are refused after %s, want the others when their time is over", got, time.Since(begun))
 		}
 	})

@@ -114,6 +114,7 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 			before := by.authority
 			by.issue(ctx)
 			patient(func() ([]byte, error) { return calling.bundle(ctx) }).Should(And(ContainSubstring(string(before)), ContainSubstring(string(by.authority))))
+			alone.awaitLearned(ctx, calling)
 			server.pass(ctx, 10*time.Second, func() error { return calling.isPublished(ctx, by.authority) })
 			Expect(calling.shake(ctx, by.authority)).To(Succeed())
 			calling.more(ctx, 10)

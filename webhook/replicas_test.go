@@ -39,6 +39,8 @@ import (
 type cluster struct {
 	client.Client
 	environment *envtest.Environment
+	// marks counts the marks by which awaitLearned sees what the API server knows.
+	marks int
 }
 
 func newCluster(ctx context.Context) *cluster {

@@ -75,7 +75,8 @@ func (r *rotation) isMet(ctx context.Context, request string) func() error {
 	}
 }
 
-// rotate asks for another authority and waits until it is published beside the old one.
+// rotate asks for another authority and waits until it is published beside the old one,
+// and known.
 func (r *rotation) rotate(ctx context.Context, request string) (before, after []byte) {
 	GinkgoHelper()
 	before = r.authority(ctx).Data[corev1.TLSCertKey]
@@ -87,6 +88,7 @@ func (r *rotation) rotate(ctx context.Context, request string) (before, after []
 	Expect(after).NotTo(Equal(before))
 	Expect(bytes.HasPrefix(secret.Data[certs.PreviousKey], before)).To(BeTrue(), "the old one is remembered")
 	Eventually(r.published(ctx, before, after)).WithContext(ctx).Should(Succeed())
+	r.awaitLearned(ctx, r.caller)
 	return before, after
 }
 

@@ -71,7 +71,7 @@ type pair struct {
 	*plane
 	ways map[string]*gateway
 	args map[string][]string
-	// runs are written under the ledger's lock.
+	// runs are those that live; they are written under the ledger's lock.
 	runs map[string]*operator
 	// killed is told each death.
 	killed chan death
@@ -110,10 +110,16 @@ func (p *plane) startPair(ctx context.Context) *pair {
 	return started
 }
 
-// kill kills an operator that has written. It is called under the ledger's lock.
+// kill kills an operator that has written, once. It is called under the ledger's lock.
 func (p *pair) kill(who string) {
-	_ = p.runs[who].command.Process.Kill()
-	p.killed <- death{who, p.runs[who]}
+	killed, lives := p.runs[who]
+	if !lives {
+		// Two of its writes were under way.
+		return
+	}
+	delete(p.runs, who)
+	_ = killed.command.Process.Kill()
+	p.killed <- death{who, killed}
 }
 
 func (p *pair) restart(ctx context.Context, who string) {
@@ -124,7 +130,8 @@ func (p *pair) restart(ctx context.Context, who string) {
 }
 
 // seeToEnd starts who was killed again, until nothing is left to do. The lease of one
-// who is dead is given up in its name, as it would be after its time.
+// who is dead is given up in its name, as it would be after its time, and the other one
+// has its turn before the dead one is back.
 func (p *pair) seeToEnd(ctx context.Context) {
 	GinkgoHelper()
 	done := func() bool { return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:") }
@@ -143,14 +150,11 @@ func (p *pair) seeToEnd(ctx context.Context) {
 		if found == nil {
 			return
 		}
-		if p.runs[found.who] != found.was {
-			// Two of its writes were under way.
-			continue
-		}
 		found.was.awaitEnd(ctx)
 		if p.elected() == found.who {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "di-orchestrator-operator"}}
 			Expect(client.IgnoreNotFound(p.api.Delete(ctx, lease))).To(Succeed())
+			Eventually(ctx, func() bool { return p.elected() != found.who || len(p.killed) > 0 }).Should(BeTrue())
 		}
 		p.restart(ctx, found.who)
 	}
