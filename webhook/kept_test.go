@@ -149,7 +149,7 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 		server.pass(ctx, 10*time.Second, func() error {
 			return errors.Join(calling.isPublished(ctx, by.authority), calling.shake(ctx, by.authority))
 		})
-		Expect(webhook.Probe(ctx, alone, metav1.NamespaceDefault)).To(Succeed())
+		Eventually(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 
 		By("both being content")
 		inject(ctx, alone, by.authority)

@@ -18,6 +18,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -31,6 +32,7 @@ var (
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	RegisterFailHandler(Fail)
+	logf.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(testkit.Patience)
 	RunSpecs(t, "Conversion, defaulting and validation through a real API server")
 }
