@@ -211,6 +211,26 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
 	})
 
+	It("remembers a removal that found nothing to remove", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		request, removal := body(`"collectors":{"replicas":2}`), body(`"learners":{"replicas":1}`)
+		_, first := call(ctx, http.MethodPost, base, request)
+		for _, header := range [][]string{nil, {"Idempotency-Key", "none"}} {
+			_, nothing := call(ctx, http.MethodDelete, base, removal, header...)
+			Expect(urlsIn(nothing, names.ReplicaTypeLearner)).To(BeEmpty())
+		}
+
+		By("doing what was asked before, as the coordinator has gone on meanwhile")
+		_, again := call(ctx, http.MethodPost, base, request)
+		Expect(again).NotTo(Equal(first))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(4))
+
+		By("removing nothing by the same key, though there is something now")
+		call(ctx, http.MethodPost, base, body(`"learners":{"replicas":1}`))
+		call(ctx, http.MethodDelete, base, removal, "Idempotency-Key", "none")
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(5))
+	})
+
 	It("does not take a user's request for the first of a restarted coordinator", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		first := body(`"collectors":{"replicas":2}`)

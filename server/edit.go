@@ -85,7 +85,7 @@ func (w *write) attempt(ctx context.Context, edit edit) error {
 		// Made of what is there, it fails on the same again.
 		return asFailure(err)
 	}
-	if equality.Semantic.DeepEqual(before, &w.list.Spec) {
+	if equality.Semantic.DeepEqual(before, &w.list.Spec) && !membership.MustRecord(&w.list.Spec, w.request) {
 		return nil
 	}
 	membership.Record(&w.list.Spec, w.request, w.answer, w.clock.Now())

@@ -126,14 +126,23 @@ func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now tim
 // others, which it changes. It drops what Record forgets.
 func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2alpha1.RecordedRequest, now time.Time) []v2alpha1.RecordedRequest {
 	if request.Removal {
-		endRepeats(records, request.Container)
+		endRepeats(records, isAskedBy(request.Container))
 	}
 	records = slices.DeleteFunc(records, func(record v2alpha1.RecordedRequest) bool {
 		return expired(&record, now)
 	})
-	done.Key, done.ID, done.Time = request.key(), request.ID, metav1.NewTime(now)
+	done.Key, done.ID, done.Time = "", request.ID, metav1.NewTime(now)
+	if request.isRecognizable() {
+		done.Key = request.key()
+	}
 	records = append(records, done)
 	return slices.Delete(records, 0, surplus(records))
+}
+
+// MustRecord tells whether a request that changes nothing is recorded all the same: one
+// that is known by its key, and a removal that ends repeats.
+func MustRecord(spec *v2alpha1.MembershipSpec, request Request) bool {
+	return request.IdempotencyKey != "" || request.Removal && slices.ContainsFunc(spec.Requests, isAskedBy(request.Container))
 }
 
 // IsRestarted tells whether the container is another one than that which last
@@ -156,14 +165,20 @@ func surplus(records []v2alpha1.RecordedRequest) int {
 	return 0
 }
 
-// endRepeats makes what a container asks for from now on a new request, also
-// where it asked for the same before.
-func endRepeats(records []v2alpha1.RecordedRequest, container string) {
+// endRepeats makes what is asked for from now on a new request, also where the same
+// was asked for before.
+func endRepeats(records []v2alpha1.RecordedRequest, ends func(v2alpha1.RecordedRequest) bool) {
 	for i := range records {
-		record := &records[i]
-		if strings.HasPrefix(record.Key, derivedKey+digest(container)) {
-			record.Key = ""
+		if ends(records[i]) {
+			records[i].Key = ""
 		}
+	}
+}
+
+// isAskedBy returns what tells whether a request is known by the container that asked.
+func isAskedBy(container string) func(v2alpha1.RecordedRequest) bool {
+	return func(record v2alpha1.RecordedRequest) bool {
+		return strings.HasPrefix(record.Key, derivedKey+digest(container))
 	}
 }
 

@@ -89,6 +89,28 @@ func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
 	}
 }
 
+func TestARemovalOfNothingIsRecordedWhereItEndsRepeatsOnce(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	removal := membership.Request{Container: "uid/0", Content: []byte("two fewer"), Removal: true}
+	spec := &v2alpha1.MembershipSpec{}
+	check := func(want bool, when string) {
+		t.Helper()
+		if got := membership.MustRecord(spec, removal); got != want {
+			t.Errorf("%s: got %t, want %t", when, got, want)
+		}
+	}
+	check(false, "nothing was asked for")
+	membership.Record(spec, membership.Request{Container: "uid/1", Content: []byte("two more")}, membership.URLs{}, noon)
+	check(false, "another coordinator has asked")
+	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("two more")}, membership.URLs{}, noon)
+	check(true, "this coordinator has asked")
+	membership.Record(spec, removal, membership.URLs{}, noon)
+	check(false, "a removal came since")
+	removal.IdempotencyKey = "k"
+	check(true, "it has a key")
+}
+
 func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
