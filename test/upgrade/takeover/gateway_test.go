@@ -148,11 +148,14 @@ func ofTakeover(at string) bool {
 	return false
 }
 
-// arm has the next write of the takeover kill.
-func (l *ledger) arm(kill func(who string)) {
+// arm has the next write of the takeover kill, or none for nil. It returns the last one
+// that did.
+func (l *ledger) arm(kill func(who string)) (last string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	last = l.last
 	l.deadly, l.last = kill, ""
+	return last
 }
 
 func (l *ledger) killedAfter() string {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -129,35 +130,43 @@ func (p *pair) restart(ctx context.Context, who string) {
 	p.runs[who] = p.ways[who].run(ctx, p.args[who]...)
 }
 
-// seeToEnd starts who was killed again, until nothing is left to do. The lease of one
-// who is dead is given up in its name, as it would be after its time, and the other one
-// has its turn before the dead one is back.
+// seeToEnd starts who was killed again, until nothing is left to do, and both go on.
 func (p *pair) seeToEnd(ctx context.Context) {
 	GinkgoHelper()
-	done := func() bool { return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:") }
-	for deaths := 0; ; deaths++ {
-		Expect(deaths).To(BeNumerically("<", 100))
-		var found *death
-		Eventually(ctx, func() bool {
-			select {
-			case one := <-p.killed:
-				found = &one
-				return true
-			default:
-				return done()
-			}
-		}).Should(BeTrue())
-		if found == nil {
-			return
+	for deaths := 0; !p.isDone(ctx); {
+		select {
+		case found := <-p.killed:
+			p.revive(ctx, found)
+			deaths++
+			Expect(deaths).To(BeNumerically("<", 100))
+		case <-time.After(pause):
 		}
-		found.was.awaitEnd(ctx)
-		if p.elected() == found.who {
-			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "di-orchestrator-operator"}}
-			Expect(client.IgnoreNotFound(p.api.Delete(ctx, lease))).To(Succeed())
-			Eventually(ctx, func() bool { return p.elected() != found.who || len(p.killed) > 0 }).Should(BeTrue())
-		}
-		p.restart(ctx, found.who)
 	}
+	p.mu.Lock()
+	p.always = nil
+	p.mu.Unlock()
+	for len(p.killed) > 0 {
+		p.revive(ctx, <-p.killed)
+	}
+}
+
+func (p *pair) isDone(ctx context.Context) bool {
+	GinkgoHelper()
+	return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")
+}
+
+// revive starts an operator again that was killed. The lease of one who is dead is given
+// up in its name, as it would be after its time, and the other one, where it lives, has
+// its turn before the dead one is back.
+func (p *pair) revive(ctx context.Context, found death) {
+	GinkgoHelper()
+	found.was.awaitEnd(ctx)
+	if p.elected() == found.who {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "di-orchestrator-operator"}}
+		Expect(client.IgnoreNotFound(p.api.Delete(ctx, lease))).To(Succeed())
+		Eventually(ctx, func() bool { return p.elected() != found.who || len(p.killed) > 0 }).Should(BeTrue())
+	}
+	p.restart(ctx, found.who)
 }
 
 // forward takes connections to an address on to the first of others that takes them.

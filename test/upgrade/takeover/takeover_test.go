@@ -183,8 +183,7 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 		}
 		Eventually(ctx, func() bool { return p.killedAfter() != "" || done() }).Should(BeTrue())
 		if done() {
-			p.arm(nil)
-			if len(running.ended) > 0 || p.killedAfter() != "" {
+			if killed := p.arm(nil) != ""; killed {
 				p.start(ctx)
 			}
 			return deaths

@@ -178,13 +178,13 @@ func job(version string) *unstructured.Unstructured {
 	return object
 }
 
-// read returns all jobs at a version, by name.
+// read returns all jobs at a version, by name, as soon as the API server serves it.
 func (p *plane) read(ctx context.Context, version string) map[string]map[string]any {
 	GinkgoHelper()
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("diengine.opendilab.org/" + version)
 	list.SetKind("DIJobList")
-	Expect(p.api.List(ctx, list, client.InNamespace(jobs))).To(Succeed())
+	Eventually(func() error { return p.api.List(ctx, list, client.InNamespace(jobs)) }).WithContext(ctx).Should(Succeed())
 	found := map[string]map[string]any{}
 	for i := range list.Items {
 		item := &list.Items[i]
