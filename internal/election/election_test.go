@@ -4,6 +4,7 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"opendilab.org/di-orchestrator/internal/election"
@@ -29,6 +31,8 @@ const (
 	lease = 15 * time.Second
 	renew = 10 * time.Second
 	retry = 2 * time.Second
+	// wait is how long one who is not elected waits at most until it looks again.
+	wait = time.Duration((1 + leaderelection.JitterFactor) * float64(retry))
 )
 
 // server has a lease, as the API server has it.
@@ -36,7 +40,8 @@ type server struct {
 	mutex   sync.Mutex
 	record  *resourcelock.LeaderElectionRecord
 	version int
-	// at is when it was last written.
+	// at is when it was last written as something else than it was: whoever reads it
+	// counts from then.
 	at time.Time
 }
 
@@ -125,9 +130,18 @@ func (c *candidate) Identity() string { return c.name }
 func (*candidate) Describe() string   { return "system/operator" }
 
 func (s *server) put(record *resourcelock.LeaderElectionRecord) {
+	if !isSame(s.record, record) {
+		s.at = time.Now()
+	}
 	s.record = record
 	s.version++
-	s.at = time.Now()
+}
+
+// isSame tells whether candidates take two records for one, which they compare as JSON.
+func isSame(one, other *resourcelock.LeaderElectionRecord) bool {
+	encodedOne, failedOne := json.Marshal(one)
+	encodedOther, failedOther := json.Marshal(other)
+	return failedOne == nil && failedOther == nil && bytes.Equal(encodedOne, encodedOther)
 }
 
 // mayBeAnothers tells whether somebody else may hold the lease that one has held.
@@ -233,7 +247,7 @@ func TestOneThatStopsGivesTheLeaseBackWhenItHasCeasedToAct(t *testing.T) {
 		first.expect(t, "ended")
 		first.expectEnd(t, nil)
 		second.expect(t, "begun")
-		if waited := time.Since(stopped); waited > 2*retry {
+		if waited := time.Since(stopped); waited > wait {
 			t.Errorf("the second one was elected after %s, want at once", waited)
 		}
 		second.stop()
@@ -287,7 +301,7 @@ func TestOneThatCannotReachTheServerCeasesToActBeforeAnotherBegins(t *testing.T)
 			t.Error("both acted")
 		}
 		second.expect(t, "begun")
-		if waited := time.Since(since); waited > lease+2*retry {
+		if waited := time.Since(since); waited > lease+2*wait {
 			t.Errorf("nobody acted for %s", waited)
 		}
 		cut.Clear()
@@ -317,6 +331,29 @@ func TestATermLastsNoLongerForAnAnswerThatWasLate(t *testing.T) {
 		first.expect(t, "begun")
 		first.expect(t, "ended")
 		if s.mayBeAnothers("first") || calls.Load() < 7 {
+			t.Errorf("it acted for %s after the lease was renewed, with %d calls", time.Since(s.at), calls.Load()/2)
+		}
+		first.stop()
+		first.expectEnd(t, nil)
+	})
+}
+
+func TestATermLastsNoLongerForARenewalThatWasTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		var calls atomic.Int32
+		first := campaign(t, &candidate{server: s, name: "first", delay: func() time.Duration {
+			// The third call renews the lease, and its answer is lost; the fifth tries the same
+			// again, and none is answered after it.
+			if call := calls.Add(1); call == 6 || call > 10 {
+				return time.Hour
+			}
+			return 0
+		}}, untilTheEnd)
+		first.expect(t, "begun")
+		first.expect(t, "ended")
+		if s.mayBeAnothers("first") || calls.Load() < 11 {
 			t.Errorf("it acted for %s after the lease was renewed, with %d calls", time.Since(s.at), calls.Load()/2)
 		}
 		first.stop()

@@ -13,7 +13,10 @@ import (
 // watchedLock ends a term no later than another one may be elected. What elects
 // does so too late: it tries to get a lease back that is another's already, and
 // counts the time without a renewal from when the last one was answered, not from
-// when it was asked for. It is used by one goroutine.
+// when it was begun. A renewal is tried twice where the answer is lost, by one
+// record both times: others count from when they have seen the first.
+//
+// It is used by one goroutine.
 type watchedLock struct {
 	resourcelock.Interface
 	// lost ends the term, and limit is how long it lasts without a renewal.
@@ -34,18 +37,16 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 
 // Create implements resourcelock.Interface.
 func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	asked := time.Now()
-	return l.hold(asked, l.Interface.Create(ctx, record))
+	return l.hold(record.RenewTime.Time, l.Interface.Create(ctx, record))
 }
 
 // Update implements resourcelock.Interface.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	asked := time.Now()
-	return l.hold(asked, l.Interface.Update(ctx, record))
+	return l.hold(record.RenewTime.Time, l.Interface.Update(ctx, record))
 }
 
-func (l *watchedLock) hold(asked time.Time, err error) error {
-	left := time.Until(asked.Add(l.limit))
+func (l *watchedLock) hold(since time.Time, err error) error {
+	left := time.Until(since.Add(l.limit))
 	switch {
 	case err != nil:
 	case l.overdue == nil:
