@@ -212,6 +212,7 @@ func (t *trial) lose(ctx context.Context, pods []string, ways []loss) error {
 func (t *trial) loseAndReport(ctx context.Context) error {
 	pods := some(t, t.heads(), 2)
 	body, server := t.reportBody(t.coordinator, pods), t.anyServer()
+	t.reported[fmt.Sprint(body)] = true
 	var told urls
 	var failed error
 	var group sync.WaitGroup
@@ -371,6 +372,7 @@ func (t *trial) askAtOnce(ctx context.Context) error {
 	var group sync.WaitGroup
 	pods := some(t, t.heads(), 2)
 	body, reported := t.reportBody(t.coordinator, pods), urls{}
+	t.reported[fmt.Sprint(body)] = true
 	for i := range asked {
 		asked[i] = t.newDemand(1+t.random.IntN(2), t.random.IntN(2))
 		told[i] = make([]urls, len(t.servers))

@@ -59,6 +59,8 @@ type trial struct {
 	poller      *poller
 	// asked counts the requests for replicas, which tells them apart.
 	asked int
+	// reported are what was reported as failed, by its words.
+	reported map[string]bool
 	// endangered is set while a server is to end in a round.
 	endangered bool
 
@@ -81,7 +83,7 @@ func newTrial(ctx context.Context, api *cluster, number int, seed uint64) (*tria
 		return nil, fmt.Errorf("making a namespace: %w", err)
 	}
 	t := &trial{
-		api: api, namespace: namespace.Name, seed: seed, played: map[string]int{}, model: newModel(), history: [][]string{nil},
+		api: api, namespace: namespace.Name, seed: seed, played: map[string]int{}, reported: map[string]bool{}, model: newModel(), history: [][]string{nil},
 		machines: &machines{
 			api: api, namespace: namespace.Name, network: 20 + number, down: map[string]bool{}, uids: map[string]types.UID{},
 		},
