@@ -4,7 +4,6 @@
 package webhook_test
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -100,7 +99,7 @@ var _ = Describe("A server that is its own authority", func() {
 		server.pass(ctx, time.Second, func() error {
 			return calling.isPublished(ctx, append(append([]byte{}, first...), encodePEM(authority)...))
 		})
-		server.pass(ctx, 10*time.Minute, func() error { return errors.Join(calling.isPublished(ctx, first), isAdmitting(ctx, alone, first)) })
+		server.pass(ctx, 10*time.Minute, func() error { return calling.isPublishedEverywhere(ctx, first) })
 
 		By("retiring the definition, which then needs nobody")
 		retired := alone.definition(ctx)
@@ -143,20 +142,6 @@ var _ = Describe("A server that is its own authority", func() {
 		Eventually(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 	})
 })
-
-// isAdmitting is nil once exactly this bundle is published where jobs are admitted, which
-// is after it is published where they are converted.
-func isAdmitting(ctx context.Context, api client.Client, bundle []byte) error {
-	mutating, validating := mutatingConfiguration(), validatingConfiguration()
-	failed := errors.Join(api.Get(ctx, client.ObjectKeyFromObject(mutating), mutating), api.Get(ctx, client.ObjectKeyFromObject(validating), validating))
-	for i := range mutating.Webhooks {
-		failed = errors.Join(failed, same(mutating.Webhooks[i].ClientConfig.CABundle, bundle))
-	}
-	for i := range validating.Webhooks {
-		failed = errors.Join(failed, same(validating.Webhooks[i].ClientConfig.CABundle, bundle))
-	}
-	return failed
-}
 
 // same is nil where something is as it is to be.
 func same(found, wanted any) error {

@@ -335,7 +335,33 @@ func (c *caller) bundle(ctx context.Context) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(encoded)
 }
 
-// isPublished is nil while exactly this bundle is published where is converted.
+// bundles returns whom the API server is to trust in each place.
+func (c *caller) bundles(ctx context.Context) (map[string][]byte, error) {
+	converting, err := c.bundle(ctx)
+	found := map[string][]byte{"conversion": converting}
+	mutating, validating := mutatingConfiguration(), validatingConfiguration()
+	err = errors.Join(err, c.api.Get(ctx, client.ObjectKeyFromObject(mutating), mutating), c.api.Get(ctx, client.ObjectKeyFromObject(validating), validating))
+	for i := range mutating.Webhooks {
+		found[mutating.Webhooks[i].Name] = mutating.Webhooks[i].ClientConfig.CABundle
+	}
+	for i := range validating.Webhooks {
+		found[validating.Webhooks[i].Name] = validating.Webhooks[i].ClientConfig.CABundle
+	}
+	return found, err
+}
+
+// isPublishedEverywhere is nil while exactly this bundle is published in each place.
+func (c *caller) isPublishedEverywhere(ctx context.Context, bundle []byte) error {
+	found, err := c.bundles(ctx)
+	for place, there := range found {
+		if !bytes.Equal(there, bundle) {
+			err = errors.Join(err, fmt.Errorf("published in %s is\n%s", place, there))
+		}
+	}
+	return err
+}
+
+// isPublished is nil while exactly this bundle is published where jobs are converted.
 func (c *caller) isPublished(ctx context.Context, bundle []byte) error {
 	found, err := c.bundle(ctx)
 	if err == nil && !bytes.Equal(found, bundle) {

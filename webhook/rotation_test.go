@@ -95,7 +95,7 @@ func (r *rotation) rotate(ctx context.Context, request string) (before, after []
 // published is nil while exactly these authorities are published everywhere.
 func (r *rotation) published(ctx context.Context, all ...[]byte) func() error {
 	return func() error {
-		bundles, err := r.bundles(ctx)
+		bundles, err := r.caller.bundles(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,21 +111,6 @@ func (r *rotation) published(ctx context.Context, all ...[]byte) func() error {
 		}
 		return nil
 	}
-}
-
-// bundles returns what is published in each place.
-func (r *rotation) bundles(ctx context.Context) (map[string][]byte, error) {
-	converting, err := r.caller.bundle(ctx)
-	found := map[string][]byte{"conversion": converting}
-	mutating, validating := mutatingConfiguration(), validatingConfiguration()
-	err = errors.Join(err, r.Get(ctx, client.ObjectKeyFromObject(mutating), mutating), r.Get(ctx, client.ObjectKeyFromObject(validating), validating))
-	for i := range mutating.Webhooks {
-		found[mutating.Webhooks[i].Name] = mutating.Webhooks[i].ClientConfig.CABundle
-	}
-	for i := range validating.Webhooks {
-		found[validating.Webhooks[i].Name] = validating.Webhooks[i].ClientConfig.CABundle
-	}
-	return found, err
 }
 
 // serves is nil while a replica serves by an authority.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -133,14 +132,13 @@ func (p *pair) restart(ctx context.Context, who string) {
 // seeToEnd starts who was killed again, until nothing is left to do, and both go on.
 func (p *pair) seeToEnd(ctx context.Context) {
 	GinkgoHelper()
-	for deaths := 0; !p.isDone(ctx); {
-		select {
-		case found := <-p.killed:
-			p.revive(ctx, found)
-			deaths++
-			Expect(deaths).To(BeNumerically("<", 100))
-		case <-time.After(pause):
+	for deaths := 0; ; deaths++ {
+		Expect(deaths).To(BeNumerically("<", 100))
+		Eventually(ctx, func() bool { return len(p.killed) > 0 || p.isDone(ctx) }).Should(BeTrue())
+		if len(p.killed) == 0 {
+			break
 		}
+		p.revive(ctx, <-p.killed)
 	}
 	p.mu.Lock()
 	p.always = nil
@@ -148,11 +146,6 @@ func (p *pair) seeToEnd(ctx context.Context) {
 	for len(p.killed) > 0 {
 		p.revive(ctx, <-p.killed)
 	}
-}
-
-func (p *pair) isDone(ctx context.Context) bool {
-	GinkgoHelper()
-	return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")
 }
 
 // revive starts an operator again that was killed. The lease of one who is dead is given

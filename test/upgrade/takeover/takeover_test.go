@@ -178,11 +178,8 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 		})
 		running = p.start(ctx)
 		close(started)
-		done := func() bool {
-			return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")
-		}
-		Eventually(ctx, func() bool { return p.killedAfter() != "" || done() }).Should(BeTrue())
-		if done() {
+		Eventually(ctx, func() bool { return p.killedAfter() != "" || p.isDone(ctx) }).Should(BeTrue())
+		if p.isDone(ctx) {
 			if killed := p.arm(nil) != ""; killed {
 				p.start(ctx)
 			}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -207,6 +208,12 @@ func (p *plane) definition(ctx context.Context, name string) *apiextensionsv1.Cu
 func (p *plane) awaitStep(ctx context.Context, step string) {
 	GinkgoHelper()
 	Eventually(func() string { return p.definition(ctx, dijobs).Annotations[progress] }).WithContext(ctx).Should(HavePrefix(step + ":"))
+}
+
+// isDone tells whether the takeover says that nothing is left to do.
+func (p *plane) isDone(ctx context.Context) bool {
+	GinkgoHelper()
+	return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")
 }
 
 // missing returns the paths of what is not in an object any more.
