@@ -71,7 +71,7 @@ var _ = Describe("a server that serves TLS", func() {
 		issued := &certs.Issued{API: api.live, Secret: issuer.Secret, Clock: clock.RealClock{}, Log: GinkgoLogr}
 		Expect(issued.Read(ctx)).To(Succeed())
 		for range 50 {
-			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // what it serves with is another spec's
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // what it serves with is another spec's
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+startTLS(ctx, issued)+"/healthz", http.NoBody)
 			Expect(err).NotTo(HaveOccurred())
 			response, err := (&http.Client{Transport: transport}).Do(request)

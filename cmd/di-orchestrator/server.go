@@ -132,7 +132,6 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		Clock:  clock.RealClock{},
 		Log:    log.WithName("certificate"),
 	}
-	//nolint:contextcheck // a request has a context of its own
 	api, err := server.New(server.Options{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),

@@ -100,7 +100,7 @@ func installHelper(out io.Writer) error {
 		return fmt.Errorf("--install: finding the folder of this plugin: %w", err)
 	}
 	path := filepath.Join(filepath.Dir(self), helperName)
-	if err := os.WriteFile(path, []byte(helper), 0o755); err != nil { //nolint:gosec // It is a program for all.
+	if err := os.WriteFile(path, []byte(helper), 0o755); err != nil { // It is a program for all.
 		return fmt.Errorf("--install: %w", err)
 	}
 	_, err = fmt.Fprintln(out, path)

@@ -131,7 +131,6 @@ func TestListPrintsWhatKubectlGetDoes(t *testing.T) {
 		{"-o", `jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name}{end}`},
 		{"-o", "go-template={{len .items}}"},
 	} {
-		//nolint:gosec // The arguments are the test's.
 		command := exec.CommandContext(t.Context(), kubectl, append([]string{"get", "dijobs", "--kubeconfig", w.kubeconfig, "-n", ns}, args...)...)
 		want, err := command.Output()
 		must(t, err)

@@ -48,7 +48,7 @@ func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
 	must(t, w.live.Create(t.Context(), object))
 	k.node = object.Name
 	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
-	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) //nolint:gosec // a port fits
+	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) // a port fits
 	must(t, w.live.Status().Update(t.Context(), object))
 	return k
 }

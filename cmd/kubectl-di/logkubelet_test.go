@@ -72,7 +72,7 @@ func (w *world) newLogKubelet(t *testing.T, job *v2alpha1.DIJob) *logKubelet {
 	must(t, w.live.Create(t.Context(), node))
 	k.node = node.Name
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) //nolint:gosec // a port fits
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) // a port fits
 	must(t, w.live.Status().Update(t.Context(), node))
 	return k
 }

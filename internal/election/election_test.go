@@ -394,7 +394,7 @@ func TestNeverTwoActAndSoonerOrLaterOneDoes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{}
 			var mutex sync.Mutex
-			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it is to be the same each time
+			random := rand.New(rand.NewPCG(seed, 1)) // it is to be the same each time
 			delay := func() time.Duration {
 				mutex.Lock()
 				defer mutex.Unlock()

@@ -271,7 +271,7 @@ func (w *world) askedSince(mark controlplane.Mark) (controlplane.Requests, error
 
 // others are calls of others to the jobs.
 func (r *migrationRun) others() load {
-	any := func() string { return jobName(rand.IntN(r.objects)) } //nolint:gosec // nothing rests on it
+	any := func() string { return jobName(rand.IntN(r.objects)) } // nothing rests on it
 	second := func(rate int) time.Duration { return time.Second / time.Duration(max(rate, 1)) }
 	return load{
 		{Name: "GET v1alpha1", Every: second(r.rate / 2), Call: func(ctx context.Context, _ int) error {

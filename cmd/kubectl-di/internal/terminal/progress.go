@@ -50,10 +50,10 @@ func Width(out io.Writer) int {
 
 func size(out io.Writer) (width, height int) {
 	file, isFile := out.(*os.File)
-	if !isFile || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(file.Fd())) { //nolint:gosec // a descriptor fits
+	if !isFile || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(file.Fd())) { // a descriptor fits
 		return 0, 0
 	}
-	width, height, err := term.GetSize(int(file.Fd())) //nolint:gosec // a descriptor fits
+	width, height, err := term.GetSize(int(file.Fd())) // a descriptor fits
 	if err != nil {
 		return 0, 0
 	}

@@ -127,7 +127,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	status, data, err := s.serve(r, raw) //nolint:contextcheck // pods outlive the request that asked for them
+	status, data, err := s.serve(r, raw) // pods outlive the request that asked for them
 	if err != nil {
 		answer(w, status, reply{Code: 1, Message: err.Error()})
 		return
