@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/server"
@@ -40,10 +42,8 @@ var _ = Describe("a server that serves TLS", func() {
 		By("issuing one")
 		Expect(issuer.Issue(ctx)).To(Succeed())
 		Expect(issued.Read(ctx)).To(Succeed())
-		var trust corev1.ConfigMap
-		Expect(api.live.Get(ctx, issuer.Bundle, &trust)).To(Succeed())
 		roots := x509.NewCertPool()
-		Expect(roots.AppendCertsFromPEM([]byte(trust.Data[certs.BundleKey]))).To(BeTrue())
+		Expect(roots.AppendCertsFromPEM([]byte(clientsTrust(ctx, issuer.Bundle)))).To(BeTrue())
 
 		for _, protocol := range []string{"h2", "http/1.1"} {
 			transport := &http.Transport{TLSClientConfig: &tls.Config{
@@ -58,6 +58,48 @@ var _ = Describe("a server that serves TLS", func() {
 			Expect(response.StatusCode).To(Equal(http.StatusOK))
 			Expect(response.TLS.NegotiatedProtocol).To(Equal(protocol))
 		}
+	})
+
+	It("is trusted by its clients while the authority of its certificate is replaced", func(ctx SpecContext) {
+		namespace, clk := newNamespace(ctx), clocktesting.NewFakeClock(time.Now())
+		of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
+		issuer := &certs.Issuer{
+			API: api.live, Authority: of("authority"), Secret: of("certificate"), Bundle: of("trust"),
+			Hosts: []string{"di-server.di-system"}, Clock: clk, Log: GinkgoLogr,
+		}
+		issued := &certs.Issued{API: api.live, Secret: issuer.Secret, Clock: clk, Log: GinkgoLogr}
+		Expect(issuer.Issue(ctx)).To(Succeed())
+		Expect(issued.Read(ctx)).To(Succeed())
+		address, before := startTLS(ctx, issued), clientsTrust(ctx, issuer.Bundle)
+		Expect(handshake(ctx, address, issuer.Hosts[0], before)).To(Succeed())
+
+		By("asking for another authority")
+		var authority corev1.Secret
+		Expect(api.live.Get(ctx, issuer.Authority, &authority)).To(Succeed())
+		authority.Annotations = map[string]string{certs.AnnotationRotate: "now"}
+		Expect(api.live.Update(ctx, &authority)).To(Succeed())
+		Expect(issuer.Issue(ctx)).To(Succeed())
+		Expect(issued.Read(ctx)).To(Succeed())
+		both := clientsTrust(ctx, issuer.Bundle)
+		Expect(handshake(ctx, address, issuer.Hosts[0], before)).To(Succeed())
+		Expect(handshake(ctx, address, issuer.Hosts[0], both)).To(Succeed())
+
+		By("serving by it")
+		clk.Step(10 * time.Minute)
+		Expect(issuer.Issue(ctx)).To(Succeed())
+		Expect(handshake(ctx, address, issuer.Hosts[0], both)).To(Succeed())
+		Expect(issued.Read(ctx)).To(Succeed())
+		Expect(handshake(ctx, address, issuer.Hosts[0], both)).To(Succeed())
+		Expect(handshake(ctx, address, issuer.Hosts[0], before)).NotTo(Succeed())
+
+		By("giving up the one before")
+		clk.Step(15 * time.Minute)
+		Expect(issuer.Issue(ctx)).To(Succeed())
+		after := clientsTrust(ctx, issuer.Bundle)
+		Expect(handshake(ctx, address, issuer.Hosts[0], after)).To(Succeed())
+		Expect(both).To(HavePrefix(after))
+		Expect(both).To(HaveSuffix(before))
+		Expect(both).To(HaveLen(len(before) + len(after)))
 	})
 
 	It("serves HTTP/2 whichever of its doors opens first", func(ctx SpecContext) {
@@ -89,6 +131,27 @@ var _ = Describe("a server that serves TLS", func() {
 		Expect(err).To(MatchError("server options: GetCertificate is required beside TLSAddress"))
 	})
 })
+
+// clientsTrust returns whom clients are told to trust.
+func clientsTrust(ctx context.Context, bundle types.NamespacedName) string {
+	GinkgoHelper()
+	var trust corev1.ConfigMap
+	Expect(api.live.Get(ctx, bundle, &trust)).To(Succeed())
+	return trust.Data[certs.BundleKey]
+}
+
+// handshake says whether a client that trusts a bundle accepts who serves under a name.
+func handshake(ctx context.Context, address, name, bundle string) error {
+	GinkgoHelper()
+	roots := x509.NewCertPool()
+	Expect(roots.AppendCertsFromPEM([]byte(bundle))).To(BeTrue())
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
 
 // startTLS starts a server and returns the address where it serves TLS.
 func startTLS(ctx context.Context, issued *certs.Issued) string {

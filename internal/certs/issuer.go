@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,6 +27,13 @@ const (
 	issueInterval = 10 * time.Minute
 	// issueRetry is how soon it is tried again after a failure.
 	issueRetry = 10 * time.Second
+	// trustTime is how long clients are left to learn of an authority before it is
+	// served by: the kubelet brings a ConfigMap that has changed into pods within two
+	// minutes (its sync period and the life of its cache).
+	trustTime = 10 * time.Minute
+	// followTime is how long after it was signed a certificate is certainly served:
+	// readers that failed twice have read it.
+	followTime = 3 * readInterval
 
 	// LabelIssued marks the Secrets and ConfigMaps that an Issuer writes; of
 	// others it keeps its hands off.
@@ -35,6 +41,9 @@ const (
 	// BundleKey is the key of the certificates to trust, beside an issued
 	// certificate and in a ConfigMap of their own.
 	BundleKey = "ca.crt"
+	// AnnotationTrustedSince of a ConfigMap that an Issuer writes tells since when the
+	// authority by which is served, or will be, is in it.
+	AnnotationTrustedSince = "diengine.opendilab.org/trusted-since"
 )
 
 // Issuer keeps a certificate for a program that may not have the authority's
@@ -74,7 +83,9 @@ func (i *Issuer) Start(ctx context.Context) error {
 }
 
 // Issue brings Secret and ConfigMap up to date once. Those that somebody else
-// made are left alone.
+// made are left alone. Where the authority was replaced, clients are told of the
+// new one beside the old; trustTime later it has signed what is served; and
+// followTime after that the old one is dropped.
 func (i *Issuer) Issue(ctx context.Context) error {
 	if i.Authority.Name == "" {
 		return i.copyBundle(ctx)
@@ -83,7 +94,24 @@ func (i *Issuer) Issue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(i.issueLeaf(ctx, authority), i.issueBundle(ctx, authority.Bundle()))
+	kept := &corev1.Secret{}
+	exists, err := i.find(ctx, i.Secret, kept)
+	if err != nil {
+		return err
+	}
+	now := i.Clock.Now()
+	stands := i.judge(kept, authority, now)
+	since, bundleErr := i.issueBundle(ctx, &Trust{Bundle: authority.Bundle(), KeepOthers: !stands.followed, Now: now})
+	switch {
+	case exists && !isIssued(kept):
+		return bundleErr
+	case stands.usable && !stands.due:
+		return bundleErr
+	case stands.usable && (bundleErr != nil || now.Sub(since) < trustTime):
+		// Clients may not have heard yet of whom they are to trust.
+		return bundleErr
+	}
+	return errors.Join(bundleErr, i.issueLeaf(ctx, exists, kept, authority))
 }
 
 // copyBundle makes known who issued the certificate that somebody else keeps.
@@ -95,15 +123,47 @@ func (i *Issuer) copyBundle(ctx context.Context) error {
 	if _, err := splitBundle(kept.Data[BundleKey]); err != nil {
 		return fmt.Errorf("reading Secret %s: %s: %w", i.Secret, BundleKey, err)
 	}
-	return i.issueBundle(ctx, kept.Data[BundleKey])
+	chain, err := splitBundle(kept.Data[corev1.TLSCertKey])
+	if err != nil {
+		return fmt.Errorf("reading Secret %s: %s: %w", i.Secret, corev1.TLSCertKey, err)
+	}
+	now := i.Clock.Now()
+	_, err = i.issueBundle(ctx, &Trust{Bundle: kept.Data[BundleKey], KeepOthers: !isFollowed(chain[0], now), Now: now})
+	return err
 }
 
-func (i *Issuer) issueLeaf(ctx context.Context, authority *Authority) error {
-	kept := &corev1.Secret{}
-	exists, err := i.find(ctx, i.Secret, kept)
-	if err != nil || exists && (!isIssued(kept) || !i.due(kept.Data, authority)) {
-		return err
+// standing is how an issued certificate stands.
+type standing struct {
+	// usable says that clients which trust who signed it accept it.
+	usable bool
+	// due says that it is to be signed anew.
+	due bool
+	// followed says that the authority has signed it, and that nobody serves by
+	// another any more.
+	followed bool
+}
+
+// judge tells how the certificate of a Secret stands at a time. It is due when it
+// is old, or for other hosts, or of another authority, or cannot be read.
+func (i *Issuer) judge(kept *corev1.Secret, authority *Authority, now time.Time) standing {
+	pair, err := tls.X509KeyPair(kept.Data[corev1.TLSCertKey], kept.Data[corev1.TLSPrivateKeyKey])
+	if err != nil || verify(pair.Leaf, kept.Data[BundleKey], nil, i.Hosts, now) != nil {
+		return standing{due: true}
 	}
+	isOfAuthority := verify(pair.Leaf, authority.bundle, nil, i.Hosts, now) == nil
+	return standing{
+		usable:   true,
+		due:      !isOfAuthority || !now.Before(pair.Leaf.NotAfter.Add(-leafLife/3)),
+		followed: isOfAuthority && isFollowed(pair.Leaf, now),
+	}
+}
+
+// isFollowed tells whether all who serve by a certificate have read it by now.
+func isFollowed(leaf *x509.Certificate, now time.Time) bool {
+	return now.Sub(leaf.NotBefore) >= skew+followTime
+}
+
+func (i *Issuer) issueLeaf(ctx context.Context, exists bool, kept *corev1.Secret, authority *Authority) error {
 	signed, err := authority.sign(i.Hosts, i.Clock.Now())
 	if err != nil {
 		return err
@@ -120,32 +180,31 @@ func (i *Issuer) issueLeaf(ctx context.Context, authority *Authority) error {
 	return written(kept, i.API.Create(ctx, kept))
 }
 
-func (i *Issuer) issueBundle(ctx context.Context, bundle []byte) error {
+// issueBundle tells clients whom to trust, and returns since when they are told so:
+// the zero time where it is not known, or where somebody else tells them.
+func (i *Issuer) issueBundle(ctx context.Context, trust *Trust) (time.Time, error) {
 	kept := &corev1.ConfigMap{}
 	exists, err := i.find(ctx, i.Bundle, kept)
-	data := map[string]string{BundleKey: string(bundle)}
-	if err != nil || exists && (!isIssued(kept) || maps.Equal(kept.Data, data)) {
-		return err
+	if err != nil || exists && !isIssued(kept) {
+		return time.Time{}, err
 	}
+	if !exists {
+		kept.ObjectMeta = issuedMeta(i.Bundle)
+	}
+	bundle, stands := trust.over([]byte(kept.Data[BundleKey]))
+	if stands.missing {
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, AnnotationTrustedSince, trust.Now.UTC().Format(time.RFC3339))
+	}
+	// One that somebody spoilt counts as of long ago.
+	since, _ := time.Parse(time.RFC3339, kept.Annotations[AnnotationTrustedSince])
+	if kept.Data[BundleKey] == string(bundle) {
+		return since, nil
+	}
+	kept.Data = map[string]string{BundleKey: string(bundle)}
 	if exists {
-		kept.Data = data
-		return written(kept, i.API.Update(ctx, kept))
+		return since, written(kept, i.API.Update(ctx, kept))
 	}
-	kept = &corev1.ConfigMap{ObjectMeta: issuedMeta(i.Bundle), Data: data}
-	return written(kept, i.API.Create(ctx, kept))
-}
-
-// due tells whether a certificate is to be signed anew: it is old, or for other
-// hosts, or of another authority, or cannot be read.
-func (i *Issuer) due(data map[string][]byte, authority *Authority) bool {
-	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
-	if err != nil || string(data[BundleKey]) != string(authority.bundle) {
-		return true
-	}
-	if !i.Clock.Now().Before(pair.Leaf.NotAfter.Add(-leafLife / 3)) {
-		return true
-	}
-	return verify(pair.Leaf, authority.bundle, nil, i.Hosts, i.Clock.Now()) != nil
+	return since, written(kept, i.API.Create(ctx, kept))
 }
 
 func (i *Issuer) find(ctx context.Context, name types.NamespacedName, into client.Object) (bool, error) {

@@ -44,11 +44,7 @@ func issued(t *testing.T, issuer *Issuer) (*tls.Certificate, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var trust corev1.ConfigMap
-	if err := issuer.API.Get(t.Context(), issuer.Bundle, &trust); err != nil {
-		t.Fatal(err)
-	}
-	return served, []byte(trust.Data[BundleKey])
+	return served, trusted(t, issuer)
 }
 
 func TestClientsThatTrustTheBundleAcceptWhatIsIssuedForItsWholeLife(t *testing.T) {
@@ -71,10 +67,10 @@ func TestClientsThatTrustTheBundleAcceptWhatIsIssuedForItsWholeLife(t *testing.T
 func TestACertificateThatIsOfNoUseIsIssuedAnew(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*Issuer, *corev1.Secret){
-		"other hosts":     func(issuer *Issuer, _ *corev1.Secret) { issuer.Hosts = []string{"other.di-system"} },
-		"other authority": func(issuer *Issuer, _ *corev1.Secret) { issuer.Authority.Name = "other" },
-		"corrupt":         func(_ *Issuer, secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("x") },
-		"empty":           func(_ *Issuer, secret *corev1.Secret) { secret.Data = nil },
+		"other hosts":      func(issuer *Issuer, _ *corev1.Secret) { issuer.Hosts = []string{"other.di-system"} },
+		"of others' trust": func(_ *Issuer, secret *corev1.Secret) { secret.Data[BundleKey] = nil },
+		"corrupt":          func(_ *Issuer, secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("x") },
+		"empty":            func(_ *Issuer, secret *corev1.Secret) { secret.Data = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,6 +92,119 @@ func TestACertificateThatIsOfNoUseIsIssuedAnew(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Servers read what is issued each at a time of its own, and clients what to trust:
+// whoever read that in the last ten minutes accepts what any of them serves.
+func TestNoClientIsCutOffWhileTheAuthorityIsReplaced(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	issuer := newIssuer(t, fake.NewFakeClient(), clk)
+	_, first := issued(t, issuer)
+	clk.Step(24 * time.Hour)
+	readers := make([]*Issued, 5)
+	var bundles [][]byte
+	const minutes = 90
+	for minute := range minutes {
+		if minute == 7 {
+			requestRotation(t, issuer)
+		}
+		if minute%int(issueInterval.Minutes()) == 0 {
+			issued(t, issuer)
+		}
+		if reader := minute % len(readers); minute < len(readers) || minute%int(readInterval.Minutes()) == reader {
+			readers[reader] = &Issued{API: issuer.API, Secret: issuer.Secret, Clock: clk, Log: issuer.Log}
+			if err := readers[reader].Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bundles = append(bundles, trusted(t, issuer))
+		for _, bundle := range bundles[max(0, len(bundles)-int(trustTime.Minutes())):] {
+			acceptsAll(t, issuer, bundle, readers)
+		}
+		clk.Step(time.Minute)
+	}
+	last := bundles[minutes-1]
+	if all, err := splitBundle(last); err != nil || len(all) != 1 || string(last) == string(first) {
+		t.Errorf("%d authorities are trusted at the end, want the new one alone (%v)", len(all), err)
+	}
+}
+
+// Whoever has an authority renew certificates gives its clients no time to hear of it.
+func TestWhoTrustedWhatOthersIssuedBeforeDoesSoUntilItIsFollowed(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	others := newIssuer(t, fake.NewFakeClient(), clk)
+	_, first := issued(t, others)
+	issuer := newIssuer(t, others.API, clk)
+	issuer.Authority = types.NamespacedName{}
+	clk.Step(24 * time.Hour)
+
+	requestRotation(t, others)
+	authority, err := LoadOrCreate(t.Context(), others.API, others.Authority, clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var secret corev1.Secret
+	if err := others.API.Get(t.Context(), others.Secret, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := others.issueLeaf(t.Context(), true, &secret, authority); err != nil {
+		t.Fatal(err)
+	}
+	served, both := issued(t, issuer)
+	for _, bundle := range [][]byte{both, authority.Bundle()} {
+		if err := verify(served.Leaf, bundle, nil, others.Hosts, clk.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+	if all, err := splitBundle(both); err != nil || len(all) != 2 {
+		t.Errorf("%d authorities are trusted at first, want both (%v)", len(all), err)
+	}
+	clk.Step(followTime)
+	if _, last := issued(t, issuer); string(last) != string(authority.Bundle()) || string(last) == string(first) {
+		t.Error("the authority before is trusted still")
+	}
+}
+
+// requestRotation asks for another authority.
+func requestRotation(t *testing.T, issuer *Issuer) {
+	t.Helper()
+	var secret corev1.Secret
+	if err := issuer.API.Get(t.Context(), issuer.Authority, &secret); err != nil {
+		t.Fatal(err)
+	}
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, AnnotationRotate, "now")
+	if err := issuer.API.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trusted returns what clients are told to trust.
+func trusted(t *testing.T, issuer *Issuer) []byte {
+	t.Helper()
+	var trust corev1.ConfigMap
+	if err := issuer.API.Get(t.Context(), issuer.Bundle, &trust); err != nil {
+		t.Fatal(err)
+	}
+	return []byte(trust.Data[BundleKey])
+}
+
+// acceptsAll checks that a client which trusts a bundle accepts what each reader serves.
+func acceptsAll(t *testing.T, issuer *Issuer, bundle []byte, readers []*Issued) {
+	t.Helper()
+	for _, reader := range readers {
+		if reader == nil {
+			continue
+		}
+		served, err := reader.GetCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(served.Leaf, bundle, nil, issuer.Hosts, issuer.Clock.Now()); err != nil {
+			t.Fatalf("%s: %v", issuer.Clock.Now(), err)
+		}
 	}
 }
 
