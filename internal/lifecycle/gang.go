@@ -102,17 +102,13 @@ type team struct {
 
 func (p *pass) team() team {
 	var found team
-	going := make(map[*corev1.Pod]bool, len(p.decision.DeletePods))
-	for _, pod := range p.decision.DeletePods {
-		going[pod] = true
-	}
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
 		pod := p.pods[seat.Pod]
 		switch {
 		case p.completed().has(seat.Rank):
 			continue
-		case pod == nil || isTerminating(pod) || going[pod]:
+		case pod == nil || isTerminating(pod) || p.going[pod]:
 			found.waiting = true
 		case isEnded(pod):
 			continue

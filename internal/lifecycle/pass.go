@@ -24,6 +24,8 @@ type pass struct {
 	now     metav1.Time
 	builder *workload.Builder
 	pods    map[string]*corev1.Pod
+	// going are the pods that the decision deletes.
+	going map[*corev1.Pod]bool
 	// services are the names of the services that exist.
 	services map[string]*corev1.Service
 	// invalid says what in the spec cannot be acted on.
@@ -54,6 +56,7 @@ func newPass(observed Observed) *pass {
 		now:      metav1.NewTime(observed.Now.Truncate(time.Second)),
 		builder:  workload.NewBuilder(observed.Job, observed.Settings),
 		pods:     make(map[string]*corev1.Pod, len(observed.Pods)),
+		going:    map[*corev1.Pod]bool{},
 		services: make(map[string]*corev1.Service, len(observed.Services)),
 		creating: map[string]int{},
 	}
@@ -84,9 +87,10 @@ func (p *pass) completed() *rankSet {
 // deletePod deletes a pod that is not being deleted yet. One whose success is
 // not recorded goes when it is.
 func (p *pass) deletePod(pod *corev1.Pod) {
-	if isTerminating(pod) || p.unrecorded[pod.Name] {
+	if isTerminating(pod) || p.unrecorded[pod.Name] || p.going[pod] {
 		return
 	}
+	p.going[pod] = true
 	p.decision.DeletePods = append(p.decision.DeletePods, pod)
 }
 

@@ -57,13 +57,9 @@ func (p *pass) stalledPods() []stalledPod {
 	if IsFinished(p.status()) || IsSuspended(p.Job) {
 		return nil
 	}
-	going := make(map[*corev1.Pod]bool, len(p.decision.DeletePods))
-	for _, pod := range p.decision.DeletePods {
-		going[pod] = true
-	}
 	var stalled []stalledPod
 	for _, pod := range p.Pods {
-		if going[pod] {
+		if p.going[pod] {
 			continue
 		}
 		if why, held := p.stallOf(pod); held {

@@ -111,7 +111,12 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 			delete(w.history.ranks, name)
 		}
 	}
+	deleted := map[string]bool{}
 	for _, pod := range decision.DeletePods {
+		if deleted[pod.Name] {
+			w.t.Fatalf("pod %s is deleted twice", pod.Name)
+		}
+		deleted[pod.Name] = true
 		w.checkDeletion(observed, decision, pod, wanted[pod.Name])
 	}
 	if !isTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
