@@ -315,45 +315,41 @@ func TestOneThatCannotReachTheServerCeasesToActBeforeAnotherBegins(t *testing.T)
 
 func TestATermLastsNoLongerForAnAnswerThatWasLate(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		var calls atomic.Int32
-		first := campaign(t, &candidate{server: s, name: "first", delay: func() time.Duration {
-			// The third call, which renews the lease, is answered late, and none after it.
-			switch call := calls.Add(1); {
-			case call == 6:
-				return renew/2 - time.Millisecond
-			case call > 6:
-				return time.Hour
-			}
-			return 0
-		}}, untilTheEnd)
-		first.expect(t, "begun")
-		first.expect(t, "ended")
-		if s.mayBeAnothers("first") || calls.Load() < 7 {
-			t.Errorf("it acted for %s after the lease was renewed, with %d calls", time.Since(s.at), calls.Load()/2)
+	// The third call, which renews the lease, is answered late, and none after it.
+	endsInTime(t, 7, func(call int32) time.Duration {
+		switch {
+		case call == 6:
+			return renew/2 - time.Millisecond
+		case call > 6:
+			return time.Hour
 		}
-		first.stop()
-		first.expectEnd(t, nil)
+		return 0
 	})
 }
 
 func TestATermLastsNoLongerForARenewalThatWasTriedAgain(t *testing.T) {
 	t.Parallel()
+	// The third call renews the lease, and its answer is lost; the fifth tries the same
+	// again, and none is answered after it.
+	endsInTime(t, 11, func(call int32) time.Duration {
+		if call == 6 || call > 10 {
+			return time.Hour
+		}
+		return 0
+	})
+}
+
+// endsInTime checks that a term has ended before the lease may be another's, where each
+// call of the server takes its time; at least so many are made.
+func endsInTime(t *testing.T, least int32, delay func(call int32) time.Duration) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		var calls atomic.Int32
-		first := campaign(t, &candidate{server: s, name: "first", delay: func() time.Duration {
-			// The third call renews the lease, and its answer is lost; the fifth tries the same
-			// again, and none is answered after it.
-			if call := calls.Add(1); call == 6 || call > 10 {
-				return time.Hour
-			}
-			return 0
-		}}, untilTheEnd)
+		first := campaign(t, &candidate{server: s, name: "first", delay: func() time.Duration { return delay(calls.Add(1)) }}, untilTheEnd)
 		first.expect(t, "begun")
 		first.expect(t, "ended")
-		if s.mayBeAnothers("first") || calls.Load() < 11 {
+		if s.mayBeAnothers("first") || calls.Load() < least {
 			t.Errorf("it acted for %s after the lease was renewed, with %d calls", time.Since(s.at), calls.Load()/2)
 		}
 		first.stop()
