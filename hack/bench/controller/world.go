@@ -39,8 +39,6 @@ const (
 	// What the operator has by default, and the plain client with it.
 	defaultQPS   = 200
 	defaultBurst = 400
-	// leaseName is the Lease by which one of several operators acts.
-	leaseName = "di-orchestrator-operator"
 	// The namespaces of the operator's jobs and of the plain client's; the length
 	// of both is the same, so that of what is in them is, too.
 	oursNamespace  = "bench-ours"
@@ -156,7 +154,7 @@ func (w *world) stopOperator() error {
 // not act, as another holds its Lease: what is there beside a plain client.
 func (w *world) standBy(ctx context.Context) error {
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: leaseName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: controlplane.OperatorLease},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To("bench"), LeaseDurationSeconds: ptr.To[int32](24 * 3600),
 			AcquireTime: ptr.To(metav1.NowMicro()), RenewTime: ptr.To(metav1.NowMicro()),
@@ -170,7 +168,7 @@ func (w *world) standBy(ctx context.Context) error {
 
 // endStandBy lets an operator that elects act again.
 func (w *world) endStandBy(ctx context.Context) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: leaseName}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: controlplane.OperatorLease}}
 	if err := w.API.Delete(ctx, lease); err != nil {
 		return fmt.Errorf("deleting the operator's Lease: %w", err)
 	}

@@ -40,13 +40,13 @@ type options struct {
 }
 
 func (o *options) addFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.Only, "only", "", "comma-separated names of the sections to run (takeover, restart, rotation, migration); all when empty")
+	flags.StringVar(&o.Only, "only", "", "comma-separated names of the sections to run (takeover, restart, failover, rotation, migration); all when empty")
 	flags.BoolVar(&o.Check, "check", false, "fail when a limit is missed")
 	flags.StringVar(&o.binary, "binary", "", "the di-orchestrator to measure; built from this checkout when empty")
 	flags.StringVar(&o.operatorFlags, "operator-flags", "", "further flags of the operators, separated by blanks")
 	flags.IntVar(&o.rate, "rate", 50, "GETs of jobs a second, at the version that is not stored")
 	flags.IntVar(&o.jobs, "jobs", 200, "takeover, restart, rotation: jobs that there are")
-	flags.IntVar(&o.rounds, "rounds", 3, "restart, rotation: how often")
+	flags.IntVar(&o.rounds, "rounds", 3, "restart, failover, rotation: how often")
 	flags.DurationVar(&o.rest, "rest", 20*time.Second, "how long is measured at rest")
 	flags.IntVar(&o.objects, "objects", 10_000, "migration: jobs that are stored at v1alpha1")
 }
@@ -67,7 +67,8 @@ func (b *bench) sections() []report.Section {
 		return report.Section{Name: name, Run: func(ctx context.Context) (figures.Limits, error) { return run(ctx, b) }}
 	}
 	return []report.Section{
-		section("takeover", runTakeover), section("restart", runRestart), section("rotation", runRotation), section("migration", runMigration),
+		section("takeover", runTakeover), section("restart", runRestart), section("failover", runFailover),
+		section("rotation", runRotation), section("migration", runMigration),
 	}
 }
 

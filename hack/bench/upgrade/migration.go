@@ -25,7 +25,6 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
 	"opendilab.org/di-orchestrator/hack/bench/internal/etcd"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/jobs"
 	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
@@ -180,15 +179,10 @@ type stored struct {
 // pattern has the operator run a job to its end.
 func (r *migrationRun) pattern(ctx context.Context, i, size int) (*stored, error) {
 	r.say("running a job of %d bytes to its end", size)
-	raw, err := jobs.Of(namespace, jobName(i), size)
+	job, err := newJob(jobName(i), size)
 	if err != nil {
 		return nil, err
 	}
-	job := &unstructured.Unstructured{}
-	if err := job.UnmarshalJSON(raw); err != nil {
-		return nil, fmt.Errorf("decoding a job: %w", err)
-	}
-	unstructured.RemoveNestedField(job.Object, "status")
 	if err := r.API.Create(ctx, job); err != nil {
 		return nil, fmt.Errorf("creating a job: %w", err)
 	}

@@ -30,6 +30,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
+// OperatorLease is the Lease by which one of several operators acts.
+const OperatorLease = "di-orchestrator-operator"
+
 // auditPolicy is of the users that are named. What a job's status is patched
 // with is in the log, too.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
