@@ -17,20 +17,17 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
+	"opendilab.org/di-orchestrator/hack/bench/internal/kubelets"
 	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// kubeletWriters is how many pods the kubelet starts at a time, and progressEvery
-// how often is said how far something has come.
 const (
-	kubeletWriters = 32
-	progressEvery  = 2 * time.Second
-	pollEvery      = 10 * time.Millisecond
+	// progressEvery is how often is said how far something has come.
+	progressEvery = 2 * time.Second
+	pollEvery     = 10 * time.Millisecond
 	// dyingDelay is how long a deletion may take that the API server does alone.
 	dyingDelay = time.Second
 )
@@ -71,10 +68,9 @@ func (t tallies) total() tally {
 // at once, unless who deletes them is killed meanwhile: the kubelet deletes
 // these, as the garbage collector of pods does in a cluster.
 type kubelet struct {
-	pods   metadata.Getter
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
-	queue  workqueue.TypedDelayingInterface[types.NamespacedName]
+	*kubelets.Frame
+
+	pods metadata.Getter
 
 	// mutex guards what follows.
 	mutex sync.Mutex
@@ -83,7 +79,6 @@ type kubelet struct {
 	tallies tallies
 	// pause is how long it waits after each pod that it makes run.
 	pause time.Duration
-	err   error
 }
 
 // podState is what the kubelet knows of a pod.
@@ -108,36 +103,14 @@ func startKubelet(ctx context.Context, plane *controlplane.Plane) (*kubelet, err
 		return nil, fmt.Errorf("starting the kubelet: %w", err)
 	}
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
-	running, cancel := context.WithCancel(ctx)
-	k := &kubelet{
-		pods: api.Resource(pods), cancel: cancel, known: map[types.NamespacedName]*podState{}, tallies: tallies{},
-		queue: workqueue.NewTypedDelayingQueue[types.NamespacedName](),
-	}
+	k := &kubelet{pods: api.Resource(pods), known: map[types.NamespacedName]*podState{}, tallies: tallies{}}
+	k.Frame = kubelets.New(k.start)
 	informer := metadatainformer.NewFilteredMetadataInformer(api, pods, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	handlers := cache.ResourceEventHandlerFuncs{
+	return k, k.Start(ctx, informer, cache.ResourceEventHandlerFuncs{
 		AddFunc:    k.see,
 		UpdateFunc: func(_, after any) { k.see(after) },
 		DeleteFunc: k.forget,
-	}
-	if _, err := informer.AddEventHandler(handlers); err != nil {
-		cancel()
-		return nil, fmt.Errorf("starting the kubelet: %w", err)
-	}
-	k.ended.Go(func() { informer.RunWithContext(running) })
-	for range kubeletWriters {
-		k.ended.Go(func() { k.work(running) })
-	}
-	if !cache.WaitForCacheSync(running.Done(), informer.HasSynced) {
-		k.stop()
-		return nil, fmt.Errorf("starting the kubelet: %w", context.Cause(ctx))
-	}
-	return k, nil
-}
-
-func (k *kubelet) stop() {
-	k.cancel()
-	k.queue.ShutDown()
-	k.ended.Wait()
+	})
 }
 
 // see notes a pod that is new, or has the name of one that went.
@@ -153,7 +126,7 @@ func (k *kubelet) see(object any) {
 		if known.uid == pod.UID {
 			if !known.dying && pod.DeletionTimestamp != nil {
 				known.dying = true
-				k.queue.AddAfter(key, dyingDelay)
+				k.Due(key, dyingDelay)
 			}
 			return
 		}
@@ -168,7 +141,7 @@ func (k *kubelet) see(object any) {
 	}
 	of.pods++
 	of.created = time.Now()
-	k.queue.Add(key)
+	k.Due(key, 0)
 }
 
 func (k *kubelet) forget(object any) {
@@ -199,34 +172,7 @@ func (k *kubelet) drop(key types.NamespacedName) {
 	}
 }
 
-// work makes pods run, one after the other.
-func (k *kubelet) work(ctx context.Context) {
-	for {
-		key, ended := k.queue.Get()
-		if ended {
-			return
-		}
-		err := k.start(ctx, key)
-		k.queue.Done(key)
-		if err != nil && ctx.Err() == nil {
-			k.mutex.Lock()
-			k.err = err
-			k.mutex.Unlock()
-		}
-	}
-}
-
-// running and failed are what a kubelet writes of a pod, whose UID is added.
-const (
-	running = `{"metadata":{"uid":%q},"status":{"phase":"Running","conditions":[` +
-		`{"type":"Initialized","status":"True"},{"type":"ContainersReady","status":"True"},{"type":"Ready","status":"True"}],` +
-		`"containerStatuses":[{"name":"` + names.Container + `","ready":true,"started":true,"image":"i","imageID":"i","state":{"running":{}}}]}}`
-	failed = `{"metadata":{"uid":%q},"status":{"phase":"Failed","conditions":[` +
-		`{"type":"ContainersReady","status":"False"},{"type":"Ready","status":"False"}],` +
-		`"containerStatuses":[{"name":"` + names.Container + `","ready":false,"image":"i","imageID":"i",` +
-		`"state":{"running":null,"terminated":{"exitCode":1,"reason":"Error"}}}]}}`
-)
-
+// start makes a pod run, or ends it.
 func (k *kubelet) start(ctx context.Context, key types.NamespacedName) error {
 	k.mutex.Lock()
 	var dying bool
@@ -241,7 +187,7 @@ func (k *kubelet) start(ctx context.Context, key types.NamespacedName) error {
 	if dying {
 		return k.finish(ctx, key, state.uid)
 	}
-	if _, err := k.write(ctx, key, running, state.uid); err != nil {
+	if _, err := k.write(ctx, key, kubelets.Running, state.uid); err != nil {
 		return err
 	}
 	k.mutex.Lock()
@@ -260,8 +206,7 @@ func (k *kubelet) start(ctx context.Context, key types.NamespacedName) error {
 
 // finish deletes a pod whose deletion has begun.
 func (k *kubelet) finish(ctx context.Context, key types.NamespacedName, uid types.UID) error {
-	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &uid}}
-	err := k.pods.Namespace(key.Namespace).Delete(ctx, key.Name, now)
+	err := k.pods.Namespace(key.Namespace).Delete(ctx, key.Name, kubelets.AtOnce(uid))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting pod %s: %w", key, err)
 	}
@@ -295,7 +240,7 @@ func (k *kubelet) fail(ctx context.Context, key types.NamespacedName) (bool, err
 	if !runs {
 		return false, nil
 	}
-	return k.write(ctx, key, failed, state.uid)
+	return k.write(ctx, key, kubelets.Failed, state.uid)
 }
 
 // read gives what there is to a function, which may keep nothing of it.
@@ -303,7 +248,7 @@ func (k *kubelet) read(give func(tallies)) error {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	give(k.tallies)
-	return k.err
+	return k.Err()
 }
 
 // setPause says how long it is to wait after each pod from now on.

@@ -96,7 +96,7 @@ func newWorld(ctx context.Context, b *bench) (_ *world, err error) {
 func (w *world) stop() (err error) {
 	defer errs(&err, w.Plane.Stop)
 	if w.kubelet != nil {
-		w.kubelet.stop()
+		w.kubelet.Stop()
 	}
 	return w.stopOperator()
 }

@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
 	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/hack/bench/internal/kubelets"
 	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 )
 
@@ -67,7 +68,7 @@ func runWrites(ctx context.Context, b *bench) (missed figures.Limits, err error)
 	var asked []string
 	for _, row := range []writesRow{
 		{shape{20, 20}, 0, "at once"},
-		{shape{2, 100}, kubeletWriters * 50 * time.Millisecond, "20/s"},
+		{shape{2, 100}, kubelets.Writers * 50 * time.Millisecond, "20/s"},
 	} {
 		requests, err := w.countWrites(ctx, table, &missed, row)
 		if err != nil {

@@ -125,7 +125,7 @@ func (w *world) waitEnded(ctx context.Context, namespace string, jobs int, done 
 		}
 		done.succeeded = phases[v2alpha1.JobSucceeded]
 		if done.succeeded+phases[v2alpha1.JobFailed] == jobs {
-			return w.kubelet.failure()
+			return w.kubelet.Err()
 		}
 		if time.Since(said) > sayEvery {
 			said = time.Now()
@@ -136,7 +136,7 @@ func (w *world) waitEnded(ctx context.Context, namespace string, jobs int, done 
 		}
 	}
 	w.say("%s: only %d of %d jobs have ended after %s", namespace, done.succeeded, jobs, patience)
-	return w.kubelet.failure()
+	return w.kubelet.Err()
 }
 
 // clear deletes what a round has made.

@@ -186,7 +186,7 @@ func (w *world) stop() error {
 		err = errors.Join(err, each.Kill())
 	}
 	if w.kubelet != nil {
-		w.kubelet.stop()
+		w.kubelet.Stop()
 	}
 	return errors.Join(err, w.Plane.Stop())
 }
