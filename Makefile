@@ -25,9 +25,10 @@ help: ## Say what each target does.
 
 ##@ The main job
 
+# What is compiled for the images is not compiled once more, as it would be with other flags.
 .PHONY: demo
 demo: cluster-up images-load helm ## Bring up a cluster, install the operator and train three jobs.
-	@eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go run ./hack/demo
+	@eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" CGO_ENABLED=0 go run -trimpath ./hack/demo
 
 .PHONY: demo-down
 demo-down: cluster-down ## Take the local cluster down again.
