@@ -103,9 +103,7 @@ func (i *Issuer) Issue(ctx context.Context) error {
 	stands := i.judge(kept, authority, now)
 	since, bundleErr := i.issueBundle(ctx, &Trust{Bundle: authority.Bundle(), KeepOthers: !stands.followed, Now: now})
 	switch {
-	case exists && !isIssued(kept):
-		return bundleErr
-	case stands.usable && !stands.due:
+	case exists && !isIssued(kept), stands.usable && !stands.due:
 		return bundleErr
 	case stands.usable && (bundleErr != nil || now.Sub(since) < trustTime):
 		// Clients may not have heard yet of whom they are to trust.

@@ -60,7 +60,7 @@ func table(out *bytes.Buffer, indent string, rows [][]string) {
 		}
 		fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
-	aligned.Flush() //nolint:errcheck // A buffer takes it all.
+	_ = aligned.Flush() // A buffer takes it all.
 }
 
 // clean makes one line of a text, without what a terminal would take for a command.
