@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 const (

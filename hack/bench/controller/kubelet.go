@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
 	"opendilab.org/di-orchestrator/hack/bench/internal/kubelets"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
 )
 
 // shapeRatio is the limit: how much longer than the plain client the operator takes.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
 )
 
 // The jobs of which each loses a pod.

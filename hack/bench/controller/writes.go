@@ -13,10 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
 	"opendilab.org/di-orchestrator/hack/bench/internal/kubelets"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 const (

@@ -26,8 +26,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 )
 
 // crdName is the CRD whose kind is converted.

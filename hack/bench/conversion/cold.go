@@ -26,8 +26,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
-	"opendilab.org/di-orchestrator/hack/bench/internal/etcd"
-	"opendilab.org/di-orchestrator/hack/bench/internal/jobs"
+	"opendilab.org/di-orchestrator/internal/testkit/etcd"
+	"opendilab.org/di-orchestrator/internal/testkit/jobs"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
 )
 
 const waitNotes = `

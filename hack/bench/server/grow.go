@@ -19,12 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
-	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
+	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
 )
 
 // load is what a load generator is to do.

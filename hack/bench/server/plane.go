@@ -6,8 +6,8 @@ package main
 import (
 	"context"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // The users whose requests are counted.

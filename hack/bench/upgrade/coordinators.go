@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/coordinator"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // pollEvery is how often a coordinator polls di-server.

@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // deployment is some replicas of a program behind a service.

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 // load is what calls all the time.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const restartNotes = `

@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

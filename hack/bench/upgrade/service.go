@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const (

@@ -21,9 +21,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/controlplane"
-	"opendilab.org/di-orchestrator/hack/bench/internal/jobs"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/jobs"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
-	"opendilab.org/di-orchestrator/hack/bench/internal/program"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // Section is one table of the report.

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 func TestProberCallsAtItsPaceWhateverBecomesOfCalls(t *testing.T) {

@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/hack/bench/internal/etcd"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/etcd"
 )
 
 // OperatorLease is the Lease by which one of several operators acts.

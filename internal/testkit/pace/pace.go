@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"opendilab.org/di-orchestrator/hack/bench/internal/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
 )
 
 const (
