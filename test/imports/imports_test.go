@@ -29,14 +29,15 @@ func pure() map[string][]string {
 		"conversion":           {"apis/v1alpha1", "apis/v2alpha1"},
 		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/names":       {"apis/v2alpha1"},
+		"internal/limits":      {"apis/v2alpha1", "internal/names"},
 		"internal/manifests":   {},
 		"internal/migration":   {"apis/v1alpha1", "apis/v2alpha1"},
-		"internal/membership":  {"apis/v2alpha1", "internal/names"},
-		"internal/workload":    {"apis/v2alpha1", "internal/names"},
+		"internal/membership":  {"apis/v2alpha1", "internal/limits", "internal/names"},
+		"internal/workload":    {"apis/v2alpha1", "internal/limits", "internal/names"},
 		"internal/queueing":    {"apis/v2alpha1"},
 		"internal/gang":        {},
-		"internal/lifecycle":   {"apis/v2alpha1", "internal/gang", "internal/names", "internal/membership", "internal/workload", "internal/queueing"},
-		"internal/allocator":   {"apis/v2alpha1", "internal/names"},
+		"internal/lifecycle":   {"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/workload", "internal/queueing"},
+		"internal/allocator":   {"apis/v2alpha1", "internal/limits", "internal/names"},
 	}
 }
 

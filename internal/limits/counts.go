@@ -1,0 +1,119 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"fmt"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Excess is a count of a job's spec that is larger than the job may have.
+type Excess struct {
+	// Task is the index of the task that says it; -1 where the field is the spec's.
+	Task int
+	// Field is the field of that task, or of the spec by its path.
+	Field []string
+	// Value is what it says.
+	Value int64
+	// Want says what would be right.
+	Want string
+}
+
+// String says the same by v2alpha1's paths.
+func (e Excess) String() string {
+	path := "spec"
+	if e.Task >= 0 {
+		path = fmt.Sprintf("spec.tasks[%d]", e.Task)
+	}
+	for _, field := range e.Field {
+		path += "." + field
+	}
+	return fmt.Sprintf("%s: %d: %s", path, e.Value, e.Want)
+}
+
+// Total sums counts of replicas; those below 0, which may be stored, hide no others.
+func Total(counts ...int32) int64 {
+	var total int64
+	for _, count := range counts {
+		total += int64(max(count, 0))
+	}
+	return total
+}
+
+// Sum adds two counts and stays at the largest that there is.
+func Sum(a, b int32) int32 {
+	return int32(min(Total(a, b), Seconds))
+}
+
+// CheckCounts returns which counts of a worker-led job's spec give it more pods than
+// most, now or once it is resized. It says nothing of a coordinator-led job.
+func CheckCounts(spec *v2alpha1.DIJobSpec, most int32) []Excess {
+	if spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return nil
+	}
+	counts := make([]int32, len(spec.Tasks))
+	var found []Excess
+	for i := range spec.Tasks {
+		counts[i] = replicasOf(&spec.Tasks[i])
+		if counts[i] > most {
+			found = append(found, Excess{Task: i, Field: []string{"replicas"}, Value: int64(counts[i]), Want: wantOne(most)})
+		}
+	}
+	elastic := names.ElasticTask(spec)
+	if spec.Elastic == nil || elastic < 0 {
+		return append(found, checkTotal(found, counts, most)...)
+	}
+	if wanted := spec.Elastic.Replicas; wanted != nil {
+		if *wanted > most && *wanted != counts[elastic] {
+			found = append(found, Excess{Task: -1, Field: []string{"elastic", "replicas"}, Value: int64(*wanted), Want: wantOne(most)})
+		}
+		counts[elastic] = *wanted
+	}
+	found = append(found, checkTotal(found, counts, most)...)
+	counts[elastic] = 0
+	return append(found, checkBounds(spec.Elastic, Total(counts...), most)...)
+}
+
+// checkTotal checks what all tasks have together, where each is small enough by itself.
+func checkTotal(found []Excess, counts []int32, most int32) []Excess {
+	if total := Total(counts...); len(found) == 0 && total > int64(most) {
+		return []Excess{{Task: -1, Field: []string{"tasks"}, Value: total,
+			Want: fmt.Sprintf("the replicas of all tasks together must be at most %d, as many pods as a job may have here", most)}}
+	}
+	return nil
+}
+
+// checkBounds checks to how many the elastic task may be resized beside the others.
+func checkBounds(elastic *v2alpha1.Elastic, others int64, most int32) []Excess {
+	room, want := int64(most)-others, wantOne(most)
+	switch {
+	case room < 0:
+		// The others are too many already, and are what is refused.
+		room = int64(most)
+	case others > 0:
+		want = fmt.Sprintf("must be at most %d, which with the %d replicas of the other tasks is as many pods as a job may have here", room, others)
+	}
+	var found []Excess
+	check := func(field string, bound *int32) {
+		if bound != nil && int64(*bound) > room {
+			found = append(found, Excess{Task: -1, Field: []string{"elastic", field}, Value: int64(*bound), Want: want})
+		}
+	}
+	check("minReplicas", elastic.MinReplicas)
+	check("maxReplicas", elastic.MaxReplicas)
+	return found
+}
+
+func wantOne(most int32) string {
+	return fmt.Sprintf("must be at most %d, as many pods as a job may have here", most)
+}
+
+func replicasOf(task *v2alpha1.Task) int32 {
+	if task.Replicas != nil {
+		return *task.Replicas
+	}
+	return 1
+}
