@@ -74,8 +74,10 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePodGroups), r.remove)...)
-	if err := r.writeMembership(ctx, observed, decision); err != nil {
-		return append(done, effect{err: err})
+	list := r.writeMembership(ctx, observed, decision)
+	done = append(done, list)
+	if list.err != nil {
+		return done
 	}
 	group := r.writePodGroup(ctx, observed, decision)
 	done = append(done, group)
@@ -83,27 +85,45 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 		return done
 	}
 	r.tellOfLosses(observed.Job, decision)
-	create := func(ctx context.Context, object client.Object) effect { return r.create(ctx, observed.Job, object) }
+	create := r.createUntilRefused(observed.Job)
 	done = append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
 	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
 }
 
-func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) error {
+// createUntilRefused returns a function that creates objects. Once one of a kind
+// could not be created the function leaves out those of the kind that follow, as
+// they mostly fail for the same reason.
+func (r *DIJobReconciler) createUntilRefused(job *v2alpha1.DIJob) func(context.Context, client.Object) effect {
+	var failed sync.Map
+	return func(ctx context.Context, object client.Object) effect {
+		kind := lifecycle.KindOf(job, object)
+		if _, has := failed.Load(kind); has {
+			return effect{}
+		}
+		done := r.create(ctx, job, object)
+		if done.err != nil && !errors.Is(done.err, errNameConflict) {
+			failed.Store(kind, true)
+		}
+		return done
+	}
+}
+
+func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.DeleteMembership:
-		return r.remove(ctx, observed.Membership).err
+		return effect{err: r.remove(ctx, observed.Membership).err}
 	case decision.CreateMembership != nil:
-		return r.create(ctx, observed.Job, decision.CreateMembership).err
+		return r.create(ctx, observed.Job, decision.CreateMembership)
 	case decision.MembershipStatus != nil:
 		stored := observed.Membership.DeepCopy()
 		stored.Status = *decision.MembershipStatus
 		if err := r.client.Status().Update(ctx, stored); err != nil {
-			return fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)
+			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
 		}
 		r.journal.wrote(observed.Job, stored, r.now())
 		r.journal.wroteStatus(observed.Job, r.now())
 	}
-	return nil
+	return effect{}
 }
 
 // release takes finalizers from pods. Each patch holds the resource version, as

@@ -41,6 +41,10 @@ type journalEntry struct {
 	pods int
 	// due is when the job was to be looked at again, though the last pass failed.
 	due time.Time
+	// refusals are what the API server refused to create, by kind, of the job and
+	// its configuration in the versions that refusedOf says.
+	refusals  map[string]lifecycle.Refusal
+	refusedOf string
 	// ours are the objects as they were last written, by kind and name.
 	ours map[string]belief
 }

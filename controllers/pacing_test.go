@@ -5,7 +5,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -245,12 +244,12 @@ var _ = Describe("A job of more pods than are created in one go", func() {
 })
 
 var _ = Describe("A job of which a pass fails", func() {
-	// refusing makes an operator that may not create one of the job's pods.
+	// refusing makes an operator whose API server is too busy for one of the job's pods.
 	refusing := func(s *space, refused string) *DIJobReconciler {
 		return s.newOperator(interceptor.Funcs{
 			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
 				if object.GetName() == refused {
-					return apierrors.NewForbidden(corev1.Resource("pods"), refused, errors.New("exceeded quota: team"))
+					return apierrors.NewTooManyRequests("busy", 1)
 				}
 				return next.Create(ctx, object, options...)
 			},
@@ -259,15 +258,15 @@ var _ = Describe("A job of which a pass fails", func() {
 
 	It("has counts that were held back written in time", func(ctx SpecContext) {
 		s := newSpace(ctx)
-		s.operator = refusing(s, "job-collector-2")
+		s.operator = refusing(s, "job-learner-0")
 		now := s.clock()
-		s.submitMany(ctx, 3)
+		s.submitWorkers(ctx, 0)
 		for range 3 {
-			Expect(apierrors.IsForbidden(s.reconcile(ctx))).To(BeTrue())
+			Expect(apierrors.IsTooManyRequests(s.reconcile(ctx))).To(BeTrue())
 		}
 		s.run(ctx)
 		*now = now.Add(lifecycle.CountsInterval / 4)
-		Expect(apierrors.IsForbidden(s.reconcile(ctx))).To(BeTrue())
+		Expect(apierrors.IsTooManyRequests(s.reconcile(ctx))).To(BeTrue())
 		Expect(s.job(ctx).Status.ReadyReplicas).To(BeZero())
 
 		limiter, request := s.operator.retries(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}}
@@ -278,7 +277,7 @@ var _ = Describe("A job of which a pass fails", func() {
 		delay := limiter.When(request)
 		Expect(delay).To(Equal(lifecycle.CountsInterval * 3 / 4))
 		*now = now.Add(delay)
-		Expect(apierrors.IsForbidden(s.reconcile(ctx))).To(BeTrue())
+		Expect(apierrors.IsTooManyRequests(s.reconcile(ctx))).To(BeTrue())
 		Expect(s.job(ctx).Status.ReadyReplicas).To(BeEquivalentTo(2))
 		Expect(limiter.When(request)).To(BeNumerically(">", lifecycle.CountsInterval), "nothing is held back any more")
 	})
@@ -291,7 +290,7 @@ var _ = Describe("A job of which a pass fails", func() {
 		// The API server says when the job was made.
 		*now = s.job(ctx).CreationTimestamp.Time
 		for range 3 {
-			Expect(apierrors.IsForbidden(s.reconcile(ctx))).To(BeTrue())
+			Expect(apierrors.IsTooManyRequests(s.reconcile(ctx))).To(BeTrue())
 		}
 		limiter, request := s.operator.retries(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}}
 		for range 20 {
@@ -302,7 +301,7 @@ var _ = Describe("A job of which a pass fails", func() {
 			// Counts that are held back come before.
 			*now = now.Add(limiter.When(request))
 			Expect(now.Sub(begun)).To(BeNumerically("<=", 20*time.Second))
-			Expect(s.reconcile(ctx)).To(Or(Succeed(), Satisfy(apierrors.IsForbidden)))
+			Expect(s.reconcile(ctx)).To(Or(Succeed(), Satisfy(apierrors.IsTooManyRequests)))
 		}
 	})
 })

@@ -44,12 +44,14 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, err
 	}
 	job = observed.Job
+	observed.Refused = r.journal.refused(&observed)
 	decision := lifecycle.Decide(observed)
 	if decision.DeleteJob {
 		return ctrl.Result{}, r.expire(ctx, job)
 	}
 	decision.PaceMembership(&observed)
 	done := r.act(ctx, &observed, &decision)
+	r.journal.noteRefusals(&observed, done)
 	r.sumUp(&observed, &decision, done)
 	decision.PaceStatus(&observed)
 	if r.othersWait() && done.errors() == nil && len(done.conflicts()) == 0 {
@@ -101,12 +103,14 @@ func (r *DIJobReconciler) expire(ctx context.Context, job *v2alpha1.DIJob) error
 
 // sumUp writes into the decision what only acting could tell.
 func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycle.Decision, done effects) {
-	if done.errors() != nil {
+	if done.errors() != nil || decision.HeldBack {
 		decision.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
 	}
 	// Each refusal has an event of its own.
-	reason, message := done.refusals()
-	lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
+	reason, message := done.refusals(observed.Job, decision.Lacking)
+	if message != "" || !decision.HeldBack {
+		lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
+	}
 	message = strings.Join(done.conflicts(), "; ")
 	if lifecycle.Complain(&decision.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
 		decision.Events = append(decision.Events, lifecycle.Event{

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,32 +17,94 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // refusals says what the API server refuses to create, as a reason and a
 // message, "" where it refuses nothing. The first pod speaks for all, as they
-// are mostly refused for the same reason.
-func (e effects) refusals() (reason, message string) {
-	others := 0
+// are mostly refused for the same reason. The others of the refused kinds wait:
+// their number depends on what the job lacks and not on how many were tried.
+func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, message string) {
 	for i := range e {
-		switch {
-		case e[i].reason != v2alpha1.ReasonFailedCreate || !isRefusal(e[i].err):
-		case message == "":
+		if e[i].reason == v2alpha1.ReasonFailedCreate && isRefusal(e[i].err) {
 			answer := refusalOf(e[i].err)
 			reason, message = reasonOfRefusal(answer), fmt.Sprintf("%s is refused: %s", described(e[i].object), answer)
-		default:
-			others++
+			break
 		}
 	}
-	switch others {
-	case 0:
-	case 1:
-		message += "; 1 other is refused too"
-	default:
-		message += fmt.Sprintf("; %d others are refused too", others)
+	if message == "" {
+		return "", ""
+	}
+	others := -1
+	created, refused := e.byKind(job)
+	for kind := range refused {
+		others += lacking[kind] - created[kind]
+	}
+	switch {
+	case others == 1:
+		message += "; 1 other waits"
+	case others > 1:
+		message += fmt.Sprintf("; %d others wait", others)
 	}
 	return reason, message
+}
+
+// byKind counts what was created of each kind, and tells of which kinds the API
+// server refused something.
+func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused map[string]bool) {
+	created, refused = map[string]int{}, map[string]bool{}
+	for i := range e {
+		switch e[i].reason {
+		case v2alpha1.ReasonSuccessfulCreate:
+			created[lifecycle.KindOf(job, e[i].object)]++
+		case v2alpha1.ReasonFailedCreate:
+			if isRefusal(e[i].err) {
+				refused[lifecycle.KindOf(job, e[i].object)] = true
+			}
+		}
+	}
+	return created, refused
+}
+
+// refused returns what the operator remembers of the job's refused creations. A
+// job that says something else now, or another AggregatorConfig, begins anew.
+func (j *journal) refused(observed *lifecycle.Observed) map[string]lifecycle.Refusal {
+	of := versionsOf(observed)
+	var refused map[string]lifecycle.Refusal
+	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
+		if entry.refusedOf != of {
+			entry.refusals, entry.refusedOf = nil, of
+		}
+		refused = maps.Clone(entry.refusals)
+	})
+	return refused
+}
+
+func versionsOf(observed *lifecycle.Observed) string {
+	versions := fmt.Sprintf("%s/%d", observed.Job.UID, observed.Job.Generation)
+	if config := observed.AggregatorConfig; config != nil {
+		versions += fmt.Sprintf(" %s/%d", config.UID, config.Generation)
+	}
+	return versions
+}
+
+// noteRefusals remembers which kinds the API server refused to create in a pass.
+func (j *journal) noteRefusals(observed *lifecycle.Observed, done effects) {
+	created, refused := done.byKind(observed.Job)
+	if len(refused) == 0 && len(observed.Refused) == 0 {
+		return
+	}
+	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
+		next := map[string]lifecycle.Refusal{}
+		for _, kind := range slices.Concat(slices.Collect(maps.Keys(observed.Refused)), slices.Collect(maps.Keys(refused))) {
+			after := observed.Refused[kind].After(created[kind], refused[kind], observed.Now)
+			if after != (lifecycle.Refusal{}) {
+				next[kind] = after
+			}
+		}
+		entry.refusals = next
+	})
 }
 
 // isRefusal tells an answer to what was asked for from a fault that passes by
@@ -97,6 +160,8 @@ func described(object client.Object) string {
 	case *corev1.Pod:
 	case *unstructured.Unstructured:
 		return typeOf(object) + " " + object.GetName()
+	case *v2alpha1.Membership:
+		return "membership " + object.GetName()
 	default:
 		return "service " + object.GetName()
 	}

@@ -44,11 +44,11 @@ func TestARefusalSaysWhoWhyAndWhatKind(t *testing.T) {
 		"a Pod Security Standard, for two": {
 			[]error{forbidden(`violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`), forbidden("no")},
 			v2alpha1.ReasonPodSecurityViolation,
-			who + `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true); 1 other is refused too`,
+			who + `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true); 1 other waits`,
 		},
 		"a webhook, for three": {
 			[]error{forbidden("a"), forbidden("b"), forbidden("c")},
-			v2alpha1.ReasonFailedCreate, who + "a; 2 others are refused too",
+			v2alpha1.ReasonFailedCreate, who + "a; 2 others wait",
 		},
 		"a template that is no pod": {
 			[]error{apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "job-learner-0", nil)},
@@ -67,7 +67,7 @@ func TestARefusalSaysWhoWhyAndWhatKind(t *testing.T) {
 			for _, err := range tc.errs {
 				done = append(done, effect{object: pod, reason: v2alpha1.ReasonFailedCreate, err: err})
 			}
-			reason, message := done.refusals()
+			reason, message := done.refusals(&v2alpha1.DIJob{}, map[string]int{"learner": 1 + len(tc.errs)})
 			if reason != tc.wantReason || message != tc.wantMessage {
 				t.Errorf("reason and message are %q and %q, want %q and %q", reason, message, tc.wantReason, tc.wantMessage)
 			}

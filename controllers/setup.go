@@ -33,8 +33,7 @@ import (
 
 const (
 	// firstRetry and lastRetry bound the delays after which a job is tried again
-	// that could not be brought on, such as one whose pods a quota refuses: nobody
-	// tells when there is room again.
+	// that could not be brought on. What the API server refused to create waits longer.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
 )

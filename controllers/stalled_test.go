@@ -5,7 +5,9 @@ package controllers
 
 import (
 	"context"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -231,15 +234,78 @@ var _ = Describe("A job whose pods are refused", func() {
 		Expect(s.podNames(ctx)).To(BeEmpty())
 		job := s.job(ctx)
 		Expect(job).To(condition(refused, corev1.ConditionTrue, v2alpha1.ReasonQuotaExceeded, Equal(
-			"pod job-learner-0 (learner) is refused: exceeded quota: team, requested: pods=1, limited: pods=0; 2 others are refused too")))
+			"pod job-learner-0 (learner) is refused: exceeded quota: team, requested: pods=1, limited: pods=0; 2 others wait")))
+		Expect(s.settle(ctx)).To(Succeed())
+		s.advance(5 * time.Second)
 		Expect(apierrors.IsForbidden(s.settle(ctx))).To(BeTrue())
 		Expect(s.job(ctx).ResourceVersion).To(Equal(job.ResourceVersion), "a job that is refused again is written again")
 
 		s.setQuota(ctx, quota, "3")
 		// The API server learns of the quota by a watch.
-		Eventually(func() error { return s.settle(ctx) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Eventually(func() []string {
+			s.advance(time.Minute)
+			_ = s.settle(ctx)
+			return s.podNames(ctx)
+		}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
+		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx)).To(condition(refused, corev1.ConditionFalse, "", BeEmpty()))
+	})
+
+	It("costs few refused requests though news of its pods come all the time", func(ctx SpecContext) {
+		const pods, room = 84, 20
+		s := newSpace(ctx)
+		var refusals atomic.Int32
+		s.operator = s.newOperator(interceptor.Funcs{
+			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				err := next.Create(ctx, object, options...)
+				if apierrors.IsForbidden(err) {
+					refusals.Add(1)
+				}
+				return err
+			},
+		})
+		s.clock()
+		quota := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "team"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+		}
+		Expect(shared.api.Create(ctx, quota)).To(Succeed())
+		s.setQuota(ctx, quota, "0")
+		s.awaitRefusals(ctx, "exceeded quota")
+		s.setQuota(ctx, quota, strconv.Itoa(room))
+		s.submitMany(ctx, pods)
+		for range 10 * 60 {
+			// Errors are tried again by the queue, which news do not wait for.
+			_ = s.reconcile(ctx)
+			_ = s.reconcile(ctx)
+			s.advance(time.Second)
+		}
+		Expect(len(s.podNames(ctx))).To(BeNumerically("<=", room))
+		Expect(refusals.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 100)))
+		Expect(s.job(ctx)).To(condition(refused, corev1.ConditionTrue, v2alpha1.ReasonQuotaExceeded, ContainSubstring("limited: pods=20")))
+
+		s.setQuota(ctx, quota, strconv.Itoa(pods))
+		s.advance(5 * time.Minute)
+		Eventually(func() []string {
+			_ = s.reconcile(ctx)
+			s.advance(time.Second)
+			return s.podNames(ctx)
+		}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(pods))
+	})
+
+	It("is tried at once when it asks for something else", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		job := v2alpha1.DIJobSpec{PriorityClassName: s.name, Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner, Template: podTemplate()}}}
+		s.submit(ctx, job)
+		Expect(apierrors.IsForbidden(s.settle(ctx))).To(BeTrue())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(BeEmpty())
+		Expect(s.job(ctx).Status.ObservedGeneration).To(BeZero())
+		changed := s.job(ctx)
+		changed.Spec.PriorityClassName = ""
+		Expect(shared.api.Update(ctx, changed)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(1))
 	})
 
 	It("says what the namespace's Pod Security Standard asks for", func(ctx SpecContext) {

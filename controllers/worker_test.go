@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -126,16 +127,21 @@ var _ = Describe("A worker-led job", func() {
 		refused := s.job(ctx)
 		Expect(refused.Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionTrue),
-			HaveField("Reason", v2alpha1.ReasonFailedCreate), HaveField("Message", And(ContainSubstring("no PriorityClass with name "+s.name), HaveSuffix("2 others are refused too"))),
+			HaveField("Reason", v2alpha1.ReasonFailedCreate), HaveField("Message", And(ContainSubstring("no PriorityClass with name "+s.name), HaveSuffix("2 others wait"))),
 		)))
+		s.advance(5 * time.Second)
 		Expect(s.settle(ctx)).NotTo(Succeed())
 		Expect(s.job(ctx).ResourceVersion).To(Equal(refused.ResourceVersion), "a job that is refused again is written again")
 
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1}
 		Expect(shared.api.Create(ctx, class)).To(Succeed())
 		// The API server learns of the class by a watch.
-		Eventually(func() error { return s.settle(ctx) }).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Eventually(func() []string {
+			s.advance(time.Minute)
+			_ = s.settle(ctx)
+			return s.podNames(ctx)
+		}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
+		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionFalse),
 		)))

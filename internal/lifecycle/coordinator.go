@@ -69,6 +69,8 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 
 func ensureMembership(p *pass) outcome {
 	switch stored := p.Membership; {
+	case stored == nil && !p.mayCreate(ofMembership):
+		return settled
 	case stored == nil:
 		p.decision.CreateMembership = newMembership(p)
 	case !stored.DeletionTimestamp.IsZero():
@@ -102,7 +104,9 @@ func ensureCoordinator(p *pass) outcome {
 	switch {
 	case pod == nil:
 		built, err := p.builder.Coordinator()
-		p.createPod(built, err)
+		if err != nil || p.mayCreate(string(names.ReplicaTypeCoordinator)) {
+			p.createPod(built, err)
+		}
 		if err != nil {
 			return goOn
 		}

@@ -38,6 +38,9 @@ type Observed struct {
 	// Written is when the operator last wrote the status of the job or of its
 	// Membership, as far as it knows; the zero time otherwise.
 	Written time.Time
+	// Refused is what the API server refused to create, by kind, as far as this
+	// operator knows.
+	Refused map[string]Refusal
 	// Settings are the installation's.
 	Settings workload.Settings
 	// Drain is how long a removed or reported replica lives on.
@@ -100,6 +103,11 @@ type Decision struct {
 	CreatePods     []*corev1.Pod
 	// More is set when more are to be created than in one pass.
 	More bool
+	// HeldBack is set when something is not created as the API server refused its like.
+	HeldBack bool
+	// Lacking counts the objects that the job lacks, by kind, whether they are
+	// created now or later.
+	Lacking map[string]int
 	// Status is the job's whole status. Fields of other writers are as observed.
 	Status v2alpha1.DIJobStatus
 	// Events tell of changes in Status; they are sent once it is written.

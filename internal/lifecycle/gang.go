@@ -65,6 +65,15 @@ func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 // creates no pod of a job that has not started where there is no scheduler that
 // would wait for the others.
 func ensureGang(p *pass) outcome {
+	result := p.decideGang()
+	if p.decision.CreatePodGroup != nil && !p.mayCreate(ofPodGroup) {
+		p.decision.CreatePodGroup = nil
+		return settled
+	}
+	return result
+}
+
+func (p *pass) decideGang() outcome {
 	switch {
 	case !asksForGang(p.Job):
 		p.deletePodGroups()

@@ -136,26 +136,6 @@ func (p *pass) ensureService(service *corev1.Service) {
 	}
 }
 
-// createdAtOnce is how many pods of each task or role, and how many services, of
-// one job are created in one pass. A job of more gives way to others in between,
-// and holds no more whole pods in memory. What the API server refuses of one
-// task, as by a quota, is in the way of no other.
-const createdAtOnce = 64
-
-// ofServices is what services are counted as, which no task or role is called.
-const ofServices = ""
-
-// mayCreate tells whether one more of a kind, a task or a role or services, is
-// created in this pass, and counts it; else it is left to the next.
-func (p *pass) mayCreate(kind string) bool {
-	if p.creating[kind] >= createdAtOnce {
-		p.decision.More = true
-		return false
-	}
-	p.creating[kind]++
-	return true
-}
-
 func (p *pass) requeueAfter(delay time.Duration) {
 	p.decision.requeueAfter(delay)
 }

@@ -1,0 +1,107 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// What the API server refuses once, as by a quota, it refuses again soon. So the
+// creations of that kind wait, twice as long each time, and begin again with one
+// object, which doubles with each pass that succeeds, as pods of a Job do.
+const (
+	firstRefusalDelay   = 5 * time.Second
+	longestRefusalDelay = 5 * time.Minute
+)
+
+// The kinds that creations are counted as, beside tasks and roles, none of which
+// can have a slash in its name.
+const (
+	ofServices   = "/services"
+	ofMembership = "/membership"
+	ofPodGroup   = "/podgroup"
+)
+
+// Refusal is what the operator remembers of one kind of which the API server
+// refused to create an object. The zero value is a kind that it refused nothing of.
+type Refusal struct {
+	// Until is when the next object may be tried.
+	Until time.Time
+	// AtOnce bounds the objects of one pass from then on; 0 is no bound of its own.
+	AtOnce int
+	// delay is how long the last refusal held the kind back.
+	delay time.Duration
+}
+
+// After returns what is remembered after a pass that created so many objects of
+// the kind, and of which the API server refused another or not. Progress makes
+// the delays begin from the first one.
+func (r Refusal) After(created int, refused bool, now time.Time) Refusal {
+	switch {
+	case refused && created > 0:
+		return heldBack(firstRefusalDelay, now)
+	case refused:
+		return heldBack(min(max(2*r.delay, firstRefusalDelay), longestRefusalDelay), now)
+	case created == 0:
+		return r
+	case 2*r.AtOnce >= createdAtOnce:
+		return Refusal{}
+	}
+	return Refusal{AtOnce: 2 * r.AtOnce, Until: r.Until, delay: r.delay}
+}
+
+func heldBack(delay time.Duration, now time.Time) Refusal {
+	return Refusal{Until: now.Add(delay), AtOnce: 1, delay: delay}
+}
+
+// KindOf returns what the creation of an object is counted as: a pod as its task
+// or role. What is refused of one kind is in the way of no other.
+func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
+	switch object.(type) {
+	case *corev1.Pod:
+		if IsCoordinatorLed(job) {
+			return object.GetLabels()[names.LabelReplicaType]
+		}
+		return object.GetLabels()[names.LabelTaskName]
+	case *corev1.Service:
+		return ofServices
+	case *v2alpha1.Membership:
+		return ofMembership
+	}
+	return ofPodGroup
+}
+
+// createdAtOnce is how many pods of each task or role, and how many services, of
+// one job are created in one pass. A job of more gives way to others in between,
+// and holds no more whole pods in memory.
+const createdAtOnce = 64
+
+// mayCreate reports whether one more object of a kind is created in this pass,
+// and counts it. Else a later pass creates it: the next one, or, where the API
+// server refused one of the kind, the first after its delay.
+func (p *pass) mayCreate(kind string) bool {
+	if p.decision.Lacking == nil {
+		p.decision.Lacking = map[string]int{}
+	}
+	p.decision.Lacking[kind]++
+	refused := p.Refused[kind]
+	if left := refused.Until.Sub(p.Now); left > 0 {
+		p.decision.HeldBack = true
+		p.requeueAfter(left)
+		return false
+	}
+	if p.creating[kind] >= cmp.Or(refused.AtOnce, createdAtOnce) {
+		p.decision.More = true
+		return false
+	}
+	p.creating[kind]++
+	return true
+}
