@@ -154,7 +154,7 @@ func writable(job *v2alpha1.DIJob) error {
 	case job.DeletionTimestamp != nil:
 		return failure(KindNotFound, "job %s/%s is being deleted", job.Namespace, job.Name)
 	case ptr.Deref(job.Spec.Suspend, false):
-		return failure(KindConflict, "job %s/%s is suspended", job.Namespace, job.Name)
+		return failure(KindUnavailable, "job %s/%s is suspended: ask again when it is resumed", job.Namespace, job.Name)
 	case names.OtherManager(&job.Spec) != "":
 		return failure(KindConflict, "job %s/%s is run by %s and not by DI Orchestrator (spec.managedBy)",
 			job.Namespace, job.Name, names.OtherManager(&job.Spec))

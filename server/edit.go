@@ -38,8 +38,8 @@ type edit func(*v2alpha1.Membership) (membership.URLs, error)
 // that no edit is decided on an old list; where another write came between,
 // the edit is made anew on what that left.
 func (s *Server) change(ctx context.Context, by *caller, request membership.Request, edit edit) (membership.URLs, error) {
-	w := &write{store: s.store, request: request, arrived: s.options.Clock.Now(), clock: s.options.Clock}
-	w.request.ID = s.unanswered.take(request)
+	w := &write{store: s.store, request: request, arrived: s.options.Clock.Now(), clock: s.options.Clock, watches: s.options.Watches}
+	w.request.ID, w.uncertain = s.unanswered.take(request)
 	err := persist(ctx, func(ctx context.Context) error {
 		var err error
 		if w.list, err = s.liveMembership(ctx, by.job); err != nil {
@@ -64,20 +64,22 @@ type write struct {
 	// arrived is when the request came: a repeat that has to wait is one still.
 	arrived time.Time
 	clock   clock.PassiveClock
+	watches *Watches
 	list    *v2alpha1.Membership
 	answer  membership.URLs
-	// uncertain says that an attempt may have been done though it failed, so
-	// that only the request's record tells.
+	// uncertain says that an attempt, or that of the same request sent before, may
+	// have been done though it failed, so that only the request's record tells.
 	uncertain bool
 }
 
 // attempt answers what was done already, or makes an edit and writes it.
 func (w *write) attempt(ctx context.Context, edit edit) error {
-	answer, done, err := membership.Recall(&w.list.Spec, w.request, w.arrived)
+	record, err := recorded(w.list.Spec.Requests, w.request, w.arrived, w.watches)
 	if err != nil {
-		return failure(KindConflict, "%v", err)
+		return err
 	}
-	if w.answer = answer; done {
+	if record != nil {
+		w.answer = membership.RecordedURLs(record)
 		return nil
 	}
 	before := w.list.Spec.DeepCopy()
@@ -96,6 +98,23 @@ func (w *write) attempt(ctx context.Context, edit edit) error {
 		return errNotYet
 	}
 	return err
+}
+
+// recorded returns the record of a request that was done already; nil where it
+// was not. Time in which the API server could not be watched does not count: who
+// could not be answered meanwhile has sent its request again and again.
+func recorded(records []v2alpha1.RecordedRequest, request membership.Request, arrived time.Time, watches *Watches,
+) (*v2alpha1.RecordedRequest, error) {
+	for _, at := range []time.Time{arrived, watches.undisturbed(arrived)} {
+		record, err := membership.FindRecord(records, request, at)
+		if err != nil {
+			return nil, failure(KindConflict, "%v", err)
+		}
+		if record != nil {
+			return record, nil
+		}
+	}
+	return nil, nil
 }
 
 // settle waits until the cache knows a list, so that a client never reads a

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 )
 
 // Kind is a kind of failure that clients tell apart by its status code.
@@ -27,14 +28,16 @@ const (
 	KindConflict Kind = "Conflict"
 	// KindNotImplemented is a method that a path does not know.
 	KindNotImplemented Kind = "NotImplemented"
-	// KindUnavailable is a request that could not be done in time; the same
-	// request may succeed later. It is not answered: its connection is closed.
+	// KindUnavailable is a request that could not be done now; the same request
+	// may succeed later.
 	KindUnavailable Kind = "Unavailable"
-	// KindInternal is every other failure.
+	// KindInternal is every other failure. Its sender is not at fault.
 	KindInternal Kind = "Internal"
 )
 
 // status returns the status code of a kind; it is the only place that knows them.
+// A failure that is not the sender's fault has status 200, as a deployed client
+// ends its job at any status from 400 on, and takes success false for later.
 func (k Kind) status() int {
 	switch k {
 	case KindInvalid:
@@ -50,9 +53,22 @@ func (k Kind) status() int {
 	case KindNotImplemented:
 		return http.StatusNotImplemented
 	case KindUnavailable, KindInternal:
-		return http.StatusInternalServerError
+		return http.StatusOK
 	}
-	return http.StatusInternalServerError
+	return http.StatusOK
+}
+
+// code returns by which code a failure of a kind is counted: its status, and a
+// word for those that share theirs with success.
+func (k Kind) code() string {
+	switch k {
+	case KindUnavailable:
+		return codeLater
+	case KindInternal:
+		return codeFault
+	case KindInvalid, KindUnauthenticated, KindForbidden, KindNotFound, KindConflict, KindNotImplemented:
+	}
+	return strconv.Itoa(k.status())
 }
 
 // Error is a failure as a client sees it: a kind and a message that does not

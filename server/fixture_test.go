@@ -230,6 +230,14 @@ func tryCall(ctx context.Context, method, url, body string, headers ...string) (
 	return response.StatusCode, string(content), nil
 }
 
+// failed is how an answer begins that says that a request was not done.
+const failed = `{"success":false`
+
+// isLater tells whether an answer says that the request may be sent again.
+func isLater(status int, answer string) bool {
+	return status == http.StatusOK && strings.HasPrefix(answer, failed)
+}
+
 var suffixes = regexp.MustCompile(`-(collector|aggregator|learner)-[bcdfghjklmnpqrstvwxz2456789]{5}`)
 
 // golden puts a fixed text for what is random in an answer, and the status before it.

@@ -92,9 +92,8 @@ func newPace(what string, perSecond float64, burst int) *pace {
 	return &pace{what: what, perSecond: perSecond, burst: burst, each: lru.New(maxLimiters)}
 }
 
-// wait returns when something more may be done for one of them. It rather keeps
-// a caller waiting than refuses it, as deployed clients give their job up at the
-// first error status, until the request's time is over.
+// wait returns when something more may be done for one of them. It keeps a caller
+// waiting until the request's time is over, and only then sends it away.
 func (p *pace) wait(ctx context.Context, one string) error {
 	err := p.limiter(one).Wait(ctx)
 	if err == nil {

@@ -108,7 +108,7 @@ func (k *checked) check(asked *http.Request, told *copiedAnswer) error {
 	}
 	answer.SetBodyBytes(told.body.Bytes())
 	var granted error
-	if told.status == http.StatusOK {
+	if told.status == http.StatusOK && !bytes.HasPrefix(told.body.Bytes(), []byte(failed)) {
 		granted = openapi3filter.ValidateRequest(asked.Context(), input)
 	}
 	return errors.Join(granted, openapi3filter.ValidateResponse(asked.Context(), answer))

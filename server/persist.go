@@ -20,9 +20,8 @@ import (
 var errNotYet = errors.New("what the request waits for is not there yet")
 
 // persist does an attempt again until it succeeds or fails for a reason that
-// does not pass, and at most until the request's time is over. A deployed
-// client gives its job up at the first error status, so it is rather kept
-// waiting than told of what passes.
+// does not pass, and at most until the request's time is over. Most of what
+// passes does so within seconds, so the client is not told of it before.
 func persist(ctx context.Context, attempt func(context.Context) error) error {
 	var last error
 	err := patience().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
@@ -41,7 +40,7 @@ func persist(ctx context.Context, attempt func(context.Context) error) error {
 // unavailable is the failure of a request that could not be done in time. Its
 // cause is told, and no more what it is: that passes.
 func unavailable(cause error) *Error {
-	failed := failure(KindUnavailable, "the request could not be done in time")
+	failed := failure(KindUnavailable, "the request could not be done in time: send it again")
 	if cause == nil {
 		return failed
 	}

@@ -24,8 +24,11 @@ import (
 const (
 	// unknownRoute stands for all paths that are no route.
 	unknownRoute = "unknown"
-	// codeClosed stands for the code of a request that is not answered.
-	codeClosed = "closed"
+	// codeLater stands for the code of a request that could not be done now, and
+	// codeFault of one that failed by no fault of its sender.
+	codeLater, codeFault = "later", "fault"
+	// failureKey is the key under which a request's context has the kind of its failure.
+	failureKey = "diengine.opendilab.org/failure"
 )
 
 // requests counts requests, and logs each for those who debug.
@@ -47,7 +50,7 @@ func newRequests(registerer prometheus.Registerer, log logr.Logger, watches *Wat
 	method := telemetry.Label{Name: "method", Values: []string{http.MethodGet, http.MethodPost, http.MethodDelete, telemetry.Other}}
 	r.total = r.Counter(telemetry.Metric{
 		Name: "di_orchestrator_server_requests_total", Unit: "requests",
-		Help:   "Requests by route, method and the code that was answered: closed is one that was not answered, as it may succeed later.",
+		Help:   "Requests by route, method and the code that was answered: later and fault are answered with 200 and success false. What is later may succeed when it is sent again; a fault is one of di-server, or of the job's templates.",
 		Labels: []telemetry.Label{route, method, {Name: "code", Values: codes()}},
 	})
 	r.duration = r.Histogram(telemetry.Metric{
@@ -97,11 +100,11 @@ func (r *requests) readWatches(watches *Watches) {
 func codes() []string {
 	all := []string{strconv.Itoa(http.StatusOK)}
 	for _, kind := range []Kind{
-		KindInvalid, KindUnauthenticated, KindForbidden, KindNotFound, KindConflict, KindInternal, KindNotImplemented,
+		KindInvalid, KindUnauthenticated, KindForbidden, KindNotFound, KindConflict, KindNotImplemented, KindUnavailable, KindInternal,
 	} {
-		all = append(all, strconv.Itoa(kind.status()))
+		all = append(all, kind.code())
 	}
-	return append(all, codeClosed)
+	return all
 }
 
 // paths returns the templates of an engine's routes, each once.
@@ -141,21 +144,28 @@ func logJob(ctx context.Context) []any {
 	return append(names.LogWhole(matter.job), of...)
 }
 
-// observed counts a request once it is answered, or not.
+// observed counts a request once it is answered.
 func (s *Server) observed(c *gin.Context) {
 	began := s.options.Clock.Now()
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), matterKey{}, &subjectMatter{}))
 	traceBegun(c)
 	inFlight := s.requests.inFlight.WithLabelValues()
 	inFlight.Inc()
-	code := codeClosed
 	defer func() {
 		inFlight.Dec()
+		code := answeredCode(c)
 		s.requests.ended(c, code, s.options.Clock.Now().Sub(began))
 		traceEnded(c, code)
 	}()
 	c.Next()
-	code = strconv.Itoa(c.Writer.Status())
+}
+
+// answeredCode returns the code by which an answer is counted.
+func answeredCode(c *gin.Context) string {
+	if kind, failed := c.Value(failureKey).(Kind); failed {
+		return kind.code()
+	}
+	return strconv.Itoa(c.Writer.Status())
 }
 
 func (r *requests) ended(c *gin.Context, code string, took time.Duration) {
@@ -176,7 +186,7 @@ func (r *requests) ended(c *gin.Context, code string, took time.Duration) {
 }
 
 // hold lets a request wait while the cache that answers are made from may be
-// behind what its sender has seen.
+// behind what its sender has seen. A GET waits for less: its sender asks again.
 func (s *Server) hold(c *gin.Context) error {
 	if s.options.Watches.current() {
 		return nil
@@ -185,5 +195,11 @@ func (s *Server) hold(c *gin.Context) error {
 	held := s.requests.held.WithLabelValues()
 	held.Inc()
 	defer held.Dec()
-	return s.options.Watches.wait(c.Request.Context())
+	ctx := c.Request.Context()
+	if c.Request.Method == http.MethodGet {
+		bounded, cancel := context.WithTimeout(ctx, s.options.Times.Hold)
+		defer cancel()
+		ctx = bounded
+	}
+	return s.options.Watches.wait(ctx)
 }

@@ -48,10 +48,11 @@ func (s *Server) resize(c *gin.Context, message string, wanted permission, sign 
 	ctx := c.Request.Context()
 	r := &resizing{server: s, id: id, arrived: s.options.Clock.Now(), by: sign * int64(asked), message: message}
 	r.request = resizeRequest(c, r)
-	r.request.ID = s.unanswered.take(r.request)
+	var again bool
+	r.request.ID, again = s.unanswered.take(r.request)
 	uncertain, err := s.editJob(ctx, id, wanted, r.edit)
 	if err != nil {
-		if uncertain {
+		if uncertain || again {
 			s.unanswered.add(r.request)
 		}
 		return err
@@ -81,10 +82,10 @@ func resizeRequest(c *gin.Context, r *resizing) membership.Request {
 // replaced because of it.
 func (r *resizing) edit(job *v2alpha1.DIJob) (jobPatch, error) {
 	records := slices.Concat(annotatedRequests(job), job.Status.Requests)
-	done, err := membership.FindRecord(records, r.request, r.arrived)
+	done, err := recorded(records, r.request, r.arrived, r.server.options.Watches)
 	switch {
 	case err != nil:
-		return jobPatch{}, failure(KindConflict, "%v", err)
+		return jobPatch{}, err
 	case done != nil:
 		r.answer = done.Message
 		return jobPatch{}, nil

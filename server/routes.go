@@ -91,41 +91,47 @@ func (s *Server) bound(c *gin.Context) {
 	c.Next()
 }
 
-// refuse answers with a failure; the log sees the cause. What may succeed later
-// is not answered, as deployed clients end their job at an error status, and
-// send a request again whose connection is closed.
+// retryAfter is the pause, in seconds, before a request that may succeed later is
+// worth sending again.
+const retryAfter = "2"
+
+// refuse answers with a failure; the log sees the cause.
 func (s *Server) refuse(c *gin.Context, err error) {
 	failed := asFailure(err)
-	status := failed.Kind.status()
-	ctx := c.Request.Context()
-	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind).WithValues(logJob(ctx)...)
-	switch {
-	case failed.Kind == KindUnavailable:
-		log.Info("Request not answered, its connection is closed", "reason", err.Error())
-		panic(http.ErrAbortHandler) //nolint:forbidigo // it is how net/http is told to close a connection
-	case status >= http.StatusInternalServerError && failed.Kind != KindNotImplemented:
-		log.Error(err, "Request failed")
-	case c.Request.Method != http.MethodGet && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
-		log.Info("Write refused", "reason", err.Error(), "caller", senderOf(ctx).String())
-	default:
-		log.V(1).Info("Request refused", "reason", err.Error(), "caller", senderOf(ctx).String())
+	s.logFailure(c, failed, err)
+	if failed.Kind.status() == http.StatusOK {
+		c.Header("Retry-After", retryAfter)
 	}
-	if err := send(c, status, reply{Code: codeFailure, Message: failed.Message}); err != nil {
-		log.Error(err, "Reply failed")
+	c.Set(failureKey, failed.Kind)
+	if err := send(c, failed.Kind.status(), reply{Code: codeFailure, Message: failed.Message}); err != nil {
+		s.options.Log.Error(err, "Reply failed")
 		c.Status(http.StatusInternalServerError)
 	}
 }
 
-// recovered answers a request whose handler panics, unless it does to have the
-// connection closed. Gin's own recovery would answer that with an empty 200.
+// logFailure logs why a request is not done. A read that waits in vain says
+// nothing that the broken watch has not said, and each client sends one a second.
+func (s *Server) logFailure(c *gin.Context, failed *Error, err error) {
+	ctx, isWrite := c.Request.Context(), c.Request.Method != http.MethodGet
+	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind).
+		WithValues(logJob(ctx)...).WithValues("caller", senderOf(ctx).String())
+	switch {
+	case failed.Kind == KindInternal:
+		log.Error(err, "Request failed")
+	case failed.Kind == KindUnavailable && isWrite:
+		log.Info("Write not done now, its sender may try again", "reason", err.Error())
+	case isWrite && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
+		log.Info("Write refused", "reason", err.Error())
+	default:
+		log.V(1).Info("Request refused", "reason", err.Error())
+	}
+}
+
+// recovered answers a request whose handler panics. Gin's own recovery would
+// answer it with status 500.
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
-		reason := recover()
-		switch reason {
-		case nil:
-		case http.ErrAbortHandler:
-			panic(reason) //nolint:forbidigo // it goes on to net/http
-		default:
+		if reason := recover(); reason != nil {
 			s.refuse(c, fmt.Errorf("panic: %v\n%s", reason, debug.Stack()))
 			c.Abort()
 		}

@@ -130,7 +130,7 @@ func New(options Options) (*Server, error) {
 		gate:    newGate(options.Identity, store, options.Watches, options.Clock, told),
 		pace:    newPace("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
 
-		unanswered: newUnanswered(options.Clock),
+		unanswered: newUnanswered(options.Clock, options.Watches),
 		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),
 		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}

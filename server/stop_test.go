@@ -116,7 +116,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		Eventually(func() bool { return get().Close }).Should(BeTrue())
 	})
 
-	It("closes the connection of what it cannot answer in time, and is not ready while its watches are broken", func(ctx SpecContext) {
+	It("tells the sender of what it cannot do in time to come again, and is not ready while its watches are broken", func(ctx SpecContext) {
 		served, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: server.ModeOff,
 			Addresses: []string{"127.0.0.1:0"}, Watches: server.NewWatches(GinkgoLogr),
@@ -125,8 +125,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		Expect(err).NotTo(HaveOccurred())
 		url := listen(served.Handler())
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-			_, _, err = tryCall(ctx, method, url+replicas, "{}")
-			Expect(err).To(MatchError(io.EOF))
+			Expect(isLater(call(ctx, method, url+replicas, "{}"))).To(BeTrue())
 		}
 		Expect(status(call(ctx, http.MethodGet, url+"/healthz", ""))).To(Equal(http.StatusOK))
 		running, stop := context.WithCancel(ctx)
@@ -193,7 +192,7 @@ var _ = Describe("a server that is started and stopped", func() {
 
 	})
 
-	It("closes the connection of a client that does not send its body", func(ctx SpecContext) {
+	It("tells a client that does not send its body to come again, and closes its connection", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		served, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: server.ModeOff, Metrics: registry,
@@ -206,8 +205,10 @@ var _ = Describe("a server that is started and stopped", func() {
 		_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: di-server\r\nContent-Length: 9\r\n\r\n", replicas)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(slow.SetReadDeadline(time.Now().Add(testkit.Patience))).To(Succeed())
-		Expect(io.ReadAll(slow)).To(BeEmpty())
-		Eventually(samples).WithArguments(registry).Should(HaveKeyWithValue("requests_total closed POST /v1alpha1/replicas", 1.0))
+		answer, err := io.ReadAll(slow)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(answer)).To(And(HavePrefix("HTTP/1.1 200 "), ContainSubstring("Connection: close"), ContainSubstring(failed)))
+		Eventually(samples).WithArguments(registry).Should(HaveKeyWithValue("requests_total later POST /v1alpha1/replicas", 1.0))
 	})
 
 	It("lets a body wait while there is no room for it, and no other sender's", func(ctx SpecContext) {

@@ -18,8 +18,11 @@ type Times struct {
 	// way of others, as bodies have room together.
 	Body time.Duration
 	// Request bounds how long a request is worked on: the time for which it
-	// waits for whatever passes.
+	// waits for whatever passes. A client that is told to try again does so
+	// within the time for which a repeat is known.
 	Request time.Duration
+	// Hold bounds how long a GET waits for a broken watch.
+	Hold time.Duration
 	// Call bounds one call of the API server, so that one that goes nowhere is
 	// made again within the request.
 	Call time.Duration
@@ -39,7 +42,8 @@ func DefaultTimes() Times {
 	return Times{
 		Read:        15 * time.Second,
 		Body:        5 * time.Second,
-		Request:     30 * time.Second,
+		Request:     25 * time.Second,
+		Hold:        5 * time.Second,
 		Call:        5 * time.Second,
 		Successor:   10 * time.Second,
 		BrokenWatch: 45 * time.Second,
@@ -52,11 +56,12 @@ func (t Times) withDefaults() (Times, error) {
 		Read:        cmp.Or(t.Read, defaults.Read),
 		Body:        cmp.Or(t.Body, defaults.Body),
 		Request:     cmp.Or(t.Request, defaults.Request),
+		Hold:        cmp.Or(t.Hold, defaults.Hold),
 		Call:        cmp.Or(t.Call, defaults.Call),
 		Successor:   cmp.Or(t.Successor, defaults.Successor),
 		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
 	}
-	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
 		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
 	}
 	return t, nil

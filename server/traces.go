@@ -31,13 +31,13 @@ func traceBegun(c *gin.Context) {
 }
 
 // traceEnded lets the span of a request say which job it is about, and that it
-// was not answered, if so.
+// was not done, if so.
 func traceEnded(c *gin.Context, code string) {
 	ctx := c.Request.Context()
 	if matter, found := ctx.Value(matterKey{}).(*subjectMatter); found {
 		tracing.AboutJob(ctx, matter.job)
 	}
-	if code == codeClosed {
-		trace.SpanFromContext(ctx).SetStatus(otelcodes.Error, "not answered, as it may succeed later")
+	if code == codeLater || code == codeFault {
+		trace.SpanFromContext(ctx).SetStatus(otelcodes.Error, code)
 	}
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/internal/membership"
 )
 
 // maxCatchUp bounds how long a watch that is open again is given to tell what
@@ -98,6 +100,31 @@ func (w *Watches) broken() time.Duration {
 		}
 	}
 	return longest
+}
+
+// undisturbed returns when something that happened at a time would have happened
+// had the watches not been broken before: the last break does not count, if it
+// lasted until then or ended not long before.
+func (w *Watches) undisturbed(at time.Time) time.Time {
+	if w == nil {
+		return at
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	longest := time.Duration(0)
+	for _, state := range w.resources {
+		begun, ended := state.since.Add(-state.missed), state.since
+		if state.open == 0 {
+			begun, ended = state.since, at
+		}
+		if ended.After(at) {
+			ended = at
+		}
+		if at.Sub(ended) <= membership.RepeatWindow {
+			longest = max(longest, ended.Sub(begun))
+		}
+	}
+	return at.Add(-longest)
 }
 
 // wait returns when all watches are open and have had time to tell what was

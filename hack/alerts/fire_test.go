@@ -78,9 +78,9 @@ func situations() map[string]map[string]situation {
 			"nothing is taken over":                      {`up 1x20`, 10, false},
 		},
 		"DIOrchestratorServerFails": {
-			"a route fails half the time": {requests("500", "0+10x30", "0+10x30"), 20, true},
-			"it closes connections":       {requests("closed", "0+10x30", "0+10x30"), 20, true},
-			"one request in a hundred":    {requests("500", "0+99x30", "0+1x30"), 20, false},
+			"a route fails half the time": {requests("fault", "0+10x30", "0+10x30"), 20, true},
+			"it can do nothing now":       {requests("later", "0+10x30", "0+10x30"), 20, true},
+			"one request in a hundred":    {requests("fault", "0+99x30", "0+1x30"), 20, false},
 			"callers ask for nonsense":    {requests("400", "0+1x30", "0+99x30"), 20, false},
 		},
 		"DIOrchestratorServerWatchBroken": {

@@ -23,9 +23,9 @@ const (
 	RepeatWindow = 30 * time.Second
 	// KeyWindow is how long a request is known by its Idempotency-Key.
 	KeyWindow = time.Hour
-	// idWindow is how long a request is known by its ID: longer than a deployed
-	// client sends one again that stays without answer, 6 times within 30 seconds each.
-	idWindow = 10 * time.Minute
+	// idWindow is how long a request is known by its ID: longer than outages last,
+	// in which clients send it again that cannot be told whether it was done.
+	idWindow = 30 * time.Minute
 	// MaxRequests bounds the recorded requests of one job.
 	MaxRequests = 32
 	// maxRecordedURLs bounds the URLs in all recorded requests of one job.
@@ -70,16 +70,6 @@ func (r Request) key() string {
 		return chosenKey + digest(r.IdempotencyKey) + ":" + content
 	}
 	return derivedKey + digest(r.Container) + ":" + content
-}
-
-// Recall returns the recorded answer where the request was done already: this
-// very one, of whose write the answer was lost, or one that it is a repeat of.
-func Recall(spec *v2alpha1.MembershipSpec, request Request, now time.Time) (URLs, bool, error) {
-	record, err := FindRecord(spec.Requests, request, now)
-	if record == nil {
-		return URLs{}, false, err
-	}
-	return recordedURLs(record), true, nil
 }
 
 // FindRecord returns, of the records of what was done, that of the request or of the
@@ -202,7 +192,8 @@ func age(record *v2alpha1.RecordedRequest, now time.Time) time.Duration {
 	return now.Sub(record.Time.Time).Abs()
 }
 
-func recordedURLs(record *v2alpha1.RecordedRequest) URLs {
+// RecordedURLs returns the recorded answer of a request that was done.
+func RecordedURLs(record *v2alpha1.RecordedRequest) URLs {
 	return URLs{
 		Collectors: append([]string{}, record.Collectors...),
 		Learners:   append([]string{}, record.Learners...),

@@ -15,6 +15,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/membership"
 )
 
+// recall returns the recorded answer of a request, if it was done.
+func recall(spec *v2alpha1.MembershipSpec, request membership.Request, now time.Time) (membership.URLs, bool, error) {
+	record, err := membership.FindRecord(spec.Requests, request, now)
+	if record == nil {
+		return membership.URLs{}, false, err
+	}
+	return membership.RecordedURLs(record), true, nil
+}
+
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -52,7 +61,7 @@ func TestRecall(t *testing.T) {
 			spec := &v2alpha1.MembershipSpec{}
 			answer := membership.URLs{Collectors: []string{"c"}, Learners: []string{}}
 			membership.Record(spec, tc.first, answer, noon)
-			got, repeat, err := membership.Recall(spec, tc.second, noon.Add(tc.later))
+			got, repeat, err := recall(spec, tc.second, noon.Add(tc.later))
 			if repeat != tc.repeat || !errors.Is(err, tc.err) {
 				t.Fatalf("got repeat %t, error %v, want %t, %v", repeat, err, tc.repeat, tc.err)
 			}
@@ -83,7 +92,7 @@ func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
 		"an addition after a removal is meant":                 {addition, false},
 		"an addition of another coordinator is still a repeat": {others, true},
 	} {
-		if _, repeat, err := membership.Recall(spec, tc.request, noon); err != nil || repeat != tc.repeat {
+		if _, repeat, err := recall(spec, tc.request, noon); err != nil || repeat != tc.repeat {
 			t.Errorf("%s: got repeat %t, error %v, want %t", name, repeat, err, tc.repeat)
 		}
 	}
@@ -129,7 +138,7 @@ func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
 		"a removal without key":               {removal, []string{"removed"}},
 		"the same content as another request": {another, nil},
 	} {
-		got, done, err := membership.Recall(spec, tc.request, late)
+		got, done, err := recall(spec, tc.request, late)
 		if err != nil || done != (tc.want != nil) {
 			t.Errorf("%s: got done %t, error %v", name, done, err)
 		}
@@ -156,7 +165,7 @@ func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
 	if len(spec.Requests) != membership.MaxRequests {
 		t.Errorf("got %d records, want %d", len(spec.Requests), membership.MaxRequests)
 	}
-	if _, repeat, _ := membership.Recall(spec, request(membership.MaxRequests+2), noon); !repeat {
+	if _, repeat, _ := recall(spec, request(membership.MaxRequests+2), noon); !repeat {
 		t.Error("the newest is forgotten")
 	}
 	membership.Record(spec, request(99), membership.URLs{}, noon.Add(time.Hour))
@@ -172,7 +181,7 @@ func TestRecordBoundsTheURLsKept(t *testing.T) {
 	large := membership.URLs{Collectors: make([]string, 3000)}
 	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("a")}, large, noon)
 	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, large, noon)
-	if _, repeat, _ := membership.Recall(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, noon); !repeat || len(spec.Requests) != 1 {
+	if _, repeat, _ := recall(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, noon); !repeat || len(spec.Requests) != 1 {
 		t.Errorf("got %d records, want the newest alone", len(spec.Requests))
 	}
 }

@@ -90,6 +90,9 @@ var _ = Describe("A deployed client", func() {
 			all := newCalls()
 			all.call(func() error {
 				got, err := job.client(behind.url).OfCoordinator(ctx)
+				for diserver.IsLater(err) {
+					got, err = job.client(behind.url).OfCoordinator(ctx)
+				}
 				if err == nil && len(got.Collectors) != members {
 					err = fmt.Errorf("got %v, want %d collectors", got.Collectors, members)
 				}
@@ -281,14 +284,15 @@ func outlive(ctx context.Context, kind state, way *link, served *running, jobs [
 // poll asks for the list again and again, which must never be another one.
 func poll(ctx context.Context, by *diserver.Client, polled *atomic.Int32, stop <-chan struct{}) error {
 	for {
-		got, err := by.OfCoordinator(ctx)
-		if err != nil {
+		switch got, err := by.OfCoordinator(ctx); {
+		case diserver.IsLater(err):
+		case err != nil:
 			return err
-		}
-		if len(got.Collectors) != 3 {
+		case len(got.Collectors) != 3:
 			return fmt.Errorf("got %v, want the three collectors", got.Collectors)
+		default:
+			polled.Add(1)
 		}
-		polled.Add(1)
 		select {
 		case <-stop:
 			return nil

@@ -68,7 +68,11 @@ func newWorkers(ctx context.Context) *workers {
 func (w *workers) call(ctx context.Context, url, method, path, body string, headers ...string) (json.RawMessage, error) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(w.address)}}
 	through := &http.Client{Transport: withHeaders{&http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, headers}}
-	var reply struct{ Data json.RawMessage }
+	var reply struct {
+		Success bool
+		Message string
+		Data    json.RawMessage
+	}
 	err := diserver.Retry(ctx, time.Second, func() error {
 		request, err := http.NewRequestWithContext(ctx, method, url+"/v2alpha1/job/"+w.key.Namespace+".job.0/"+path, strings.NewReader(body))
 		if err != nil {
@@ -88,6 +92,9 @@ func (w *workers) call(ctx context.Context, url, method, path, body string, head
 		}
 		return json.Unmarshal(content, &reply)
 	})
+	if err == nil && !reply.Success {
+		err = &diserver.LaterError{Method: method, Path: path, Message: reply.Message}
+	}
 	return reply.Data, err
 }
 
@@ -193,6 +200,9 @@ func outliveAsWorkers(ctx context.Context, kind state, way *link, served *runnin
 	all.call(func() error {
 		for {
 			data, err := jobs[0].call(ctx, served.url, http.MethodGet, "replicas", "")
+			if diserver.IsLater(err) {
+				continue
+			}
 			if want := fmt.Sprintf(`["%s:22270","",""]`, jobs[0].address); err == nil && string(data) != want {
 				err = fmt.Errorf("got %s, want %s", data, want)
 			}

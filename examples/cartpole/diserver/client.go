@@ -66,6 +66,23 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("di-server answered %s %s with status %d: %s", e.Method, e.Path, e.Status, e.Message)
 }
 
+// LaterError is an answer of di-server that says that it could not do a request
+// now. Deployed clients go on from it.
+type LaterError struct {
+	Method, Path, Message string
+}
+
+// Error implements error.
+func (e *LaterError) Error() string {
+	return fmt.Sprintf("di-server cannot do %s %s now: %s", e.Method, e.Path, e.Message)
+}
+
+// IsLater tells whether an error says that the same request may succeed later.
+func IsLater(err error) bool {
+	_, ok := errors.AsType[*LaterError](err)
+	return ok
+}
+
 // New returns a client.
 func New(config Config) (*Client, error) {
 	base, err := baseURL(config.URL)
@@ -231,7 +248,7 @@ func Retry(ctx context.Context, pause time.Duration, call func() error) error {
 
 func isAnswer(err error) bool {
 	_, ok := errors.AsType[*StatusError](err)
-	return ok
+	return ok || IsLater(err)
 }
 
 // authorize tells di-server who calls, where there is a token to tell it by.
@@ -270,11 +287,13 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte) (js
 	}
 	var reply envelope
 	err = json.Unmarshal(content, &reply)
-	if response.StatusCode >= http.StatusBadRequest || (err == nil && !reply.Success) {
+	switch {
+	case response.StatusCode >= http.StatusBadRequest:
 		return nil, &StatusError{Method: method, Path: path, Message: reply.Message, Status: response.StatusCode}
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("%s %s: decode reply: %w", method, path, err)
+	case !reply.Success:
+		return nil, &LaterError{Method: method, Path: path, Message: reply.Message}
 	}
 	return reply.Data, nil
 }

@@ -139,6 +139,15 @@ func TestErrorStatusesAreNotRetried(t *testing.T) {
 	}
 }
 
+func TestAnAnswerWithoutSuccessIsLaterAndNoError(t *testing.T) {
+	t.Parallel()
+	f := &transport{statuses: []int{200}, reply: `{"success":false,"code":1,"message":"not now","data":null}`}
+	_, err := newClient(t, f).OfCoordinator(t.Context())
+	if !diserver.IsLater(err) || len(f.calls) != 1 || !strings.HasSuffix(err.Error(), ": not now") {
+		t.Errorf("got %v after %d calls", err, len(f.calls))
+	}
+}
+
 func TestURLsAreTakenWithAndWithoutScheme(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{

@@ -93,12 +93,16 @@ func (r *Refusal) Error() string {
 	return "di-server refuses: " + r.Message
 }
 
-// UnansweredError says that a request was sent and no answer came, so that
-// nobody knows whether it was done.
+// UnansweredError says that a request was sent and no answer came, or one that
+// it cannot be done now, so that nobody knows whether it was done.
 type UnansweredError struct{ cause error }
 
 // Error implements error.
 func (e *UnansweredError) Error() string {
+	var later *Refusal
+	if errors.As(e.cause, &later) {
+		return "di-server cannot do it now: " + later.Message
+	}
 	return fmt.Sprintf("di-server did not answer: %v", e.cause)
 }
 
@@ -218,8 +222,11 @@ func read(from string, status int, content []byte) (envelope, error) {
 		shown := content[:min(len(content), shownReply)]
 		return envelope{}, fmt.Errorf("%s answered with status %d and what is no reply of di-server: %q", from, status, shown)
 	}
-	if status != http.StatusOK || !*reply.Success {
+	switch {
+	case status != http.StatusOK:
 		return envelope{}, &Refusal{Status: status, Message: reply.Message}
+	case !*reply.Success:
+		return envelope{}, &UnansweredError{&Refusal{Status: status, Message: reply.Message}}
 	}
 	return reply, nil
 }

@@ -70,7 +70,7 @@ func (a *aggregator) identity() peer.Identity {
 func (a *aggregator) follow(ctx context.Context) error {
 	for {
 		if err := a.look(ctx); err != nil {
-			if a.strict || ctx.Err() != nil {
+			if ctx.Err() != nil || a.strict && !diserver.IsLater(err) {
 				return err
 			}
 			a.system.Log.Warn("could not follow di-server's list", "error", err)

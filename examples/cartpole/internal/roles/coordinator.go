@@ -102,7 +102,7 @@ func (c *coordinator) follow(ctx context.Context) error {
 	deadline := c.system.Now().Add(c.connectTimeout)
 	for {
 		if err := c.look(ctx); err != nil {
-			if c.strict || ctx.Err() != nil {
+			if ctx.Err() != nil || c.strict && !diserver.IsLater(err) {
 				return err
 			}
 			c.system.Log.Warn("could not follow di-server's list", "error", err)
@@ -116,8 +116,10 @@ func (c *coordinator) follow(ctx context.Context) error {
 	}
 }
 
-// request posts the first demand. A strict client takes no error for an answer.
+// request posts the first demand. A strict client takes no error for an answer,
+// and is told to try again for so long only.
 func (c *coordinator) request(ctx context.Context) error {
+	deadline := c.system.Now().Add(c.connectTimeout)
 	for {
 		_, err := c.api.Create(ctx, c.wanted.collectors, c.wanted.learners)
 		if err == nil {
@@ -125,7 +127,7 @@ func (c *coordinator) request(ctx context.Context) error {
 			return nil
 		}
 		err = fmt.Errorf("ask di-server for replicas: %w", err)
-		if c.strict || ctx.Err() != nil {
+		if ctx.Err() != nil || c.strict && (!diserver.IsLater(err) || c.system.Now().After(deadline)) {
 			return err
 		}
 		c.system.Log.Warn("asking again", "error", err)

@@ -1,0 +1,249 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// deployed is the client that is deployed in the field, as far as di-server can
+// tell it: a connection that breaks is tried again 5 times, a second apart, any
+// status from 400 on is an error, and an answer without success is not. Its
+// requests go to the servers in turn.
+type deployed struct {
+	servers  []*Server
+	requests int
+	// later is how often it was told to try again.
+	later int
+}
+
+// answered is what the client reads of an answer.
+type answered struct {
+	Success bool
+	Message string
+	Data    *jobReplicas
+}
+
+var errBroken = errors.New("the connection broke")
+
+func (d *deployed) call(ctx context.Context, method, path, body string) (*answered, error) {
+	for attempt := 0; ; attempt++ {
+		got, err := d.once(ctx, method, path, body)
+		if !errors.Is(err, errBroken) || attempt == 5 {
+			return got, err
+		}
+		if err := passed(ctx, time.Second); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (d *deployed) once(ctx context.Context, method, path, body string) (got *answered, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = errBroken
+		}
+	}()
+	d.requests++
+	recorder := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	d.servers[d.requests%len(d.servers)].Handler().ServeHTTP(recorder, request)
+	if recorder.Code >= http.StatusBadRequest {
+		return nil, fmt.Errorf("%s %s: status %d: %s", method, path, recorder.Code, recorder.Body)
+	}
+	got = &answered{}
+	if err := json.Unmarshal(recorder.Body.Bytes(), got); err != nil {
+		return nil, err
+	}
+	if !got.Success {
+		d.later++
+		if recorder.Header().Get("Retry-After") != retryAfter || !strings.Contains(recorder.Body.String(), `"code":1,`) || got.Data != nil {
+			return nil, fmt.Errorf("got %v %s", recorder.Header(), recorder.Body)
+		}
+	}
+	return got, nil
+}
+
+// until sends a request until it succeeds, as the coordinator does at its start
+// for two minutes, and programs may for longer.
+func (d *deployed) until(ctx context.Context, patience time.Duration, method, body string) (*answered, error) {
+	for begun := time.Now(); time.Since(begun) <= patience; {
+		got, err := d.call(ctx, method, replicasPath, body)
+		if err != nil || got.Success {
+			return got, err
+		}
+		if err := passed(ctx, 2*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("its patience is over")
+}
+
+// follow reads the list once a second until the context ends, as the
+// coordinator does; it ends at the first error.
+func (d *deployed) follow(ctx context.Context, seen func([]string)) error {
+	for ctx.Err() == nil {
+		got, err := d.call(ctx, http.MethodGet, replicasPath+"?namespace=ns&coordinator=job-coordinator", "{}")
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil && got.Success {
+			seen(got.Data.Collectors)
+		}
+		_ = passed(ctx, time.Second)
+	}
+	return nil
+}
+
+const replicasPath = "/v1alpha1/replicas"
+
+func asking(collectors int) string {
+	return fmt.Sprintf(`{"namespace":"ns","coordinator":%q,"collectors":{"replicas":%d}}`, names.CoordinatorPod("job"), collectors)
+}
+
+func TestADeployedCoordinatorOutlivesTenMinutesWithoutAPIServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const outage = 10 * time.Minute
+		store := newMemory(t)
+		job := store.newCoordinatorLed(t)
+		watches, open := openWatches(Options{})
+		client := &deployed{servers: []*Server{newMemoryServer(t, store, func(o *Options) { o.Watches = watches })}}
+		if _, err := client.until(t.Context(), 2*time.Minute, http.MethodPost, asking(3)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, lists := make(chan error, 1), 0
+		var last time.Time
+		go func() {
+			ended <- client.follow(ctx, func(collectors []string) {
+				lists, last = lists+1, time.Now()
+				if len(collectors) != 3 {
+					t.Errorf("the list has become %v", collectors)
+				}
+			})
+		}()
+		mustPass(t, time.Minute)
+		store.set(true)
+		open(false)
+		began := time.Now()
+		mustPass(t, outage)
+		if last.Sub(began) > time.Second || client.later < 60 {
+			t.Errorf("a list was answered %s after the watches broke; %d times later", last.Sub(began), client.later)
+		}
+		store.set(false)
+		open(true)
+		before := lists
+		mustPass(t, 10*time.Second)
+		if lists < before+5 {
+			t.Errorf("%d lists were answered in the 10 seconds after the outage", lists-before)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the client has ended: %v", err)
+		}
+		if got := len(store.members(t, job)); got != 3 {
+			t.Errorf("the job has %d members", got)
+		}
+	})
+}
+
+func TestAWriteWhoseOutcomeNobodyKnowsIsDoneOnceHoweverLongTheOutage(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		method  string
+		servers int
+		members int
+	}{
+		"POST to one server":   {http.MethodPost, 1, 7},
+		"POST to two servers":  {http.MethodPost, 2, 7},
+		"DELETE to one server": {http.MethodDelete, 1, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newMemory(t)
+				job := store.newCoordinatorLed(t)
+				watches, open := openWatches(Options{})
+				client := &deployed{}
+				for range tc.servers {
+					client.servers = append(client.servers, newMemoryServer(t, store, func(o *Options) { o.Watches = watches }))
+				}
+				if _, err := client.until(t.Context(), time.Minute, http.MethodPost, asking(5)); err != nil {
+					t.Fatal(err)
+				}
+				mustPass(t, time.Minute)
+				store.lose()
+				done := make(chan error, 1)
+				go func() {
+					_, err := client.until(t.Context(), time.Hour, tc.method, asking(2))
+					done <- err
+				}()
+				mustPass(t, 3*time.Second)
+				open(false)
+				mustPass(t, 10*time.Minute)
+				store.set(false)
+				open(true)
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				if got := len(store.members(t, job)); got != tc.members {
+					t.Errorf("the job has %d members, want %d", got, tc.members)
+				}
+			})
+		})
+	}
+}
+
+func TestAJobThatIsSuspendedIsToBeAskedAgain(t *testing.T) {
+	t.Parallel()
+	store := newMemory(t)
+	job := store.newCoordinatorLed(t)
+	yes := true
+	job.Spec.Suspend = &yes
+	if err := store.objects.Update(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	client := &deployed{servers: []*Server{newMemoryServer(t, store)}}
+	got, err := client.call(t.Context(), http.MethodPost, replicasPath, asking(1))
+	if err != nil || got.Success || got.Message != "job ns/job is suspended: ask again when it is resumed" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAFaultOfTheServerEndsNoDeployedClient(t *testing.T) {
+	t.Parallel()
+	store := newMemory(t)
+	job := store.newCoordinatorLed(t)
+	job.Spec.Tasks[1].Template = v2alpha1.RawObject{}
+	job.Spec.Tasks[1].Template.Raw = []byte(`{"spec":{"containers":"none"}}`)
+	if err := store.objects.Update(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	client := &deployed{servers: []*Server{newMemoryServer(t, store)}}
+	got, err := client.call(t.Context(), http.MethodPost, replicasPath, asking(1))
+	if err != nil || got.Success || got.Message != "the request could not be done, see the log of di-server" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// mustPass lets time pass.
+func mustPass(t *testing.T, wait time.Duration) {
+	t.Helper()
+	if err := passed(t.Context(), wait); err != nil {
+		t.Fatal(err)
+	}
+}
