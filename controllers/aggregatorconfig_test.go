@@ -65,3 +65,36 @@ var _ = Describe("The default AggregatorConfig", func() {
 		Eventually(ended).Should(Receive(BeNil()))
 	})
 })
+
+var _ = Describe("An AggregatorConfig of another namespace", func() {
+	It("makes aggregators only where it is shared with the job's", func(ctx SpecContext) {
+		s, owner := newSpace(ctx), newSpace(ctx)
+		config := &v2alpha1.AggregatorConfig{
+			ObjectMeta: metav1.ObjectMeta{Namespace: owner.name, Name: "mine"},
+			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: podTemplate()}},
+		}
+		Expect(shared.api.Create(ctx, config)).To(Succeed())
+		s.submit(ctx, v2alpha1.DIJobSpec{
+			Lifecycle:        v2alpha1.LifecycleCoordinatorLed,
+			AggregatorConfig: &v2alpha1.AggregatorConfigReference{Namespace: owner.name, Name: "mine"},
+			Tasks: []v2alpha1.Task{
+				{Type: v2alpha1.TaskTypeCoordinator, Template: podTemplate()}, {Type: v2alpha1.TaskTypeCollector, Template: podTemplate()},
+				{Type: v2alpha1.TaskTypeLearner, Template: podTemplate()},
+			},
+		})
+		Expect(s.settle(ctx)).To(Succeed())
+		s.askForReplicas(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		var job v2alpha1.DIJob
+		Expect(shared.api.Get(ctx, types.NamespacedName{Namespace: s.name, Name: "job"}, &job)).To(Succeed())
+		Expect(job.Status.Conditions).To(ContainElement(And(
+			HaveField("Type", v2alpha1.ConditionAggregatorConfigMissing), HaveField("Status", corev1.ConditionTrue),
+			HaveField("Message", ContainSubstring(owner.name+"/mine is not shared with namespace "+s.name+": annotate it with diengine/shared-with="+s.name)))))
+		Expect(s.images(ctx, "aggregator")).To(BeEmpty())
+
+		config.Annotations = map[string]string{"diengine/shared-with": s.name}
+		Expect(shared.api.Update(ctx, config)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.images(ctx, "aggregator")).To(HaveLen(1))
+	})
+})

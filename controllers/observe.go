@@ -67,7 +67,7 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 
 func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief) error {
 	var err error
-	if observed.AggregatorConfig, err = find(ctx, r.client, r.configKey(observed.Job), &v2alpha1.AggregatorConfig{}); err != nil {
+	if err = r.observeAggregatorConfig(ctx, observed); err != nil {
 		return err
 	}
 	key := client.ObjectKeyFromObject(observed.Job)
@@ -76,6 +76,22 @@ func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *l
 	}
 	r.journal.complete(observed, beliefs)
 	return r.confirm(ctx, observed)
+}
+
+// observeAggregatorConfig reads the job's AggregatorConfig. One that the job may not name is
+// as good as missing.
+func (r *DIJobReconciler) observeAggregatorConfig(ctx context.Context, observed *lifecycle.Observed) error {
+	key := r.configKey(observed.Job)
+	config, err := find(ctx, r.client, key, &v2alpha1.AggregatorConfig{})
+	if err != nil {
+		return err
+	}
+	if config != nil && !names.MayNameAggregatorConfig(observed.Job.Namespace, config, key == r.options.AggregatorConfig) {
+		observed.AggregatorConfigNotShared = key.String()
+		return nil
+	}
+	observed.AggregatorConfig = config
+	return nil
 }
 
 // confirm reads live what would be acted on as lost or as surplus, and what a

@@ -369,6 +369,27 @@ var _ = Describe("the v1 protocol", func() {
 			`404 {"success":false,"code":1,"message":"AggregatorConfig \"NS/missing\" not found: a learner of 2 GPUs needs it","data":null}`))
 	})
 
+	It("uses an AggregatorConfig of another namespace only where that is shared with the job's", func(ctx SpecContext) {
+		other := newNamespace(ctx)
+		config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "mine"}}
+		config.Spec.Aggregator.Template = raw(template)
+		Expect(api.live.Create(ctx, config)).To(Succeed())
+		cacheKnows(ctx, config)
+		spec := coordinatorLed()
+		spec.AggregatorConfig = &v2alpha1.AggregatorConfigReference{Namespace: other, Name: "mine"}
+		job := newJob(ctx, namespace, trainer, spec)
+		newMembership(ctx, job)
+		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
+		status, answer := call(ctx, http.MethodPost, base, body(`"learners":{"replicas":1,"gpus":2}`))
+		Expect(status).To(Equal(http.StatusNotFound), answer)
+		config.Annotations = map[string]string{names.AnnotationSharedWith: "some," + namespace}
+		Expect(api.live.Update(ctx, config)).To(Succeed())
+		Eventually(func() int {
+			status, _ := call(ctx, http.MethodPost, base, body(`"learners":{"replicas":1,"gpus":2}`))
+			return status
+		}).WithContext(ctx).Should(Equal(http.StatusOK))
+	})
+
 	DescribeTable("answers what is wrong with the status that clients expect",
 		func(ctx SpecContext, method, path, body, want string) {
 			status, answer := call(ctx, method, strings.TrimSuffix(base, "/v1alpha1/replicas")+path, body)

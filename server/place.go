@@ -179,6 +179,8 @@ func (s *Server) aggregatorConfig(ctx context.Context, job *v2alpha1.DIJob, read
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading AggregatorConfig %s: %w", key, err)
+	case !names.MayNameAggregatorConfig(job.Namespace, &config, key == s.options.AggregatorConfig):
+		return nil, nil
 	}
 	return &config, nil
 }

@@ -8,15 +8,19 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/crds"
@@ -96,6 +100,106 @@ var _ = Describe("The policy that protects the conversion", func() {
 		}
 	})
 })
+
+var _ = Describe("The policy that bounds di-server", func() {
+	It("lets it write what it needs, and nothing else of a job", func(ctx SpecContext) {
+		alone := newCluster(ctx)
+		out, err := kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy"))
+		Expect(err).NotTo(HaveOccurred(), out)
+		server := alone.serve(ctx, webhook.Options{})
+		Expect(server.WaitPublished(ctx)).To(Succeed())
+		// The right itself is not what is tested.
+		alone.allow(ctx, "di-server", diServer, "*", "*")
+		di := alone.as(diServer)
+		const task = `{"type":"collector","replicas":2,"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`
+		job := unstructuredJob(`{"preemptible":true,"elastic":{"minReplicas":1,"maxReplicas":3},"tasks":[` + task + `]}`)
+		Eventually(func() error { return alone.Create(ctx, job) }).WithContext(ctx).Should(Succeed())
+		patch := func(raw string) error { return di.Patch(ctx, job.DeepCopy(), mergePatch(raw)) }
+		status := func(raw string) error { return di.Status().Patch(ctx, job.DeepCopy(), mergePatch(raw)) }
+
+		By("refusing what it does not need, as soon as the API server knows the policy")
+		Eventually(func() error { return patch(`{"spec":{"suspend":true}}`) }).WithContext(ctx).Should(And(
+			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("nothing of a job's spec but spec.elastic"))))
+		Expect(patch(`{"spec":{"tasks":[` + strings.Replace(task, `"image":"i"`, `"image":"evil"`, 1) + `]}}`)).To(MatchError(ContainSubstring("no task of a job")))
+		Expect(patch(`{"spec":{"tasks":[` + task + `,{"type":"none","name":"more","template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}]}}`)).
+			To(MatchError(ContainSubstring("no task of a job")))
+		Expect(patch(`{"spec":{"volumes":[{"name":"v","hostPath":{"path":"/"}}]}}`)).To(Satisfy(apierrors.IsForbidden))
+		Expect(patch(`{"metadata":{"labels":{"a":"b"}}}`)).To(MatchError(ContainSubstring("nothing of a job's metadata")))
+		Expect(patch(`{"metadata":{"annotations":{"a":"b"}}}`)).To(Satisfy(apierrors.IsForbidden))
+		Expect(status(`{"status":{"phase":"Succeeded"}}`)).To(MatchError(ContainSubstring("nothing of a job's status but")))
+
+		By("letting pass what it needs")
+		Expect(patch(`{"metadata":{"annotations":{"diengine/requests":"[]"}},"spec":{"elastic":{"minReplicas":2,"maxReplicas":4}}}`)).To(Succeed())
+		Expect(status(`{"status":{"profilings":{"a":1},"replicas":3}}`)).To(Succeed())
+
+		By("others, who are not bounded by it")
+		Expect(alone.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`))).To(Succeed())
+
+		By("a job of an earlier release, of which the webhooks fill in what it lacks in the same write")
+		old := unstructuredJob(`{"preemptible":true,"tasks":[` + task + `]}`)
+		old.SetName("old")
+		Expect(alone.Create(ctx, old)).To(Succeed())
+		Expect(alone.Patch(ctx, old.DeepCopy(), mergePatch(`{"spec":{"priority":null,"backoffLimit":null}}`))).To(Succeed())
+		Expect(di.Patch(ctx, old.DeepCopy(), mergePatch(`{"spec":{"elastic":{"maxReplicas":4}}}`))).To(Succeed())
+	})
+})
+
+var _ = Describe("The policy about who may submit jobs", func() {
+	It("lets those submit who may create pods in the namespace, and leaves all other writes alone", func(ctx SpecContext) {
+		alone := newCluster(ctx)
+		out, err := kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy", "submitters"))
+		Expect(err).NotTo(HaveOccurred(), out)
+		server := alone.serve(ctx, webhook.Options{})
+		Expect(server.WaitPublished(ctx)).To(Succeed())
+		alone.allow(ctx, "jobs", "author", "diengine.opendilab.org", "dijobs")
+		author := alone.as("author")
+		const spec = `{"tasks":[{"type":"learner","template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}]}`
+		Eventually(func() error { return author.Create(ctx, unstructuredJob(spec)) }).WithContext(ctx).Should(And(
+			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("author may not create pods in namespace default"))))
+		job := unstructuredJob(spec)
+		Expect(alone.Create(ctx, job)).To(Succeed())
+		Expect(author.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`))).To(Satisfy(apierrors.IsForbidden))
+		Expect(author.Patch(ctx, job.DeepCopy(), mergePatch(`{"metadata":{"labels":{"a":"b"}}}`))).To(Succeed())
+		alone.allow(ctx, "pods", "author", "", "pods")
+		Eventually(func() error {
+			return author.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`))
+		}).WithContext(ctx).Should(Succeed())
+	})
+})
+
+// diServer is how the API server calls di-server.
+const diServer = "system:serviceaccount:di-system:di-orchestrator-server"
+
+// as returns a client of a user.
+func (c *cluster) as(user string) client.Client {
+	GinkgoHelper()
+	config := rest.CopyConfig(c.environment.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	api, err := client.New(config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	return api
+}
+
+// allow gives a user all verbs on a resource.
+func (c *cluster) allow(ctx context.Context, name, user, group, resource string) {
+	GinkgoHelper()
+	rule := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"*"}}
+	Expect(c.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})).To(Succeed())
+	Expect(c.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	})).To(Succeed())
+}
+
+// unstructuredJob returns a job of v2alpha1 with a spec.
+func unstructuredJob(spec string) *unstructured.Unstructured {
+	GinkgoHelper()
+	job := &unstructured.Unstructured{}
+	Expect(job.UnmarshalJSON([]byte(`{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob",` +
+		`"metadata":{"namespace":"default","name":"job"},"spec":` + spec + `}`))).To(Succeed())
+	return job
+}
 
 // stored writes which versions objects are said to be stored in.
 func (c *cluster) stored(ctx context.Context, versions ...any) error {

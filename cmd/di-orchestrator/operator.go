@@ -27,7 +27,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
@@ -288,7 +287,7 @@ func (o *operator) newStanding() (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
 		Scheme:                  o.scheme,
 		Logger:                  o.log,
-		Metrics:                 metricsserver.Options{BindAddress: o.options.metricsAddress},
+		Metrics:                 o.options.metricsServer(),
 		HealthProbeBindAddress:  o.options.probeAddress,
 		PprofBindAddress:        o.options.pprofAddress,
 		GracefulShutdownTimeout: ptr.To(stopTimeout),

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -38,6 +40,7 @@ type processOptions struct {
 	log            logOptions
 	tracing        traceOptions
 	metricsAddress string
+	metricsSecure  bool
 	probeAddress   string
 	pprofAddress   string
 	qps            float32
@@ -51,6 +54,7 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	o.log.addFlags(flags)
 	o.tracing.addFlags(flags)
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics; 0 for none")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve /metrics by TLS, and only to callers whose token the API server accepts and whose roles allow to get /metrics")
 	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which is for nobody else to reach; 0 for none")
 	flags.Float32Var(&o.qps, "kube-api-qps", 200, "calls per second to the API server, for each kind of object")
@@ -82,6 +86,16 @@ func (o *processOptions) restConfig() (*rest.Config, error) {
 	config.QPS = o.qps
 	config.Burst = o.burst
 	return config, nil
+}
+
+// metricsServer returns how metrics are served.
+func (o *processOptions) metricsServer() metricsserver.Options {
+	options := metricsserver.Options{BindAddress: o.metricsAddress}
+	if o.metricsSecure {
+		options.SecureServing = true
+		options.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return options
 }
 
 // newScheme knows the kinds that both programs read and write.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -115,7 +114,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		Scheme:                  scheme,
 		Logger:                  log,
 		Cache:                   server.CacheOptions(),
-		Metrics:                 metricsserver.Options{BindAddress: options.metricsAddress},
+		Metrics:                 options.metricsServer(),
 		HealthProbeBindAddress:  options.probeAddress,
 		PprofBindAddress:        options.pprofAddress,
 		GracefulShutdownTimeout: ptr.To(stopTimeout),

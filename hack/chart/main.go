@@ -38,6 +38,8 @@ func run(args []string) error {
 	for into, from := range map[string]string{
 		"mutating.yaml": "webhook/mutating.yaml", "validating.yaml": "webhook/validating.yaml",
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
+		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
+		"submitters-policy.yaml": "policy/submitters/policy.yaml", "submitters-policy-binding.yaml": "policy/submitters/binding.yaml",
 	} {
 		content, err := os.ReadFile(filepath.Join(args[0], from))
 		if err != nil {

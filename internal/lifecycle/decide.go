@@ -31,6 +31,9 @@ type Observed struct {
 	Membership *v2alpha1.Membership
 	// AggregatorConfig is the one that the job uses, nil where there is none.
 	AggregatorConfig *v2alpha1.AggregatorConfig
+	// AggregatorConfigNotShared names the one that the job names and may not use, as namespace/name;
+	// empty otherwise.
+	AggregatorConfigNotShared string
 	// Confirmed says that Membership and the pods named by Doubts were read live.
 	Confirmed bool
 	// Now is the time of the observation.

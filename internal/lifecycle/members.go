@@ -206,13 +206,22 @@ func ensureMembers(p *pass) outcome {
 			continue
 		}
 		if p.pods[s.name] == nil && p.AggregatorConfig == nil {
-			unconfigured = append(unconfigured, fmt.Sprintf("learner of slot %s wants an AggregatorConfig and there is none", s.member.Slot))
+			unconfigured = append(unconfigured, fmt.Sprintf("learner of slot %s wants an AggregatorConfig and %s", s.member.Slot, p.whyUnconfigured()))
 			continue
 		}
 		p.ensureUnit(s)
 	}
 	p.report(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
 	return goOn
+}
+
+// whyUnconfigured says why the job has no AggregatorConfig.
+func (p *pass) whyUnconfigured() string {
+	if p.AggregatorConfigNotShared == "" {
+		return "there is none"
+	}
+	return fmt.Sprintf("%s is not shared with namespace %s: annotate it with %s=%s, or name another",
+		p.AggregatorConfigNotShared, p.Job.Namespace, names.AnnotationSharedWith, p.Job.Namespace)
 }
 
 func (p *pass) ensureUnit(s *slot) {

@@ -3,7 +3,12 @@
 
 package names
 
-import "opendilab.org/di-orchestrator/apis/v2alpha1"
+import (
+	"slices"
+	"strings"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
 
 // The objects by which the API server is led to the webhooks.
 const (
@@ -16,3 +21,14 @@ const (
 	// DIJobDefinition is the CustomResourceDefinition of DIJobs.
 	DIJobDefinition = "dijobs." + v2alpha1.GroupName
 )
+
+// MayNameAggregatorConfig reports whether jobs of a namespace may name an AggregatorConfig: its
+// template then becomes pods of theirs, and its content is theirs to read. The cluster's own
+// is for all.
+func MayNameAggregatorConfig(jobNamespace string, config *v2alpha1.AggregatorConfig, isClusters bool) bool {
+	if isClusters || config.Namespace == jobNamespace {
+		return true
+	}
+	shared := strings.Split(strings.ReplaceAll(config.Annotations[AnnotationSharedWith], " ", ""), ",")
+	return slices.Contains(shared, "*") || slices.Contains(shared, jobNamespace)
+}

@@ -57,6 +57,10 @@ const (
 	AnnotationDDPPort = "diengine/ddp-port"
 )
 
+// AnnotationSharedWith is, on an AggregatorConfig, the namespaces whose jobs may name it,
+// separated by commas; "*" for all. Jobs of its own namespace need no grant.
+const AnnotationSharedWith = "diengine/shared-with"
+
 // AnnotationRequests is, on a preemptible job, the last requests to resize it
 // and their answers, as status.requests is on others: what a write of the spec
 // did can only be recorded beside the spec.

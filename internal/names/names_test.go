@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -115,5 +116,33 @@ func TestAnAggregatorRemembersItsUnit(t *testing.T) {
 		if unit, told := UnitOf(annotations); told {
 			t.Errorf("%s tells of %+v", name, unit)
 		}
+	}
+}
+
+func TestAnAggregatorConfigOfAnotherNamespaceNeedsAGrant(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		shared     string
+		isClusters bool
+		jobs       string
+		want       bool
+	}{
+		"its own namespace":           {jobs: "owner", want: true},
+		"another namespace":           {jobs: "other"},
+		"the cluster's":               {jobs: "other", isClusters: true, want: true},
+		"shared with it":              {shared: "some, other", jobs: "other", want: true},
+		"shared with somebody else":   {shared: "another", jobs: "other"},
+		"shared with all":             {shared: "*", jobs: "other", want: true},
+		"a pattern, which is no name": {shared: "oth*", jobs: "other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "owner", Annotations: map[string]string{AnnotationSharedWith: tc.shared},
+			}}
+			if got := MayNameAggregatorConfig(tc.jobs, config, tc.isClusters); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
 	}
 }

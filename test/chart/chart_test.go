@@ -362,7 +362,59 @@ func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
 		}
 		return found
 	}
-	if with, without := count(), count("crds.protect=false"); with != 2 || without != 0 {
-		t.Errorf("got %d objects with the policy, want it and its binding, and %d without, want none", with, without)
+	none := []string{"crds.protect=false", "policies.server=false"}
+	if with, without := count(), count(none...); with != 4 || without != 0 {
+		t.Errorf("got %d objects with the policies, want two and their bindings, and %d without, want none", with, without)
 	}
+	if submitters := count(append(none, "policies.submitters=true")...); submitters != 2 {
+		t.Errorf("got %d objects of the policy about who may submit jobs, want it and its binding", submitters)
+	}
+}
+
+func TestPoliciesNameTheServiceAccountsOfTheRelease(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"di-orchestrator-server", "di-orchestrator-submitters"} {
+		raw, err := find(t, render(t, "elsewhere", "policies.submitters=true"), "ValidatingAdmissionPolicy", policy).MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(raw), ":di-system:") || !strings.Contains(string(raw), "system:serviceaccount:elsewhere:di-orchestrator-server") {
+			t.Errorf("%s does not name the ServiceAccounts of namespace elsewhere: %s", policy, raw)
+		}
+	}
+}
+
+func TestOnlyThoseWhoAreNamedReachTheWebhooks(t *testing.T) {
+	t.Parallel()
+	ingress := func(values ...string) string {
+		policy := find(t, render(t, "di-system", values...), "NetworkPolicy", "di-orchestrator-operator")
+		rules, _, err := unstructured.NestedSlice(policy.Object, "spec", "ingress")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(rules[0])
+	}
+	if got, want := ingress(), "map[ports:[map[port:webhook]]]"; got != want {
+		t.Errorf("by default ingress is %s, want %s", got, want)
+	}
+	if got, want := ingress("networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.0/24"), "map[from:[map[ipBlock:map[cidr:10.0.0.0/24]]] ports:[map[port:webhook]]]"; got != want {
+		t.Errorf("ingress is %s, want %s", got, want)
+	}
+}
+
+func TestSecureMetricsComeWithTheRightsThatTheyTake(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "di-system", "metrics.secure=true", "monitoring.serviceMonitor.enabled=true")
+	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-server"} {
+		if !slices.Contains(argsOf(t, objects, name), "--metrics-secure") {
+			t.Errorf("%s is not told to serve its metrics securely", name)
+		}
+		monitor := find(t, objects, "ServiceMonitor", name)
+		endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+		if err != nil || !strings.Contains(fmt.Sprint(endpoints), "scheme:https") {
+			t.Errorf("Prometheus reads the metrics of %s by %v, %v", name, endpoints, err)
+		}
+	}
+	find(t, objects, "ClusterRoleBinding", "di-orchestrator-metrics-auth")
+	find(t, objects, "ClusterRole", "di-orchestrator-metrics-reader")
 }

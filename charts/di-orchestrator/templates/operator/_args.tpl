@@ -52,6 +52,9 @@
 {{- if .Values.aggregatorConfig.template }}
 - --default-aggregator-config=di-orchestrator-aggregator-config
 {{- end }}
+{{- if .Values.metrics.secure }}
+- --metrics-secure
+{{- end }}
 {{- range $operator.extraArgs }}
 - {{ . | quote }}
 {{- end }}

@@ -16,6 +16,9 @@
 {{- with $server.limits.writeBurst }}
 - --write-burst={{ . }}
 {{- end }}
+{{- if .Values.metrics.secure }}
+- --metrics-secure
+{{- end }}
 {{- range $server.extraArgs }}
 - {{ . | quote }}
 {{- end }}
