@@ -113,12 +113,25 @@ func ensureCoordinator(p *pass) outcome {
 		pod = built
 	case isEnded(pod) && !isTerminating(pod):
 		// Only what befell it ended it, or the job had ended with it.
-		if p.mayGoOn([]interrupted{{pod, v2alpha1.TaskTypeCoordinator}}) {
+		if p.mayReplaceCoordinator(pod) {
 			p.deletePod(pod)
 		}
 	}
 	p.ensureReplicaService(pod)
 	return goOn
+}
+
+// mayReplaceCoordinator reports whether an interrupted coordinator may be made
+// again now, and then says what befell it. One that lived for as long as the pause
+// does not wait for what befell its replicas.
+func (p *pass) mayReplaceCoordinator(pod *corev1.Pod) bool {
+	found := []interrupted{{pod, v2alpha1.TaskTypeCoordinator}}
+	recorded := findCondition(p.status(), v2alpha1.ConditionReplicasInterrupted)
+	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= pauseAfter(recorded) {
+		p.tellOfInterruption(found)
+		return true
+	}
+	return p.mayGoOn(found)
 }
 
 func (p *pass) coordinator() *corev1.Pod {

@@ -625,20 +625,86 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 	}
 }
 
-func TestAReplicaThatIsRefusedAgainAndAgainIsReplacedEverLessOften(t *testing.T) {
+func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"OutOfcpu", "Evicted", "NodeShutdown", "Preempting"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			w := led(t, ledJob())
+			w.ask(v2alpha1.TaskTypeCollector)
+			w.settle()
+			w.run(coordinator)
+			interrupt := func(during time.Duration) {
+				for begun := w.now; w.now.Sub(begun) < during; w.now = w.now.Add(time.Second) {
+					for name, pod := range w.pods {
+						if name != coordinator {
+							pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, reason
+						}
+					}
+					w.settle()
+				}
+			}
+			interrupt(10 * time.Minute)
+			if got := len(w.created) - 1; got < 3 || got > 15 {
+				t.Errorf("it is replaced %d times in ten minutes", got)
+			}
+			if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+				t.Errorf("nothing tells of the trouble: %+v", w.job.Status.Conditions)
+			}
+			interrupt(50 * time.Minute)
+			if got := len(w.created) - 1; got < 10 || got > 25 {
+				t.Errorf("it is replaced %d times in an hour", got)
+			}
+			place := membership.Place{Job: w.job.Name, Namespace: w.job.Namespace, Ports: func(string, names.ReplicaType) int32 { return 1 }}
+			if listed := len(place.Listed(&w.membership.Spec, &w.membership.Status).Collectors); listed != len(w.created)-1 {
+				t.Errorf("%d URLs are listed, want those of all %d pods that there were", listed, len(w.created)-1)
+			}
+			w.now = w.now.Add(longestPause)
+			w.settle()
+			for range 2 {
+				w.run(w.podNames()...)
+				w.now = w.now.Add(longestPause)
+				w.settle()
+			}
+			if isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+				t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
+			}
+		})
+	}
+}
+
+func TestAnInterruptedReplicaThatLivedForLongIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := led(t, ledJob())
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
-	for begun := w.now; w.now.Sub(begun) < time.Hour; w.now = w.now.Add(time.Second) {
-		for name, pod := range w.pods {
+	for lost := range 5 {
+		w.run(w.podNames()...)
+		w.now = w.now.Add(lastReplacementDelay)
+		for _, name := range w.podNames() {
 			if name != coordinator {
-				pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "OutOfcpu"
+				w.evict(name)
 			}
 		}
 		w.settle()
+		if got := len(w.created) - 1; got != lost+2 {
+			t.Fatalf("%d replicas were made after %d evictions", got, lost+1)
+		}
 	}
-	if got := len(w.created) - 1; got < 10 || got > 25 {
-		t.Errorf("it is replaced %d times in an hour", got)
+}
+
+func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	w.ask(v2alpha1.TaskTypeCollector)
+	w.settle()
+	w.run(coordinator)
+	w.now = w.now.Add(2 * longestPause)
+	for _, name := range w.podNames() {
+		w.evict(name)
+	}
+	w.settle()
+	if got := w.created[coordinator]; got != 2 {
+		t.Errorf("the coordinator was made %d times, want 2", got)
 	}
 }

@@ -59,19 +59,32 @@ func (p *pass) mayGoOn(found []interrupted) bool {
 		p.requeueAfter(left)
 		return false
 	}
-	for _, each := range found {
+	p.tellOfInterruption(found)
+	return true
+}
+
+// tellOfInterruption says what befell pods that are made again under their names.
+func (p *pass) tellOfInterruption(found []interrupted) {
+	pods := make([]*corev1.Pod, len(found))
+	for i, each := range found {
+		pods[i] = each.pod
 		p.recordEnd(each.task, each.pod)
 	}
+	recorded := p.recordInterruption(pods, "it is made again and not counted")
+	recorded.Message += fmt.Sprintf(", the next one after a pause of %s", pauseAfter(recorded))
+	p.event(corev1.EventTypeWarning, recorded.Reason, recorded.Message)
+}
+
+// recordInterruption sets the condition that says what befell pods, and what
+// comes of it.
+func (p *pass) recordInterruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasInterrupted
-	first := found[0].pod
-	reason := endOf(p.Job, first)
+	reason := endOf(p.Job, pods[0])
 	setCondition(p.status(), condition, corev1.ConditionTrue, reason, "", p.now)
 	recorded := findCondition(p.status(), condition)
 	recorded.LastUpdateTime = &p.now
-	recorded.Message = fmt.Sprintf("%s; it is made again and not counted, the next one after a pause of %s",
-		describeInterruption(first, reason, len(found)-1), pauseAfter(recorded))
-	p.event(corev1.EventTypeWarning, reason, recorded.Message)
-	return true
+	recorded.Message = describeInterruption(pods[0], reason, len(pods)-1) + "; " + outcome
+	return recorded
 }
 
 // describeInterruption says what befell a pod, and how many others.
@@ -122,7 +135,7 @@ func (p *pass) calmDown() {
 		return
 	}
 	if !IsFinished(p.status()) && !IsSuspended(p.Job) {
-		if recorded.LastUpdateTime == nil || !p.isAllReady() {
+		if recorded.LastUpdateTime == nil || p.pausing || !p.isAllReady() {
 			return
 		}
 		calm := recorded.LastUpdateTime.Add(max(pauseAfter(recorded), calmAfter))

@@ -96,19 +96,36 @@ func (p *pass) lost(s *slot) bool {
 	return false
 }
 
-// mayReplace tells whether a failed pod has been left long enough. What a node
-// did not take waits like what failed, as the next one may be refused as well.
+// mayReplace reports whether a failed pod has been left long enough. What befell
+// one may befall the next one as well, so it waits too, but not where it lived for
+// that long.
 func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
-	if isBlameless(pod) && befell(pod) != v2alpha1.ReasonRejected || lost == 0 {
+	if lost == 0 {
 		return true
 	}
+	since, befallen := endTime(pod), isBlameless(pod)
+	if befallen {
+		since = pod.CreationTimestamp.Time
+	}
 	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
-	left := endTime(pod).Add(delay).Sub(p.Now)
+	left := since.Add(delay).Sub(p.Now)
 	if left <= 0 {
 		return true
 	}
+	p.pausing = p.pausing || befallen
 	p.requeueAfter(left)
 	return false
+}
+
+// interruptedPods returns the pods of a slot that ended by what befell them.
+func (p *pass) interruptedPods(s *slot) []*corev1.Pod {
+	var found []*corev1.Pod
+	for _, name := range s.pods {
+		if pod := p.pods[name]; pod != nil && !isTerminating(pod) && befell(pod) != "" {
+			found = append(found, pod)
+		}
+	}
+	return found
 }
 
 // recordMembers writes what became of the replicas. A loss is only counted
@@ -119,6 +136,7 @@ func recordMembers(p *pass) outcome {
 		return goOn
 	}
 	var wanted v2alpha1.MembershipStatus
+	var interrupted []*corev1.Pod
 	for i := range slots {
 		s := &slots[i]
 		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched, Ports: s.recorded.Ports}
@@ -131,10 +149,14 @@ func recordMembers(p *pass) outcome {
 		case p.lost(s):
 			status.Lost++
 			p.tellOfLoss(s)
+			interrupted = append(interrupted, p.interruptedPods(s)...)
 		case p.complete(s):
 			status.Launched = s.name
 		}
 		wanted.Slots = append(wanted.Slots, status)
+	}
+	if len(interrupted) > 0 {
+		p.recordInterruption(interrupted, "another is made under another name, later each time that happens to it")
 	}
 	wanted.Members = int32(len(slots))
 	for i := range wanted.Slots {
