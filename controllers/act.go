@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,12 +39,29 @@ type effects []effect
 // and belongs to somebody else.
 var errNameConflict = errors.New("exists and belongs to somebody else")
 
+// leavingError is what a create ends in where an object of the name exists that
+// goes by itself.
+type leavingError struct {
+	// leaving is when it is to have gone, the zero time where nobody said.
+	leaving time.Time
+}
+
+// Error implements error.
+func (leavingError) Error() string {
+	return "exists and is to go"
+}
+
+// isTaken reports whether a create ended in that the name is another's.
+func (e *effect) isTaken() bool {
+	return errors.Is(e.err, errNameConflict) || errors.As(e.err, &leavingError{})
+}
+
 // errors joins what is to be tried again soon. A name that is taken is not: it
 // is a condition, and is looked at again in a while.
 func (e effects) errors() error {
 	var all []error
 	for i := range e {
-		if e[i].err != nil && !errors.Is(e[i].err, errNameConflict) {
+		if e[i].err != nil && !e[i].isTaken() {
 			all = append(all, e[i].err)
 		}
 	}
@@ -55,12 +73,12 @@ func (e effects) created() bool {
 	return slices.ContainsFunc(e, func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulCreate })
 }
 
-// conflicts names the objects that exist and belong to somebody else.
-func (e effects) conflicts() []string {
-	var taken []string
+// taken are the creations of which somebody else has the name.
+func (e effects) taken() effects {
+	var taken effects
 	for i := range e {
-		if errors.Is(e[i].err, errNameConflict) {
-			taken = append(taken, e[i].err.Error())
+		if e[i].isTaken() {
+			taken = append(taken, e[i])
 		}
 	}
 	return taken
@@ -101,7 +119,7 @@ func (r *DIJobReconciler) createUntilRefused(job *v2alpha1.DIJob) func(context.C
 			return effect{}
 		}
 		done := r.create(ctx, job, object)
-		if done.err != nil && !errors.Is(done.err, errNameConflict) {
+		if done.err != nil && !done.isTaken() {
 			failed.Store(kind, true)
 		}
 		return done
@@ -186,7 +204,14 @@ func (r *DIJobReconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, o
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
 		return fmt.Errorf("looking up the one that exists: %w", err)
 	}
-	if !metav1.IsControlledBy(existing, job) {
+	leaving := existing.GetDeletionTimestamp()
+	switch {
+	case metav1.IsControlledBy(existing, job):
+	case leaving != nil:
+		return leavingError{leaving.Time}
+	case slices.Equal(controllerName(existing), []string{job.Name}):
+		return leavingError{}
+	default:
 		return errNameConflict
 	}
 	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {

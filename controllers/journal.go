@@ -45,6 +45,8 @@ type journalEntry struct {
 	// its configuration in the versions that refusedOf says.
 	refusals  map[string]lifecycle.Refusal
 	refusedOf string
+	// conflicts are the names that others have.
+	conflicts []conflict
 	// ours are the objects as they were last written, by kind and name.
 	ours map[string]belief
 }
@@ -202,7 +204,7 @@ func (j *journal) complete(observed *lifecycle.Observed, beliefs map[string]beli
 				observed.PodGroups = []*unstructured.Unstructured{object}
 			}
 		}
-		observed.Written, entry.pods = entry.written, len(observed.Pods)
+		observed.Written, entry.pods = entry.written, len(observed.Pods)+len(observed.TakenPods)
 	})
 }
 

@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +37,7 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 	beliefs := r.journal.beliefs(client.ObjectKeyFromObject(job))
 	owned := []client.ListOption{
 		client.InNamespace(job.Namespace),
-		client.MatchingFields{ownerIndex: string(job.UID)},
+		client.MatchingFields{ownerIndex: job.Name},
 		// What is observed is only read.
 		client.UnsafeDisableDeepCopy,
 	}
@@ -44,15 +45,24 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 	if err := r.client.List(ctx, &pods, owned...); err != nil {
 		return observed, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
+	observed.TakenPods, observed.TakenServices = r.journal.conflicts(job)
 	for i := range pods.Items {
-		observed.Pods = append(observed.Pods, &pods.Items[i])
+		if pod := &pods.Items[i]; isOfJob(pod, job) {
+			observed.Pods = append(observed.Pods, pod)
+		} else {
+			observed.TakenPods[pod.Name] = leftBy(pod)
+		}
 	}
 	var services corev1.ServiceList
 	if err := r.client.List(ctx, &services, owned...); err != nil {
 		return observed, fmt.Errorf("listing the services of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	for i := range services.Items {
-		observed.Services = append(observed.Services, &services.Items[i])
+		if service := &services.Items[i]; isOfJob(service, job) {
+			observed.Services = append(observed.Services, service)
+		} else {
+			observed.TakenServices[service.Name] = leftBy(service)
+		}
 	}
 	if !lifecycle.IsCoordinatorLed(job) {
 		if err := r.observeGang(ctx, &observed); err != nil {
@@ -63,6 +73,18 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 		return observed, r.confirmResize(ctx, &observed)
 	}
 	return observed, r.observeCoordinatorLed(ctx, &observed, beliefs)
+}
+
+func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {
+	return slices.Contains(controllerUID(object), string(job.UID))
+}
+
+// leftBy says of an object that an earlier job of the name has left that its name is taken.
+func leftBy(object client.Object) lifecycle.Taken {
+	if leaving := object.GetDeletionTimestamp(); leaving != nil {
+		return lifecycle.Taken{Leaving: leaving.Time}
+	}
+	return lifecycle.Taken{}
 }
 
 func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief) error {

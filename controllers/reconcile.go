@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,9 +51,10 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	decision.PaceMembership(&observed)
 	done := r.act(ctx, &observed, &decision)
 	r.journal.noteRefusals(&observed, done)
+	r.journal.noteConflicts(&observed, done.taken())
 	r.sumUp(&observed, &decision, done)
 	decision.PaceStatus(&observed)
-	if r.othersWait() && done.errors() == nil && len(done.conflicts()) == 0 {
+	if r.othersWait() && done.errors() == nil && len(done.taken()) == 0 {
 		decision.AwaitCreated(&observed)
 	}
 	committed, commitErr := r.commit(ctx, job, &decision.Status)
@@ -111,7 +111,7 @@ func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycl
 	if message != "" || !decision.HeldBack {
 		lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
 	}
-	message = strings.Join(done.conflicts(), "; ")
+	message = conflictMessage(observed, decision, done.taken())
 	if lifecycle.Complain(&decision.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
 		decision.Events = append(decision.Events, lifecycle.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionNameConflict, Message: message,

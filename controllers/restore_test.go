@@ -203,6 +203,7 @@ var _ = Describe("A job that is restored from a backup", func() {
 			Expect(s.conditions(ctx)).To(HaveKeyWithValue(v2alpha1.ConditionNameConflict, corev1.ConditionTrue))
 
 			s.deleteRestored(ctx)
+			s.advance(conflictDelay)
 			s.start(ctx)
 			if s.job(ctx).Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
 				s.askForReplicas(ctx)

@@ -134,7 +134,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
 	}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Service{}} {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, object, ownerIndex, controllerUID); err != nil {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, object, ownerIndex, controllerName); err != nil {
 			return fmt.Errorf("indexing %T by controller: %w", object, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -149,13 +150,12 @@ func listByController(ctx context.Context, next client.WithWatch, list client.Ob
 	if asked.FieldSelector == nil {
 		return next.List(ctx, list, options...)
 	}
-	uid, _ := asked.FieldSelector.RequiresExactMatch(ownerIndex)
+	name, _ := asked.FieldSelector.RequiresExactMatch(ownerIndex)
 	if err := next.List(ctx, list, client.InNamespace(asked.Namespace)); err != nil {
 		return err
 	}
 	owned := func(object client.Object) bool {
-		uids := controllerUID(object)
-		return len(uids) == 1 && uids[0] == uid
+		return slices.Equal(controllerName(object), []string{name})
 	}
 	switch list := list.(type) {
 	case *corev1.PodList:

@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,8 @@ func (r *DIJobReconciler) tellOfObjects(job *v2alpha1.DIJob, done effects) {
 			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
 		case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
 			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted pod %s", name)
+		case errors.As(one.err, &leavingError{}):
+			// It is waited for.
 		case one.reason == v2alpha1.ReasonFailedCreate:
 			r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", note(one.err.Error()))
 		case one.reason == v2alpha1.ReasonFailedDelete:

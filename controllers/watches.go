@@ -26,14 +26,22 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// ownerIndex is the name of the index of pods and services by the UID of their
-// controller.
-const ownerIndex = "metadata.controllerUID"
+// ownerIndex is the name of the index of pods and services by the name of the job
+// that is their controller: those of an earlier job of the name are in the way.
+const ownerIndex = "metadata.controllerName"
+
+// controllerName is the index function of ownerIndex.
+func controllerName(object client.Object) []string {
+	if len(controllerUID(object)) == 0 {
+		return nil
+	}
+	return []string{metav1.GetControllerOf(object).Name}
+}
 
 // jobKind is the kind of the owners that matter here.
 const jobKind = "DIJob"
 
-// controllerUID is the index function of ownerIndex. Pods of a legacy install
+// controllerUID returns the UID of the job that is an object's controller. Pods of a legacy install
 // name another version of the kind.
 func controllerUID(object client.Object) []string {
 	owner := metav1.GetControllerOf(object)

@@ -109,6 +109,7 @@ var _ = Describe("A worker-led job", func() {
 			HaveField("Message", ContainSubstring("job-learner-0")),
 		)))
 		Expect(shared.api.Delete(ctx, foreign, client.GracePeriodSeconds(0))).To(Succeed())
+		s.advance(conflictDelay)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionFalse),

@@ -104,6 +104,9 @@ func ensureCoordinator(p *pass) outcome {
 	switch {
 	case pod == nil:
 		built, err := p.builder.Coordinator()
+		if err == nil && p.isPodTaken(built.Name) {
+			return goOn
+		}
 		if err != nil || p.mayCreate(string(names.ReplicaTypeCoordinator)) {
 			p.createPod(built, err)
 		}

@@ -41,6 +41,10 @@ type Observed struct {
 	// Written is when the operator last wrote the status of the job or of its
 	// Membership, as far as it knows; the zero time otherwise.
 	Written time.Time
+	// TakenPods and TakenServices are the names that others have, as far as this
+	// operator knows.
+	TakenPods     map[string]Taken
+	TakenServices map[string]Taken
 	// Refused is what the API server refused to create, by kind, as far as this
 	// operator knows.
 	Refused map[string]Refusal
@@ -108,6 +112,11 @@ type Decision struct {
 	More bool
 	// HeldBack is set when something is not created as the API server refused its like.
 	HeldBack bool
+	// Waits is set when something is not created before an earlier job's object of
+	// its name has gone.
+	Waits bool
+	// Conflicts say which names others have and do not give up.
+	Conflicts []string
 	// Lacking counts the objects that the job lacks, by kind, whether they are
 	// created now or later.
 	Lacking map[string]int

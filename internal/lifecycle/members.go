@@ -269,7 +269,7 @@ func (p *pass) ensureReplica(role names.ReplicaType, name string, build func() (
 		p.ensureReplicaService(pod)
 		return
 	}
-	if p.mayCreate(string(role)) {
+	if !p.isPodTaken(name) && p.mayCreate(string(role)) {
 		p.createPod(build())
 	}
 }

@@ -40,7 +40,7 @@ func (d *Decision) PaceStatus(observed *Observed) {
 func (d *Decision) AwaitCreated(observed *Observed) {
 	job := observed.Job
 	isNew := job.Status.Phase == "" && d.Status.Phase == v2alpha1.JobPending && len(d.Status.Conditions) == 1
-	if !isNew || len(d.CreatePods) == 0 || d.More || d.HeldBack || job.Spec.Preemptible || mayRestartOnResize(job) || IsCoordinatorLed(job) {
+	if !isNew || len(d.CreatePods) == 0 || d.More || d.HeldBack || d.Waits || len(d.Conflicts) > 0 || job.Spec.Preemptible || mayRestartOnResize(job) || IsCoordinatorLed(job) {
 		return
 	}
 	d.Status, d.Events = *job.Status.DeepCopy(), nil

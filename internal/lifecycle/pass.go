@@ -130,7 +130,8 @@ func (p *pass) ensureReplicaService(pod *corev1.Pod) {
 
 // ensureService creates a service unless one of its name exists.
 func (p *pass) ensureService(service *corev1.Service) {
-	if _, exists := p.services[service.Name]; !exists && p.mayCreate(ofServices) {
+	_, exists := p.services[service.Name]
+	if !exists && !p.isServiceTaken(service.Name) && p.mayCreate(ofServices) {
 		service.OwnerReferences = p.storedReferences(service)
 		p.decision.CreateServices = append(p.decision.CreateServices, service)
 	}

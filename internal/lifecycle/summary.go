@@ -83,6 +83,9 @@ func (p *pass) pendingMessage() string {
 	if p.gang.missing != "" {
 		return "the job waits for a scheduler that places gangs"
 	}
+	if p.decision.Waits {
+		return "the job waits for what an earlier job of its name left to go"
+	}
 	return "not all pods are created yet"
 }
 

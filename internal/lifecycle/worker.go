@@ -216,7 +216,7 @@ func ensureWorkers(p *pass) outcome {
 	p.ensureWorkerService()
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
-		if p.pods[seat.Pod] != nil || p.completed().has(seat.Rank) {
+		if p.pods[seat.Pod] != nil || p.completed().has(seat.Rank) || p.isPodTaken(seat.Pod) {
 			continue
 		}
 		if p.mayCreate(names.TaskName(&p.Job.Spec.Tasks[seat.Task])) {

@@ -1,0 +1,60 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import "time"
+
+// leavingPatience is how long an object that has a name the job needs is given to
+// go, from when the job was made, or from when the object should have gone.
+const leavingPatience = time.Minute
+
+// Taken is a name that the job needs and an object of another owner has.
+type Taken struct {
+	// Message says who has it; "" for an object that goes: it is being deleted, or
+	// an earlier job of the name left it to the garbage collector.
+	Message string
+	// Until is when to try the name again; the zero time where a watch tells.
+	Until time.Time
+	// Leaving is when the object is to have gone, the zero time where nobody said.
+	Leaving time.Time
+}
+
+// isTaken reports whether another owner has a name that the job needs, so that it
+// is waited for. What is to go is a conflict only when it does not.
+func (p *pass) isTaken(kind, name string, all map[string]Taken) bool {
+	taken, found := all[name]
+	if !found {
+		return false
+	}
+	if !taken.Until.IsZero() {
+		left := taken.Until.Sub(p.Now)
+		if left <= 0 {
+			return false
+		}
+		p.requeueAfter(left)
+	}
+	if taken.Message != "" {
+		p.decision.Conflicts = append(p.decision.Conflicts, taken.Message)
+		return true
+	}
+	p.decision.Waits = true
+	since := p.Job.CreationTimestamp.Time
+	if taken.Leaving.After(since) {
+		since = taken.Leaving
+	}
+	if left := since.Add(leavingPatience).Sub(p.Now); left > 0 {
+		p.requeueAfter(left)
+	} else {
+		p.decision.Conflicts = append(p.decision.Conflicts, kind+" "+name+" is to go and does not")
+	}
+	return true
+}
+
+func (p *pass) isPodTaken(name string) bool {
+	return p.isTaken("pod", name, p.TakenPods)
+}
+
+func (p *pass) isServiceTaken(name string) bool {
+	return p.isTaken("service", name, p.TakenServices)
+}

@@ -1,0 +1,51 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+	"time"
+)
+
+func TestANameThatSomebodyElseHasIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const name = "job-collector-0"
+	tests := map[string]struct {
+		taken         Taken
+		after         time.Duration
+		wantPods      int
+		wantConflicts int
+		wantAfter     time.Duration
+	}{
+		"an earlier job's":                   {Taken{}, 0, 1, 0, time.Minute},
+		"an earlier job's that stays":        {Taken{}, time.Minute, 1, 1, 0},
+		"one that leaves later":              {Taken{Leaving: start().Add(time.Hour)}, time.Minute, 1, 0, time.Hour},
+		"a stranger's":                       {Taken{Message: "taken", Until: start().Add(30 * time.Second)}, 0, 1, 1, 30 * time.Second},
+		"a stranger's, after it was waited":  {Taken{Message: "taken", Until: start().Add(30 * time.Second)}, 30 * time.Second, 2, 0, 0},
+		"a leaving stranger's, after a wait": {Taken{Until: start().Add(30 * time.Second), Leaving: start()}, 30 * time.Second, 2, 0, 0},
+	}
+	for title, tc := range tests {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			observed := newWorld(t, manyWorkers(2)).observe()
+			observed.TakenPods = map[string]Taken{name: tc.taken}
+			observed.Now = start().Add(tc.after)
+			decision := Decide(observed)
+			if got := len(decision.CreatePods); got != tc.wantPods {
+				t.Errorf("%d pods are created, want %d", got, tc.wantPods)
+			}
+			if got := len(decision.Conflicts); got != tc.wantConflicts {
+				t.Errorf("conflicts are %q, want %d", decision.Conflicts, tc.wantConflicts)
+			}
+			if decision.RequeueAfter != tc.wantAfter {
+				t.Errorf("it is looked at again after %s, want %s", decision.RequeueAfter, tc.wantAfter)
+			}
+		})
+	}
+}
+
+// start is when the job of a new world was made.
+func start() time.Time {
+	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+}
