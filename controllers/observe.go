@@ -134,12 +134,28 @@ func (r *DIJobReconciler) confirm(ctx context.Context, observed *lifecycle.Obser
 	return nil
 }
 
+// doubtsAlone is how many pods are looked up one by one, as few are: of more, one
+// list takes less time than the pods of a node that was lost, one after the other.
+const doubtsAlone = 8
+
 func (r *DIJobReconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
 	doubts := lifecycle.FindDoubts(*observed)
 	if doubts.AllPods {
 		var err error
 		observed.Pods, err = r.livePods(ctx, observed.Job)
 		return err
+	}
+	if len(doubts.Pods) > doubtsAlone {
+		live, err := r.livePods(ctx, observed.Job)
+		if err != nil {
+			return err
+		}
+		for _, pod := range live {
+			if slices.Contains(doubts.Pods, pod.Name) {
+				observed.Pods = append(observed.Pods, pod)
+			}
+		}
+		return nil
 	}
 	for _, name := range doubts.Pods {
 		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
