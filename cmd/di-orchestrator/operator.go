@@ -227,7 +227,7 @@ func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, opti
 	if o.scheme, err = newScheme(); err != nil {
 		return nil, err
 	}
-	if o.recorder, err = newEventRecorder(ctx, config, o.scheme); err != nil {
+	if o.recorder, err = newEventRecorder(ctx, config, o.scheme, told.metrics); err != nil {
 		return nil, err
 	}
 	if o.hooks, err = o.newWebhooks(); err != nil {
