@@ -38,9 +38,12 @@ type edit func(*v2alpha1.Membership) (membership.URLs, error)
 // that no edit is decided on an old list; where another write came between,
 // the edit is made anew on what that left.
 func (s *Server) change(ctx context.Context, by *caller, request membership.Request, edit edit) (membership.URLs, error) {
-	w := &write{store: s.store, request: request, arrived: s.options.Clock.Now(), clock: s.options.Clock, watches: s.options.Watches}
+	w := &write{store: s.store, request: request, arrived: s.options.Clock.Now(), clock: s.options.Clock, watches: s.options.Watches, budget: s.budget}
 	w.request.ID, w.uncertain = s.unanswered.take(request)
 	err := persist(ctx, func(ctx context.Context) error {
+		if err := s.budget.wait(ctx, by.job.UID); err != nil {
+			return err
+		}
 		var err error
 		if w.list, err = s.liveMembership(ctx, by.job); err != nil {
 			return err
@@ -65,6 +68,7 @@ type write struct {
 	arrived time.Time
 	clock   clock.PassiveClock
 	watches *Watches
+	budget  *budget
 	list    *v2alpha1.Membership
 	answer  membership.URLs
 	// uncertain says that an attempt, or that of the same request sent before, may
@@ -91,7 +95,7 @@ func (w *write) attempt(ctx context.Context, edit edit) error {
 		return nil
 	}
 	membership.Record(&w.list.Spec, w.request, w.answer, w.clock.Now())
-	err = w.store.update(ctx, w.list)
+	err = w.budget.charged(ctx, w.list.Spec.JobUID, w.list, 0, func() error { return w.store.update(ctx, w.list) })
 	w.uncertain = w.uncertain || isUncertain(err)
 	if apierrors.IsNotFound(err) {
 		// Deleted since it was read; the operator makes it again.

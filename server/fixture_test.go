@@ -46,7 +46,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
 		// So that no request fails as the machine is slow; what cannot be done
 		// ends by endTime.
-		Times: server.Times{Request: testkit.Patience, Call: testkit.Patience, Body: testkit.Patience},
+		Times: server.Times{Request: testkit.Patience, Call: testkit.Patience, Body: testkit.Patience, Profilings: time.Nanosecond},
 	}
 	for _, change := range changes {
 		change(&options)

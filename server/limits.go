@@ -28,11 +28,19 @@ type Limits struct {
 	// What comes faster waits.
 	WritesPerSecond float64
 	WriteBurst      int
+	// WriteBytesPerMinute is how much a server writes for one job: the sizes of the
+	// objects that it writes. What comes faster waits.
+	WriteBytesPerMinute int
+	// ProfilingBytes is how large a report of a job may be.
+	ProfilingBytes int
 }
 
 // DefaultLimits returns the limits that hold where none are given.
 func DefaultLimits() Limits {
-	return Limits{ReplicasPerRequest: 500, ReplicasPerJob: membership.MaxMembers, WritesPerSecond: 10, WriteBurst: 50}
+	return Limits{
+		ReplicasPerRequest: 500, ReplicasPerJob: membership.MaxMembers, WritesPerSecond: 10, WriteBurst: 50,
+		WriteBytesPerMinute: 512 << 10, ProfilingBytes: 64 << 10,
+	}
 }
 
 // maxLimiters bounds for how many jobs, or addresses, a rate is remembered.
@@ -41,12 +49,15 @@ const maxLimiters = 8192
 func (l Limits) withDefaults() (Limits, error) {
 	defaults := DefaultLimits()
 	l = Limits{
-		ReplicasPerRequest: cmp.Or(l.ReplicasPerRequest, defaults.ReplicasPerRequest),
-		ReplicasPerJob:     cmp.Or(l.ReplicasPerJob, defaults.ReplicasPerJob),
-		WritesPerSecond:    cmp.Or(l.WritesPerSecond, defaults.WritesPerSecond),
-		WriteBurst:         cmp.Or(l.WriteBurst, defaults.WriteBurst),
+		ReplicasPerRequest:  cmp.Or(l.ReplicasPerRequest, defaults.ReplicasPerRequest),
+		ReplicasPerJob:      cmp.Or(l.ReplicasPerJob, defaults.ReplicasPerJob),
+		WritesPerSecond:     cmp.Or(l.WritesPerSecond, defaults.WritesPerSecond),
+		WriteBurst:          cmp.Or(l.WriteBurst, defaults.WriteBurst),
+		WriteBytesPerMinute: cmp.Or(l.WriteBytesPerMinute, defaults.WriteBytesPerMinute),
+		ProfilingBytes:      cmp.Or(l.ProfilingBytes, defaults.ProfilingBytes),
 	}
-	if l.ReplicasPerRequest < 0 || l.ReplicasPerJob < 0 || l.WritesPerSecond < 0 || l.WriteBurst < 0 {
+	if l.ReplicasPerRequest < 0 || l.ReplicasPerJob < 0 || l.WritesPerSecond < 0 || l.WriteBurst < 0 ||
+		l.WriteBytesPerMinute < 0 || l.ProfilingBytes < 0 {
 		return l, fmt.Errorf("server options: Limits: %+v: must all be positive", l)
 	}
 	return l, nil

@@ -170,7 +170,7 @@ func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit 
 		if err != nil || made.patch == nil {
 			return err
 		}
-		err = s.store.patch(ctx, &job, made.subresource, made.patch)
+		err = s.budget.charged(ctx, job.UID, &job, 0, func() error { return s.store.patch(ctx, &job, made.subresource, made.patch) })
 		uncertain = uncertain || isUncertain(err)
 		return err
 	})

@@ -100,6 +100,8 @@ type Server struct {
 	pace    *pace
 	// unanswered are the writes whose outcome nobody was told.
 	unanswered unanswered
+	budget     *budget
+	reports    *reports
 	bodies     *bodies
 	requests   *requests
 	handler    http.Handler
@@ -133,6 +135,10 @@ func New(options Options) (*Server, error) {
 		unanswered: newUnanswered(options.Clock, options.Watches),
 		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),
 		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
+	}
+	server.budget = newBudget(options.Limits.WriteBytesPerMinute)
+	server.reports = &reports{
+		every: options.Times.Profilings, timeout: options.Times.Request, write: server.writeProfilings, turns: map[types.UID]*turn{},
 	}
 	engine := server.routes()
 	if server.requests, err = newRequests(options.Metrics, options.Log, options.Watches, paths(engine)); err != nil {
@@ -252,7 +258,9 @@ func (s *Server) serve(ctx context.Context, server *http.Server, doors []door) e
 		cause = fmt.Errorf("serving: %w", cause)
 	}
 	s.serving.Store(false)
-	return errors.Join(cause, s.drain.Shutdown(ctx, server))
+	err := s.drain.Shutdown(ctx, server)
+	s.reports.flush()
+	return errors.Join(cause, err)
 }
 
 // tellMode says at each start who is let in without being known.

@@ -23,6 +23,8 @@ type Times struct {
 	Request time.Duration
 	// Hold bounds how long a GET waits for a broken watch.
 	Hold time.Duration
+	// Profilings is how long the further reports of a job wait after one was written.
+	Profilings time.Duration
 	// Call bounds one call of the API server, so that one that goes nowhere is
 	// made again within the request.
 	Call time.Duration
@@ -44,6 +46,7 @@ func DefaultTimes() Times {
 		Body:        5 * time.Second,
 		Request:     25 * time.Second,
 		Hold:        5 * time.Second,
+		Profilings:  10 * time.Second,
 		Call:        5 * time.Second,
 		Successor:   10 * time.Second,
 		BrokenWatch: 45 * time.Second,
@@ -57,11 +60,12 @@ func (t Times) withDefaults() (Times, error) {
 		Body:        cmp.Or(t.Body, defaults.Body),
 		Request:     cmp.Or(t.Request, defaults.Request),
 		Hold:        cmp.Or(t.Hold, defaults.Hold),
+		Profilings:  cmp.Or(t.Profilings, defaults.Profilings),
 		Call:        cmp.Or(t.Call, defaults.Call),
 		Successor:   cmp.Or(t.Successor, defaults.Successor),
 		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
 	}
-	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Profilings < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
 		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
 	}
 	return t, nil

@@ -171,28 +171,3 @@ func (s *Server) addWorkers(c *gin.Context) error {
 func (s *Server) removeWorkers(c *gin.Context) error {
 	return s.resize(c, messageDelete, permission{"delete", resourceReplicas}, -1)
 }
-
-// reportProfilings answers POST profilings.
-func (s *Server) reportProfilings(c *gin.Context) error {
-	id, err := parseJobID(c.Param("job_id"))
-	if err != nil {
-		return err
-	}
-	content, err := readProfilings(c)
-	if err != nil {
-		return err
-	}
-	wanted := permission{"create", resourceProfilings}
-	ctx := c.Request.Context()
-	_, err = s.editJob(ctx, id, wanted, func(job *v2alpha1.DIJob) (jobPatch, error) {
-		if err := id.current(job); err != nil {
-			return jobPatch{}, err
-		}
-		return profiled(job, content)
-	})
-	if err != nil {
-		return err
-	}
-	s.audit(ctx, messageProfilings, "bytes", len(content))
-	return succeed(c, messageProfilings, nil)
-}

@@ -188,7 +188,7 @@ var _ = Describe("A worker", func() {
 		}
 		all.wait()
 		job.expect(ctx, initial+writers*(2*rounds-1))
-		Expect(job.job(ctx).Status.Profilings.Raw).To(MatchJSON(`{"round":3}`))
+		Eventually(func() []byte { return job.job(ctx).Status.Profilings.Raw }).WithTimeout(patience).Should(MatchJSON(`{"round":3}`))
 	})
 })
 

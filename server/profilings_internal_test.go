@@ -1,0 +1,166 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+func (m *memory) newWorkerLed(t *testing.T) *v2alpha1.DIJob {
+	t.Helper()
+	job := &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w", UID: "w-uid"},
+		Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: rawTemplate()}}},
+		Status:     v2alpha1.DIJobStatus{Replicas: 1},
+	}
+	m.mustCreate(t, job)
+	return job
+}
+
+func (m *memory) mustRead(t *testing.T, of *v2alpha1.DIJob) *v2alpha1.DIJob {
+	t.Helper()
+	var job v2alpha1.DIJob
+	if err := m.objects.Get(context.Background(), client.ObjectKeyFromObject(of), &job); err != nil {
+		t.Fatal(err)
+	}
+	return &job
+}
+
+func post(served *Server, body string) *httptest.ResponseRecorder {
+	recorder := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/v2alpha1/ns.w/profilings", strings.NewReader(body))
+	served.Handler().ServeHTTP(recorder, request)
+	return recorder
+}
+
+func TestAJobThatReportsAtFullSpeedWritesLittleAndTheLastReportWins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(t)
+		job := store.newWorkerLed(t)
+		served := newMemoryServer(t, store)
+		large := strings.Repeat("x", 60<<10)
+		reports := 0
+		for begun := time.Now(); time.Since(begun) < time.Minute; reports++ {
+			if got := post(served, fmt.Sprintf(`{"step":%d,"a":%q}`, reports, large)); got.Code != http.StatusOK || !strings.HasPrefix(got.Body.String(), `{"success":true`) {
+				t.Fatalf("report %d: %d %s", reports, got.Code, got.Body)
+			}
+			mustPass(t, 50*time.Millisecond)
+		}
+		total, writes := store.bytes()
+		t.Logf("%d reports of 60 KiB in a minute: %d writes of %d KiB in all", reports, writes, total>>10)
+		if writes > 7 || total > 512<<10 {
+			t.Errorf("%d writes of %d KiB", writes, total>>10)
+		}
+		served.reports.flush()
+		if got := string(store.mustRead(t, job).Status.Profilings.Raw); !strings.Contains(got, fmt.Sprintf(`"step":%d`, reports-1)) {
+			t.Errorf("the last of %d reports was lost: %.40s", reports, got)
+		}
+		mustPass(t, time.Minute)
+	})
+}
+
+func TestAReportIsNotWrittenTwiceAndOneThatIsTooLargeOrNoObjectIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(t)
+		store.newWorkerLed(t)
+		served := newMemoryServer(t, store)
+		for range 3 {
+			post(served, `{"loss":[0.5,null],"step":12}`)
+			mustPass(t, time.Minute)
+		}
+		if _, writes := store.bytes(); writes != 1 {
+			t.Errorf("%d writes of the same report", writes)
+		}
+		for _, body := range []string{`{"a":"` + strings.Repeat("x", 64<<10) + `"}`, `{"a":1e999}`} {
+			if got := post(served, body); got.Code != http.StatusBadRequest {
+				t.Errorf("%.20s: %d %s", body, got.Code, got.Body)
+			}
+		}
+	})
+}
+
+func TestAReportThatWaitsOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(t)
+		job := store.newWorkerLed(t)
+		served := newMemoryServer(t, store)
+		post(served, `{"step":1}`)
+		post(served, `{"step":2}`)
+		store.set(true)
+		mustPass(t, 5*time.Minute)
+		store.set(false)
+		mustPass(t, time.Minute)
+		if got := string(store.mustRead(t, job).Status.Profilings.Raw); got != `{"step":2}` {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+func TestReportsAndTheOperatorsStatusConflictSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(t)
+		job := store.newWorkerLed(t)
+		served := newMemoryServer(t, store)
+		conflicts := 0
+		for begun := time.Now(); time.Since(begun) < time.Minute; {
+			seen := store.mustRead(t, job)
+			for i := range 10 {
+				post(served, fmt.Sprintf(`{"at":%q}`, time.Now().Add(time.Duration(i))))
+				mustPass(t, 10*time.Millisecond)
+			}
+			original := seen.DeepCopy()
+			seen.Status.ReadyReplicas++
+			err := store.objects.Status().Patch(t.Context(), seen, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{}))
+			if apierrors.IsConflict(err) {
+				conflicts++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if conflicts > 7 {
+			t.Errorf("%d of 600 patches conflict", conflicts)
+		}
+		mustPass(t, time.Minute)
+	})
+}
+
+func TestACoordinatorThatGrowsAndShrinksInALoopWritesWithinItsBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(t)
+		store.newCoordinatorLed(t)
+		client := &deployed{servers: []*Server{newMemoryServer(t, store)}}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		for i := 0; ctx.Err() == nil; i++ {
+			method := []string{http.MethodPost, http.MethodPost, http.MethodPost, http.MethodDelete}[i%4]
+			if _, err := client.call(ctx, method, replicasPath, asking(500-i%7)); err != nil && !errors.Is(err, ctx.Err()) && !strings.Contains(err.Error(), "status 400") {
+				t.Fatal(err)
+			}
+		}
+		total, writes := store.bytes()
+		t.Logf("%d writes of %d KiB in ten minutes", writes, total>>10)
+		if total > 12*512<<10 {
+			t.Errorf("%d writes of %d KiB", writes, total>>10)
+		}
+	})
+}
