@@ -200,7 +200,7 @@ func (w *world) befallPod(random *rand.Rand) {
 		return
 	}
 	name := pods[random.IntN(len(pods))]
-	choice := random.IntN(24)
+	choice := random.IntN(25)
 	if w.isTraced {
 		w.tell("%d befalls %s", choice, outlinePod(w.pods[name]))
 	}
@@ -278,6 +278,9 @@ func (w *world) toFail(name string, choice int) {
 		w.toEnd(name, exitTerminated)
 	case 22:
 		w.evict(name)
+	case 23:
+		w.overuse(name)
+		w.history.failedIn[attemptOf(pod)] = true
 	default:
 		pod.Status.Phase, pod.Status.Conditions = corev1.PodUnknown, nil
 		w.history.failedIn[attemptOf(pod)] = true

@@ -401,6 +401,8 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 	tests := map[string]func(w *world){
 		"gone":    func(w *world) { delete(w.pods, coordinator) },
 		"evicted": func(w *world) { w.evict(coordinator) },
+		// Deployed users rely on it.
+		"evicted over a limit of its own": func(w *world) { w.overuse(coordinator) },
 		"deleted": func(w *world) {
 			w.end(coordinator, 143)
 			w.pods[coordinator].DeletionTimestamp = &metav1.Time{Time: w.now}

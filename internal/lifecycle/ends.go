@@ -12,11 +12,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // outOf is how the kubelet's reasons begin, in lower case, for a pod that it has
 // not enough of a resource for: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
 const outOf = "outof"
+
+// evicted is the kubelet's reason for a pod that it evicts, and nodeShort how its
+// message begins where the node itself is short, also of kubelets that set no condition.
+const (
+	evicted   = "Evicted"
+	nodeShort = "The node was low on resource: "
+)
 
 // failureLength is how much of what is said about a failure is kept, in bytes.
 const failureLength = 1024
@@ -42,8 +51,8 @@ func befell(pod *corev1.Pod) string {
 	switch reason := pod.Status.Reason; {
 	case pod.Status.Phase != corev1.PodFailed:
 		// That its node has lost sight of it counts, unless somebody answers for that.
-	case reason == "Evicted":
-		return v2alpha1.ReasonEvicted
+	case reason == evicted:
+		return evictionOf(pod)
 	case reason == "Preempting":
 		return v2alpha1.ReasonPreempted
 	case reason == "NodeShutdown", reason == "Terminated", reason == "Shutdown", reason == "NodeLost":
@@ -61,6 +70,23 @@ func befell(pod *corev1.Pod) string {
 		return v2alpha1.ReasonNodeLost
 	}
 	return v2alpha1.ReasonEvicted
+}
+
+// evictionOf says what befell a pod that its kubelet evicted: its node was short
+// of something, or did not take it at all. A pod that went beyond a limit of its
+// own, as for an emptyDir, failed by what it ran: the kubelet sets no condition
+// then. A coordinator is made again either way, as deployed users rely on.
+func evictionOf(pod *corev1.Pod) string {
+	statuses, disrupted := pod.Status.ContainerStatuses, podCondition(pod, corev1.DisruptionTarget)
+	switch {
+	case disrupted != nil && disrupted.Status == corev1.ConditionTrue, strings.HasPrefix(pod.Status.Message, nodeShort):
+		return v2alpha1.ReasonEvicted
+	case len(statuses)+len(pod.Status.InitContainerStatuses) == 0:
+		return v2alpha1.ReasonRejected
+	case membership.RoleOf(pod) == names.ReplicaTypeCoordinator:
+		return v2alpha1.ReasonEvicted
+	}
+	return ""
 }
 
 // isRejection tells whether a kubelet did not take a pod for what another node,
@@ -154,7 +180,7 @@ func causeOf(pod *corev1.Pod) string {
 	switch {
 	case name != "":
 		return fmt.Sprintf(" (%s: %s)", name, exitOf(end))
-	case end == nil && pod.Status.Reason != "":
+	case pod.Status.Reason == evicted, end == nil && pod.Status.Reason != "":
 		return fmt.Sprintf(" (%s)", pod.Status.Reason)
 	case end == nil && pod.Status.Phase == corev1.PodUnknown:
 		return " (" + v2alpha1.ReasonNodeLost + ")"

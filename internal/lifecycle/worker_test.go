@@ -6,6 +6,7 @@ package lifecycle
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,10 +171,19 @@ func TestAPodOfWorkersWhoseSidecarGoesOnIsKept(t *testing.T) {
 func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*corev1.Pod){
-		"refused by the kubelet":  func(pod *corev1.Pod) { pod.Status.Reason = "UnexpectedAdmissionError" },
-		"no CPU on the node":      func(pod *corev1.Pod) { pod.Status.Reason = "OutOfcpu" },
-		"no GPU on the node":      func(pod *corev1.Pod) { pod.Status.Reason = "OutOfnvidia.com/gpu" },
-		"evicted by the kubelet":  func(pod *corev1.Pod) { pod.Status.Reason = "Evicted" },
+		"refused by the kubelet": func(pod *corev1.Pod) { pod.Status.Reason = "UnexpectedAdmissionError" },
+		"no CPU on the node":     func(pod *corev1.Pod) { pod.Status.Reason = "OutOfcpu" },
+		"no GPU on the node":     func(pod *corev1.Pod) { pod.Status.Reason = "OutOfnvidia.com/gpu" },
+		"evicted by the kubelet": func(pod *corev1.Pod) {
+			pod.Status.Reason, pod.Status.Conditions = evicted, disrupted()
+		},
+		"evicted by a kubelet that sets no condition": func(pod *corev1.Pod) {
+			pod.Status.Reason, pod.Status.Message = evicted, "The node was low on resource: memory. "
+		},
+		"not taken by a node that is short": func(pod *corev1.Pod) {
+			pod.Status.Reason, pod.Status.ContainerStatuses = evicted, nil
+			pod.Status.Message = "Pod was rejected: The node had condition: [DiskPressure]. "
+		},
 		"disrupted by a taint":    func(pod *corev1.Pod) { pod.Status.Conditions = disrupted() },
 		"deleted while it failed": func(pod *corev1.Pod) { pod.DeletionTimestamp = &pod.CreationTimestamp },
 	}
@@ -198,6 +208,31 @@ func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 			}
 			w.expectPhase(v2alpha1.JobRunning)
 		})
+	}
+}
+
+func TestAPodThatIsEvictedOverALimitOfItsOwnHasFailed(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.BackoffLimit = ptr.To(int32(1))
+	w := newWorld(t, spec)
+	for restarts := range int32(2) {
+		w.settle()
+		w.run(w.podNames()...)
+		w.settle()
+		if w.job.Status.Restarts != restarts {
+			t.Fatalf("restarts are %d, want %d", w.job.Status.Restarts, restarts)
+		}
+		w.overuse("job-collector-0")
+	}
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	failure := w.job.Status.LastFailure
+	if failure.Reason != evicted || !strings.Contains(failure.Message, "EmptyDir") {
+		t.Errorf("the last failure is %+v", failure)
+	}
+	if failed := findCondition(&w.job.Status, string(v2alpha1.JobFailed)); !strings.Contains(failed.Message, "(Evicted)") {
+		t.Errorf("the job says %q", failed.Message)
 	}
 }
 

@@ -354,9 +354,18 @@ func (w *world) end(name string, exitCode int32) {
 	}}
 }
 
+// evict lets a node that is short of something evict a pod.
 func (w *world) evict(name string) {
 	pod := w.pod(name)
-	pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted"
+	pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, evicted
+	pod.Status.Conditions = disrupted()
+}
+
+// overuse lets a pod be evicted as it is over a limit of its own.
+func (w *world) overuse(name string) {
+	w.end(name, 137)
+	pod := w.pod(name)
+	pod.Status.Reason, pod.Status.Message = evicted, `Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". `
 }
 
 func (w *world) pod(name string) *corev1.Pod {
