@@ -111,7 +111,7 @@ func (p *place) ddpPodURLs(aggregator *corev1.Pod, gpu corev1.ResourceName) []st
 		if roleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
 			continue
 		}
-		gpus := membership.LearnerGPUs(v2alpha1.MemberResources{}, &pod.Spec, gpu)
+		gpus := membership.PodGPUs(pod, gpu)
 		urls = append(urls, membership.GPUURLs(pod.Name, pod.Namespace, p.port(pod.Name, roleOf(pod)), gpus)...)
 	}
 	return urls

@@ -26,6 +26,7 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
 	if !coordinatorLed(spec) {
 		annotations := []string{
 			names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
+			names.AnnotationContainers,
 		}
 		if len(spec.ClusterSpec) > 0 {
 			annotations = append(annotations, names.AnnotationCluster)
@@ -64,16 +65,17 @@ func clusterVariables(spec *v2alpha1.DIJobSpec) []string {
 // coordinator-led jobs.
 func replicaOverrides(role names.ReplicaType) overrides {
 	set := overrides{
-		labels: slices.Sorted(maps.Keys(names.ReplicaLabels("", role, ""))),
-		env:    []string{names.EnvPodNamespace, names.EnvPodName, names.EnvServerURL, names.PortVariable(role)},
+		labels:      slices.Sorted(maps.Keys(names.ReplicaLabels("", role, ""))),
+		annotations: []string{names.AnnotationContainers},
+		env:         []string{names.EnvPodNamespace, names.EnvPodName, names.EnvServerURL, names.PortVariable(role)},
 	}
 	switch role {
 	case names.ReplicaTypeCoordinator:
 		set.env = append(set.env, names.EnvCoordinatorURL)
 	case names.ReplicaTypeAggregator:
-		set.annotations = []string{names.AnnotationSlot, names.AnnotationDDPGPUs, names.AnnotationDDPPort}
+		set.annotations = append(set.annotations, names.AnnotationSlot, names.AnnotationDDPGPUs, names.AnnotationDDPPort)
 	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeDDPLearner:
-		set.annotations = []string{names.AnnotationSlot}
+		set.annotations = append(set.annotations, names.AnnotationSlot)
 	}
 	return set
 }
@@ -150,6 +152,9 @@ func (w *notes) metadata(template *corev1.PodTemplateSpec, set overrides, at *fi
 		if ignored.isSet {
 			w.add(at.Child(ignored.name), "is ignored: pods are named by the operator, live in the job's namespace and belong to the job")
 		}
+	}
+	if len(template.Finalizers) > 0 {
+		w.add(at.Child("finalizers"), "is ignored: a pod that nobody takes them from would never go, and no other gets its name")
 	}
 	for _, key := range set.labels {
 		if _, ok := template.Labels[key]; ok {

@@ -220,9 +220,12 @@ func (w *world) befallPod(random *rand.Rand) {
 		w.reapGroup()
 	case choice == 13:
 		clear(w.pods)
-	case choice < 18:
+	case choice < 17:
 		w.toRun(name)
 		w.toEnd(name, 0)
+	case choice == 17:
+		w.toRun(name)
+		w.toOutlive(name, []int32{0, 0, 1}[random.IntN(3)])
 	default:
 		w.toRun(name)
 		w.toFail(name, choice)
@@ -243,14 +246,14 @@ func (w *world) leave(name string, choice int) {
 }
 
 func (w *world) toRun(name string) {
-	if pod := w.pods[name]; !isEnded(pod) && !isTerminating(pod) && pod.Status.Phase != corev1.PodUnknown && w.schedule(pod) {
+	if pod := w.pods[name]; !isEnded(pod) && !isOutlived(pod) && !isTerminating(pod) && pod.Status.Phase != corev1.PodUnknown && w.schedule(pod) {
 		w.run(name)
 	}
 }
 
 func (w *world) toEnd(name string, code int32) {
 	pod := w.pods[name]
-	if isEnded(pod) || isTerminating(pod) || !w.schedule(pod) {
+	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || !w.schedule(pod) {
 		return
 	}
 	w.end(name, code)
@@ -262,10 +265,24 @@ func (w *world) toEnd(name string, code int32) {
 	}
 }
 
+// toOutlive lets what a pod was made with end while a container that was added goes on.
+func (w *world) toOutlive(name string, code int32) {
+	pod := w.pods[name]
+	if isEnded(pod) || isTerminating(pod) || isOutlived(pod) || pod.Status.Phase != corev1.PodRunning {
+		return
+	}
+	w.outlive(name, code)
+	if code == 0 {
+		w.history.succeeded[replicaKey(name, attemptOf(pod), rescheduleOf(pod))] = true
+	} else {
+		w.history.failedIn[attemptOf(pod)] = true
+	}
+}
+
 // toFail lets a pod fail in one of the ways that there are.
 func (w *world) toFail(name string, choice int) {
 	pod := w.pods[name]
-	if isEnded(pod) || isTerminating(pod) || !w.schedule(pod) {
+	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || !w.schedule(pod) {
 		return
 	}
 	switch choice {

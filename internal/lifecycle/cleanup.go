@@ -22,13 +22,17 @@ func cleanUp(p *pass) outcome {
 		p.deleteService(service)
 	}
 	p.deletePodGroups()
-	policy := cmp.Or(p.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
+	policy := p.cleanPodPolicy()
 	for _, pod := range p.Pods {
 		if policy == v2alpha1.CleanPodPolicyAll || policy == v2alpha1.CleanPodPolicyRunning && isActive(pod) {
 			p.deletePod(pod)
 		}
 	}
 	return settled
+}
+
+func (p *pass) cleanPodPolicy() v2alpha1.CleanPodPolicy {
+	return cmp.Or(p.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 }
 
 // completeEnd records of a job that an earlier release has ended what that did
@@ -46,7 +50,8 @@ func (p *pass) completeEnd() {
 
 // isActive tells whether a pod of a finished job still runs or is pending, and
 // nothing of it has ended: one that failed for some time is kept for its logs,
-// and so is a coordinator whose sidecar goes on.
+// and so is a coordinator whose sidecar goes on. A worker that has succeeded and
+// whose sidecar goes on is not.
 func isActive(pod *corev1.Pod) bool {
-	return !isEnded(pod) && !isLooping(pod)
+	return holdsOn(pod) || !isEnded(pod) && !isLooping(pod)
 }

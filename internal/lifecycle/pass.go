@@ -60,9 +60,12 @@ func newPass(observed Observed) *pass {
 		services: make(map[string]*corev1.Service, len(observed.Services)),
 		creating: map[string]int{},
 	}
+	if !IsCoordinatorLed(observed.Job) {
+		p.Pods = withEnds(p.Pods)
+	}
 	p.recorded = readRanks(observed.Job.Status.CompletedRanks)
 	observed.Job.Status.DeepCopyInto(&p.decision.Status)
-	for _, pod := range observed.Pods {
+	for _, pod := range p.Pods {
 		p.pods[pod.Name] = pod
 	}
 	for _, service := range observed.Services {

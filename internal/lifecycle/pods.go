@@ -24,6 +24,57 @@ func isEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
+// isOutlived tells whether a worker's pod has ended but for containers that
+// admission added, which nobody ends: all that it was made with have ended, and
+// are not started again.
+func isOutlived(pod *corev1.Pod) bool {
+	own := names.OwnContainers(pod)
+	return len(own) > 0 && len(own) < len(pod.Spec.Containers) && pod.Status.Phase == corev1.PodRunning &&
+		pod.Spec.RestartPolicy == corev1.RestartPolicyNever &&
+		!slices.ContainsFunc(own, func(name string) bool { return terminationOf(pod, name) == nil })
+}
+
+// terminationOf returns how a container of a pod has ended, nil while it has not.
+func terminationOf(pod *corev1.Pod, container string) *corev1.ContainerStateTerminated {
+	for i := range pod.Status.ContainerStatuses {
+		if status := &pod.Status.ContainerStatuses[i]; status.Name == container {
+			return status.State.Terminated
+		}
+	}
+	return nil
+}
+
+// withEnds returns workers' pods as Kubernetes would show them without the
+// containers that admission added: those that these outlive have ended.
+func withEnds(pods []*corev1.Pod) []*corev1.Pod {
+	var seen []*corev1.Pod
+	for i, pod := range pods {
+		if !isOutlived(pod) {
+			continue
+		}
+		if seen == nil {
+			seen = slices.Clone(pods)
+		}
+		ended := *pod
+		ended.Status.Phase = corev1.PodSucceeded
+		if slices.ContainsFunc(names.OwnContainers(pod), func(name string) bool { return terminationOf(pod, name).ExitCode != 0 }) {
+			ended.Status.Phase = corev1.PodFailed
+		}
+		seen[i] = &ended
+	}
+	if seen == nil {
+		return pods
+	}
+	return seen
+}
+
+// holdsOn tells of a pod that has succeeded, as withEnds returns it, whether it
+// keeps what it has of its node, as a container of it goes on.
+func holdsOn(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded &&
+		slices.ContainsFunc(pod.Status.ContainerStatuses, func(status corev1.ContainerStatus) bool { return status.State.Terminated == nil })
+}
+
 func isReady(pod *corev1.Pod) bool {
 	return !isTerminating(pod) && IsReady(pod)
 }

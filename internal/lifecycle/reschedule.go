@@ -266,7 +266,7 @@ func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 			}
 		}
 	}
-	for _, pod := range pods {
+	for _, pod := range withEnds(pods) {
 		_, taken := pod.Annotations[names.AnnotationAttempt]
 		isCurrent := !taken || attemptOf(pod) >= status.Restarts && rescheduleOf(pod) >= status.Reschedules
 		if pod.Status.Phase == corev1.PodSucceeded && !isTerminating(pod) && isCurrent {

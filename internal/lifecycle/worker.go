@@ -182,8 +182,8 @@ func decides(job *v2alpha1.DIJob, task int) bool {
 }
 
 // removeUnseated deletes pods that shrinking left without a seat, those whose
-// rank is another's or has succeeded already, and failed ones that are to be made
-// again under the same name.
+// rank is another's or has succeeded already, those that have succeeded and still
+// run, and failed ones that are to be made again under the same name.
 func removeUnseated(p *pass) outcome {
 	seats := make(map[string]*workload.Seat, len(p.roster.Seats))
 	for i := range p.roster.Seats {
@@ -196,6 +196,9 @@ func removeUnseated(p *pass) outcome {
 			p.deletePod(pod)
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// Also one that was given up before it was seen to succeed.
+			if holdsOn(pod) && p.cleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
+				p.deletePod(pod)
+			}
 		case hasAnothersRank(seat, pod), p.isCompleted(seat):
 			p.deletePod(pod)
 		case p.isCounted(pod):

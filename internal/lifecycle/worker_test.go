@@ -168,6 +168,97 @@ func TestAPodOfWorkersWhoseSidecarGoesOnIsKept(t *testing.T) {
 	w.expectPods("job-collector-0", "job-learner-0")
 }
 
+func TestAWorkerHasEndedThoughAContainerThatWasAddedGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+
+	w.outlive("job-collector-0", 0)
+	w.settle()
+	w.expectPods("job-collector-1", "job-evaluator-0", "job-learner-0")
+	if got := w.job.Status.CompletedRanks; got != "1" {
+		t.Fatalf("completed ranks are %q, want those of job-collector-0", got)
+	}
+
+	w.outlive("job-learner-0", 1)
+	w.settle()
+	if status := &w.job.Status; status.Restarts != 1 || ptr.Deref(status.LastFailure.ExitCode, 0) != 1 {
+		t.Fatalf("restarts are %d, the last failure %+v", status.Restarts, status.LastFailure)
+	}
+
+	w.run(w.podNames()...)
+	for _, name := range w.podNames() {
+		w.outlive(name, 0)
+	}
+	w.settle()
+	w.expectPhase(v2alpha1.JobSucceeded)
+	w.expectPods()
+}
+
+func TestAWorkerThatIsOutlivedIsKeptByPolicyNone(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
+	w := newWorld(t, spec)
+	w.settle()
+	pods := w.podNames()
+	w.run(pods...)
+	for _, name := range pods {
+		w.outlive(name, 0)
+		w.settle()
+	}
+	w.expectPhase(v2alpha1.JobSucceeded)
+	w.expectPods(pods...)
+}
+
+// TestAWorkerWaitsForTheContainersOfItsTemplate: one of them may save what the
+// main one leaves.
+func TestAWorkerWaitsForTheContainersOfItsTemplate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, trainingJob())
+	w.settle()
+	w.run(w.podNames()...)
+	w.outlive("job-collector-0", 0)
+	w.pod("job-collector-0").Annotations[names.AnnotationContainers] = names.Container + ",proxy"
+	w.settle()
+	w.pod("job-collector-0")
+	if got := w.job.Status.CompletedRanks; got != "" {
+		t.Errorf("completed ranks are %q", got)
+	}
+}
+
+func TestTheMainContainerIsTheOneThatThePodWasMadeWith(t *testing.T) {
+	t.Parallel()
+	spec := trainingJob()
+	spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{
+		Action:      v2alpha1.FailurePolicyFailJob,
+		OnExitCodes: &v2alpha1.ExitCodesRequirement{Operator: v2alpha1.ExitCodesIn, Values: []int32{42}},
+	}}}
+	for i := range spec.Tasks {
+		spec.Tasks[i].Template.Raw = []byte(`{"spec":{"containers":[{"name":"trainer","image":"image"}]}}`)
+	}
+	w := newWorld(t, spec)
+	w.settle()
+	for _, name := range w.podNames() {
+		w.inject(name)
+	}
+	w.run(w.podNames()...)
+	w.settle()
+	w.end("job-learner-0", 42)
+	pod := w.pod("job-learner-0")
+	pod.Status.ContainerStatuses[0].Name = "trainer"
+	pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+		Name: "proxy", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+	})
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	if code := w.job.Status.LastFailure.ExitCode; ptr.Deref(code, 0) != 42 {
+		t.Errorf("the last failure is %+v", w.job.Status.LastFailure)
+	}
+}
+
 func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*corev1.Pod){

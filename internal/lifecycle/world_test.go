@@ -354,6 +354,24 @@ func (w *world) end(name string, exitCode int32) {
 	}}
 }
 
+// inject adds a container to a pod, before its own, as a mesh does at admission.
+func (w *world) inject(name string) {
+	pod := w.pod(name)
+	pod.Spec.Containers = slices.Concat([]corev1.Container{{Name: "proxy"}}, pod.Spec.Containers)
+}
+
+// outlive lets a pod's own container end, and one that was added go on.
+func (w *world) outlive(name string, exitCode int32) {
+	pod := w.pod(name)
+	if len(names.OwnContainers(pod)) == len(pod.Spec.Containers) {
+		w.inject(name)
+	}
+	w.end(name, exitCode)
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.ContainerStatuses = slices.Concat(
+		[]corev1.ContainerStatus{{Name: "proxy", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}, pod.Status.ContainerStatuses)
+}
+
 // evict lets a node that is short of something evict a pod.
 func (w *world) evict(name string) {
 	pod := w.pod(name)
@@ -398,7 +416,7 @@ func (w *world) expectPhase(want v2alpha1.Phase) {
 
 func environmentOf(pod *corev1.Pod) map[string]string {
 	env := map[string]string{}
-	for _, variable := range pod.Spec.Containers[0].Env {
+	for _, variable := range names.MainContainerOf(pod).Env {
 		env[variable.Name] = variable.Value
 	}
 	return env

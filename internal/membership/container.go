@@ -30,10 +30,13 @@ func restarts(pod *corev1.Pod) int32 {
 }
 
 // MainContainer returns the status of the container that DI-engine runs in:
-// that of the known name, else the one named after the role, else the only
-// one, and of a worker-led job's pod the first of its template; nil while there
-// is none.
+// that which the pod was made with as such, else that of the known name, else the
+// one named after the role, else the only one, and of a worker-led job's pod the
+// first; nil while there is none.
 func MainContainer(pod *corev1.Pod) *corev1.ContainerStatus {
+	if own := names.OwnContainers(pod); len(own) > 0 {
+		return statusOf(pod, own[0])
+	}
 	statuses, role := pod.Status.ContainerStatuses, RoleOf(pod)
 	main := statusOf(pod, names.Container)
 	switch {

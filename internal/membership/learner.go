@@ -16,20 +16,28 @@ import (
 // LearnerGPUs returns the GPUs that a learner gets: those asked for, and where
 // none are asked for those of its template.
 func LearnerGPUs(asked v2alpha1.MemberResources, template *corev1.PodSpec, gpu corev1.ResourceName) int32 {
-	if asked.GPUs != nil && asked.GPUs.Sign() > 0 {
+	switch {
+	case asked.GPUs != nil && asked.GPUs.Sign() > 0:
 		return count(*asked.GPUs)
+	case len(template.Containers) == 0:
+		return 0
 	}
-	for i := range template.Containers {
-		if template.Containers[i].Name != names.Container {
-			continue
-		}
-		resources := template.Containers[i].Resources
-		if limit, found := resources.Limits[gpu]; found {
-			return count(limit)
-		}
-		return count(resources.Requests[gpu])
+	return gpusOf(names.MainContainer(template), gpu)
+}
+
+// PodGPUs returns the GPUs of a learner's pod that exists.
+func PodGPUs(pod *corev1.Pod, gpu corev1.ResourceName) int32 {
+	if len(pod.Spec.Containers) == 0 {
+		return 0
 	}
-	return 0
+	return gpusOf(names.MainContainerOf(pod), gpu)
+}
+
+func gpusOf(container *corev1.Container, gpu corev1.ResourceName) int32 {
+	if limit, found := container.Resources.Limits[gpu]; found {
+		return count(limit)
+	}
+	return count(container.Resources.Requests[gpu])
 }
 
 // NodeGPUs returns the allocatable GPUs of a node.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -181,6 +182,11 @@ func TestLearnerGPUs(t *testing.T) {
 		"not those of another container": {
 			v2alpha1.MemberResources{}, template("other", corev1.ResourceRequirements{Limits: two}), 0,
 		},
+		"those of the first container where none has the known name": {
+			v2alpha1.MemberResources{}, &corev1.PodSpec{Containers: []corev1.Container{
+				{Name: "trainer", Resources: corev1.ResourceRequirements{Limits: two}}, {Name: "sidecar"},
+			}}, 2,
+		},
 		"none of an empty template": {
 			v2alpha1.MemberResources{}, &corev1.PodSpec{}, 0,
 		},
@@ -191,5 +197,28 @@ func TestLearnerGPUs(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestAnInjectedContainerDoesNotHideTheMainOne(t *testing.T) {
+	t.Parallel()
+	two := corev1.ResourceList{names.DefaultGPU: resource.MustParse("2")}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{names.AnnotationContainers: "trainer"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "proxy"}, {Name: "trainer", Resources: corev1.ResourceRequirements{Limits: two}},
+		}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "proxy"}, {Name: "trainer"}}},
+	}
+	if got := membership.PodGPUs(pod, names.DefaultGPU); got != 2 {
+		t.Errorf("the pod has %d GPUs, want 2", got)
+	}
+	if got := membership.MainContainer(pod); got.Name != "trainer" {
+		t.Errorf("the main container is %s", got.Name)
+	}
+	// Whoever may write the pod names one that there is not.
+	pod.Annotations[names.AnnotationContainers] = "other"
+	if got := membership.MainContainer(pod); got.Name != "proxy" {
+		t.Errorf("the main container is %s", got.Name)
 	}
 }

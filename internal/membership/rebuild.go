@@ -103,7 +103,7 @@ func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 
 // resources returns what a pod's main container asks for.
 func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
-	limits := names.MainContainer(&pod.Spec).Resources.Limits
+	limits := names.MainContainerOf(pod).Resources.Limits
 	of := func(name corev1.ResourceName) *resource.Quantity {
 		quantity, ok := limits[name]
 		if !ok {

@@ -136,7 +136,7 @@ func isOwnedBy(pod, owner *corev1.Pod) bool {
 // where it is none. The last of several counts, as in the container.
 func number(pod *corev1.Pod, name string) int32 {
 	var value string
-	for _, variable := range names.MainContainer(&pod.Spec).Env {
+	for _, variable := range names.MainContainerOf(pod).Env {
 		if variable.Name == name {
 			value = variable.Value
 		}

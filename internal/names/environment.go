@@ -4,6 +4,7 @@
 package names
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -127,6 +128,35 @@ func MainContainer(spec *corev1.PodSpec) *corev1.Container {
 		}
 	}
 	return &spec.Containers[0]
+}
+
+// OwnContainers returns the names of the containers that a pod was made with, the
+// main one first; none where it does not say so, or names one that it has not.
+func OwnContainers(pod *corev1.Pod) []string {
+	text := pod.Annotations[AnnotationContainers]
+	if text == "" {
+		return nil
+	}
+	own := strings.Split(text, ",")
+	for _, name := range own {
+		if !slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == name }) {
+			return nil
+		}
+	}
+	return own
+}
+
+// MainContainerOf returns the main container of a pod that exists, in which
+// admission may have put another container first.
+func MainContainerOf(pod *corev1.Pod) *corev1.Container {
+	if own := OwnContainers(pod); len(own) > 0 {
+		for i := range pod.Spec.Containers {
+			if pod.Spec.Containers[i].Name == own[0] {
+				return &pod.Spec.Containers[i]
+			}
+		}
+	}
+	return MainContainer(&pod.Spec)
 }
 
 // NamedPort returns the port of a name of a pod's main container, else the other.

@@ -48,6 +48,9 @@ const (
 	// AnnotationCluster is, on a pod of a job with a clusterSpec, which frameworks
 	// the pod was told of its cluster for, and how many replicas of which tasks.
 	AnnotationCluster = "diengine/cluster"
+	// AnnotationContainers is the names of the containers that the pod was made
+	// with, the main one first, separated by commas. Others are injected.
+	AnnotationContainers = "diengine/containers"
 	// AnnotationSlot is the slot of the Membership that the pod fills.
 	AnnotationSlot = "diengine/slot"
 	// AnnotationDDPGPUs is, on an aggregator, the GPUs of each of its DDP learner

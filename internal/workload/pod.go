@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,8 @@ import (
 )
 
 // newPod makes a pod of the template: the user's labels and annotations lie
-// beneath ours, and its name and owner are ours. What the job says of all its
+// beneath ours, and its name and owner are ours. Finalizers are left out: nobody
+// takes them off, and a pod that stays has the name of the one after it. What the job says of all its
 // pods wins over the template; the class of its coarse priority does not.
 func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
 	job := b.job
@@ -25,7 +27,6 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 			Namespace:       job.Namespace,
 			Labels:          maps.Clone(template.Labels),
 			Annotations:     maps.Clone(template.Annotations),
-			Finalizers:      slices.Clone(template.Finalizers),
 			OwnerReferences: []metav1.OwnerReference{*Owner(job, b.settings.JobVersion)},
 		},
 		Spec: *template.Spec.DeepCopy(),
@@ -50,6 +51,39 @@ func setAnnotation(pod *corev1.Pod, key, value string) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[key] = value
+}
+
+// annotateContainers records which containers a pod is made with, and which of
+// them is the main one: admission may add others, also before it.
+func annotateContainers(pod *corev1.Pod, main *corev1.Container) {
+	delete(pod.Annotations, names.AnnotationContainers)
+	if main == nil {
+		return
+	}
+	own := []string{main.Name}
+	for i := range pod.Spec.Containers {
+		if name := pod.Spec.Containers[i].Name; name != main.Name {
+			own = append(own, name)
+		}
+	}
+	setAnnotation(pod, names.AnnotationContainers, strings.Join(own, ","))
+}
+
+// mainOfRole returns the container that a role runs in, nil where deployed
+// clients know none: one of several, none of which is named as the main one is,
+// or after the role.
+func mainOfRole(spec *corev1.PodSpec, role names.ReplicaType) *corev1.Container {
+	for _, name := range []string{names.Container, string(role)} {
+		for i := range spec.Containers {
+			if spec.Containers[i].Name == name {
+				return &spec.Containers[i]
+			}
+		}
+	}
+	if len(spec.Containers) == 1 {
+		return &spec.Containers[0]
+	}
+	return nil
 }
 
 // setEnv gives every container our variables, in place of the user's of the

@@ -63,6 +63,7 @@ func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1
 func (b *Builder) replica(template *corev1.PodTemplateSpec, role names.ReplicaType, name string) *corev1.Pod {
 	pod := b.newPod(template, name)
 	setLabels(pod, names.ReplicaLabels(b.job.Name, role, name))
+	annotateContainers(pod, mainOfRole(&pod.Spec, role))
 	port := names.DIPort(&pod.Spec, role)
 	addPort(&pod.Spec, names.Port, port)
 	setEnv(&pod.Spec, b.replicaEnv(role, name, port))

@@ -317,3 +317,37 @@ func TestTheSchedulerOfTheJobIsThatOfItsPods(t *testing.T) {
 		t.Errorf("got %q, want volcano", got)
 	}
 }
+
+func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
+	t.Parallel()
+	template := func(containers string) string {
+		return `{"metadata":{"annotations":{"diengine/containers":"forged"},"finalizers":["user/keep"]},"spec":{"containers":[` + containers + `]}}`
+	}
+	for name, tc := range map[string]struct{ template, worker, coordinator string }{
+		"the only one":          {template(`{"name":"trainer"}`), "trainer", "trainer"},
+		"the known one first":   {template(`{"name":"log"},{"name":"di-container"}`), "di-container,log", "di-container,log"},
+		"none that is known":    {template(`{"name":"trainer"},{"name":"log"}`), "trainer,log", ""},
+		"one named as the role": {template(`{"name":"log"},{"name":"coordinator"}`), "log,coordinator", "coordinator,log"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			coordinator, err := NewBuilder(ledBy(tc.template), Settings{}).Coordinator()
+			if err != nil {
+				t.Fatal(err)
+			}
+			roster := &Roster{Seats: []Seat{{Pod: "job-learner-0"}}, Nodes: []string{"job-learner-0"}}
+			worker, err := NewBuilder(ledBy(tc.template), Settings{}).Worker(roster, &roster.Seats[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for pod, want := range map[*corev1.Pod]string{coordinator: tc.coordinator, worker: tc.worker} {
+				if got := pod.Annotations["diengine/containers"]; got != want {
+					t.Errorf("%s says %q, want %q", pod.Name, got, want)
+				}
+				if len(pod.Finalizers) > 0 {
+					t.Errorf("%s has finalizers %v, by which its name is taken for ever", pod.Name, pod.Finalizers)
+				}
+			}
+		})
+	}
+}

@@ -74,6 +74,7 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	pod.Spec.Hostname = seat.Pod
 	pod.Spec.Subdomain = b.subdomain(roster)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	annotateContainers(pod, names.MainContainer(&pod.Spec))
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
 	env, err := b.clusterEnv(roster, seat)
 	if err != nil {
@@ -208,12 +209,13 @@ func IsOfEarlierRelease(pod *corev1.Pod) bool {
 }
 
 func told(pod *corev1.Pod, key string) string {
-	if len(pod.Spec.Containers) == 0 {
-		return ""
-	}
-	for _, variable := range names.MainContainer(&pod.Spec).Env {
-		if variable.Name == key {
-			return variable.Value
+	// All containers that a pod was made with are told the same, and those that
+	// admission adds are told nothing.
+	for i := range pod.Spec.Containers {
+		for _, variable := range pod.Spec.Containers[i].Env {
+			if variable.Name == key {
+				return variable.Value
+			}
 		}
 	}
 	return ""

@@ -41,7 +41,8 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 	wantAnnotations := map[string]string{
-		"diengine/replicas": "2", "diengine/rank": "2", "diengine/task-rank": "0", "diengine/node": "", "diengine/attempt": "3", "diengine/reschedule": "2",
+		"diengine/replicas": "2", "diengine/rank": "2", "diengine/task-rank": "0", "diengine/node": "", "diengine/containers": "di-container",
+		"diengine/attempt": "3", "diengine/reschedule": "2",
 	}
 	if diff := cmp.Diff(wantAnnotations, pod.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)

@@ -116,7 +116,7 @@ func (f *findings) lookAt(job *v2alpha1.DIJob, pods []*corev1.Pod, wanted int) {
 // isToldItself tells whether DI_NODES[DI_RANK] is the pod itself.
 func isToldItself(pod *corev1.Pod, rank int) bool {
 	nodes := strings.Split(workload.ToldNodes(pod), ",")
-	for _, variable := range names.MainContainer(&pod.Spec).Env {
+	for _, variable := range names.MainContainerOf(pod).Env {
 		if variable.Name == names.EnvDIRank && variable.Value != strconv.Itoa(rank) {
 			return false
 		}

@@ -79,7 +79,7 @@ func (s *selection) containers(pod *corev1.Pod) []string {
 	case s.allContainers:
 		return all
 	case s.container == "":
-		return []string{names.MainContainer(&pod.Spec).Name}
+		return []string{names.MainContainerOf(pod).Name}
 	case slices.Contains(all, s.container):
 		return []string{s.container}
 	}
