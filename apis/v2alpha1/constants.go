@@ -107,6 +107,8 @@ const (
 	ReasonContainerConfig = "ContainerConfig"
 	// ReasonImagePull is that an image cannot be had.
 	ReasonImagePull = "ImagePull"
+	// ReasonTerminating is that a pod which is being deleted does not go.
+	ReasonTerminating = "Terminating"
 	// ReasonPodSetup is that the node does not get the pod's volumes and network ready.
 	ReasonPodSetup = "PodSetup"
 	// ReasonUnschedulable is that no node is found for a pod.

@@ -71,7 +71,21 @@ func onlyCountsDiffer(recorded, wanted *v2alpha1.DIJobStatus) bool {
 	counted := *recorded
 	counted.TaskStatus, counted.ReadyReplicas = wanted.TaskStatus, wanted.ReadyReplicas
 	counted.ElasticReplicas, counted.CompletedRanks = wanted.ElasticReplicas, wanted.CompletedRanks
+	counted.Conditions = sayingOfRunning(recorded, wanted)
 	return equality.Semantic.DeepEqual(&counted, wanted)
+}
+
+// sayingOfRunning returns the recorded conditions with what the other status says
+// of a job that runs as before: whether all are ready follows from the counts.
+func sayingOfRunning(recorded, wanted *v2alpha1.DIJobStatus) []v2alpha1.DIJobCondition {
+	said := findCondition(wanted, string(v2alpha1.JobRunning))
+	conditions := slices.Clone(recorded.Conditions)
+	for i := range conditions {
+		if said != nil && conditions[i].Type == said.Type && conditions[i].Status == said.Status {
+			conditions[i].Message, conditions[i].LastUpdateTime = said.Message, said.LastUpdateTime
+		}
+	}
+	return conditions
 }
 
 func onlyPhasesDiffer(recorded, wanted *v2alpha1.MembershipStatus) bool {

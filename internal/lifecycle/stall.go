@@ -20,6 +20,8 @@ const (
 	// for its node's volumes and network: as long as the kubelet waits for
 	// volumes before it complains.
 	setupPatience = 2 * time.Minute
+	// goingPatience is how long a pod may take to go once its grace period is over.
+	goingPatience = time.Minute
 	// stableAfter is how long a container runs before its earlier crashes are
 	// past: the time after which the kubelet forgets them too.
 	stableAfter = 10 * time.Minute
@@ -56,7 +58,10 @@ func StallsDiffer(before, after *corev1.Pod, now time.Time) bool {
 // stallsOf returns what keeps a pod from getting on, the most serious first. It
 // needs no clock: a stall that takes time says from when or until when it holds.
 func stallsOf(pod *corev1.Pod) []stall {
-	if isTerminating(pod) || isEnded(pod) {
+	switch {
+	case isTerminating(pod):
+		return []stall{terminationStall(pod)}
+	case isEnded(pod):
 		return nil
 	}
 	all := slices.Concat(containerStalls(pod), setupStalls(pod), schedulingStalls(pod))
@@ -68,6 +73,7 @@ func stallsOf(pod *corev1.Pod) []stall {
 // least for something that passes by itself.
 func (s *stall) rank() int {
 	return slices.Index([]string{
+		v2alpha1.ReasonTerminating,
 		v2alpha1.ReasonCrashLoop, v2alpha1.ReasonContainerStart, v2alpha1.ReasonContainerConfig,
 		v2alpha1.ReasonImagePull, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
 	}, s.reason)
@@ -85,6 +91,20 @@ func (s *stall) holds(now time.Time) (held bool, changes time.Duration) {
 		return true, s.until.Sub(now)
 	}
 	return false, 0
+}
+
+// terminationStall: the pod does not go, though its grace period, which its
+// deletionTimestamp includes, is over. Its node does not answer, or somebody's
+// finalizer holds it.
+func terminationStall(pod *corev1.Pod) stall {
+	text := "is being deleted and does not go"
+	if pod.Spec.NodeName != "" {
+		text += " from node " + pod.Spec.NodeName
+	}
+	if len(pod.Finalizers) > 0 {
+		text += ", held by finalizer " + plain(pod.Finalizers[0])
+	}
+	return stall{reason: v2alpha1.ReasonTerminating, text: text, from: pod.DeletionTimestamp.Add(goingPatience)}
 }
 
 // schedulingStalls: no node is found for the pod, or nobody looks for one. A

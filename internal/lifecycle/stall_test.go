@@ -243,7 +243,15 @@ func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
 		},
 		"a pod that is being deleted": {
 			status: `{phase: Pending, containerStatuses: [{name: di-container, state: {waiting: {reason: ImagePullBackOff}}}]}`,
-			edit:   func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) },
+			edit:   func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }, wantChange: goingPatience,
+		},
+		"a pod that does not go": {
+			status: `{phase: Running}`,
+			edit: func(pod *corev1.Pod) {
+				pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(-goingPatience)))
+				pod.Spec.NodeName, pod.Finalizers = "n1", []string{"user/keep"}
+			},
+			wantReason: v2alpha1.ReasonTerminating, wantText: "is being deleted and does not go from node n1, held by finalizer user/keep",
 		},
 		"a pod that has failed": {
 			status: `{phase: Failed, containerStatuses: [{name: di-container, restartCount: 4, state: {terminated: {exitCode: 1, finishedAt: JUST_NOW}}}]}`, policy: onFailure,

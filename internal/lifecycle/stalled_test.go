@@ -18,6 +18,58 @@ import (
 )
 
 // unplaced makes the scheduler find no node for pods.
+func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]func(w *world){
+		"of a job that runs": func(*world) {},
+		"of a job that restarts": func(w *world) {
+			w.end("job-learner-0", 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startedJob(t)
+			pod := w.pod("job-collector-0")
+			pod.Spec.NodeName = "dead"
+			going := metav1.NewTime(w.now.Add(30 * time.Second))
+			pod.DeletionTimestamp = &going
+			hold(w)
+			for range 5 {
+				w.step()
+			}
+			if isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
+				t.Fatal("it is told before its grace period is over")
+			}
+			decision := Decide(w.observe())
+			if due := w.now.Add(decision.RequeueAfter); decision.RequeueAfter == 0 || due.After(going.Add(goingPatience)) {
+				t.Fatalf("the job is looked at again in %s", decision.RequeueAfter)
+			}
+			w.now = going.Add(goingPatience)
+			w.step()
+			stalled := findCondition(&w.job.Status, v2alpha1.ConditionReplicasStalled)
+			if stalled == nil || stalled.Reason != v2alpha1.ReasonTerminating || !strings.Contains(stalled.Message, "job-collector-0 (collector)") ||
+				!strings.Contains(stalled.Message, "node dead") {
+				t.Fatalf("the condition is %+v", stalled)
+			}
+			running := findCondition(&w.job.Status, string(v2alpha1.JobRunning))
+			if running.Status == corev1.ConditionTrue && running.Message != "not all 4 replicas are ready" {
+				t.Errorf("the job says %q", running.Message)
+			}
+			delete(w.pods, "job-collector-0")
+			for range 5 {
+				w.step()
+				w.reap()
+			}
+			w.run(w.podNames()...)
+			w.step()
+			running = findCondition(&w.job.Status, string(v2alpha1.JobRunning))
+			if isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) || running.Message != "all 4 replicas are ready" {
+				t.Errorf("with all ready the job says %q and %+v", running.Message, w.job.Status.Conditions)
+			}
+		})
+	}
+}
+
 func (w *world) unplaced(podNames ...string) {
 	for _, name := range podNames {
 		pod := w.pod(name)

@@ -59,12 +59,24 @@ func (p *pass) summarizePhase() {
 		}
 	case ready == wanted:
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
+		p.sayOfRunning("all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobRunning:
+		// The number that is ready stands in readyReplicas, and changes often.
+		p.sayOfRunning("not all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobStarting || existing == wanted:
 		p.passPending()
 		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are wanted", wanted))
 	case status.Phase == "":
 		p.setPhase(v2alpha1.JobPending, p.pendingMessage())
+	}
+}
+
+// sayOfRunning keeps the message of a job that runs true.
+func (p *pass) sayOfRunning(format string, replicas int) {
+	running := findCondition(p.status(), string(v2alpha1.JobRunning))
+	message := fmt.Sprintf(format, replicas)
+	if running != nil && running.Status == corev1.ConditionTrue && running.Message != message {
+		running.Message, running.LastUpdateTime = message, &p.now
 	}
 }
 
