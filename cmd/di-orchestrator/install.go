@@ -11,12 +11,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/takeover"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -30,36 +35,66 @@ type installOptions struct {
 }
 
 func newInstallCommand() *cobra.Command {
-	certificates := certificatesOwn
+	certificates, settle := certificatesOwn, takeover.DefaultSettle
 	command := installCommand("install-crds", "Install the CustomResourceDefinitions, or bring them up to date",
 		`Creates the CustomResourceDefinitions that are missing and brings the others up to
 date, and returns when the API server serves them. Of those that v0.2.2 or v1.1 has
 made it only takes away what has cert-manager write certificates into them; the
-operator takes them over when it serves webhooks. It can be repeated, and changes
-nothing where they are up to date. The chart runs it before it installs or
-upgrades anything else.`,
+operator takes them over when it serves webhooks. Pods of an earlier di-server are
+made known to nodes under the port names that Service di-server is about to have.
+It can be repeated, and changes nothing where all is up to date. The chart runs it
+before it installs or upgrades anything else.`,
 		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
 			if certificates != certificatesOwn && certificates != certificatesSecret {
 				return fmt.Errorf("--webhook-certificates %s: must be %s or %s", certificates, certificatesOwn, certificatesSecret)
 			}
 			installer := &crds.Installer{API: api, Namespace: options.namespace, OwnCertificates: certificates == certificatesOwn, Out: out}
-			return installer.Install(ctx)
+			if err := installer.Install(ctx); err != nil {
+				return err
+			}
+			return newBridge(api, options, settle, out).Ahead(ctx)
 		})
+	bindSettle(command.Flags(), &settle)
 	command.Flags().StringVar(&certificates, "webhook-certificates", certificatesOwn,
 		"as the operator's flag: with own, nobody else is to write certificates into the definitions; with secret, only an earlier release's are kept out")
 	return command
 }
 
 func newRetireCommand() *cobra.Command {
-	return installCommand("retire-crds", "Prepare for a cluster without the operator",
+	settle := takeover.DefaultSettle
+	command := installCommand("retire-crds", "Prepare for a cluster without the operator",
 		`Deletes the webhook configurations and lets the API server serve DIJobs only in
 the version that they are stored in, so that nothing waits for an operator that is
-gone. No job and no pod is touched. install-crds undoes it. The chart runs it
-before it is uninstalled.`,
+gone. No job and no pod is touched. Where a di-server of an earlier release runs,
+nodes are made to know it also under the port name that its own Service has.
+install-crds undoes it. The chart runs it before it is uninstalled.`,
 		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
+			if err := bridgeBack(ctx, api, newBridge(api, options, settle, out)); err != nil {
+				return err
+			}
 			installer := &crds.Installer{API: api, Namespace: options.namespace, Out: out}
 			return installer.Retire(ctx, webhook.MutatingConfiguration, webhook.ValidatingConfiguration, webhook.CRD)
 		})
+	bindSettle(command.Flags(), &settle)
+	return command
+}
+
+func newBridge(api client.Client, options *installOptions, settle time.Duration, out io.Writer) *takeover.Bridge {
+	return &takeover.Bridge{API: api, Namespace: options.namespace, Settle: settle, Clock: clock.RealClock{}, Out: out}
+}
+
+// bridgeBack prepares for the Service of the release that stores what is stored.
+func bridgeBack(ctx context.Context, api client.Client, bridge *takeover.Bridge) error {
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	err := api.Get(ctx, client.ObjectKey{Name: webhook.CRD}, definition)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("getting customresourcedefinition %s: %w", webhook.CRD, err)
+	}
+	port := names.ServerPortV2
+	if crds.StorageOf(definition) == v1alpha1.Version {
+		port = names.ServerPortV1
+	}
+	return bridge.Back(ctx, port)
 }
 
 func newProbeCommand() *cobra.Command {
@@ -105,6 +140,10 @@ func installCommand(use, short, long string, run func(context.Context, client.Cl
 func bindInstallOptions(command *cobra.Command, options *installOptions) {
 	command.Flags().StringVar(&options.namespace, "namespace", ownNamespace(), "namespace that the operator is installed in")
 	command.Flags().DurationVar(&options.timeout, "timeout", 2*time.Minute, "how long to try")
+}
+
+func bindSettle(flags *pflag.FlagSet, settle *time.Duration) {
+	flags.DurationVar(settle, "takeover-settle", *settle, "how long nodes take to learn which endpoints Services lead to")
 }
 
 func installClient() (client.Client, error) {

@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -86,6 +87,8 @@ type operatorOptions struct {
 	// probeInterval is how often the way through the API server is probed, 0 for never.
 	probeInterval time.Duration
 	migration     migrationOptions
+	// takeoverSettle is how long nodes are given to learn where Services lead to.
+	takeoverSettle time.Duration
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
@@ -94,6 +97,8 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	defaults := workload.Settings{}.Defaults()
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the operator's own Secrets, Service and Lease")
+	o.takeoverSettle = takeover.DefaultSettle
+	bindSettle(flags, &o.takeoverSettle)
 	flags.StringVar(&o.webhookAddress, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
 	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service by which the API server reaches the webhooks")
 	flags.StringVar(&o.webhookURL, "webhook-url", "",

@@ -4,13 +4,15 @@
 package main
 
 // What taking an earlier release over needs, which is installed in the same
-// namespace: to complete its definitions, delete its webhook configurations, and
-// scale its Deployments to zero. Its pods are read by the controllers' right.
+// namespace: to complete its definitions, delete its webhook configurations, scale
+// its Deployments to zero, and see where its Services lead to. Its pods are read, and
+// its Services changed, by the controllers' right.
 //
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=aggregatorconfigs.diengine.opendilab.org,verbs=get;update
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=di-mutating-webhook-configuration,verbs=get;delete
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=di-validating-webhook-configuration,verbs=get;delete
 // +kubebuilder:rbac:groups=apps,namespace=di-system,resources=deployments/scale,resourceNames=di-operator;di-webhook;di-server,verbs=get;update
+// +kubebuilder:rbac:groups=discovery.k8s.io,namespace=di-system,resources=endpointslices,verbs=list;delete
 
 import (
 	"context"
@@ -79,6 +81,7 @@ func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *opera
 		Probe: func(ctx context.Context) error {
 			return errors.Join(webhook.Probe(ctx, api, options.namespace), webhook.ProbeV2(ctx, api, options.namespace))
 		},
+		Settle:   options.takeoverSettle,
 		Recorder: recorder,
 		Metrics:  metrics,
 		Clock:    clock.RealClock{},

@@ -13,6 +13,9 @@ const (
 	// EarlierServer is the Deployment of their di-server, whose pods the Service
 	// di-server selects beside ours.
 	EarlierServer = "di-server"
+	// EarlierNodePort is the Service by which v0.2.2's di-server is called from
+	// outside of the cluster.
+	EarlierNodePort = "di-server-nodeport"
 	// EarlierMutating and EarlierValidating are their webhook configurations.
 	EarlierMutating   = "di-mutating-webhook-configuration"
 	EarlierValidating = "di-validating-webhook-configuration"

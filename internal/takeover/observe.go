@@ -63,10 +63,29 @@ func (r *Runner) observe(ctx context.Context) (*Observed, error) {
 	if err := r.options.API.List(ctx, &pods, client.InNamespace(r.options.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing pods of namespace %s: %w", r.options.Namespace, err)
 	}
+	var ours []string
 	for i := range pods.Items {
 		observed.count(&pods.Items[i])
+		if isOurServer(&pods.Items[i]) && isReady(&pods.Items[i]) {
+			ours = append(ours, pods.Items[i].Name)
+		}
 	}
+	found, err := r.route(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found.observe(observed, ours, observed.Pods[names.EarlierServer])
+	r.settle(observed, found.ports())
 	return observed, nil
+}
+
+// settle notes what nodes know by now. It is no matter of the plan, as what a process
+// remembers would have its successor say something else of the same.
+func (r *Runner) settle(observed *Observed, ports string) {
+	now := r.options.Clock.Now()
+	r.portsKnown = r.ports.observe(ports, now) >= r.options.Settle
+	drained := fmt.Sprint(len(observed.Listed)+len(observed.Wide)+len(observed.Bridges) == 0)
+	r.drainKnown = r.drained.observe(drained, now) >= r.options.Settle && drained == fmt.Sprint(true)
 }
 
 // scaleOf returns how many pods a Deployment is to have, nil where there is none.
@@ -86,24 +105,32 @@ func (r *Runner) deployment(name string) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: name}}
 }
 
-// count takes a pod of the namespace into account. Labels do not tell those of an
-// earlier di-server from ours; the name of the ReplicaSet that owns them does,
-// and so it does where the Deployment is gone.
+// count takes a pod of the namespace into account, where it is of an earlier release.
 func (o *Observed) count(pod *corev1.Pod) {
-	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "ReplicaSet" {
-		name := slices.IndexFunc(deployments(), func(name string) bool {
-			return owner.Name == name+"-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-		})
-		if name >= 0 {
-			// Also one that has ended is told: its container may be started again.
-			o.Pods[deployments()[name]] = append(o.Pods[deployments()[name]], pod.Name)
+	if name := earlierOf(pod); name != "" {
+		// Also one that has ended is told: its container may be started again.
+		o.Pods[name] = append(o.Pods[name], pod.Name)
+	}
+}
+
+// earlierOf returns the earlier Deployment that a pod is of, empty for none. Labels do
+// not tell those of an earlier di-server from ours; the name of the ReplicaSet that
+// owns them does, and so it does where the Deployment is gone.
+func earlierOf(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return ""
+	}
+	for _, name := range deployments() {
+		if owner.Name == name+"-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
+			return name
 		}
 	}
-	o.ServerReady = o.ServerReady || isOurServer(pod) && isReady(pod)
+	return ""
 }
 
 func isOurServer(pod *corev1.Pod) bool {
-	return pod.Labels["app.kubernetes.io/name"] == "di-orchestrator" && pod.Labels["app.kubernetes.io/component"] == "server"
+	return pod.Labels[ourLabel] == ourName && pod.Labels[componentLabel] == serverComponent
 }
 
 func isReady(pod *corev1.Pod) bool {

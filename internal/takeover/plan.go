@@ -29,10 +29,18 @@ const (
 	StepAwaitOperator Step = "AwaitOperator"
 	// StepAwaitServer waits until our di-server answers beside the earlier one.
 	StepAwaitServer Step = "AwaitServer"
-	// StepStopServer scales the earlier di-server to zero.
+	// StepDrainServer takes the earlier di-server out of the endpoints, once nodes know
+	// the ports of Services.
+	StepDrainServer Step = "DrainServer"
+	// StepAwaitDrain waits until no Service leads to the earlier di-server.
+	StepAwaitDrain Step = "AwaitDrain"
+	// StepStopServer scales the earlier di-server to zero, once nodes know that nothing
+	// leads to it: it ends the moment that it is told to.
 	StepStopServer Step = "StopServer"
 	// StepAwaitServerEnd waits until its pods are gone, as they too write.
 	StepAwaitServerEnd Step = "AwaitServerEnd"
+	// StepRestoreServices has Services select as before they were drained.
+	StepRestoreServices Step = "RestoreServices"
 	// StepAct lets our controllers act.
 	StepAct Step = "Act"
 	// StepProbe waits until jobs are admitted in both versions.
@@ -49,8 +57,16 @@ type Observed struct {
 	Replicas map[string]int32
 	// Pods are those of each earlier Deployment, also where it is gone itself.
 	Pods map[string][]string
-	// ServerReady tells whether a pod of our di-server is ready.
+	// ServerReady tells whether a pod of our di-server is ready, and Services lead to it.
 	ServerReady bool
+	// Wide are the Services that select pods of both di-servers, and Narrow those that
+	// were made to select ours alone.
+	Wide, Narrow []string
+	// Bridges are the EndpointSlices that lead to the earlier di-server by the names of
+	// ports before and after.
+	Bridges []string
+	// Listed are the pods of the earlier di-server that Services lead to.
+	Listed []string
 	// Acting tells whether our controllers act, and Probed whether a probe came through.
 	Acting, Probed bool
 }
@@ -64,6 +80,7 @@ func Plan(observed *Observed) []Step {
 		return slices.ContainsFunc(deployments, func(name string) bool { return len(observed.Pods[name]) > 0 })
 	}
 	operator, server := runs(names.EarlierOperator, names.EarlierWebhook), runs(names.EarlierServer)
+	narrow, bridged := len(observed.Narrow) > 0, len(observed.Bridges) > 0
 	var plan []Step
 	for _, one := range []struct {
 		step   Step
@@ -72,9 +89,14 @@ func Plan(observed *Observed) []Step {
 		{StepDeleteWebhooks, len(observed.Configurations) > 0},
 		{StepStopOperator, operator},
 		{StepAwaitOperator, operator || lives(names.EarlierOperator, names.EarlierWebhook)},
+		// Where ours is not ready any more, the earlier one answers again.
+		{StepRestoreServices, server && !observed.ServerReady && narrow},
 		{StepAwaitServer, server && !observed.ServerReady},
+		{StepDrainServer, server && (!observed.ServerReady || len(observed.Wide) > 0 || bridged)},
+		{StepAwaitDrain, server && (!observed.ServerReady || len(observed.Wide) > 0 || bridged || len(observed.Listed) > 0)},
 		{StepStopServer, server},
 		{StepAwaitServerEnd, server || lives(names.EarlierServer)},
+		{StepRestoreServices, server || narrow || bridged},
 		{StepAct, !observed.Acting},
 		{StepProbe, !observed.Probed},
 	} {
@@ -134,11 +156,17 @@ func explain(step Step, observed *Observed) string {
 	case StepAwaitOperator:
 		return "waits for the end of pods " + pods(names.EarlierOperator, names.EarlierWebhook)
 	case StepAwaitServer:
-		return fmt.Sprintf("waits for a ready pod of our di-server, while Deployment %s goes on", names.EarlierServer)
+		return fmt.Sprintf("waits until Services lead to a ready pod of our di-server, while Deployment %s goes on", names.EarlierServer)
 	case StepStopServer:
 		return fmt.Sprintf("scales Deployment %s to zero", names.EarlierServer)
 	case StepAwaitServerEnd:
 		return "waits for the end of pods " + pods(names.EarlierServer)
+	case StepDrainServer:
+		return "takes pods of the earlier di-server out of the endpoints of Services " + strings.Join(observed.Wide, ", ")
+	case StepAwaitDrain:
+		return "waits until no Service leads to pods " + strings.Join(observed.Listed, ", ")
+	case StepRestoreServices:
+		return "has Services select as before, and deletes EndpointSlices that bridged the names of their ports"
 	case StepAct:
 		return "lets the controllers take jobs and pods over"
 	case StepProbe:

@@ -27,7 +27,7 @@ func TestWhereNoEarlierReleaseIsTheControllersActAtOnce(t *testing.T) {
 func TestALineSaysTheStepAndWhatComesAfterIt(t *testing.T) {
 	g := NewWithT(t)
 	line := takeover.Describe(&takeover.Observed{Pods: map[string][]string{"di-operator": {"di-operator-1"}}, Replicas: map[string]int32{"di-server": 1}})
-	g.Expect(line).To(Equal("AwaitOperator: waits for the end of pods di-operator-1; then AwaitServer, StopServer, AwaitServerEnd, Act, Probe"))
+	g.Expect(line).To(Equal("AwaitOperator: waits for the end of pods di-operator-1; then AwaitServer, DrainServer, AwaitDrain, StopServer, AwaitServerEnd, RestoreServices, Act, Probe"))
 	g.Expect(takeover.IsDone(line)).To(BeFalse())
 }
 
@@ -44,18 +44,25 @@ func TestFromAnyStateTheStepsEndAndNobodyActsBesideAnotherOperator(t *testing.T)
 			}
 			if step == takeover.StepStopServer {
 				g.Expect(observed.ServerReady).To(BeTrue(), "%v", done)
+				g.Expect(observed.Listed).To(BeEmpty(), "%v", done)
+				g.Expect(observed.Bridges).To(BeEmpty(), "%v", done)
+			}
+			if step == takeover.StepDrainServer {
+				g.Expect(observed.ServerReady).To(BeTrue(), "%v", done)
 			}
 			done = append(done, step)
 			g.Expect(len(done)).To(BeNumerically("<", 20), "%v", done)
 			world(&observed, step)
 		}
+		g.Expect(observed.Narrow).To(BeEmpty(), "%v", done)
+		g.Expect(observed.Bridges).To(BeEmpty(), "%v", done)
 	}
 }
 
 // states are all that an installation can be in.
 func states() func(func(takeover.Observed) bool) {
 	return func(yield func(takeover.Observed) bool) {
-		const bits = 8
+		const bits = 11
 		for state := range 1 << bits {
 			has := func(bit int) bool { return state&(1<<bit) != 0 }
 			observed := takeover.Observed{Replicas: map[string]int32{}, Pods: map[string][]string{}, ServerReady: has(0), Probed: has(1)}
@@ -72,6 +79,17 @@ func states() func(func(takeover.Observed) bool) {
 			}
 			if has(7) {
 				observed.Replicas["di-webhook"], observed.Pods["di-webhook"] = 2, []string{"di-webhook-1", "di-webhook-2"}
+			}
+			if services := []string{"di-server", "di-server-nodeport"}; has(8) {
+				observed.Narrow, observed.Wide = services[:1], services[1:]
+			} else {
+				observed.Wide = services
+			}
+			if has(9) {
+				observed.Bridges = []string{"di-server-8080"}
+			}
+			if has(10) {
+				observed.Listed = []string{"di-server-1"}
 			}
 			if !yield(observed) {
 				return
@@ -93,6 +111,15 @@ func world(observed *takeover.Observed, step takeover.Step) {
 		delete(observed.Pods, "di-webhook")
 	case takeover.StepAwaitServer:
 		observed.ServerReady = true
+	case takeover.StepDrainServer:
+		observed.Narrow, observed.Wide, observed.Bridges = append(observed.Wide, observed.Narrow...), nil, nil
+	case takeover.StepAwaitDrain:
+		observed.Listed = nil
+	case takeover.StepRestoreServices:
+		observed.Narrow, observed.Wide, observed.Bridges = nil, append(observed.Wide, observed.Narrow...), nil
+		if observed.Replicas["di-server"] > 0 {
+			observed.Listed = []string{"di-server-1"}
+		}
 	case takeover.StepStopServer:
 		observed.Replicas["di-server"] = 0
 	case takeover.StepAwaitServerEnd:

@@ -67,6 +67,8 @@ func advise(step Step) string {
 		return "where the node of such a pod is lost, delete the pod by force once it is sure that it runs no more"
 	case StepAwaitServer:
 		return "the log of our di-server says why it is not ready"
+	case StepAwaitDrain:
+		return "the control plane writes the EndpointSlices of Services: see whether its controllers run"
 	default:
 		return "docs/upgrade.md says for each step what it may wait for"
 	}
@@ -94,8 +96,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 // waitingSteps are those that may not be got over at once.
 func waitingSteps() []string {
 	return []string{
-		string(StepDeleteWebhooks), string(StepStopOperator), string(StepAwaitOperator), string(StepAwaitServer), string(StepStopServer),
-		string(StepAwaitServerEnd), string(StepProbe),
+		string(StepDeleteWebhooks), string(StepStopOperator), string(StepAwaitOperator), string(StepAwaitServer),
+		string(StepDrainServer), string(StepAwaitDrain), string(StepStopServer), string(StepAwaitServerEnd), string(StepRestoreServices), string(StepProbe),
 	}
 }
 

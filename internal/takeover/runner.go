@@ -46,6 +46,8 @@ type Options struct {
 	Definition string
 	// Probe is nil when jobs are admitted in both versions.
 	Probe func(context.Context) error
+	// Settle is how long nodes are given to learn of Services and endpoints.
+	Settle time.Duration
 	// Recorder takes Events about the definition.
 	Recorder events.EventRecorder
 	// Metrics tell for how long it has not got on.
@@ -64,6 +66,10 @@ type Runner struct {
 	// told is what was last made known, and failed what last went wrong.
 	told, failed string
 	progress     progress
+	// ports are those of Services, and drained is whether they lead to ours alone.
+	ports, drained lasting
+	// portsKnown and drainKnown are whether nodes have had the time to learn of that.
+	portsKnown, drainKnown bool
 	// waits is what it was last at; nil where there is nothing to take over.
 	waits *waits
 }
@@ -209,7 +215,17 @@ func (r *Runner) do(ctx context.Context, step Step, observed *Observed) (again b
 		return true, r.deleteConfigurations(ctx)
 	case StepStopOperator:
 		return true, errors.Join(r.stop(ctx, names.EarlierOperator), r.stop(ctx, names.EarlierWebhook))
+	case StepDrainServer:
+		if !r.portsKnown {
+			return false, nil
+		}
+		return true, r.drain(ctx, observed)
+	case StepRestoreServices:
+		return true, r.restore(ctx, observed)
 	case StepStopServer:
+		if !r.drainKnown {
+			return false, nil
+		}
 		return true, r.stop(ctx, names.EarlierServer)
 	case StepProbe:
 		if err := r.options.Probe(ctx); err != nil {

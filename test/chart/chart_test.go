@@ -103,6 +103,12 @@ func plain(object *unstructured.Unstructured) map[string]any {
 		labels = nil
 	}
 	copied.SetLabels(labels)
+	annotations := copied.GetAnnotations()
+	delete(annotations, "helm.sh/resource-policy")
+	if len(annotations) == 0 {
+		annotations = nil
+	}
+	copied.SetAnnotations(annotations)
 	if copied.GetKind() == "Service" {
 		// The default, which the chart has a value for.
 		unstructured.RemoveNestedField(copied.Object, "spec", "type")

@@ -57,6 +57,23 @@ func TestOnlyTheServiceOfDiServerIsTakenOverFromEarlierReleases(t *testing.T) {
 	}
 }
 
+// The takeover has nodes know these names before the Service has them.
+func TestTheServiceOfDiServerKeepsTheNamesOfItsPorts(t *testing.T) {
+	t.Parallel()
+	ports, _, err := unstructured.NestedSlice(find(t, render(t, "di-system"), "Service", "di-server").Object, "spec", "ports")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []any{
+		map[string]any{"name": "v1", "port": int64(8080), "targetPort": int64(8080)},
+		map[string]any{"name": "v2", "port": int64(8081), "targetPort": int64(8081)},
+		map[string]any{"name": "tls", "port": int64(8443), "targetPort": "tls"},
+	}
+	if diff := cmp.Diff(want, ports); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func selectorOf(t *testing.T, service *unstructured.Unstructured) map[string]string {
 	t.Helper()
 	selects, _, err := unstructured.NestedStringMap(service.Object, "spec", "selector")

@@ -166,6 +166,13 @@ func (t *takeover) leaveInstallation(ctx SpecContext, args []string) {
 		t.removeRights(ctx)
 		Expect(run.Install(ctx)).To(Succeed())
 	})
+	t.createObjects(ctx, args)
+	makeNamespace(ctx, upgradeNamespace)
+}
+
+// createObjects creates what the release installs, without its webhooks.
+func (t *takeover) createObjects(ctx SpecContext, args []string) {
+	GinkgoHelper()
 	for _, object := range t.objects() {
 		if isWebhook(object) {
 			continue
@@ -175,7 +182,6 @@ func (t *takeover) leaveInstallation(ctx SpecContext, args []string) {
 		}
 		create(ctx, object)
 	}
-	makeNamespace(ctx, upgradeNamespace)
 }
 
 // leaveWebhooks leaves the configurations of the release's webhooks, by which no job

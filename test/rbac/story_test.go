@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,9 +37,18 @@ const jobs = "jobs"
 
 // exceptions are grants that are right though nothing in the audit log shows it.
 func exceptions() map[exception]string {
+	const restricted = "OpenShift asks for it where the address of a pod is written"
+	const bridged = "the names of bridges hold the UIDs of pods"
 	return map[exception]string{
-		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}: "which one is the cluster's is a setting, aggregatorConfig.name",
-		{"di-orchestrator-operator", "patch", "podgroups", ""}:       "those of Kubernetes can be changed from v1alpha3 on, which this API server does not serve",
+		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}:                "which one is the cluster's is a setting, aggregatorConfig.name",
+		{"di-orchestrator-operator", "patch", "podgroups", ""}:                      "those of Kubernetes can be changed from v1alpha3 on, which this API server does not serve",
+		{"di-orchestrator-install-crds", "create", "endpointslices/restricted", ""}: restricted,
+		{"di-orchestrator-install-crds", "update", "endpointslices/restricted", ""}: restricted,
+		{"di-orchestrator-retire-crds", "create", "endpointslices/restricted", ""}:  restricted,
+		{"di-orchestrator-retire-crds", "update", "endpointslices/restricted", ""}:  restricted,
+		{"di-orchestrator-install-crds", "update", "endpointslices", ""}:            bridged,
+		{"di-orchestrator-retire-crds", "update", "endpointslices", ""}:             bridged,
+		{"di-orchestrator-operator", "delete", "endpointslices", ""}:                bridged,
 		{"di-orchestrator-operator", "update", "dijobs/finalizers", ""}: "the admission plugin OwnerReferencesPermissionEnforcement asks for it where " +
 			"pods are created, without a request; it is on in this test, which would see a refusal",
 	}
@@ -132,10 +142,12 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 
 	By("installing as Helm does, over what an earlier release left")
 	s.leaveEarlierInstallation(ctx)
+	defer s.keepEndpoints(ctx)()
 	p.run(ctx, objects, "install-crds")
 	s.leaveEarlierJobs(ctx)
 	s.outdateDefinitions(ctx)
 	p.run(ctx, objects, "install-crds")
+	Expect(p.api.Delete(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: names.ServerService}})).To(Succeed())
 	p.install(ctx, objects, "ConfigMap", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 	operator := s.startOperator(ctx)
 	p.run(ctx, objects, "probe")
@@ -165,6 +177,8 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 
 	By("uninstalling")
 	operator.stop()
+	s.leaveEarlierServer(ctx)
+	p.run(ctx, objects, "retire-crds")
 	p.run(ctx, objects, "retire-crds")
 }
 
@@ -247,7 +261,7 @@ func (s *story) startOperator(ctx context.Context) *process {
 	GinkgoHelper()
 	address := freeAddress(ctx)
 	return s.start(ctx, s.objects, "di-orchestrator-operator", "--webhook-address="+address, "--webhook-url=https://"+address, "--allocator-cycle=1s",
-		"--migration-settle=1s")
+		"--migration-settle=1s", "--takeover-settle=100ms")
 }
 
 // startServer starts a di-server.
@@ -344,8 +358,12 @@ func (s *story) leaveEarlierInstallation(ctx context.Context) {
   annotations: {cert-manager.io/inject-ca-from: di-system/di-serving-cert}}, spec: {group: diengine.opendilab.org, scope: Namespaced,
   names: {kind: AggregatorConfig, listKind: AggregatorConfigList, plural: aggregatorconfigs, singular: aggregatorconfig}, versions: [{name: v1alpha1, served: true, storage: true,
   additionalPrinterColumns: [{name: Age, type: date, jsonPath: .metadata.creationTimestamp}], schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
-		`{apiVersion: v1, kind: Pod, metadata: {namespace: di-system, name: server, labels: {app.kubernetes.io/name: di-orchestrator, app.kubernetes.io/component: server}},
-  spec: {serviceAccountName: di-orchestrator-server, containers: [{name: server, image: di}]}}`}
+		`{apiVersion: v1, kind: Pod, metadata: {namespace: di-system, name: server, labels: {app.kubernetes.io/name: di-orchestrator, app.kubernetes.io/component: server,
+  control-plane: di-server}}, spec: {serviceAccountName: di-orchestrator-server, containers: [{name: server, image: di, ports: [{name: tls, containerPort: 8443}]}]}}`}
+	for _, name := range []string{"di-server", "di-server-nodeport"} {
+		manifests = append(manifests, fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {namespace: di-system, name: %s},
+  spec: {selector: {control-plane: di-server}, ports: [{port: 8080, targetPort: 8080}]}}`, name))
+	}
 	for _, kind := range []string{"mutating", "validating"} {
 		manifests = append(manifests, fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: %sWebhookConfiguration, metadata: {name: di-%s-webhook-configuration,
   annotations: {cert-manager.io/inject-ca-from: di-system/di-serving-cert}}}`, strings.ToUpper(kind[:1])+kind[1:], kind))
@@ -358,6 +376,55 @@ func (s *story) leaveEarlierInstallation(ctx context.Context) {
 		object := &unstructured.Unstructured{}
 		Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
 		Expect(s.api.Create(ctx, object)).To(Succeed())
+	}
+	s.leaveEarlierServer(ctx)
+}
+
+// leaveEarlierServer leaves a pod of an earlier di-server, which runs.
+func (s *story) leaveEarlierServer(ctx context.Context) {
+	GinkgoHelper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: system, Name: "di-server-5d9c-x", Labels: map[string]string{"control-plane": "di-server", "pod-template-hash": "5d9c"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "di-server-5d9c", UID: "1", Controller: ptr.To(true)}},
+		},
+		Spec: corev1.PodSpec{ServiceAccountName: "di-orchestrator-server", Containers: []corev1.Container{{Name: "server", Image: "earlier"}}},
+	}
+	Expect(s.api.Create(ctx, pod)).To(Succeed())
+	Eventually(func(g Gomega) {
+		g.Expect(s.api.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+		g.Expect(pod.Status.PodIPs).NotTo(BeEmpty())
+	}).Should(Succeed())
+}
+
+// keepEndpoints writes EndpointSlices, and ends the earlier di-server when it is scaled
+// to zero, until it is told to end.
+func (s *story) keepEndpoints(ctx context.Context) (stop func()) {
+	running, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(100 * time.Millisecond)
+		defer ticker.Stop()
+		scaled := &appsv1.Deployment{}
+		ended := false
+		for running.Err() == nil {
+			// What was in the way is done in the next round.
+			_ = testkit.SyncEndpoints(running, s.api, system)
+			err := s.api.Get(running, client.ObjectKey{Namespace: system, Name: "di-server"}, scaled)
+			if err == nil && *scaled.Spec.Replicas == 0 && !ended {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "di-server-5d9c-x"}}
+				ended = s.api.Delete(running, pod, client.GracePeriodSeconds(0)) == nil
+			}
+			select {
+			case <-running.Done():
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/etcd"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
@@ -219,18 +220,21 @@ func (t *takeover) showServers(ctx context.Context) error {
 					"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": "server", "control-plane": "di-server",
 				},
 			},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server", Image: "di-orchestrator:dev"}}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "server", Image: "di-orchestrator:dev", Ports: []corev1.ContainerPort{{Name: "tls", ContainerPort: names.ServerPortTLS}},
+			}}},
 		}
 		if err := t.API.Create(ctx, pod); err != nil {
 			return fmt.Errorf("showing that a di-server runs: %w", err)
 		}
-		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, fmt.Sprintf("10.0.0.%d", i+1)
+		pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		if err := t.API.Status().Update(ctx, pod); err != nil {
 			return fmt.Errorf("showing that a di-server is ready: %w", err)
 		}
 	}
-	return nil
+	return testkit.SyncEndpoints(ctx, t.API, names.SystemNamespace)
 }
 
 // waitOver returns when jobs are known to be stored as v2alpha1 only, and nothing

@@ -4,7 +4,8 @@
 // Command earlier stands in for the programs of earlier releases, whose images are
 // not at hand where the tests run. It decides nothing: it waits to be ended, and,
 // told so, answers every request as di-server of v0.2.2 answered for one job whose
-// replicas do not change.
+// replicas do not change. Like them it ends at once when it is told to. It also plays
+// the clients that call di-server.
 package main
 
 import (
@@ -36,6 +37,8 @@ func run(ctx context.Context, args []string) error {
 	namespace := flags.String("namespace", "", "namespace of the job")
 	coordinator := flags.String("coordinator", "", "pod of the job's coordinator")
 	collectors := flags.String("collectors", "", "URLs of its collectors, separated by commas")
+	call := flags.String("call", "", "URLs to call instead, separated by commas, until /stop is called, which tells what came of it")
+	every := flags.Duration("every", 50*time.Millisecond, "how often to call each")
 	learners := flags.String("learners", "", "URLs of its learners, separated by commas")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("reading the command line: %w", err)
@@ -43,6 +46,9 @@ func run(ctx context.Context, args []string) error {
 	if *listen == "" {
 		<-ctx.Done()
 		return nil
+	}
+	if *call != "" {
+		return callAll(ctx, *listen, list(*call), *every)
 	}
 	answer, err := json.Marshal(map[string]any{
 		"success": true, "code": 0, "message": "successfully get replicas", "data": map[string]any{
@@ -64,17 +70,19 @@ func list(urls string) []string {
 
 // serve answers all requests alike until it is to end.
 func serve(ctx context.Context, address string, answer []byte) error {
-	server := &http.Server{
-		Addr: address, ReadHeaderTimeout: time.Minute,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			// Who asked may be gone.
-			_, _ = w.Write(answer)
-		}),
-	}
+	return listen(ctx, address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		// Who asked may be gone.
+		_, _ = w.Write(answer)
+	}))
+}
+
+// listen serves until it is to end, and then finishes nothing.
+func listen(ctx context.Context, address string, handler http.Handler) error {
+	server := &http.Server{Addr: address, ReadHeaderTimeout: time.Minute, Handler: handler}
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		stopped <- server.Shutdown(context.WithoutCancel(ctx))
+		stopped <- server.Close()
 	}()
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)

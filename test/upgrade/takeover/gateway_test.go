@@ -140,7 +140,7 @@ func (l *ledger) wrote(who, at string, done bool) {
 
 // ofTakeover tells writes of the takeover from those for jobs.
 func ofTakeover(at string) bool {
-	for _, resource := range []string{"/customresourcedefinitions/", "webhookconfigurations/", "/deployments/", "/secrets"} {
+	for _, resource := range []string{"/customresourcedefinitions/", "webhookconfigurations/", "/deployments/", "/services/di-server", "/endpointslices/", "/secrets"} {
 		if strings.Contains(at, resource) {
 			return true
 		}

@@ -126,7 +126,7 @@ type operator struct {
 // start starts an operator, which the API server reaches by a URL.
 func (p *plane) start(ctx context.Context) *operator {
 	GinkgoHelper()
-	return p.run(ctx, "operator", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
+	return p.run(ctx, "operator", "--takeover-settle=100ms", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
 		"--webhook-address="+p.address, "--webhook-url=https://"+p.address, "--kube-api-qps=1000", "--kube-api-burst=1000")
 }
 

@@ -86,6 +86,7 @@ var _ = Describe("Taking v0.2.2 over", func() {
 			ContainSubstring("PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/aggregatorconfigs"),
 			ContainSubstring("PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/dijobs"),
 			ContainSubstring("DELETE /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/di-mutating"),
+			ContainSubstring("/services/di-server"), ContainSubstring("DELETE /apis/discovery.k8s.io/v1/namespaces/di-system/endpointslices/"),
 			ContainSubstring("/deployments/di-operator/scale"), ContainSubstring("/deployments/di-server/scale"),
 		))
 		p.expectTakenOver(ctx)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -73,6 +74,10 @@ func (p *plane) runDeployments(ctx context.Context) {
 		p.createPod(ctx, deployments.Items[i].Name, deployments.Items[i].Spec.Template.Labels)
 	}
 	beside(ctx, func(ctx context.Context) {
+		// Who was first is looked at in the next round.
+		_ = testkit.SyncEndpoints(ctx, p.api, system)
+	})
+	beside(ctx, func(ctx context.Context) {
 		var stopped []string
 		for i := range deployments.Items {
 			deployment := &appsv1.Deployment{}
@@ -99,13 +104,16 @@ func (p *plane) createPod(ctx context.Context, deployment string, labels map[str
 			Namespace: system, Name: deployment + "-5d9c-x", Labels: map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "5d9c"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-5d9c", UID: "1", Controller: ptr.To(true)}},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main"}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: "main", Ports: []corev1.ContainerPort{{Name: "tls", ContainerPort: 8443}},
+		}}},
 	}
 	for name, value := range labels {
 		pod.Labels[name] = value
 	}
 	Expect(p.api.Create(ctx, pod)).To(Succeed())
-	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	ip := fmt.Sprintf("10.1.2.%d", len(deployment)+1)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	Expect(p.api.Status().Update(ctx, pod)).To(Succeed())
 }
 

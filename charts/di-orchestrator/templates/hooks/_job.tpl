@@ -17,13 +17,15 @@
     {{- include "di-orchestrator.securityContext" .root | nindent 4 }}
 {{- end }}
 {{/*
-A Job that runs one command of the program, and the rights that it has for the time: everywhere, or by a Role only in the namespace.
+A Job that runs one command of the program, and the rights that it has for the time: everywhere, or by a Role only in the namespace;
+more of those are "local".
 A gate is a command that runs before it, and that is not tried again where it ends with 1.
 */}}
 {{- define "di-orchestrator.hook" -}}
 {{- $root := .root -}}
 {{- $role := default "ClusterRole" .role -}}
 {{- $name := printf "di-orchestrator-%s" .name -}}
+{{- $on := .on -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -35,44 +37,50 @@ metadata:
     helm.sh/hook: {{ .on }}
     helm.sh/hook-weight: "-10"
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- $roles := list (dict "kind" $role "rules" .rules) }}
+{{- with .local }}
+{{- $roles = append $roles (dict "kind" "Role" "rules" .) }}
+{{- end }}
+{{- range $roles }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ $role }}
+kind: {{ .kind }}
 metadata:
   name: {{ $name }}
-  {{- if eq $role "Role" }}
+  {{- if eq .kind "Role" }}
   namespace: {{ $root.Release.Namespace }}
   {{- end }}
   labels:
     {{- include "di-orchestrator.labels" $root | nindent 4 }}
   annotations:
-    helm.sh/hook: {{ .on }}
+    helm.sh/hook: {{ $on }}
     helm.sh/hook-weight: "-10"
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 rules:
   {{- toYaml .rules | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ $role }}Binding
+kind: {{ .kind }}Binding
 metadata:
   name: {{ $name }}
-  {{- if eq $role "Role" }}
+  {{- if eq .kind "Role" }}
   namespace: {{ $root.Release.Namespace }}
   {{- end }}
   labels:
     {{- include "di-orchestrator.labels" $root | nindent 4 }}
   annotations:
-    helm.sh/hook: {{ .on }}
+    helm.sh/hook: {{ $on }}
     helm.sh/hook-weight: "-10"
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 roleRef:
   apiGroup: rbac.authorization.k8s.io
-  kind: {{ $role }}
+  kind: {{ .kind }}
   name: {{ $name }}
 subjects:
   - kind: ServiceAccount
     name: {{ $name }}
     namespace: {{ $root.Release.Namespace }}
+{{- end }}
 ---
 apiVersion: batch/v1
 kind: Job
@@ -119,4 +127,18 @@ spec:
       {{- end }}
       containers:
         {{- include "di-orchestrator.hookContainer" . | nindent 8 }}
+{{- end }}
+{{/* The rights of a hook by which nodes know di-server of an earlier release under every port name of its Service. */}}
+{{- define "di-orchestrator.bridgeRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+- apiGroups: [""]
+  resources: [services]
+  resourceNames: [di-server]
+  verbs: [get]
+# OpenShift has a right of its own for addresses of pods.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices, endpointslices/restricted]
+  verbs: [create, update]
 {{- end }}

@@ -1,0 +1,200 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/demo"
+	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+)
+
+// upgradeRounds is how often each release is taken over, and put back.
+var upgradeRounds = flag.Int("upgrade-rounds", 1, "how often connections are counted while each release is taken over and put back")
+
+const (
+	callersNamespace = "callers"
+	callersPort      = 9000
+	// nodesHear is longer than nodes take to learn of endpoints.
+	nodesHear = 10 * time.Second
+)
+
+// These specs count what becomes of connections, each made for one call, on nodes whose
+// kube-proxy leads them.
+var _ = DescribeTable("Every new connection to di-server is answered while it is exchanged", Serial, Label("upgrade", "connections", twoNodes),
+	func(ctx SpecContext, release legacy.Release, version string, port int, urls ...string) {
+		t := &takeover{release: release}
+		loadImage(ctx, earlierImage, "./test/e2e/earlier")
+		makeNamespace(ctx, callersNamespace)
+		DeferCleanup(func(ctx SpecContext) {
+			removeAll(ctx)
+			t.removeRights(ctx)
+			Expect(run.Install(ctx)).To(Succeed())
+		})
+		plugins := &pluginUser{plugins: buildPlugin(ctx), namespace: names.SystemNamespace}
+		for round := 1; round <= *upgradeRounds; round++ {
+			removeAll(ctx)
+			t.removeRights(ctx)
+			t.createObjects(ctx, []string{fmt.Sprintf("--listen=:%d", port)})
+			kubectlOutput(ctx, "rollout", "status", "deployment/"+names.EarlierServer, "--namespace="+names.SystemNamespace, waiting())
+
+			calling := startCallers(ctx, urls)
+			helmOutput(ctx, "install", demo.Release, chartFolder(), "--take-ownership", "--force-conflicts", "--wait", helmWaiting(), "--set=server.identity=legacy")
+			t.expectTakenOver(ctx)
+			pause(ctx, nodesHear)
+			calling.expectAllAnswered(ctx, fmt.Sprintf("%s taken over, round %d", release.Name, round))
+
+			calling = startCallers(ctx, urls)
+			t.putBack(ctx, plugins, version)
+			pause(ctx, nodesHear)
+			calling.expectAllAnswered(ctx, fmt.Sprintf("%s put back, round %d", release.Name, round))
+		}
+	},
+	Entry("of v0.2.2", legacy.V022(), "v1alpha1", 8080,
+		"http://di-server.di-system.svc.cluster.local.:8080/v1alpha1/replicas", "http://di-server-nodeport.di-system.svc.cluster.local.:8080/v1alpha1/replicas"),
+	Entry("of v1.1.3", legacy.V113(), "v2alpha1", 8081, "http://di-server.di-system.svc.cluster.local.:8081/v2alpha1/replicas"),
+)
+
+// expectTakenOver waits until the takeover says that it is done.
+func (t *takeover) expectTakenOver(ctx SpecContext) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		said, err := callKubectl(ctx, "get", "customresourcedefinition", dijobs, `--output=jsonpath={.metadata.annotations.diengine\.opendilab\.org/takeover}`)
+		g.Expect(err).NotTo(HaveOccurred(), said)
+		g.Expect(said).To(HavePrefix("Done:"))
+	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+}
+
+// putBack does what the upgrade guide says of the way back.
+func (t *takeover) putBack(ctx SpecContext, plugins *pluginUser, version string) {
+	GinkgoHelper()
+	plugins.di(ctx, "", "migrate", "--to", version)
+	plugins.di(ctx, "", "migrate", "status", "--watch")
+	for _, step := range []string{
+		`patch service di-server --type=merge --patch={"spec":{"selector":{"app.kubernetes.io/name":"di-orchestrator"}}}`,
+		`scale deployment di-server --replicas=1`,
+		`rollout status deployment di-server ` + waiting(),
+		`patch service di-server --type=merge --patch={"spec":{"selector":{"app.kubernetes.io/name":null}}}`,
+	} {
+		t.system(ctx, step)
+		if strings.HasPrefix(step, "rollout") {
+			pause(ctx, nodesHear)
+		}
+	}
+	pause(ctx, nodesHear)
+	t.system(ctx, "scale deployment di-orchestrator-server --replicas=0")
+	t.system(ctx, "wait --for=delete pods --selector="+serverPods+" "+waiting())
+	helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
+	for _, object := range t.objects() {
+		if object.GetKind() == "Service" && object.GetName() == names.ServerService {
+			content, err := yaml.Marshal(object.Object)
+			Expect(err).NotTo(HaveOccurred())
+			replace := exec.CommandContext(ctx, kubectl, "replace", "--filename=-")
+			replace.Stdin = strings.NewReader(string(content))
+			output, err := replace.CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), string(output))
+		}
+	}
+}
+
+// system runs a command of kubectl in the namespace of the installation.
+func (t *takeover) system(ctx SpecContext, command string) {
+	GinkgoHelper()
+	kubectlOutput(ctx, append(strings.Fields(command), "--namespace="+names.SystemNamespace)...)
+}
+
+// pause lets a time pass in which calls go on.
+func pause(ctx SpecContext, long time.Duration) {
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// fleet are pods that call, one on each node.
+type fleet struct{ pods []string }
+
+// startCallers starts them, and waits until all call.
+func startCallers(ctx SpecContext, urls []string) *fleet {
+	GinkgoHelper()
+	f := &fleet{}
+	for _, node := range []string{stayingNode, lostNode} {
+		grace := int64(0)
+		pod, err := core.CoreV1().Pods(callersNamespace).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "caller-" + node + "-"},
+			Spec: corev1.PodSpec{
+				NodeName: node, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
+				Containers: []corev1.Container{{Name: "caller", Image: earlierImage, Args: []string{
+					fmt.Sprintf("--listen=:%d", callersPort), "--call=" + strings.Join(urls, ","), "--every=50ms",
+				}}},
+			},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		f.pods = append(f.pods, pod.Name)
+	}
+	Eventually(func(g Gomega) {
+		for _, tally := range f.ask(ctx, g, "tallies") {
+			g.Expect(tally.Calls).To(BeNumerically(">", 20), tally.URL)
+		}
+	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	return f
+}
+
+// tally is what came of the calls of a URL by one pod.
+type tally struct {
+	URL      string
+	Calls    int
+	Failed   int
+	Slow     int
+	Denied   int
+	Slowest  time.Duration
+	Failures []string
+}
+
+func (f *fleet) ask(ctx SpecContext, g Gomega, path string) []tally {
+	var all []tally
+	for _, pod := range f.pods {
+		content, err := core.CoreV1().RESTClient().Get().Namespace(callersNamespace).Resource("pods").
+			Name(fmt.Sprintf("%s:%d", pod, callersPort)).SubResource("proxy").Suffix(path).DoRaw(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		var found []tally
+		g.Expect(json.Unmarshal(content, &found)).To(Succeed())
+		all = append(all, found...)
+	}
+	return all
+}
+
+// expectAllAnswered stops the callers, and expects that each call was answered in time.
+func (f *fleet) expectAllAnswered(ctx SpecContext, during string) {
+	GinkgoHelper()
+	var failures []string
+	for i, one := range f.ask(ctx, Default, "stop") {
+		AddReportEntry(fmt.Sprintf("%s: caller %d, %s: %d calls, %d failed, %d of more than 5 s, %d answered with 4xx, the slowest took %s",
+			during, i, one.URL, one.Calls, one.Failed, one.Slow, one.Denied, one.Slowest.Round(time.Millisecond)), ReportEntryVisibilityAlways)
+		GinkgoWriter.Printf("%s: %+v\n", during, one)
+		if one.Failed+one.Slow > 0 {
+			failures = append(failures, fmt.Sprintf("%s: %d failed, %d slow: %s", one.URL, one.Failed, one.Slow, strings.Join(one.Failures, "\n")))
+		}
+	}
+	for _, pod := range f.pods {
+		Expect(core.CoreV1().Pods(callersNamespace).Delete(ctx, pod, metav1.DeleteOptions{})).To(Succeed())
+	}
+	Expect(strings.Join(failures, "\n")).To(BeEmpty(), during)
+}
