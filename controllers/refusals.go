@@ -108,9 +108,17 @@ func (j *journal) noteRefusals(observed *lifecycle.Observed, done effects) {
 }
 
 // isRefusal tells an answer to what was asked for from a fault that passes by
-// itself.
+// itself. A webhook that fails may do so for days, and an object that is too
+// large for etcd stays so, though the API server answers as for a fault of its own.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+		apierrors.IsInternalError(err) && isOfWebhook(err) || strings.Contains(err.Error(), "etcdserver: request is too large")
+}
+
+// isOfWebhook tells whether the API server could not call a webhook that the
+// object has to pass, or got no answer in time.
+func isOfWebhook(err error) bool {
+	return strings.Contains(err.Error(), "failed calling webhook ")
 }
 
 // refusalOf returns the API server's answer without the object's name, which

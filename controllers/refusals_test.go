@@ -50,6 +50,15 @@ func TestARefusalSaysWhoWhyAndWhatKind(t *testing.T) {
 			[]error{forbidden("a"), forbidden("b"), forbidden("c")},
 			v2alpha1.ReasonFailedCreate, who + "a; 2 others wait",
 		},
+		"a webhook that nobody serves": {
+			[]error{apierrors.NewInternalError(errors.New(`failed calling webhook "policy": context deadline exceeded`))},
+			v2alpha1.ReasonFailedCreate, who + `Internal error occurred: failed calling webhook "policy": context deadline exceeded`,
+		},
+		"an object that is too large": {
+			[]error{errors.New("etcdserver: request is too large")},
+			v2alpha1.ReasonFailedCreate, who + "etcdserver: request is too large",
+		},
+		"another fault of the API server": {[]error{apierrors.NewInternalError(errors.New("broken"))}, "", ""},
 		"a template that is no pod": {
 			[]error{apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "job-learner-0", nil)},
 			v2alpha1.ReasonFailedCreate, who + `Pod "job-learner-0" is invalid`,
