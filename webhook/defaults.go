@@ -133,10 +133,15 @@ func defaultV2(asked *question) (patch, error) {
 	return changes, nil
 }
 
-// defaultTask fills the name and the replicas of a task.
+// defaultTask fills the type, the name and the replicas of a task. The definitions of
+// v1.1.x asked for no type, and their controllers ran a named task without one.
 func defaultTask(changes *patch, spec *v2alpha1.DIJobSpec, i int) {
 	task := &spec.Tasks[i]
 	at := fmt.Sprintf("/spec/tasks/%d/", i)
+	if task.Type == "" && task.Name != "" {
+		task.Type = v2alpha1.TaskTypeNone
+		changes.set(at+"type", task.Type)
+	}
 	if task.Name == "" && task.Type != v2alpha1.TaskTypeNone {
 		changes.set(at+"name", task.Type)
 	}

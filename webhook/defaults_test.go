@@ -76,6 +76,10 @@ func TestDefaultsOfV2alpha1PatchNothingElse(t *testing.T) {
 		"led by its coordinator": {spec: `spec: {lifecycle: CoordinatorLed, cleanPodPolicy: All, tasks: [{type: coordinator}, {type: learner}]}`,
 			want: []string{`add /spec/backoffLimit 0`, `add /spec/tasks/0/name "coordinator"`, `add /spec/tasks/0/replicas 1`,
 				`add /spec/tasks/1/name "learner"`, `add /spec/tasks/1/replicas 0`}},
+		"a named task without a type, as v1.1.x took it": {spec: `spec: {cleanPodPolicy: All, backoffLimit: 0, priority: high, elastic: {task: main, replicas: 1}, tasks: [{name: main, replicas: 1}]}`,
+			want: []string{`add /spec/tasks/0/type "none"`}},
+		"a task without type and name": {spec: `spec: {` + settled + `elastic: {replicas: 1}, tasks: [{replicas: 1}]}`,
+			want: []string{`add /spec/tasks/0/name ""`, `add /spec/elastic/task ""`}},
 		"the lifecycle is kept": {spec: `spec: {cleanPodPolicy: All, backoffLimit: 0}`, old: `spec: {lifecycle: CoordinatorLed}`,
 			want: []string{`add /spec/lifecycle "CoordinatorLed"`}},
 	})
@@ -104,6 +108,18 @@ func TestTheElasticTaskAndItsCountsFollowWhatWasChanged(t *testing.T) {
 		"the defaulted elastic task is removed and its bounds are not": {old: `spec: {` + settled + `elastic: {task: collector, replicas: 3, minReplicas: 1}, tasks: [` + twoTasks + `]}`,
 			spec: `spec: {` + settled + `elastic: {task: collector, replicas: 3, minReplicas: 1}, tasks: [{type: learner, name: learner, replicas: 2}, {type: evaluator, name: evaluator, replicas: 1}]}`,
 			want: []string{`remove /spec/elastic/task`, `remove /spec/elastic/replicas`}},
+		"a client built for v1.1.3 that changes something else keeps what the job was scaled to": {
+			old:  `spec: {` + settled + `elastic: {task: main, replicas: 5}, tasks: [{type: none, name: main, replicas: 2}]}`,
+			spec: `spec: {` + settled + `tasks: [{type: none, name: main, replicas: 2}]}`,
+			want: []string{`add /spec/elastic {"replicas":5,"task":"main"}`}},
+		"a client built for v1.1.3 that resizes the task": {
+			old:  `spec: {` + settled + `elastic: {task: main, replicas: 5}, tasks: [{type: none, name: main, replicas: 2}]}`,
+			spec: `spec: {` + settled + `tasks: [{type: none, name: main, replicas: 3}]}`,
+			want: []string{`add /spec/elastic {"replicas":3,"task":"main"}`}},
+		"an update that leaves out the count alone": {
+			old:  `spec: {` + settled + `elastic: {task: main, replicas: 5, maxReplicas: 9}, tasks: [{type: none, name: main, replicas: 2}]}`,
+			spec: `spec: {` + settled + `elastic: {task: main, maxReplicas: 9}, tasks: [{type: none, name: main, replicas: 2}]}`,
+			want: []string{`add /spec/elastic/replicas 5`}},
 		"an elastic task that its author named is removed": {old: `spec: {` + settled + `elastic: {task: learner, replicas: 2}, tasks: [` + twoTasks + `]}`,
 			spec: `spec: {` + settled + `elastic: {task: learner, replicas: 2}, tasks: [{type: collector, name: collector, replicas: 3}]}`},
 	})

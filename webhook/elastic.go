@@ -26,12 +26,20 @@ func defaultElastic(changes *patch, asked *question) {
 		// It is refused, and only where the user wrote it.
 		return
 	}
+	if before, countBefore := oldCounts(asked.old, name); before != nil && countBefore == count && (spec.Elastic == nil || spec.Elastic.Replicas == nil) {
+		// A client built for v1.1.3 drops the count with all of elastic, and means no other.
+		count = *before
+	}
 	switch {
 	case spec.Elastic == nil:
 		changes.set("/spec/elastic", map[string]any{"task": name, "replicas": count})
 		return
 	case spec.Elastic.Task == "":
 		changes.set("/spec/elastic/task", name)
+	}
+	if spec.Elastic.Replicas == nil {
+		changes.set("/spec/elastic/replicas", count)
+		return
 	}
 	levelCounts(changes, asked, i)
 }
@@ -43,7 +51,7 @@ func levelCounts(changes *patch, asked *question, elastic int) {
 	wanted, count := asked.job.Spec.Elastic.Replicas, replicasOf(task)
 	before, countBefore := oldCounts(asked.old, names.TaskName(task))
 	switch {
-	case wanted == nil, before != nil && *wanted == *before && countBefore != count:
+	case before != nil && *wanted == *before && countBefore != count:
 		changes.set("/spec/elastic/replicas", count)
 	case *wanted < 0:
 		// As above.

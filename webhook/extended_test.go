@@ -103,6 +103,8 @@ func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec    string
 		refused bool
+		// old is what the job was; shown by default.
+		old string
 	}{
 		"as it was":                          {spec: shown},
 		"as a typed client writes it":        {spec: `spec: {group: "", cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {metadata: {creationTimestamp: null}, spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, ` + tasks + `}`},
@@ -112,11 +114,24 @@ func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
 		"extended emptied, as if to be led":  {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {}}`, refused: true},
 		"another count of replicas":          {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 2}]}}`, refused: true},
 		"another template inside extended":   {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: b}]}}}]}}`, refused: true},
+		"a number that differs beyond the precision of floats": {
+			old:  `spec: {coordinator: {}, extended: {lifecycle: WorkerLed, activeDeadlineSeconds: 9007199254740993}}`,
+			spec: `spec: {coordinator: {}, extended: {lifecycle: WorkerLed, activeDeadlineSeconds: 9007199254740992}}`, refused: true},
+		"an empty selector, which selects all, becomes none": {
+			old:  `spec: {coordinator: {}, extended: {lifecycle: WorkerLed}, volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {path: a, labelSelector: {}}}]}}]}`,
+			spec: `spec: {coordinator: {}, extended: {lifecycle: WorkerLed}, volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {path: a}}]}}]}`, refused: true},
+		"volumes as a typed client writes them": {
+			old:  `spec: {coordinator: {}, extended: {lifecycle: WorkerLed}, volumes: [{name: v, projected: {sources: []}}]}`,
+			spec: `spec: {group: "", coordinator: {}, extended: {lifecycle: WorkerLed}, volumes: [{name: v, projected: {sources: null}}]}`},
 		"without volumes, which v1 can hold": {spec: `spec: {cleanPodPolicy: Running, coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, ` + tasks + `}`, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(validateView)(t.Context(), requestOf(t, "v1alpha1", tc.spec, shown))
+			old := shown
+			if tc.old != "" {
+				old = tc.old
+			}
+			response := validating(validateView)(t.Context(), requestOf(t, "v1alpha1", tc.spec, old))
 			if response.Allowed == tc.refused {
 				t.Fatalf("allowed: %v, %v", response.Allowed, response.Result)
 			}

@@ -23,12 +23,6 @@ func isSet(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
 
-// encode encodes members that were decoded, which encode again.
-func encode(fields map[string]json.RawMessage) json.RawMessage {
-	raw, _ := json.Marshal(fields)
-	return raw
-}
-
 // decodeAny decodes JSON and leaves numbers as they are written.
 func decodeAny(raw []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))

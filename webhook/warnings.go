@@ -92,15 +92,22 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 	if !sameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
 		w.changed(at.spec("volumes"))
 	}
-	before := map[string]*v2alpha1.Task{}
+	// Jobs of v1.1.x may have several tasks of a name, which are compared in their order.
+	before := map[string][]*v2alpha1.Task{}
 	for i := range old.Spec.Tasks {
-		before[names.TaskName(&old.Spec.Tasks[i])] = &old.Spec.Tasks[i]
+		name := names.TaskName(&old.Spec.Tasks[i])
+		before[name] = append(before[name], &old.Spec.Tasks[i])
 	}
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
-		if stored, ok := before[names.TaskName(task)]; ok && !sameTemplate(&job.Spec, task, stored) {
+		stored := before[names.TaskName(task)]
+		if len(stored) == 0 {
+			continue
+		}
+		if !sameTemplate(&job.Spec, task, stored[0]) {
 			w.changed(at.task(i, "template"))
 		}
+		before[names.TaskName(task)] = stored[1:]
 	}
 	return w
 }
