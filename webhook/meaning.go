@@ -12,6 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // Two templates mean the same when they decode to the same pods. The CRDs of
@@ -26,6 +27,9 @@ import (
 
 // meaningOfTemplate returns a task's template for comparison.
 func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
+	if quantity.CheckTemplate(task.Template.Raw) != nil {
+		return literally(task.Template.Raw)
+	}
 	template := decodeRest[corev1.PodTemplateSpec](task.Template.Raw)
 	kept := corev1.PodTemplateSpec{Spec: template.Spec}
 	kept.Labels, kept.Annotations, kept.Finalizers = template.Labels, template.Annotations, template.Finalizers
@@ -44,9 +48,21 @@ func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
 	return plainForm(kept)
 }
 
-// meaningOf returns an object of another API for comparison.
-func meaningOf[T any](raw []byte) any {
+// meaningOf returns an object of another API for comparison. The check says
+// whether it costs too much to decode.
+func meaningOf[T any](raw []byte, check func([]byte) error) any {
+	if check(raw) != nil {
+		return literally(raw)
+	}
 	return plainForm(decodeRest[T](raw))
+}
+
+// literally returns JSON for comparison that is not decoded as its type: a stored
+// job may have a quantity that costs too much.
+func literally(raw []byte) any {
+	// The check has read it, so it decodes.
+	value, _ := decodeAny(raw)
+	return value
 }
 
 // decodeRest decodes what fits the type. The rest reaches no pod.

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // findings are what keeps a JSON value from being exactly a Go type.
@@ -79,8 +81,14 @@ func decodesItself(goType reflect.Type) bool {
 	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// decode asks the type itself.
+// decode asks the type itself, unless that would cost too much.
 func (c *comparison) decode(value any, goType reflect.Type, at *field.Path) {
+	if goType == reflect.TypeFor[resource.Quantity]() {
+		if err := quantity.Check(scalarText(value)); err != nil {
+			c.refuse(value, at, err.Error())
+			return
+		}
+	}
 	raw, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(raw, reflect.New(goType).Interface())
@@ -88,6 +96,17 @@ func (c *comparison) decode(value any, goType reflect.Type, at *field.Path) {
 	if err != nil {
 		c.refuse(value, at, wanted(goType, err))
 	}
+}
+
+// scalarText returns the text of a string or a number, "" for what is neither.
+func scalarText(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case json.Number:
+		return value.String()
+	}
+	return ""
 }
 
 // wanted says what a type that reads JSON in its own way takes.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // paths says where the version that the user wrote has what the hub's form
@@ -101,7 +102,7 @@ func sameView(a, b json.RawMessage) bool {
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
 		templateOfA, templateOfB := members(fieldsOfA[string(role)])["template"], members(fieldsOfB[string(role)])["template"]
 		if !saysTheSame(templateOfA, templateOfB) &&
-			!reflect.DeepEqual(meaningOf[corev1.PodTemplateSpec](templateOfA), meaningOf[corev1.PodTemplateSpec](templateOfB)) {
+			!reflect.DeepEqual(meaningOf[corev1.PodTemplateSpec](templateOfA, quantity.CheckTemplate), meaningOf[corev1.PodTemplateSpec](templateOfB, quantity.CheckTemplate)) {
 			return false
 		}
 		delete(fieldsOfA, string(role))

@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // The API server cuts warnings at 256 characters each and 4096 in all.
@@ -126,7 +127,7 @@ func sameVolumes(a, b []v2alpha1.RawObject) bool {
 		return false
 	}
 	for i := range a {
-		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i].Raw), meaningOf[corev1.Volume](b[i].Raw)) {
+		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i].Raw, quantity.CheckVolume), meaningOf[corev1.Volume](b[i].Raw, quantity.CheckVolume)) {
 			return false
 		}
 	}

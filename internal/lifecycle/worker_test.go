@@ -523,20 +523,28 @@ func TestAHoleKeepsTheNameOfWhoLeftIt(t *testing.T) {
 
 func TestATemplateThatDoesNotDecodeIsSaid(t *testing.T) {
 	t.Parallel()
-	spec := trainingJob()
-	spec.Tasks[1].Template.Raw = []byte(`{"spec":{"containers":"none"}}`)
-	w := newWorld(t, spec)
-	w.settle()
-	condition := findCondition(&w.job.Status, v2alpha1.ConditionInvalidSpec)
-	if condition == nil || condition.Status != corev1.ConditionTrue {
-		t.Fatalf("conditions are %+v, want InvalidSpec", w.job.Status.Conditions)
+	for name, broken := range map[string]string{
+		"of wrong type":                         `{"spec":{"containers":"none"}}`,
+		"a quantity that takes hours to decode": `{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-2000000000"}}}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := trainingJob()
+			spec.Tasks[1].Template.Raw = []byte(broken)
+			w := newWorld(t, spec)
+			w.settle()
+			condition := findCondition(&w.job.Status, v2alpha1.ConditionInvalidSpec)
+			if condition == nil || condition.Status != corev1.ConditionTrue {
+				t.Fatalf("conditions are %+v, want InvalidSpec", w.job.Status.Conditions)
+			}
+			w.job.Spec.Tasks[1].Template = template
+			w.settle()
+			if isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+				t.Error("InvalidSpec stays though the spec is mended")
+			}
+			w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0")
+		})
 	}
-	w.job.Spec.Tasks[1].Template = template
-	w.settle()
-	if isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
-		t.Error("InvalidSpec stays though the spec is mended")
-	}
-	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0")
 }
 
 func TestAJobOfAnotherControllerIsLeftAlone(t *testing.T) {

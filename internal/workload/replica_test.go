@@ -265,6 +265,10 @@ func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
 		"missing":       {"", "spec.tasks[0].template: is missing"},
 		"of wrong type": {`{"spec":{"containers":"none"}}`, "spec.tasks[0].template: does not decode"},
 		"without pods":  {`{"spec":{}}`, "spec.tasks[0].template.spec.containers: is empty"},
+		"with a quantity that takes hours to decode": {
+			`{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-2000000000"}}}]}}`,
+			"spec.tasks[0].template.spec.containers[0].resources.limits[cpu]: 1e-2000000000: the exponent of a quantity must be from -18 to 18",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -274,6 +278,15 @@ func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
 				t.Errorf("error is %v, want one that starts with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestAVolumeWhoseQuantityTakesHoursToDecodeIsNamed(t *testing.T) {
+	t.Parallel()
+	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Volumes: []v2alpha1.RawObject{raw(`{"name":"v","emptyDir":{"sizeLimit":"1e-2000000000"}}`)}}}
+	want := "spec.volumes[0].emptyDir.sizeLimit: 1e-2000000000: the exponent of a quantity"
+	if _, err := Volumes(job); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error is %v, want one that starts with %q", err, want)
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // Template decodes a stored pod template. The path is where the user wrote it,
 // for the error.
 func Template(path string, raw v2alpha1.RawObject) (*corev1.PodTemplateSpec, error) {
 	template := &corev1.PodTemplateSpec{}
-	if err := decode(path, raw, template); err != nil {
+	if err := decode(path, raw, quantity.CheckTemplate, template); err != nil {
 		return nil, err
 	}
 	if len(template.Spec.Containers) == 0 {
@@ -32,7 +33,7 @@ func Volumes(job *v2alpha1.DIJob) ([]corev1.Volume, error) {
 	}
 	volumes := make([]corev1.Volume, len(job.Spec.Volumes))
 	for i := range job.Spec.Volumes {
-		if err := decode(fmt.Sprintf("spec.volumes[%d]", i), job.Spec.Volumes[i], &volumes[i]); err != nil {
+		if err := decode(fmt.Sprintf("spec.volumes[%d]", i), job.Spec.Volumes[i], quantity.CheckVolume, &volumes[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -40,10 +41,14 @@ func Volumes(job *v2alpha1.DIJob) ([]corev1.Volume, error) {
 }
 
 // decode reads unknown fields past, as the webhook has warned of them; only
-// what cannot be read as the type is an error.
-func decode(path string, raw v2alpha1.RawObject, into any) error {
+// what cannot be read as the type is an error. The check comes first: a quantity
+// with a large exponent can take hours to decode, and an API server stores it.
+func decode(path string, raw v2alpha1.RawObject, check func([]byte) error, into any) error {
 	if len(raw.Raw) == 0 {
 		return fmt.Errorf("%s: is missing", path)
+	}
+	if err := check(raw.Raw); err != nil {
+		return fmt.Errorf("%s.%w", path, err)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw.Raw, into); err != nil {
 		return fmt.Errorf("%s: does not decode: %w", path, err)

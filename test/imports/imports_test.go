@@ -33,10 +33,11 @@ func pure() map[string][]string {
 		"internal/manifests":   {},
 		"internal/migration":   {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":  {"apis/v2alpha1", "internal/limits", "internal/names"},
-		"internal/workload":    {"apis/v2alpha1", "internal/limits", "internal/names"},
+		"internal/workload":    {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
 		"internal/queueing":    {"apis/v2alpha1"},
 		"internal/gang":        {},
-		"internal/lifecycle":   {"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/workload", "internal/queueing"},
+		"internal/quantity":    {},
+		"internal/lifecycle":   {"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload", "internal/queueing"},
 		"internal/allocator":   {"apis/v2alpha1", "internal/limits", "internal/names"},
 	}
 }
