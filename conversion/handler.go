@@ -8,13 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
 // What reviews may cost in memory. While it is answered, a review takes its
@@ -31,9 +34,16 @@ const (
 	// smallReviewBytes is the size up to which a review is admitted by a count
 	// of its own, smallBytesInFlight, so that one object, on whose conversion a
 	// write waits, never queues behind the lists. It is four times the most that
-	// etcd takes of one object.
+	// etcd takes of one object. One sender leaves room for one more of another.
 	smallReviewBytes   = 6 << 20
 	smallBytesInFlight = 4 * smallReviewBytes
+
+	// A review comes at the speed of a local network: one that pauses for longer
+	// than grace, or is slower on the whole, is given up. One that has not come in
+	// full after patience gives its room up where others need it.
+	grace          = 2 * time.Second
+	bytesPerSecond = 1 << 20
+	patience       = time.Second
 
 	// settleBytes is the size from which a review's memory is given back to the
 	// system at once. The runtime would keep it for minutes, beside what the
@@ -79,9 +89,8 @@ func (unobserved) Reviewed(context.Context, Outcome) {}
 type Handler struct {
 	observer Observer
 	maxBytes int64
-	// large and small hold the bytes that bodies may still take.
-	maxLarge     int64
-	large, small *semaphore.Weighted
+	// large and small are what bodies may take.
+	large, small *netlimit.Room
 	// slots are what may be converted at a time, by all requests together.
 	slots *semaphore.Weighted
 	// convert is convertValid, but in tests of what happens when that panics.
@@ -101,12 +110,20 @@ func NewHandler(options Options) *Handler {
 	return &Handler{
 		observer: options.Observer,
 		maxBytes: options.MaxReviewBytes,
-		maxLarge: maxLarge,
-		large:    semaphore.NewWeighted(maxLarge),
-		small:    semaphore.NewWeighted(smallBytesInFlight),
+		large:    newRoom(maxLarge, maxLarge, options.Observer),
+		small:    newRoom(smallBytesInFlight, smallBytesInFlight-smallReviewBytes, options.Observer),
 		slots:    semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
 		convert:  convertValid,
 	}
+}
+
+// newRoom returns the room for bodies of one size, and how much of it one sender
+// may take.
+func newRoom(size, share int64, observer Observer) *netlimit.Room {
+	return netlimit.NewRoom(netlimit.RoomOptions{
+		Size: size, Share: share, Patience: patience,
+		Pace: netlimit.Pace{Grace: grace, BytesPerSecond: bytesPerSecond}, Holding: observer.Holding,
+	})
 }
 
 // ServeHTTP answers a review: all its objects in the wanted version, in their
@@ -124,29 +141,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveInRoom waits for room for a review, answers it, and tidies up. An error
-// means that nothing has been answered yet.
+// serveInRoom reads a review as room is found for it, answers it, and tidies up.
+// An error means that nothing has been answered yet.
 func (h *Handler) serveInRoom(w http.ResponseWriter, r *http.Request) error {
-	room, err := h.admit(r.Context(), r.ContentLength)
-	if err != nil {
-		return err
+	room := h.large
+	if r.ContentLength >= 0 && r.ContentLength <= smallReviewBytes {
+		room = h.small
 	}
+	body, err := room.Read(w, r, h.maxBytes)
 	defer func() {
-		took := room.bytes
-		room.shrink(0)
+		took := len(body.Bytes)
+		body.Release()
 		h.settle(w, took)
 	}()
-	return h.serve(w, r, room)
-}
-
-// serve answers a review for which there is room.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, room *room) error {
-	body, err := readBody(http.MaxBytesReader(w, r.Body, h.maxBytes), r.ContentLength)
 	if err != nil {
 		return err
 	}
-	room.shrink(int64(len(body)))
-	asked, err := parseReview(body)
+	asked, err := parseReview(body.Bytes)
 	if err != nil {
 		return err
 	}
@@ -158,48 +169,12 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, room *room) erro
 	return nil
 }
 
-// room is what a review takes of the bytes that bodies may take together.
-type room struct {
-	bytes    int64
-	of       *semaphore.Weighted
-	observer Observer
-}
-
-// admit waits until there is room for a body, of which nothing was read yet: a
-// review that waits takes no memory. One that does not tell its length may
-// become as long as the longest.
-func (h *Handler) admit(ctx context.Context, length int64) (*room, error) {
-	if length > h.maxBytes {
-		return nil, &http.MaxBytesError{Limit: h.maxBytes}
-	}
-	if length < 0 {
-		length = h.maxBytes
-	}
-	admitted := &room{bytes: length, of: h.large, observer: h.observer}
-	if length <= smallReviewBytes {
-		admitted.of = h.small
-	}
-	if err := admitted.of.Acquire(ctx, length); err != nil {
-		return nil, fmt.Errorf("waiting for other reviews: %w", err)
-	}
-	h.observer.Holding(length)
-	return admitted, nil
-}
-
-// shrink gives back what was taken beyond so many bytes.
-func (r *room) shrink(bytes int64) {
-	r.of.Release(r.bytes - bytes)
-	r.observer.Holding(bytes - r.bytes)
-	r.bytes = bytes
-}
-
 // settle gives a large review's memory back to the system, unless another large
 // one is in hand, which would pay for it.
-func (h *Handler) settle(w http.ResponseWriter, took int64) {
-	if took < settleBytes || !h.large.TryAcquire(h.maxLarge) {
+func (h *Handler) settle(w http.ResponseWriter, took int) {
+	if took < settleBytes || !h.large.Idle() {
 		return
 	}
-	defer h.large.Release(h.maxLarge)
 	// The sender must not wait for the end of its answer meanwhile. If it does
 	// not take it, it has gone.
 	_ = http.NewResponseController(w).Flush()
@@ -215,21 +190,13 @@ func refuse(w http.ResponseWriter, err error) {
 		status = http.StatusRequestEntityTooLarge
 		// The rest of the body is not worth reading.
 		w.Header().Set("Connection", "close")
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		status = http.StatusRequestTimeout
+		w.Header().Set("Connection", "close")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, netlimit.ErrShed):
 		status = http.StatusServiceUnavailable
 	}
 	http.Error(w, fmt.Sprintf("reading the ConversionReview: %v", err), status)
-}
-
-// readBody reads a body into a buffer of its announced length, which spares
-// growing it.
-func readBody(body io.Reader, length int64) ([]byte, error) {
-	if length < 0 {
-		return io.ReadAll(body)
-	}
-	buffer := make([]byte, length)
-	_, err := io.ReadFull(body, buffer)
-	return buffer, err
 }
 
 // answer is a ConversionReview, of which the objects are too big to be copied.

@@ -293,41 +293,40 @@ func TestAnUnknownWantedVersionIsNamedOnce(t *testing.T) {
 		`request.desiredAPIVersion: "diengine.opendilab.org/v3" is neither diengine.opendilab.org/v1alpha1 nor diengine.opendilab.org/v2alpha1`)
 }
 
-func TestAReviewWaitsForRoomAndASmallOneDoesNotWaitForALargeOne(t *testing.T) {
+func TestSendersThatAnnounceMuchAndSendNothingHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	observer := &recording{holding: make(chan int64, 10)}
-	handler := NewHandler(Options{Observer: observer})
-	answers := make(chan *httptest.ResponseRecorder, 1)
-	body, writer := io.Pipe()
-	go func() { answers <- serve(t.Context(), handler, http.MethodPost, body) }()
-	if held := <-observer.holding; held != DefaultMaxReviewBytes {
-		t.Errorf("a review of unknown length holds %d bytes", held)
-	}
-
-	// Nothing is left for another: it waits, unread, as long as its sender does.
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := make(chan *httptest.ResponseRecorder, 1)
-	unread := strings.NewReader(reviewOf())
-	go func() { waiting <- serve(ctx, handler, http.MethodPost, unannounced{unread}) }()
-	if response := ask(t, handler, reviewOf(manyJobs(1)...)); response.Result.Status != "Success" {
-		t.Errorf("a small review: %+v", response.Result)
-	}
-	cancel()
-	if gone := <-waiting; gone.Code != http.StatusServiceUnavailable || unread.Len() != len(reviewOf()) {
-		t.Errorf("the review that waited: status %d, %d bytes left", gone.Code, unread.Len())
-	}
-
-	if _, err := io.WriteString(writer, reviewOf(manyJobs(3)...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := writer.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if first := <-answers; first.Code != http.StatusOK {
-		t.Errorf("the large review: status %d: %s", first.Code, first.Body)
-	}
-	if observer.held != 0 {
-		t.Errorf("%d bytes are still held", observer.held)
+	for name, announced := range map[string]int64{"small reviews": smallReviewBytes, "lists": DefaultMaxReviewBytes, "of unknown length": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			observer := &recording{holding: make(chan int64, 100)}
+			handler := NewHandler(Options{Observer: observer})
+			var writers []*io.PipeWriter
+			var slow sync.WaitGroup
+			for range 50 {
+				body, writer := io.Pipe()
+				writers = append(writers, writer)
+				slow.Go(func() {
+					request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/convert", body)
+					request.ContentLength = announced
+					handler.ServeHTTP(httptest.NewRecorder(), request)
+				})
+				if held := <-observer.holding; held > 64<<10 {
+					t.Errorf("a review of which nothing has come holds %d bytes", held)
+				}
+			}
+			for _, review := range []io.Reader{strings.NewReader(reviewOf(manyJobs(1)...)), unannounced{strings.NewReader(reviewOf(manyJobs(1)...))}} {
+				if got := serve(t.Context(), handler, http.MethodPost, review); got.Code != http.StatusOK {
+					t.Errorf("another's review: status %d: %s", got.Code, got.Body)
+				}
+			}
+			for _, writer := range writers {
+				_ = writer.CloseWithError(io.ErrUnexpectedEOF)
+			}
+			slow.Wait()
+			if observer.held != 0 {
+				t.Errorf("%d bytes are still held", observer.held)
+			}
+		})
 	}
 }
 

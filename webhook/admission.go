@@ -54,7 +54,7 @@ func newHandler(log logr.Logger, metrics *hookMetrics) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
 	}
-	mux := http.NewServeMux()
+	mux, admitted := http.NewServeMux(), newIntake()
 	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics})))
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
@@ -68,7 +68,7 @@ func newHandler(log logr.Logger, metrics *hookMetrics) (http.Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		mux.Handle(path, handler)
+		mux.Handle(path, admitted.handler(handler))
 	}
 	return mux, nil
 }

@@ -37,6 +37,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
@@ -76,6 +77,13 @@ const (
 	restorePause = time.Second
 	// leaveTimeout bounds how long a server that stops tells the others of it.
 	leaveTimeout = 5 * time.Second
+)
+
+// How many connections are open at a time. An API server has one for each request
+// that it waits for, and by default 600 requests. An idle one costs some 64 KiB.
+const (
+	connectionsPerAddress = 600
+	connections           = 1200
 )
 
 // certificates tells what to serve with.
@@ -278,6 +286,9 @@ func (s *Server) Run(ctx context.Context) error {
 			return fmt.Errorf("webhooks: %w", err)
 		}
 	}
+	listener = netlimit.Listen(listener, netlimit.Limits{PerAddress: connectionsPerAddress, Total: connections, Refused: func() {
+		s.options.Log.V(1).Info("A connection is closed: its sender, or all together, have too many")
+	}})
 	server := s.newHTTPServer()
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(tls.NewListener(listener, s.tlsConfig())) }()
@@ -401,7 +412,8 @@ func dialable(address net.Addr) string {
 func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s.drain.Handler(s.handler),
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    16 << 10,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      time.Minute,
 		// Longer than the API server keeps idle connections, so that it never

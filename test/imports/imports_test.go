@@ -26,7 +26,7 @@ const module = "opendilab.org/di-orchestrator/"
 // may import. One that does not exist yet is held to it from its first day.
 func pure() map[string][]string {
 	return map[string][]string{
-		"conversion":           {"apis/v1alpha1", "apis/v2alpha1"},
+		"conversion":           {"apis/v1alpha1", "apis/v2alpha1", "internal/netlimit"},
 		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
@@ -47,6 +47,7 @@ func excepted() map[string]map[string]string {
 	return map[string]map[string]string{
 		"conversion": {
 			"net/http": "the conversion endpoint is served by the same package",
+			"os":       "a body that comes too slowly fails with an error of this package",
 			"context":  "a review that waits for room, or for a processor, ends with its request",
 		},
 		"internal/allocator": {

@@ -1,0 +1,104 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netlimit
+
+import (
+	"io"
+	"net"
+	"testing"
+)
+
+// arrivals is a listener of connections from made-up addresses.
+type arrivals struct {
+	net.Listener
+	conns chan net.Conn
+}
+
+func (a *arrivals) Accept() (net.Conn, error) {
+	conn, open := <-a.conns
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+type arrival struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (a *arrival) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.from), Port: 1} }
+func (a *arrival) Close() error         { a.closed = true; return nil }
+
+// accept lets connections arrive and returns those that were accepted.
+func accept(t *testing.T, limits Limits, conns ...net.Conn) []net.Conn {
+	t.Helper()
+	listener := &arrivals{conns: make(chan net.Conn, len(conns))}
+	for _, conn := range conns {
+		listener.conns <- conn
+	}
+	close(listener.conns)
+	limited := Listen(listener, limits)
+	var accepted []net.Conn
+	for {
+		conn, err := limited.Accept()
+		if err != nil {
+			return accepted
+		}
+		accepted = append(accepted, conn)
+	}
+}
+
+func arrivalsFrom(address string, count int) (all []net.Conn) {
+	for range count {
+		all = append(all, &arrival{from: address})
+	}
+	return all
+}
+
+func TestAnAddressHasNoMoreConnectionsThanItMay(t *testing.T) {
+	refused := 0
+	limits := Limits{PerAddress: 3, Total: 10, Refused: func() { refused++ }}
+	accepted := accept(t, limits, append(arrivalsFrom("10.0.0.1", 5), arrivalsFrom("10.0.0.2", 2)...)...)
+	if len(accepted) != 5 || refused != 2 {
+		t.Errorf("%d are accepted and %d refused, want 5 and 2", len(accepted), refused)
+	}
+}
+
+func TestWhoeverHasMostConnectionsLosesOneToOthers(t *testing.T) {
+	greedy := arrivalsFrom("10.0.0.1", 4)
+	other := arrivalsFrom("10.0.0.2", 3)
+	accepted := accept(t, Limits{PerAddress: 4, Total: 4}, append(greedy, other...)...)
+	closed := map[bool]int{}
+	for _, conn := range greedy {
+		//nolint:errcheck // It is one.
+		closed[conn.(*arrival).closed]++
+	}
+	// Equal shares are as far as it goes.
+	if len(accepted) != 6 || closed[true] != 2 {
+		t.Errorf("%d are accepted, %d of the greedy address closed, want 6 and 2", len(accepted), closed[true])
+	}
+}
+
+func TestAClosedConnectionMakesRoom(t *testing.T) {
+	listener := &arrivals{conns: make(chan net.Conn, 1)}
+	limited := Listen(listener, Limits{PerAddress: 1, Total: 1})
+	for range 3 {
+		listener.conns <- &arrival{from: "10.0.0.1"}
+		conn, err := limited.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(listener.conns)
+	if _, err := limited.Accept(); err == nil || err == io.EOF {
+		t.Errorf("the end of the listener is %v", err)
+	}
+}

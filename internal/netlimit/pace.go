@@ -1,0 +1,49 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netlimit
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// Pace is how fast a body must come.
+type Pace struct {
+	// Grace is how long it may take beside, and how long it may pause.
+	Grace time.Duration
+	// BytesPerSecond is how fast it must come on the whole.
+	BytesPerSecond int64
+}
+
+// Body returns the body of a request, which fails where it comes too slowly.
+func (p Pace) Body(w http.ResponseWriter, body io.Reader) io.Reader {
+	return &paced{pace: p, of: body, connection: http.NewResponseController(w), begin: time.Now()}
+}
+
+type paced struct {
+	pace       Pace
+	of         io.Reader
+	connection *http.ResponseController
+	begin      time.Time
+	read       int64
+}
+
+// Read implements io.Reader.
+func (p *paced) Read(into []byte) (int, error) {
+	now := time.Now()
+	deadline := p.begin.Add(p.pace.Grace + time.Duration(float64(p.read)/float64(p.pace.BytesPerSecond)*float64(time.Second)))
+	if pause := now.Add(p.pace.Grace); pause.Before(deadline) {
+		deadline = pause
+	}
+	// A writer that is no connection has no deadline.
+	_ = p.connection.SetReadDeadline(deadline)
+	n, err := p.of.Read(into)
+	p.read += int64(n)
+	if err != nil {
+		// The connection goes on: the server reads from it whether the client leaves.
+		_ = p.connection.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}

@@ -1,0 +1,203 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netlimit
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const mega = 1 << 20
+
+// sender is a request whose body comes as the test lets it.
+type sender struct {
+	*httptest.ResponseRecorder
+	request *http.Request
+	writer  *io.PipeWriter
+
+	mutex    sync.Mutex
+	deadline time.Time
+	expiry   *time.Timer
+}
+
+func newSender(t *testing.T, address string, announced int64) *sender {
+	t.Helper()
+	body, writer := io.Pipe()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
+	request.RemoteAddr, request.ContentLength = address+":1", announced
+	return &sender{ResponseRecorder: httptest.NewRecorder(), request: request, writer: writer}
+}
+
+// SetReadDeadline ends reads as a connection does.
+func (s *sender) SetReadDeadline(deadline time.Time) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	if !deadline.IsZero() {
+		s.expiry = time.AfterFunc(time.Until(deadline), func() { _ = s.writer.CloseWithError(os.ErrDeadlineExceeded) })
+	}
+	return nil
+}
+
+// read reads the body into the room and returns how that ends.
+func (s *sender) read(room *Room, most int64) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		body, err := room.Read(s, s.request, most)
+		body.Release()
+		ended <- err
+	}()
+	return ended
+}
+
+func (s *sender) send(count int) {
+	_, _ = s.writer.Write(bytes.Repeat([]byte("x"), count))
+}
+
+func newTestRoom(held *int64) *Room {
+	return NewRoom(RoomOptions{
+		Size: 4 * mega, Share: 3 * mega, Patience: time.Second, Pace: Pace{Grace: 2 * time.Second, BytesPerSecond: mega},
+		Holding: func(bytes int64) { *held += bytes },
+	})
+}
+
+func TestABodyTakesRoomAsItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held int64
+		room := newTestRoom(&held)
+		slow := newSender(t, "a", 2*mega)
+		ended := slow.read(room, 2*mega)
+		slow.send(10)
+		synctest.Wait()
+		if held != firstBytes {
+			t.Errorf("10 bytes hold %d", held)
+		}
+		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a sender that pauses: %v", err)
+		}
+		if held != 0 || !room.Idle() {
+			t.Errorf("%d bytes are still held", held)
+		}
+	})
+}
+
+func TestASenderThatIsSlowOnTheWholeIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held int64
+		begin := time.Now()
+		slow := newSender(t, "a", 2*mega)
+		ended := slow.read(newTestRoom(&held), 2*mega)
+		go func() {
+			for range 10 {
+				slow.send(100 << 10)
+				time.Sleep(time.Second)
+			}
+		}()
+		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) > 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+func TestBodiesThatHaveTheRoomAndDoNotComeLoseItToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held int64
+		room := newTestRoom(&held)
+		var lost []<-chan error
+		for _, address := range []string{"a", "b"} {
+			greedy := newSender(t, address, 2*mega)
+			lost = append(lost, greedy.read(room, 2*mega))
+			greedy.send(2*mega - 1)
+		}
+		begin := time.Now()
+		quick := newSender(t, "c", mega)
+		ended := quick.read(room, 2*mega)
+		go func() {
+			quick.send(mega)
+			_ = quick.writer.Close()
+		}()
+		if err := <-ended; err != nil || time.Since(begin) > 2*time.Second {
+			t.Errorf("a quick sender waited %v: %v", time.Since(begin), err)
+		}
+		for _, ended := range lost {
+			<-ended
+		}
+		if held != 0 {
+			t.Errorf("%d bytes are still held", held)
+		}
+	})
+}
+
+func TestOneSenderLeavesRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held int64
+		room := newTestRoom(&held)
+		kept := make([]*Body, 0, 3)
+		for range 3 {
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(make([]byte, mega)))
+			request.RemoteAddr = "a:1"
+			body, err := room.Read(httptest.NewRecorder(), request, mega)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, body)
+		}
+		fourth := newSender(t, "a", mega)
+		waiting := fourth.read(room, mega)
+		synctest.Wait()
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(make([]byte, mega)))
+		request.RemoteAddr = "b:1"
+		body, err := room.Read(httptest.NewRecorder(), request, mega)
+		if err != nil {
+			t.Errorf("another's body: %v", err)
+		}
+		body.Release()
+		kept[0].Release()
+		fourth.send(mega)
+		_ = fourth.writer.Close()
+		if err := <-waiting; err != nil {
+			t.Errorf("the body that waited: %v", err)
+		}
+		kept[1].Release()
+		kept[2].Release()
+		if held != 0 {
+			t.Errorf("%d bytes are still held", held)
+		}
+	})
+}
+
+func TestABodyIsReadAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 4 * firstBytes, 100_000} {
+		for _, announced := range []bool{true, false} {
+			var held int64
+			content := strings.Repeat("x", size)
+			var from io.Reader = strings.NewReader(content)
+			if !announced {
+				from = io.MultiReader(from)
+			}
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", from)
+			body, err := newTestRoom(&held).Read(httptest.NewRecorder(), request, 100_000)
+			if err != nil || string(body.Bytes) != content || held != int64(size) {
+				t.Errorf("%d bytes, announced %v: %d came, %d are held: %v", size, announced, len(body.Bytes), held, err)
+			}
+			body.Release()
+			if held != 0 {
+				t.Errorf("%d bytes are still held", held)
+			}
+		}
+	}
+}
