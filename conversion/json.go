@@ -124,9 +124,13 @@ func (o object) without(keys ...string) object {
 // completedBy returns the object with those of the other's members that it
 // lacks.
 func (o object) completedBy(other object) object {
-	own := len(o)
+	own := o[:len(o):len(o)]
+	var index map[string]int
+	if len(own) >= indexFrom {
+		index = own.index()
+	}
 	for _, m := range other {
-		if o[:own].find(m.key, nil) < 0 {
+		if own.find(m.key, index) < 0 {
 			o = append(o, m)
 		}
 	}

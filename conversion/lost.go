@@ -128,22 +128,22 @@ func lostMembers(path *field.Path, written map[string]any, others ...map[string]
 }
 
 // lostValue returns the path of a value that no candidate holds, or of those of
-// its members.
+// its members. An object is compared by its members only, so that each value is
+// compared once however deep it is.
 func lostValue(path *field.Path, written any, candidates []any) []string {
-	var objects []map[string]any
-	for _, candidate := range candidates {
-		if reflect.DeepEqual(candidate, written) {
-			return nil
-		}
-		if object, ok := candidate.(map[string]any); ok {
-			objects = append(objects, object)
-		}
+	if written == nil {
+		return nil
 	}
 	content, isObject := written.(map[string]any)
-	switch {
-	case written == nil:
-		return nil
-	case isObject && len(objects) > 0:
+	var objects []map[string]any
+	for _, candidate := range candidates {
+		if object, ok := candidate.(map[string]any); ok {
+			objects = append(objects, object)
+		} else if !isObject && reflect.DeepEqual(candidate, written) {
+			return nil
+		}
+	}
+	if isObject && len(objects) > 0 {
 		return lostMembers(path, content, objects...)
 	}
 	return []string{path.String()}

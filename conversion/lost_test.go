@@ -4,6 +4,8 @@
 package conversion
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,5 +114,37 @@ func TestTasksThatV2alpha1CannotHoldAreLostAndDoNoHarm(t *testing.T) {
 		if err != nil || len(lost) == 0 {
 			t.Errorf("%s loses %v, %v, want the tasks", spec, lost, err)
 		}
+	}
+}
+
+// TestADeepTemplateIsComparedOnce compares what differs at its deepest place. The
+// work once grew with the square of the depth, to a minute.
+func TestADeepTemplateIsComparedOnce(t *testing.T) {
+	t.Parallel()
+	const depth = 9_000
+	nested := func(value string) string {
+		return strings.Repeat(`{"a":`, depth) + value + strings.Repeat(`}`, depth)
+	}
+	lost, err := Lost([]byte(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","metadata":{},"spec":{"coordinator":{"template":` + nested("1") +
+		`},"extended":{"tasks":[{"type":"coordinator","template":` + nested("2") + `}]}}}`))
+	if err != nil || len(lost) != 1 {
+		t.Errorf("%d paths are lost: %v", len(lost), err)
+	}
+}
+
+// TestAStatusOfManyTasksIsConvertedAtOnce converts as many tasks as a request has
+// room for. The work once grew with their square, to half a minute.
+func TestAStatusOfManyTasksIsConvertedAtOnce(t *testing.T) {
+	t.Parallel()
+	var counts, kept strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&counts, `,"t%d":{"active":1}`, i)
+		fmt.Fprintf(&kept, `,"t%d":{"Running":1}`, i)
+	}
+	raw := `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","metadata":{},"status":{"replicaStatus":{` + counts.String()[1:] +
+		`},"extended":{"taskStatus":{` + kept.String()[1:] + `}}}}`
+	converted, err := Convert([]byte(raw), "diengine.opendilab.org/v2alpha1")
+	if err != nil || !strings.Contains(string(converted), `"t59999":{"Running":1}`) {
+		t.Errorf("%.300s: %v", converted, err)
 	}
 }

@@ -217,9 +217,14 @@ func replicaCountsToHub(raw, kept []byte, keys statusKeys) []byte {
 		return raw
 	}
 	tasks, _ := parseObject(kept)
+	index := tasks.index()
 	for i, replica := range replicas {
 		task := keys.hide(replica.key)
-		counts, known := tasks.get(task)
+		var counts []byte
+		place, known := index[task]
+		if known {
+			counts = tasks[place].value
+		}
 		shown, _ := replicaStatus(counts)
 		if !known || !sameCounts(object{{task, shown}}.bytes(), object{{task, replica.value}}.bytes()) {
 			counts = taskStatus(replica.value)
