@@ -52,8 +52,9 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, enough int64) 
 		around += len(`{"cluster":{},"task":{"type":"","index":99999},"environment":"cloud"}`)
 		beside = len(`"":22270`)
 	}
+	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
-		count := int64(wantedReplicas(&job.Spec, i))
+		count := int64(wantedReplicas(&job.Spec, i, elastic))
 		if count < 1 {
 			continue
 		}
@@ -79,9 +80,10 @@ func digitsBelow(count int64) int64 {
 	return digits
 }
 
-// wantedReplicas returns how many replicas a task is to have now.
-func wantedReplicas(spec *v2alpha1.DIJobSpec, i int) int32 {
-	if spec.Elastic != nil && spec.Elastic.Replicas != nil && names.ElasticTask(spec) == i {
+// wantedReplicas returns how many replicas a task is to have now, in a job with
+// that elastic task.
+func wantedReplicas(spec *v2alpha1.DIJobSpec, i, elastic int) int32 {
+	if spec.Elastic != nil && spec.Elastic.Replicas != nil && elastic == i {
 		return *spec.Elastic.Replicas
 	}
 	return replicasOf(&spec.Tasks[i])

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"gomodules.xyz/jsonpatch/v2"
@@ -159,12 +160,16 @@ func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
 // validating answers with the errors that the function finds, and with what the
 // writer should know besides.
 func validating(validate func(*question) field.ErrorList) admission.HandlerFunc {
-	return func(_ context.Context, request admission.Request) admission.Response {
+	return func(ctx context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
 			return unreadable(&request, err)
 		}
-		return answer(kindDIJob, request.Name, validate(asked), warnings(asked))
+		errs := validate(asked)
+		if err := ctx.Err(); err != nil {
+			return admission.Errored(http.StatusServiceUnavailable, fmt.Errorf("the caller has gone: %w", err))
+		}
+		return answer(kindDIJob, request.Name, errs, warnings(asked))
 	}
 }
 
@@ -185,9 +190,38 @@ func unreadable(request *admission.Request, err error) admission.Response {
 	return admission.Errored(http.StatusBadRequest, err)
 }
 
-// notValid is the answer that an object is not valid.
+// mostErrors is how many errors an answer has: their text is put together in a
+// time that grows with its square.
+const mostErrors = 20
+
+// errorLength is how long each part of an error may be, in bytes.
+const errorLength = 1024
+
+// cut cuts a part of an error.
+func cut(text string) string {
+	if len(text) <= errorLength {
+		return text
+	}
+	return strings.ToValidUTF8(text[:errorLength], "") + "..."
+}
+
+// notValid is the answer that an object is not valid, with the first errors.
 func notValid(kind, name string, errs field.ErrorList) admission.Response {
-	invalid := apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.GroupName, Kind: kind}, name, errs).Status()
+	told := make(field.ErrorList, 0, mostErrors+1)
+	for _, err := range errs[:min(len(errs), mostErrors)] {
+		short := *err
+		if text, ok := short.BadValue.(string); ok {
+			short.BadValue = cut(text)
+		}
+		short.Field, short.Detail = cut(short.Field), cut(short.Detail)
+		told = append(told, &short)
+	}
+	if more := len(errs) - mostErrors; more > 0 {
+		told = append(told, &field.Error{
+			Type: field.ErrorTypeInvalid, Field: "object", BadValue: field.OmitValueType{}, Detail: fmt.Sprintf("and %d more errors", more),
+		})
+	}
+	invalid := apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.GroupName, Kind: kind}, name, told).Status()
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &invalid}}
 }
 

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,6 +25,48 @@ func TestAnAdmissionRequestThatIsTooLargeIsRefusedUnread(t *testing.T) {
 	answer := ask(t, handler, PathValidateV2, reviewOf(t, tooLarge, tooLarge))
 	if answer.Allowed || answer.Result.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("%d bytes: got %+v, want a refusal for the size", 2*len(tooLarge), answer)
+	}
+}
+
+// TestAnAnswerDoesNotGrowWithWhatIsWrong asks about jobs with thousands of errors,
+// the text of which once grew with the square of the request, to 123 MB.
+func TestAnAnswerDoesNotGrowWithWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	var tasks, targets strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&tasks, `,{"type":"none","name":"task-%d","template":{"spec":{"containers":[{"name":"a"}]}}}`, i)
+		fmt.Fprintf(&targets, `,"unknown-%d"`, i)
+	}
+	head := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"tasks":[`
+	for name, job := range map[string]string{
+		"policies that name unknown tasks": head + tasks.String()[1:] + `],"successPolicy":{"targetTasks":[` + targets.String()[1:] + `]}}}`,
+		"tasks without containers":         head + strings.Repeat(`{"type":"learner"},`, 20_000) + `{"type":"learner"}]}}`,
+		"tasks that are numbers":           head + strings.Repeat(`1,`, 100_000) + `1]}}`,
+		"a long name":                      head + `{"type":"none","name":"` + strings.Repeat("n", 1<<20) + `"}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, path := range []string{PathMutateV2, PathValidateV2} {
+				if answer := ask(t, quietHandler(t), path, reviewOf(t, job, "")); answer.Result != nil && len(answer.Result.Message) > 64<<10 {
+					t.Errorf("%s: a message of %d bytes", path, len(answer.Result.Message))
+				}
+			}
+		})
+	}
+}
+
+// TestAValidJobOfManyTasksIsAnswered asks what once took a time that grew with the
+// cube of the tasks.
+func TestAValidJobOfManyTasksIsAnswered(t *testing.T) {
+	t.Parallel()
+	var tasks strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&tasks, `,{"type":"none","name":"task-%d","replicas":1,"template":{"spec":{"containers":[{"name":"a"}]}}}`, i)
+	}
+	job := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"tasks":[` +
+		tasks.String()[1:] + `],"elastic":{"task":"task-2999","replicas":1}}}`
+	if answer := ask(t, quietHandler(t), PathValidateV2, reviewOf(t, job, "")); !answer.Allowed {
+		t.Errorf("refused: %v", answer.Result)
 	}
 }
 

@@ -21,8 +21,9 @@ type overrides struct {
 	labels, annotations, env []string
 }
 
-// overridesOf returns what the operator sets on the pods of a task.
-func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
+// overridesOf returns what the operator sets on the pods of a task of a job with
+// those cluster variables.
+func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables []string) overrides {
 	if !coordinatorLed(spec) {
 		annotations := []string{
 			names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
@@ -36,7 +37,7 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
 			env: append([]string{
 				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes,
 				names.TaskNodesVariable(names.TaskName(task)),
-			}, clusterVariables(spec)...),
+			}, clusterVariables...),
 		}
 	}
 	// The roles of tasks are named like their types.
@@ -47,9 +48,9 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) overrides {
 // their cluster. A job of one pod is told nothing of TensorFlow.
 func clusterVariables(spec *v2alpha1.DIJobSpec) []string {
 	var variables []string
-	replicas := int32(0)
+	replicas, elastic := int64(0), names.ElasticTask(spec)
 	for i := range spec.Tasks {
-		replicas += wantedReplicas(spec, i)
+		replicas += int64(wantedReplicas(spec, i, elastic))
 	}
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && replicas != 1 {
 		variables = append(variables, names.EnvTFConfig)
@@ -88,12 +89,13 @@ func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 		_, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at.spec("volumes").Index(i))
 		warnings = append(warnings, unknownFields(found)...)
 	}
+	variables := clusterVariables(spec)
 	for i := range spec.Tasks {
 		at := at.task(i, "template")
 		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
 		warnings = append(warnings, unknownFields(found)...)
 		if len(found.mistyped) == 0 {
-			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], template, at)...)
+			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], variables, template, at)...)
 		}
 	}
 	return warnings
@@ -110,9 +112,11 @@ func unknownFields(found findings) []string {
 }
 
 // warnTemplate says what of a template its pods will not have.
-func warnTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, template *corev1.PodTemplateSpec, at *field.Path) []string {
+func warnTemplate(
+	spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables []string, template *corev1.PodTemplateSpec, at *field.Path,
+) []string {
 	var w notes
-	w.overridden(template, overridesOf(spec, task), at)
+	w.overridden(template, overridesOf(spec, task, clusterVariables), at)
 	if own := template.Spec.PriorityClassName; own != "" && spec.PriorityClassName != "" && own != spec.PriorityClassName {
 		w.add(at.Child("spec", "priorityClassName"), "is overridden by the job's, which is %s", spec.PriorityClassName)
 	}

@@ -15,6 +15,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
+// mostNamed is how many values an error names that would be right.
+const mostNamed = 10
+
 // validateJob returns all that is wrong with a job whatever it was before, and
 // that the schema of v2alpha1 leaves to the webhook: what jobs of earlier
 // releases may break, as an update is not refused for what was already so, and
@@ -153,16 +156,20 @@ func validateReferences(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return errs
 }
 
-// unknownTask says so where the job has no task of the name.
+// unknownTask says so where the job has no task of the name, and names the first
+// that it has.
 func unknownTask(spec *v2alpha1.DIJobSpec, name string, at *field.Path) field.ErrorList {
 	var known []string
 	for i := range spec.Tasks {
-		known = append(known, names.TaskName(&spec.Tasks[i]))
+		task := names.TaskName(&spec.Tasks[i])
+		if task == name {
+			return nil
+		}
+		if len(known) < mostNamed {
+			known = append(known, shorten(task))
+		}
 	}
-	if slices.Contains(known, name) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(at, name, known)}
+	return field.ErrorList{field.NotSupported(at, shorten(name), known)}
 }
 
 // validateGang holds that the job may become as large as what it waits for.
@@ -170,9 +177,9 @@ func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	if spec.Scheduling == nil || spec.Scheduling.Gang == nil || spec.Scheduling.Gang.MinAvailable == nil {
 		return nil
 	}
-	most := int64(0)
+	most, elastic := int64(0), names.ElasticTask(spec)
 	for i := range spec.Tasks {
-		count, _ := mostReplicas(spec, i, at)
+		count, _ := mostReplicas(spec, i, elastic, at)
 		most += int64(count)
 	}
 	if wanted := *spec.Scheduling.Gang.MinAvailable; int64(wanted) > most {
@@ -182,10 +189,11 @@ func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return nil
 }
 
-// mostReplicas returns to how many replicas a task may grow, and where that is said.
-func mostReplicas(spec *v2alpha1.DIJobSpec, i int, at paths) (int32, *field.Path) {
+// mostReplicas returns to how many replicas a task may grow in a job with that
+// elastic task, and where that is said.
+func mostReplicas(spec *v2alpha1.DIJobSpec, i, elastic int, at paths) (int32, *field.Path) {
 	most, said := replicasOf(&spec.Tasks[i]), at.task(i, "replicas")
-	if spec.Elastic == nil || names.ElasticTask(spec) != i {
+	if spec.Elastic == nil || elastic != i {
 		return most, said
 	}
 	if count := spec.Elastic.Replicas; count != nil && *count > most {
@@ -257,8 +265,9 @@ func validateLengths(job *v2alpha1.DIJob, at paths) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
+	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
-		if err := validatePodNames(job, name, i, at); err != nil {
+		if err := validatePodNames(job, name, i, elastic, at); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -268,9 +277,9 @@ func validateLengths(job *v2alpha1.DIJob, at paths) field.ErrorList {
 // validatePodNames holds that the names of a task's pods are host names, and
 // blames what is easiest to change: the count of replicas, else the longer of
 // the two names.
-func validatePodNames(job *v2alpha1.DIJob, name jobName, i int, at paths) *field.Error {
+func validatePodNames(job *v2alpha1.DIJob, name jobName, i, elastic int, at paths) *field.Error {
 	task := names.TaskName(&job.Spec.Tasks[i])
-	count, said := mostReplicas(&job.Spec, i, at)
+	count, said := mostReplicas(&job.Spec, i, elastic, at)
 	first, last := names.WorkerPod(name.full, task, 0), names.WorkerPod(name.full, task, max(count-1, 0))
 	excess := len(first) - validation.DNS1123LabelMaxLength
 	switch {

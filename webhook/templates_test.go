@@ -206,7 +206,7 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := map[string]bool{}
-			set := overridesOf(&tc.job.Spec, &tc.job.Spec.Tasks[0])
+			set := overridesOf(&tc.job.Spec, &tc.job.Spec.Tasks[0], clusterVariables(&tc.job.Spec))
 			for _, names := range [][]string{set.labels, set.annotations, set.env} {
 				for _, name := range names {
 					got[name] = true

@@ -50,7 +50,11 @@ func warnings(asked *question) []string {
 
 // fewer returns those of the warnings that are not among the others.
 func fewer(warnings, others []string) []string {
-	return slices.DeleteFunc(warnings, func(warning string) bool { return slices.Contains(others, warning) })
+	before := make(map[string]bool, len(others))
+	for _, warning := range others {
+		before[warning] = true
+	}
+	return slices.DeleteFunc(warnings, func(warning string) bool { return before[warning] })
 }
 
 // pathsOf returns the paths of the version that a job is written in.
