@@ -194,9 +194,10 @@ mutation: ## Delete each statement of the conversion in turn; a test has to noti
 
 .PHONY: fuzz
 FUZZTIME ?= 1m
-fuzz: ## Fuzz the conversion, each target for FUZZTIME.
-	@for target in $$(go test ./conversion -list Fuzz | grep ^Fuzz); do \
-		go test ./conversion -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done
+fuzz: ## Fuzz all that parses what others send, each target of each package for FUZZTIME.
+	@for package in $$(grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	for target in $$(go test $$package -list '^Fuzz' | grep ^Fuzz); do \
+		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
 
 .PHONY: clean
 clean: ## Remove what was built in the checkout.
