@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -52,8 +54,10 @@ type Allocator struct {
 	recorder events.EventRecorder
 	policy   allocator.Policy
 	cycle    time.Duration
-	now      func() time.Time
-	metrics  *allocatorMetrics
+	// maxPods is how many pods a job may have; 0 for as many as by default.
+	maxPods int32
+	now     func() time.Time
+	metrics *allocatorMetrics
 
 	// last is when the last round was; written is what was written of each job,
 	// by this process or one before it, until the cache knows it; nil before the
@@ -168,7 +172,9 @@ func isOlder(object, other client.Object) bool {
 // round is what a round rests on, and what comes of it.
 type round struct {
 	snapshot *allocator.Snapshot
-	wanted   map[types.NamespacedName]*allocator.Job
+	// maxPods is how many pods a job may have.
+	maxPods int32
+	wanted  map[types.NamespacedName]*allocator.Job
 	// previous is where jobs were, and placed what of that is written.
 	previous, placed map[types.NamespacedName][]string
 	// placements are what becomes of the jobs.
@@ -183,6 +189,7 @@ func (a *Allocator) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round,
 	}
 	r := &round{
 		snapshot:   allocator.NewSnapshot(nodes),
+		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
 		wanted:     make(map[types.NamespacedName]*allocator.Job, len(jobs)),
 		previous:   make(map[types.NamespacedName][]string, len(jobs)),
 		placed:     make(map[types.NamespacedName][]string, len(jobs)),
@@ -202,7 +209,7 @@ func (a *Allocator) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round,
 // what it has meanwhile.
 func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
-	wanted, err := jobToPlace(job, r.snapshot)
+	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
 	switch {
 	case lifecycle.LeavesPlace(job):
 		r.placements[name] = allocator.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no place"}
@@ -325,8 +332,12 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapsh
 	return allocation, true
 }
 
-// jobToPlace returns what a policy is told of a job.
-func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot) (*allocator.Job, error) {
+// jobToPlace returns what a policy is told of a job: no counts that it would be at for
+// ever.
+func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32) (*allocator.Job, error) {
+	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
+		return nil, errors.New(excess[0].String())
+	}
 	wanted := &allocator.Job{Name: client.ObjectKeyFromObject(job), Created: job.CreationTimestamp.Time}
 	if job.Spec.Priority == v2alpha1.PriorityHigh {
 		wanted.Priority = 1

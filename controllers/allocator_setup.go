@@ -40,6 +40,8 @@ type AllocatorOptions struct {
 	// Cycle is how often all jobs are placed anew though nothing changes:
 	// DefaultAllocatorCycle by default.
 	Cycle time.Duration
+	// MaxPods is how many pods a job may have: limits.PodsPerJob by default.
+	MaxPods int32
 	// Recorder takes the Events of jobs: by default the manager's.
 	Recorder events.EventRecorder
 	// Registerer takes the metrics: by default that of controller-runtime.
@@ -70,6 +72,7 @@ func SetupAllocator(mgr ctrl.Manager, options AllocatorOptions) error {
 		recorder: options.Recorder,
 		policy:   options.Policy,
 		cycle:    cmp.Or(options.Cycle, DefaultAllocatorCycle),
+		maxPods:  options.MaxPods,
 		now:      time.Now,
 		metrics:  allocatorMetrics,
 	}

@@ -50,7 +50,7 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *hookMetrics) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics, maxPods int32) (http.Handler, error) {
 	schema, err := newHubSchema()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
@@ -60,8 +60,8 @@ func newHandler(log logr.Logger, metrics *hookMetrics) (http.Handler, error) {
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
-		PathValidateV1: validating(inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1)),
-		PathValidateV2: validating(validateV2),
+		PathValidateV1: validating(within(maxPods, inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1))),
+		PathValidateV2: validating(within(maxPods, validateV2)),
 
 		PathValidateAggregatorConfig: validateAggregatorConfig,
 	} {
@@ -95,6 +95,8 @@ type question struct {
 	subresource string
 	raw, oldRaw []byte
 	job, old    *v2alpha1.DIJob
+	// maxPods is how many pods a job may have; 0 for as many as by default.
+	maxPods int32
 }
 
 func readQuestion(request *admission.Request) (*question, error) {
@@ -170,6 +172,14 @@ func validating(validate func(*question) field.ErrorList) admission.HandlerFunc 
 			return admission.Errored(http.StatusServiceUnavailable, fmt.Errorf("the caller has gone: %w", err))
 		}
 		return answer(kindDIJob, request.Name, errs, warnings(asked))
+	}
+}
+
+// within lets a validation hold jobs to that many pods.
+func within(maxPods int32, validate func(*question) field.ErrorList) func(*question) field.ErrorList {
+	return func(asked *question) field.ErrorList {
+		asked.maxPods = maxPods
+		return validate(asked)
 	}
 }
 

@@ -119,6 +119,8 @@ type Options struct {
 	// Overlap is how long authorities stay published by which this server does not
 	// serve; an hour by default.
 	Overlap time.Duration
+	// MaxPods is how many pods a job may have; limits.PodsPerJob by default.
+	MaxPods int32
 	// BindAddress is where to listen, :9443 by default. A Listener is used instead.
 	BindAddress string
 	Listener    net.Listener
@@ -212,7 +214,7 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(options.Log, metrics)
+	handler, err := newHandler(options.Log, metrics, options.MaxPods)
 	if err != nil {
 		return nil, err
 	}

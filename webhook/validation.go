@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
@@ -163,14 +165,33 @@ func inTurn(validations ...func(*question) field.ErrorList) func(*question) fiel
 // validateChange returns what is wrong with a new job, or with what an update
 // changes: an update is not refused for what was already so.
 func validateChange(asked *question, at, oldAt paths) field.ErrorList {
-	errs := validateContent(asked.job, at)
+	errs := append(validateContent(asked.job, at), validateCounts(&asked.job.Spec, at, asked.maxPods)...)
 	if asked.create {
 		return append(errs, validateName(asked.job)...)
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	return less(errs, validateContent(asked.old, oldAt))
+	return less(errs, append(validateContent(asked.old, oldAt), validateCounts(&asked.old.Spec, oldAt, asked.maxPods)...))
+}
+
+// validateCounts holds that the job has no more pods than one may have, now or once it
+// is resized.
+func validateCounts(spec *v2alpha1.DIJobSpec, at paths, most int32) field.ErrorList {
+	var errs field.ErrorList
+	for _, each := range limits.CheckCounts(spec, cmp.Or(most, limits.PodsPerJob)) {
+		var path *field.Path
+		if each.Task >= 0 {
+			path = at.task(each.Task, each.Field[0])
+		} else {
+			path = at.spec(each.Field[0])
+		}
+		if rest := each.Field[1:]; len(rest) > 0 {
+			path = path.Child(rest[0], rest[1:]...)
+		}
+		errs = append(errs, field.Invalid(path, each.Value, each.Want))
+	}
+	return errs
 }
 
 // less returns those of the errors that are not among the others.

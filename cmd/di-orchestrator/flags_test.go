@@ -35,6 +35,10 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"operator", "--webhook-probe-interval", "-1s"},
 			[]string{"--webhook-probe-interval", "-1s", "want 0"},
 		},
+		"jobs without any pod": {
+			[]string{"operator", "--max-pods-per-job", "0"},
+			[]string{"--max-pods-per-job 0", "from 1 to 100000"},
+		},
 		"queues of somebody unknown": {
 			[]string{"operator", "--queueing", "yunikorn"},
 			[]string{"--queueing yunikorn", "auto, none or kueue"},

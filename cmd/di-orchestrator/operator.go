@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
@@ -124,6 +125,8 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"ConfigMap in the operator's namespace with the pod template ("+controllers.AggregatorTemplateKey+") of which the cluster's AggregatorConfig is made where there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
 		"how often a job is created at the version that is not stored, without being stored, to see that jobs are admitted; 0 for never")
+	flags.Int32Var(&o.settings.MaxPods, "max-pods-per-job", defaults.MaxPods,
+		"how many pods a job may have: more are refused, and of one that is scaled beyond that no pod is made or deleted")
 	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")
 	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "what a coordinator's replicas are told of di-server")
@@ -134,6 +137,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 func (o *operatorOptions) validate() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
+	}
+	if most := o.settings.MaxPods; most < 1 || most > limits.Replicas {
+		return fmt.Errorf("--max-pods-per-job %d: must be from 1 to %d", most, limits.Replicas)
 	}
 	if err := errors.Join(o.tracing.validate(), o.migration.validate()); err != nil {
 		return err
@@ -284,6 +290,7 @@ func (o *operator) newWebhooks() (*webhook.Server, error) {
 		Prepare:     preparer.Prepare,
 
 		CertificateSecret: o.options.webhookSecret,
+		MaxPods:           o.options.settings.MaxPods,
 	})
 }
 

@@ -116,7 +116,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 	}
 	if o.options.allocator {
 		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
-			Cycle: o.options.allocatorCycle, Recorder: o.recorder, Registerer: registerer, Traces: o.told.traces, MayAct: takingOver.MayAct(),
+			Cycle: o.options.allocatorCycle, MaxPods: o.options.settings.MaxPods, Recorder: o.recorder, Registerer: registerer, Traces: o.told.traces, MayAct: takingOver.MayAct(),
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
 		}

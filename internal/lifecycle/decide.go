@@ -180,6 +180,9 @@ func decide(observed Observed) (decision Decision, cause string) {
 	if IsLeftAlone(observed.Job) {
 		return p.decision, ""
 	}
+	if p.refuseExcess(); p.isExcessive() {
+		rules = rulesOfExcess()
+	}
 	cause = p.follow(rules)
 	if p.decision.DeleteJob || p.decision.isAdoption() {
 		return p.decision, ""
@@ -192,7 +195,9 @@ func decide(observed Observed) (decision Decision, cause string) {
 	p.reportStalled()
 	p.reportPlace()
 	p.reportQueue()
-	p.reportGang()
+	if !p.isExcessive() {
+		p.reportGang()
+	}
 	p.reportInvalid()
 	p.decision.Status.ObservedGeneration = observed.Job.Generation
 	return p.decision, cause

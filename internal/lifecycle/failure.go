@@ -7,12 +7,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -117,7 +119,8 @@ func (p *pass) failures() []failure {
 // isCounted tells whether a pod's failure is recorded as a restart of its
 // replica alone.
 func (p *pass) isCounted(pod *corev1.Pod) bool {
-	return replicaRestartOf(pod) < p.Job.Status.ReplicaRestarts[pod.Name]
+	recorded := p.Job.Status.ReplicaRestarts[pod.Name]
+	return believed(replicaRestartOf(pod), recorded) < recorded
 }
 
 // actionFor returns what the failure of a seat's pod leads to by the job's
@@ -153,12 +156,12 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 // restartJob starts the next attempt, if there may be one more.
 func (p *pass) restartJob(failed *corev1.Pod) {
 	status := p.status()
-	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit {
+	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
 		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts, the limit is %d",
 			failed.Name, causeOf(failed), status.Restarts, limit))
 		return
 	}
-	status.Restarts++
+	status.Restarts = limits.Sum(status.Restarts, 1)
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
 	p.enterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, causeOf(failed), p.restartMessage()))
 }
@@ -180,7 +183,7 @@ func ordinal(restart, limit int32) string {
 func (p *pass) restartReplicas(failures []failure) {
 	status, limit := p.status(), p.backoffLimit()
 	for _, failed := range failures {
-		if restarts := replicaRestartOf(failed.pod); limit >= 0 && status.Restarts+restarts >= limit {
+		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
 			p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts of the job and %d of its own, the limit is %d",
 				failed.pod.Name, causeOf(failed.pod), status.Restarts, restarts, limit))
 			return
@@ -191,7 +194,7 @@ func (p *pass) restartReplicas(failures []failure) {
 		status.ReplicaRestarts = map[string]int32{}
 	}
 	for _, failed := range failures {
-		restarts := replicaRestartOf(failed.pod) + 1
+		restarts := limits.Sum(p.restartsOf(failed.pod), 1)
 		status.ReplicaRestarts[failed.pod.Name] = restarts
 		p.decision.ReplicaRestarts = append(p.decision.ReplicaRestarts, Failure{TaskType: failed.task, Reason: endOf(p.Job, failed.pod)})
 		p.decision.Events = append(p.decision.Events, Event{
@@ -267,6 +270,11 @@ func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 	}
 	p.requeueAfter(left)
 	return false
+}
+
+// restartsOf returns how often a replica was restarted alone before it failed.
+func (p *pass) restartsOf(pod *corev1.Pod) int32 {
+	return believed(replicaRestartOf(pod), p.status().ReplicaRestarts[pod.Name])
 }
 
 // replicaRestartOf returns which restart of its replica alone made the pod.

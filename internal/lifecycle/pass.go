@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -34,8 +36,10 @@ type pass struct {
 	creating map[string]int
 
 	// Of a worker-led job.
-	roster  workload.Roster
-	counts  counts
+	roster workload.Roster
+	counts counts
+	// tooMany says which counts give the job more pods than it may have.
+	tooMany []string
 	resizes []resize
 	// recorded are the completed ranks of the recorded status; making are those
 	// of the one in the making, as completed last read them.
@@ -156,7 +160,7 @@ func (p *pass) reportInvalid() {
 // report sets a condition while there is something to complain of, and an
 // event when that begins or changes.
 func (p *pass) report(condition, reason string, complaints []string) {
-	message := strings.Join(unique(complaints), "; ")
+	message := few(unique(complaints), "; ")
 	if message == "" {
 		clearCondition(p.status(), condition, p.now)
 		return
@@ -199,6 +203,19 @@ func (p *pass) tellPhase(phase v2alpha1.Phase, reason, message string) {
 		kind = corev1.EventTypeWarning
 	}
 	p.event(kind, reason, message)
+}
+
+// few joins the first of many texts and counts the rest: a condition is for a person,
+// and is written anew whenever one of what it names changes.
+func few(texts []string, separator string) string {
+	named := strings.Join(texts[:min(len(texts), limits.Named)], separator)
+	if len(named) > limits.MessageLength {
+		named = strings.ToValidUTF8(named[:limits.MessageLength], "") + "..."
+	}
+	if rest := len(texts) - limits.Named; rest > 0 {
+		named += fmt.Sprintf("%sand %d more", separator, rest)
+	}
+	return named
 }
 
 func unique(texts []string) []string {

@@ -156,7 +156,8 @@ func (p *pass) mayQueue() bool {
 func releaseHeld(p *pass) outcome {
 	for _, pod := range p.Pods {
 		_, evicted := queueing.Eviction(pod)
-		isRecorded := attemptOf(pod) < p.Job.Status.Restarts || rescheduleOf(pod) < p.Job.Status.Reschedules
+		isRecorded := believed(attemptOf(pod), p.Job.Status.Restarts) < p.Job.Status.Restarts ||
+			believed(rescheduleOf(pod), p.Job.Status.Reschedules) < p.Job.Status.Reschedules
 		if queueing.IsHeld(pod) && (!evicted || isRecorded || !p.isStale(pod)) {
 			p.decision.ReleasePods = append(p.decision.ReleasePods, queueing.Release(pod))
 		}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -164,10 +165,8 @@ func formatRange(first, last int32) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// mostRanks bounds what is read of a record that somebody else may have written.
-const mostRanks = 1 << 16
-
-// readRun reads what formatRun wrote; nothing where it reads as something else.
+// readRun reads what formatRun wrote; nothing where it reads as something else, which
+// somebody else wrote.
 func readRun(text string) []int32 {
 	if text == "" {
 		return nil
@@ -180,7 +179,8 @@ func readRun(text string) []int32 {
 		}
 		from, errFrom := strconv.ParseInt(first, 10, 32)
 		to, errTo := strconv.ParseInt(last, 10, 32)
-		if errFrom != nil || errTo != nil || from < 0 || to < from || to >= mostRanks {
+		if errFrom != nil || errTo != nil || from < 0 || to < from || to >= limits.Replicas ||
+			int64(len(ranks))+to-from >= limits.Replicas {
 			return nil
 		}
 		for rank := from; rank <= to; rank++ {
@@ -194,6 +194,6 @@ func readRun(text string) []int32 {
 // now. It happens where a resize follows so soon on another that the cache does
 // not know yet whom that made.
 func hasAnothersRank(seat *workload.Seat, pod *corev1.Pod) bool {
-	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	rank := rankOf(pod)
 	return rank != unranked && rank != seat.Rank
 }

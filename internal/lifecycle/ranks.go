@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -94,12 +95,12 @@ func assignRanks(seats []workload.Seat, known []string, recorded []int32, pods m
 	}
 	for i := range seats {
 		if pod := pods[seats[i].Pod]; pod != nil {
-			take(&seats[i], annotatedNumber(pod, names.AnnotationRank, unranked))
+			take(&seats[i], rankOf(pod))
 		}
 	}
 	// A pod that is on its way out keeps its rank until it is gone.
 	for _, pod := range pods {
-		taken[annotatedNumber(pod, names.AnnotationRank, unranked)] = true
+		taken[rankOf(pod)] = true
 	}
 	for i := range recorded {
 		take(&seats[i], recorded[i])
@@ -139,7 +140,7 @@ func firstIndexes(texts []string) map[string]int32 {
 func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
 	return slices.ContainsFunc(seats, func(seat workload.Seat) bool {
 		pod := pods[seat.Pod]
-		return pod == nil || annotatedNumber(pod, names.AnnotationRank, unranked) == unranked
+		return pod == nil || rankOf(pod) == unranked
 	})
 }
 
@@ -159,7 +160,7 @@ func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster) []str
 			known = append(known, workload.ReadNodes(told)[len(known):]...)
 		}
 	}
-	return known
+	return known[:min(len(known), limits.Replicas)]
 }
 
 // tellersOf returns the pods of the attempt, those first whose word counts most.
@@ -231,7 +232,7 @@ type rankSet struct {
 type rankRange struct{ first, last int32 }
 
 // readRanks reads ranges as formatRanks writes them. What does not read as a
-// range holds no rank.
+// range holds no rank, and nor does what is beyond all ranks that a job can have.
 func readRanks(text string) rankSet {
 	set := rankSet{text: text}
 	for part := range strings.SplitSeq(text, ",") {
@@ -241,8 +242,8 @@ func readRanks(text string) rankSet {
 		}
 		from, errFrom := strconv.ParseInt(first, 10, 32)
 		to, errTo := strconv.ParseInt(last, 10, 32)
-		if errFrom == nil && errTo == nil && from <= to {
-			set.ranges = append(set.ranges, rankRange{int32(from), int32(to)})
+		if errFrom == nil && errTo == nil && from <= to && from < limits.Replicas {
+			set.ranges = append(set.ranges, rankRange{int32(from), int32(min(to, limits.Replicas-1))})
 		}
 	}
 	set.ranges = mergeRanges(set.ranges)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -31,7 +32,7 @@ func reschedule(p *pass) outcome {
 		return goOn
 	}
 	status := p.status()
-	status.Reschedules++
+	status.Reschedules = limits.Sum(status.Reschedules, 1)
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
 	status.Scaling.Ranks = nil
 	if !IsSuspended(p.Job) {
@@ -122,7 +123,7 @@ func (p *pass) runsElsewhere() bool {
 // isRankedInOrder tells whether a pod has the rank that its replica gets where
 // ranks are in the order of the spec.
 func (p *pass) isRankedInOrder(pod *corev1.Pod) bool {
-	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	rank := rankOf(pod)
 	for i, count := range p.counts.byTask {
 		index, isOf := indexOf(p.Job.Name, names.TaskName(&p.Job.Spec.Tasks[i]), pod.Name)
 		if isOf {
@@ -136,7 +137,7 @@ func (p *pass) isRankedInOrder(pod *corev1.Pod) bool {
 // isElsewhere tells whether a pod is on another node than its rank is given, or
 // was made for another.
 func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	rank, allocation := annotatedNumber(pod, names.AnnotationRank, unranked), job.Status.Allocation
+	rank, allocation := rankOf(pod), job.Status.Allocation
 	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
 }
 
@@ -205,7 +206,8 @@ func digestOf(allocation []string) string {
 // isStale tells whether a pod is of an earlier attempt, or of one that was
 // placed otherwise.
 func (p *pass) isStale(pod *corev1.Pod) bool {
-	return attemptOf(pod) < p.status().Restarts || rescheduleOf(pod) < p.status().Reschedules
+	restarts, reschedules := p.status().Restarts, p.status().Reschedules
+	return believed(attemptOf(pod), restarts) < restarts || believed(rescheduleOf(pod), reschedules) < reschedules
 }
 
 // rescheduleOf returns the count of reschedules that the pod was created with.
@@ -228,13 +230,17 @@ func LeavesPlace(job *v2alpha1.DIJob) bool {
 // rank that has no pod, and no nodes for a job that does not run, or of which the
 // pods do not say their ranks. Where a pod has no node yet nothing is known.
 func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
-	nodes = make([]string, wantedCounts(job).total)
+	total := wantedCounts(job).total
+	if total > limits.Replicas {
+		return nil, true
+	}
+	nodes = make([]string, total)
 	live := false
 	for _, pod := range pods {
 		if isTerminating(pod) || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+		rank := rankOf(pod)
 		switch {
 		case pod.Spec.NodeName == "":
 			return nil, false
@@ -260,7 +266,7 @@ func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 	}
 	ended := map[int]bool{}
 	if completed := readRanks(status.CompletedRanks); len(completed.ranges) > 0 {
-		for rank := range max(len(status.Allocation), int(wantedCounts(job).total)) {
+		for rank := range min(max(len(status.Allocation), int(wantedCounts(job).total)), limits.Replicas) {
 			if completed.has(int32(rank)) {
 				ended[rank] = true
 			}
@@ -270,7 +276,7 @@ func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 		_, taken := pod.Annotations[names.AnnotationAttempt]
 		isCurrent := !taken || attemptOf(pod) >= status.Restarts && rescheduleOf(pod) >= status.Reschedules
 		if pod.Status.Phase == corev1.PodSucceeded && !isTerminating(pod) && isCurrent {
-			ended[int(annotatedNumber(pod, names.AnnotationRank, unranked))] = true
+			ended[int(rankOf(pod))] = true
 		}
 	}
 	return ended

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,6 +29,9 @@ func IsResized(observed Observed) bool {
 		return false
 	}
 	wanted := wantedCounts(job)
+	if observed.excess(&wanted) != nil {
+		return false
+	}
 	return isContested(job, wanted.spec) || len(findResizes(observed, &wanted)) > 0
 }
 
@@ -124,7 +126,7 @@ func (p *pass) tellOfResizes() {
 	if len(texts) == 0 {
 		return
 	}
-	message := strings.Join(texts, "; ")
+	message := few(texts, "; ")
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
 	if len(p.Pods) > 0 && p.whyRestarted() == "" && !IsSuspended(p.Job) {
 		setCondition(p.status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.now)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 )
 
 // The rules that both lifecycles share for suspend, activeDeadlineSeconds and
@@ -22,7 +23,7 @@ func expire(p *pass) outcome {
 	if !IsFinished(&p.Job.Status) || finished == nil || kept == nil {
 		return goOn
 	}
-	left := finished.Add(time.Duration(*kept) * time.Second).Sub(p.Now)
+	left := finished.Add(seconds(int64(*kept))).Sub(p.Now)
 	if left > 0 {
 		p.requeueAfter(left)
 		return goOn
@@ -37,7 +38,7 @@ func endAtDeadline(p *pass) outcome {
 	if limit == nil || IsSuspended(p.Job) || IsFinished(&p.Job.Status) {
 		return goOn
 	}
-	left := ActiveSince(p.Job, p.Now).Add(time.Duration(*limit) * time.Second).Sub(p.Now)
+	left := ActiveSince(p.Job, p.Now).Add(seconds(*limit)).Sub(p.Now)
 	if left > 0 {
 		p.requeueAfter(left)
 		return goOn
@@ -46,6 +47,12 @@ func endAtDeadline(p *pass) outcome {
 	p.status().LastFailure = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.now}
 	p.finish(v2alpha1.JobFailed, message)
 	return settled
+}
+
+// seconds returns that many seconds, and the most that there may be for more: earlier
+// releases stored what is meant to say never.
+func seconds(count int64) time.Duration {
+	return time.Duration(min(count, limits.Seconds)) * time.Second
 }
 
 // ActiveSince returns since when a job that is not suspended has been active:
@@ -83,7 +90,7 @@ func suspend(p *pass) outcome {
 		p.resume()
 		return goOn
 	}
-	isRecorded := p.status().CompletedRanks == p.Job.Status.CompletedRanks
+	isRecorded := p.status().CompletedRanks == p.Job.Status.CompletedRanks && !p.isExcessive()
 	for _, pod := range p.Pods {
 		// Its rank is not made again once the job goes on, which only the record tells.
 		if pod.Status.Phase != corev1.PodSucceeded || isRecorded {

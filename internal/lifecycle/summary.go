@@ -25,6 +25,10 @@ func summarizeWorkers(p *pass) {
 	p.summarizeElastic()
 	p.calmDown()
 	p.endResize()
+	if p.isExcessive() && status.Phase != "" {
+		// What its pods are for is not known.
+		return
+	}
 	if IsFinished(status) || IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
 		return
 	}

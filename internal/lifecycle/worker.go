@@ -6,7 +6,6 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,6 +39,29 @@ func workerRules() []rule {
 	}
 }
 
+// rulesOfExcess are those of workerRules that hold also for a job that is to have more
+// pods than it may have: they need not know what each of its pods is for.
+func rulesOfExcess() []rule {
+	return []rule{
+		{"what an earlier release made is taken over", adoptWorkers},
+		{"what may be resized is written down", nameElastic},
+		{"a job is active for so long", endAtDeadline},
+		{"a suspended job has no pods", suspend},
+	}
+}
+
+// refuseExcess finds whether a worker-led job that has not finished is to have more pods
+// than it may have, before anything is sized by its counts. Schema and webhook refuse
+// such a job, but neither what the scale subresource and the status are given.
+func (p *pass) refuseExcess() {
+	if IsCoordinatorLed(p.Job) || IsFinished(&p.Job.Status) {
+		return
+	}
+	p.counts = wantedCounts(p.counted())
+	p.tooMany = p.excess(&p.counts)
+	p.invalid = append(p.invalid, p.tooMany...)
+}
+
 // recordCounts writes what the job is to have, and what it was derived from.
 func recordCounts(p *pass) outcome {
 	p.counts = wantedCounts(p.counted())
@@ -66,15 +88,16 @@ func (p *pass) lastAllocation() string {
 }
 
 // learnRestarts takes over what the pods know of restarts, and a status that
-// was restored from a backup does not.
+// was restored from a backup does not. What is too far ahead for that is not believed:
+// it would count against the job for good.
 func (p *pass) learnRestarts() {
-	status := p.status()
+	status, recorded := p.status(), &p.Job.Status
 	for _, pod := range p.Pods {
-		status.Restarts = max(status.Restarts, attemptOf(pod))
-		status.Reschedules = max(status.Reschedules, rescheduleOf(pod))
+		status.Restarts = max(status.Restarts, believed(attemptOf(pod), recorded.Restarts))
+		status.Reschedules = max(status.Reschedules, believed(rescheduleOf(pod), recorded.Reschedules))
 	}
 	for _, pod := range p.Pods {
-		restarts := replicaRestartOf(pod)
+		restarts := believed(replicaRestartOf(pod), recorded.ReplicaRestarts[pod.Name])
 		if p.isStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
 			continue
 		}
@@ -94,7 +117,7 @@ func removeStale(p *pass) outcome {
 			continue
 		}
 		stale = true
-		isRestarted := attemptOf(pod) < p.status().Restarts
+		isRestarted := believed(attemptOf(pod), p.status().Restarts) < p.status().Restarts
 		if IsSuspended(p.Job) || !isRestarted || !p.isKept(pod, p.status().Restarts) {
 			p.deletePod(pod)
 		}
@@ -170,7 +193,7 @@ func succeed(p *pass) outcome {
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
 	default:
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the tasks that decide have succeeded: %s",
-			deciding, strings.Join(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+			deciding, few(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return settled
 }

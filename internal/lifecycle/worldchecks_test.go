@@ -105,6 +105,12 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 	if IsFinished(&observed.Job.Status) && len(decision.CreatePods)+len(decision.CreateServices) > 0 {
 		w.t.Fatalf("a finished job gets pods or services")
 	}
+	if counted := wantedCounts(observed.Job); observed.excess(&counted) != nil {
+		if len(decision.CreatePods)+len(decision.DeletePods) > 0 && !IsSuspended(observed.Job) {
+			w.t.Fatalf("pods of a job come or go that is to have %d", counted.pods)
+		}
+		return
+	}
 	wanted := wantedNames(observed.Job)
 	for name := range w.history.ranks {
 		if !wanted[name] {
@@ -144,7 +150,7 @@ func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev1.Pod, wanted bool) {
 	w.t.Helper()
 	status := &observed.Job.Status
-	isEarlier := attemptOf(pod) < status.Restarts || rescheduleOf(pod) < decision.Status.Reschedules
+	isEarlier := believed(attemptOf(pod), status.Restarts) < status.Restarts || rescheduleOf(pod) < decision.Status.Reschedules
 	if IsFinished(status) || isEarlier || !wanted {
 		return
 	}
@@ -321,7 +327,7 @@ func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
 	before := &w.job.Status
 	learned := before.Restarts
 	for _, pod := range w.pods {
-		learned = max(learned, attemptOf(pod))
+		learned = max(learned, believed(attemptOf(pod), before.Restarts))
 	}
 	if status.Restarts > learned+1 || status.Restarts < before.Restarts || status.Reschedules < before.Reschedules {
 		w.t.Fatalf("restarts go from %d to %d, reschedules from %d to %d", before.Restarts, status.Restarts, before.Reschedules, status.Reschedules)

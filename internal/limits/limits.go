@@ -49,8 +49,6 @@ const (
 	// RanksLength is how long the text of recorded ranks may be: that of as many as
 	// Replicas, in no order.
 	RanksLength = 1 << 20
-	// Conditions is how many conditions a job keeps.
-	Conditions = 64
 	// Named is how many of many things one message names; it counts the rest.
 	Named = 3
 	// MessageLength is how long the message of a condition or event is kept.

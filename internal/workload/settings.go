@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -27,6 +28,8 @@ type Settings struct {
 	// PriorityClasses are the PriorityClasses of the pods of jobs by their coarse
 	// priority, where neither job nor template names one; none by default.
 	PriorityClasses map[v2alpha1.Priority]string
+	// MaxPods is how many pods a job may have.
+	MaxPods int32
 	// JobVersion is the version in which owner references name jobs: the one that
 	// jobs are to be stored in; v2alpha1 by default.
 	JobVersion string
@@ -41,6 +44,7 @@ func (s Settings) Defaults() Settings {
 		ServiceDomain:        cmp.Or(s.ServiceDomain, names.DefaultDomain),
 		GPUResource:          cmp.Or(s.GPUResource, names.DefaultGPU),
 		PriorityClasses:      s.PriorityClasses,
+		MaxPods:              cmp.Or(s.MaxPods, limits.PodsPerJob),
 		JobVersion:           cmp.Or(s.JobVersion, v2alpha1.Version),
 	}
 }

@@ -28,6 +28,9 @@
 - --server-url-replica=di-server.{{ .Release.Namespace }}:8080
 - --server-url-worker=http://di-server.{{ .Release.Namespace }}.{{ .Values.serviceDomain }}:8081
 {{- end }}
+{{- if ne (int .Values.maxPodsPerJob) 5000 }}
+- --max-pods-per-job={{ int .Values.maxPodsPerJob }}
+{{- end }}
 {{- if not .Values.allocator.enabled }}
 - --allocator=false
 {{- end }}

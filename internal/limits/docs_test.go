@@ -1,0 +1,82 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// documented are the maxima by the names of their constants, with how the row of
+// docs/limits.md begins.
+func documented() map[string]struct {
+	row   string
+	value int
+} {
+	return map[string]struct {
+		row   string
+		value int
+	}{
+		"PodsPerJob":     {"pods of a job", PodsPerJob},
+		"Replicas":       {"`replicas` of a task", Replicas},
+		"Tasks":          {"tasks of a job", Tasks},
+		"Volumes":        {"volumes of a job", Volumes},
+		"FailureRules":   {"rules of a `failurePolicy`", FailureRules},
+		"TaskNames":      {"tasks that a rule or a `successPolicy` names", TaskNames},
+		"ExitCodes":      {"exit codes of a rule", ExitCodes},
+		"ClusterSpecs":   {"frameworks in `spec.clusterSpec`", ClusterSpecs},
+		"Seconds":        {"`activeDeadlineSeconds`", Seconds},
+		"NameLength":     {"names of objects", NameLength},
+		"LabelLength":    {"names that are part of host names", LabelLength},
+		"FreeTextLength": {"free texts", FreeTextLength},
+		"RestartsAhead":  {"restarts that a pod knows of", RestartsAhead},
+		"RanksLength":    {"bytes of recorded ranks", RanksLength},
+		"Named":          {"things that one condition or event names", Named},
+		"MessageLength":  {"bytes of what a condition or event names", MessageLength},
+		"Members":        {"members of a Membership", Members},
+		"GPUs":           {"GPUs of a learner", GPUs},
+		"Lost":           {"losses and reports of one member", Lost},
+		"LostListed":     {"lost pods of a job whose URLs stay listed", LostListed},
+		"Requests":       {"recorded requests of a job", Requests},
+		"RecordedURLs":   {"URLs in one recorded answer", RecordedURLs},
+		"Ports":          {"changes of a slot's port", Ports},
+	}
+}
+
+func TestThePageOfLimitsHasEveryMaximum(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "limits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, each := range documented() {
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(each.row) + `[^|]*\| ([0-9,]+) \|`).FindSubmatch(page)
+		if row == nil || strings.ReplaceAll(string(row[1]), ",", "") != strconv.Itoa(each.value) {
+			t.Errorf("docs/limits.md has no row of %q with the maximum %d, which is %s", each.row, each.value, name)
+		}
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	ast.Inspect(file, func(node ast.Node) bool {
+		if spec, isValue := node.(*ast.ValueSpec); isValue {
+			declared = append(declared, spec.Names[0].Name)
+		}
+		return true
+	})
+	if slices.Sort(declared); !slices.Equal(declared, slices.Sorted(maps.Keys(documented()))) {
+		t.Errorf("the constants are %v, and those that are documented %v", declared, slices.Sorted(maps.Keys(documented())))
+	}
+}
