@@ -89,9 +89,12 @@ func resolve(ctx context.Context, urls []string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", one, err)
 		}
-		found, err := net.DefaultResolver.LookupHost(ctx, parsed.Hostname())
-		if err != nil {
-			return nil, fmt.Errorf("finding %s: %w", one, err)
+		var found []string
+		for len(found) == 0 {
+			// A Service that was made a moment ago is not known yet.
+			if found, err = net.DefaultResolver.LookupHost(ctx, parsed.Hostname()); ctx.Err() != nil {
+				return nil, fmt.Errorf("finding %s: %w", one, err)
+			}
 		}
 		addresses[parsed.Host] = net.JoinHostPort(found[0], parsed.Port())
 	}
