@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -84,8 +85,8 @@ func (r *Runner) observe(ctx context.Context) (*Observed, error) {
 func (r *Runner) settle(observed *Observed, ports string) {
 	now := r.options.Clock.Now()
 	r.portsKnown = r.ports.observe(ports, now) >= r.options.Settle
-	drained := fmt.Sprint(len(observed.Listed)+len(observed.Wide)+len(observed.Bridges) == 0)
-	r.drainKnown = r.drained.observe(drained, now) >= r.options.Settle && drained == fmt.Sprint(true)
+	since := r.drained.observe(strconv.FormatBool(observed.leadsToEarlier()), now)
+	r.drainKnown = since >= r.options.Settle && !observed.leadsToEarlier()
 }
 
 // scaleOf returns how many pods a Deployment is to have, nil where there is none.

@@ -71,6 +71,9 @@ type Observed struct {
 	Acting, Probed bool
 }
 
+// leadsToEarlier reports whether anything leads calls to the earlier di-server.
+func (o *Observed) leadsToEarlier() bool { return len(o.Wide)+len(o.Bridges)+len(o.Listed) > 0 }
+
 // Plan returns the steps that are left, the next one first; none is StepDone.
 func Plan(observed *Observed) []Step {
 	runs := func(deployments ...string) bool {
@@ -93,7 +96,7 @@ func Plan(observed *Observed) []Step {
 		{StepRestoreServices, server && !observed.ServerReady && narrow},
 		{StepAwaitServer, server && !observed.ServerReady},
 		{StepDrainServer, server && (!observed.ServerReady || len(observed.Wide) > 0 || bridged)},
-		{StepAwaitDrain, server && (!observed.ServerReady || len(observed.Wide) > 0 || bridged || len(observed.Listed) > 0)},
+		{StepAwaitDrain, server && (!observed.ServerReady || observed.leadsToEarlier())},
 		{StepStopServer, server},
 		{StepAwaitServerEnd, server || lives(names.EarlierServer)},
 		{StepRestoreServices, server || narrow || bridged},

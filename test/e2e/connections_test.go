@@ -25,7 +25,7 @@ import (
 )
 
 // upgradeRounds is how often each release is taken over, and put back.
-var upgradeRounds = flag.Int("upgrade-rounds", 1, "how often connections are counted while each release is taken over and put back")
+var upgradeRounds = flag.Int("upgrade.rounds", 1, "how often connections are counted while each release is taken over and put back")
 
 const (
 	callersNamespace = "callers"
