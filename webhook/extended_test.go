@@ -106,14 +106,14 @@ func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
 		// old is what the job was; shown by default.
 		old string
 	}{
-		"as it was":                          {spec: shown},
-		"as a typed client writes it":        {spec: `spec: {group: "", cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {metadata: {creationTimestamp: null}, spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, ` + tasks + `}`},
-		"another policy":                     {spec: `spec: {cleanPodPolicy: None, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}, ` + tasks + `}`, refused: true},
-		"another image":                      {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: b}]}}}, ` + tasks + `}`, refused: true},
-		"a collector":                        {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, collector: {template: {spec: {containers: [{name: b}]}}}, ` + tasks + `}`, refused: true},
-		"extended emptied, as if to be led":  {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {}}`, refused: true},
-		"another count of replicas":          {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 2}]}}`, refused: true},
-		"another template inside extended":   {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: b}]}}}]}}`, refused: true},
+		"as it was":                         {spec: shown},
+		"as a typed client writes it":       {spec: `spec: {group: "", cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {metadata: {creationTimestamp: null}, spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, ` + tasks + `}`},
+		"another policy":                    {spec: `spec: {cleanPodPolicy: None, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}, ` + tasks + `}`, refused: true},
+		"another image":                     {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: b}]}}}, ` + tasks + `}`, refused: true},
+		"a collector":                       {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, collector: {template: {spec: {containers: [{name: b}]}}}, ` + tasks + `}`, refused: true},
+		"extended emptied, as if to be led": {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a}]}}}, extended: {}}`, refused: true},
+		"another count of replicas":         {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 2}]}}`, refused: true},
+		"another template inside extended":  {spec: `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: "1"}}}]}}}, extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: b}]}}}]}}`, refused: true},
 		"a number that differs beyond the precision of floats": {
 			old:  `spec: {coordinator: {}, extended: {lifecycle: WorkerLed, activeDeadlineSeconds: 9007199254740993}}`,
 			spec: `spec: {coordinator: {}, extended: {lifecycle: WorkerLed, activeDeadlineSeconds: 9007199254740992}}`, refused: true},

@@ -307,7 +307,13 @@ func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
 			spec: worker(`{spec: {containers: [{name: a}], topologySpreadConstraints: [{maxSkew: 1, labelSelector: {}}]}}`),
 			old:  worker(`{spec: {containers: [{name: a}], topologySpreadConstraints: [{maxSkew: 1}]}}`), want: []string{"spec.tasks[0].template: " + changed}},
 		"the policy of restarts of a coordinator": {version: "v1alpha1", spec: led(`{spec: {restartPolicy: Never, containers: [{name: a}]}}`), old: led(`{spec: {containers: [{name: a}]}}`)},
-		"a warning that was already so":           {spec: worker(`{spec: {newer: 1, containers: [{name: a}]}}`), old: worker(`{spec: {newer: 2, containers: [{name: a}]}}`)},
+		"tasks of one name, as v1.1.x took them": {
+			spec: `spec: {tasks: [{type: none, name: a, template: {spec: {containers: [{name: a, image: i}]}}}, {type: none, name: a, template: {spec: {containers: [{name: a, image: j}]}}}]}`,
+			old:  `spec: {tasks: [{type: none, name: a, template: {spec: {containers: [{name: a, image: i}]}}}, {type: none, name: a, template: {spec: {containers: [{name: a, image: j}]}}}]}`},
+		"a faulty task that is moved": {
+			spec: `spec: {tasks: [{type: learner, template: ` + stored + `}, {type: none, name: a, template: {spec: {containers: []}}}]}`,
+			old:  `spec: {tasks: [{type: none, name: a, template: {spec: {containers: []}}}, {type: learner, template: ` + stored + `}]}`},
+		"a warning that was already so": {spec: worker(`{spec: {newer: 1, containers: [{name: a}]}}`), old: worker(`{spec: {newer: 2, containers: [{name: a}]}}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,12 +7,16 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
@@ -172,7 +176,28 @@ func validateChange(asked *question, at, oldAt paths) field.ErrorList {
 	if len(errs) == 0 {
 		return nil
 	}
-	return less(errs, append(validateContent(asked.old, oldAt), validateCounts(&asked.old.Spec, oldAt, asked.maxPods)...))
+	return lessByTask(errs, append(validateContent(asked.old, oldAt), validateCounts(&asked.old.Spec, oldAt, asked.maxPods)...), asked)
+}
+
+// lessByTask is less where tasks go by their names: one that is moved is as faulty as it was.
+func lessByTask(errs, others field.ErrorList, asked *question) field.ErrorList {
+	before := map[string]bool{}
+	for _, err := range others {
+		before[byTask(err, &asked.old.Spec)] = true
+	}
+	return slices.DeleteFunc(errs, func(err *field.Error) bool { return before[byTask(err, &asked.job.Spec)] })
+}
+
+// byTask returns an error with the names of tasks in place of their indexes.
+func byTask(err *field.Error, spec *v2alpha1.DIJobSpec) string {
+	const list = "tasks["
+	before, rest, found := strings.Cut(err.Error(), list)
+	digits, after, _ := strings.Cut(rest, "]")
+	index, failed := strconv.Atoi(digits)
+	if !found || failed != nil || index >= len(spec.Tasks) {
+		return err.Error()
+	}
+	return before + list + names.TaskName(&spec.Tasks[index]) + "]" + after
 }
 
 // validateCounts holds that the job has no more pods than one may have, now or once it
