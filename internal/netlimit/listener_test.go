@@ -4,7 +4,7 @@
 package netlimit
 
 import (
-	"io"
+	"errors"
 	"net"
 	"testing"
 )
@@ -98,7 +98,7 @@ func TestAClosedConnectionMakesRoom(t *testing.T) {
 		}
 	}
 	close(listener.conns)
-	if _, err := limited.Accept(); err == nil || err == io.EOF {
+	if _, err := limited.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the end of the listener is %v", err)
 	}
 }

@@ -25,9 +25,8 @@ type sender struct {
 	request *http.Request
 	writer  *io.PipeWriter
 
-	mutex    sync.Mutex
-	deadline time.Time
-	expiry   *time.Timer
+	mutex  sync.Mutex
+	expiry *time.Timer
 }
 
 func newSender(t *testing.T, address string, announced int64) *sender {
@@ -102,13 +101,13 @@ func TestASenderThatIsSlowOnTheWholeIsGivenUp(t *testing.T) {
 		go func() {
 			for range 10 {
 				slow.send(100 << 10)
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 		}()
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) > 3*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 	})
 }
 
@@ -133,7 +132,9 @@ func TestBodiesThatHaveTheRoomAndDoNotComeLoseItToOthers(t *testing.T) {
 			t.Errorf("a quick sender waited %v: %v", time.Since(begin), err)
 		}
 		for _, ended := range lost {
-			<-ended
+			if err := <-ended; err == nil {
+				t.Error("a body that does not come keeps its room")
+			}
 		}
 		if held != 0 {
 			t.Errorf("%d bytes are still held", held)

@@ -56,6 +56,8 @@ func positionOf(of reflect.Type, above []reflect.Type) *position {
 		if len(members) > 0 {
 			return &position{members: members}
 		}
+	default:
+		// A scalar of another type is no quantity.
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestWhatCostsIsRefusedWithItsReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"1e-10000000":                 exponent,
 		"1e30000000":                  exponent,
-		" 1E-2147483648 ":             exponent,
+		"1E-2147483648":               exponent,
 		"1e4294967297":                exponent,
 		"1e99999999999999999999":      exponent,
 		"1e19":                        exponent,
