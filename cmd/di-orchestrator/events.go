@@ -44,7 +44,8 @@ const (
 
 // eventQueue sends Events one after the other, where client-go's recorder starts
 // goroutines for each that last until it is sent. Where too many wait, the oldest
-// ones that report nothing wrong are dropped.
+// ones that report nothing wrong are dropped. An Event that repeats itself is sent
+// again, and not as a series: what repeats backs off where it is decided.
 type eventQueue struct {
 	scheme   *runtime.Scheme
 	instance string
