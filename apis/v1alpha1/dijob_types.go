@@ -75,6 +75,7 @@ type DIJobSpec struct {
 	// volumes are core/v1 Volumes added to every pod of coordinator, collector
 	// and learner.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	// +optional
 	Volumes []RawObject `json:"volumes,omitempty"`
 

@@ -16,6 +16,7 @@ type DIJobStatus struct {
 
 	// replicas is the total number of wanted replicas. The operator sets it
 	// from the spec; di-server and people may change it to resize the job.
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
 
@@ -44,6 +45,8 @@ type DIJobStatus struct {
 
 	// allocation is the node of each rank; written by the allocator.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100000
+	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	Allocation []string `json:"allocation,omitempty"`
 
@@ -56,6 +59,7 @@ type DIJobStatus struct {
 	// requests are the last requests to resize the job and their answers, by
 	// which di-server knows one that is sent again; written by di-server.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Requests []RecordedRequest `json:"requests,omitempty"`
 
@@ -75,6 +79,7 @@ type DIJobStatus struct {
 
 	// completedRanks are the ranks that have succeeded, as ranges ("0-3,7");
 	// written by the operator.
+	// +kubebuilder:validation:MaxLength=1048576
 	// +optional
 	CompletedRanks string `json:"completedRanks,omitempty"`
 

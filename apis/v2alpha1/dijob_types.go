@@ -80,6 +80,7 @@ type DIJobSpec struct {
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
 
 	// group is a free name that several jobs may share.
+	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Group string `json:"group,omitempty"`
 
@@ -89,11 +90,13 @@ type DIJobSpec struct {
 
 	// priorityClassName is the PriorityClass of the job's pods; it wins over
 	// priority. A job written in v1alpha1 may have any text here.
+	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
 	// cleanPodPolicy says which pods are deleted when the job has finished:
 	// Running (default), All or None.
+	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	CleanPodPolicy CleanPodPolicy `json:"cleanPodPolicy,omitempty"`
 
@@ -108,6 +111,7 @@ type DIJobSpec struct {
 
 	// volumes are core/v1 Volumes added to every pod of the job.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	// +optional
 	Volumes []RawObject `json:"volumes,omitempty"`
 
@@ -115,6 +119,7 @@ type DIJobSpec struct {
 	// one coordinator task and at most one collector and one learner task; any
 	// other at most one learner, one collector and one evaluator task.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	// +optional
 	Tasks []Task `json:"tasks,omitempty"`
 
@@ -129,6 +134,7 @@ type DIJobSpec struct {
 	// activeDeadlineSeconds is how long the job may be active, in seconds,
 	// before it is failed.
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
 
@@ -221,6 +227,7 @@ type Task struct {
 	// replicas is the number of replicas of the task: 1 by default; 0, and
 	// unused, for the collector and learner of a coordinator-led job.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
@@ -266,17 +273,20 @@ type Elastic struct {
 
 	// minReplicas is the least number of replicas of the task.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
 
 	// maxReplicas is the greatest number of replicas of the task.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 
 	// replicas is the wanted number of replicas of the task; the scale
 	// subresource reads and writes it.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
@@ -388,6 +398,7 @@ const SuccessPolicyAll SuccessPolicyOperator = "All"
 // Scheduling says who schedules a job's pods and how.
 type Scheduling struct {
 	// schedulerName is the scheduler of the job's pods.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
 
@@ -407,6 +418,7 @@ type Gang struct {
 	// minAvailable is how many pods must be placeable before any starts; by
 	// default all.
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	MinAvailable *int32 `json:"minAvailable,omitempty"`
 }

@@ -52,6 +52,7 @@ type MembershipSpec struct {
 	// members are the wanted replicas, oldest first.
 	// +listType=map
 	// +listMapKey=slot
+	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Members []Member `json:"members,omitempty"`
 
@@ -59,6 +60,7 @@ type MembershipSpec struct {
 	// stood for no member when the list was built from pods: their URLs stay
 	// listed until they are reported failed, or the coordinator was restarted.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Lingering []LingeringPod `json:"lingering,omitempty"`
 
@@ -66,12 +68,14 @@ type MembershipSpec struct {
 	// replicas, its pod's UID and its restarts: the first request of another
 	// one creates only what is missing. In a list that was built from pods it is
 	// the one that was there then, "gone" where there was none.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Coordinator string `json:"coordinator,omitempty"`
 
 	// requests are the last requests and their answers, so that a repeated
 	// request is answered and not done again.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Requests []RecordedRequest `json:"requests,omitempty"`
 }
@@ -80,6 +84,7 @@ type MembershipSpec struct {
 // several GPUs, which is an aggregator and its DDP learners.
 type Member struct {
 	// slot identifies the member for its life, however often its pod is replaced.
+	// +kubebuilder:validation:MaxLength=253
 	Slot string `json:"slot"`
 
 	// task is the role of the member, collector or learner.
@@ -88,6 +93,7 @@ type Member struct {
 
 	// podName is the name that the member's first pod was given; for a learner
 	// of several GPUs that of its aggregator.
+	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName"`
 
 	// resources are what was asked for beyond the template.
@@ -97,6 +103,9 @@ type Member struct {
 	// ddpGPUs are the GPUs of each DDP learner pod of a learner of several
 	// GPUs, in rank order; empty for a plain replica.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:Minimum=0
+	// +kubebuilder:validation:items:Maximum=4096
 	// +optional
 	DDPGPUs []int32 `json:"ddpGPUs,omitempty"`
 
@@ -104,21 +113,28 @@ type Member struct {
 	// rank order, where an earlier release named them at random; empty where
 	// they follow from podName, as those of all later pods do.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	DDPPodNames []string `json:"ddpPodNames,omitempty"`
 
 	// reported is how often the member's pod was reported failed.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	Reported int32 `json:"reported,omitempty"`
 
 	// listedFrom is the first of the member's pods, counted from 0, that is
 	// still listed: the URL of a lost pod stays beside its replacement's.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2000000
 	// +optional
 	ListedFrom int32 `json:"listedFrom,omitempty"`
 
 	// delisted are those of the pods after it that are listed no more, as they
 	// were reported failed.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Delisted []int32 `json:"delisted,omitempty"`
 }
@@ -131,9 +147,12 @@ type LingeringPod struct {
 
 	// podName is the name of the pod; for a learner of several GPUs that of its
 	// aggregator.
+	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName"`
 
 	// port is the port that it served on; 0 where that is not known.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
 	// +optional
 	Port int32 `json:"port,omitempty"`
 }
@@ -159,10 +178,12 @@ type RecordedRequest struct {
 	// key identifies the request: its Idempotency-Key, else the container that
 	// sent it and a digest of what it asked. It is empty once a
 	// later removal has made the same a new request.
+	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 
 	// id is di-server's own name of the HTTP request, by which it finds out
 	// whether a write was done of which it lost the answer.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ID string `json:"id,omitempty"`
 
@@ -171,11 +192,15 @@ type RecordedRequest struct {
 
 	// collectors are the URLs of collectors in the answer.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4000
+	// +kubebuilder:validation:items:MaxLength=1024
 	// +optional
 	Collectors []string `json:"collectors,omitempty"`
 
 	// learners are the URLs of learners in the answer.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4000
+	// +kubebuilder:validation:items:MaxLength=1024
 	// +optional
 	Learners []string `json:"learners,omitempty"`
 
@@ -197,6 +222,7 @@ type MembershipStatus struct {
 	// slots are the observations of each member.
 	// +listType=map
 	// +listMapKey=slot
+	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Slots []SlotStatus `json:"slots,omitempty"`
 }
@@ -204,14 +230,18 @@ type MembershipStatus struct {
 // SlotStatus is what became of one member.
 type SlotStatus struct {
 	// slot identifies the member.
+	// +kubebuilder:validation:MaxLength=253
 	Slot string `json:"slot"`
 
 	// lost is how often a pod of the member was lost: evicted, deleted by
 	// hand, or gone with its node.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	Lost int32 `json:"lost,omitempty"`
 
 	// launched is the name of the member's last pod that was seen to exist.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Launched string `json:"launched,omitempty"`
 
@@ -222,6 +252,7 @@ type SlotStatus struct {
 	// ports are the ports that the member's pods served on, so that the URL of
 	// one that is gone stays what it was.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Ports []SlotPort `json:"ports,omitempty"`
 }

@@ -272,3 +272,32 @@ func FuzzRecordedRanks(f *testing.F) {
 		}
 	})
 }
+
+func TestAForgedMembershipSizesNothing(t *testing.T) {
+	for name, forge := range map[string]func(*v2alpha1.Membership){
+		"a learner of more GPUs than one may have": func(list *v2alpha1.Membership) {
+			list.Spec.Members = []v2alpha1.Member{{Slot: "aggregator-aaaaa", Task: v2alpha1.TaskTypeLearner, PodName: "job-aggregator-aaaaa", DDPGPUs: []int32{math.MaxInt32}}}
+		},
+		"a learner of as many pods": func(list *v2alpha1.Membership) {
+			list.Spec.Members = []v2alpha1.Member{{Slot: "aggregator-aaaaa", Task: v2alpha1.TaskTypeLearner, PodName: "job-aggregator-aaaaa", DDPGPUs: make([]int32, 200_000)}}
+		},
+		"more members than one may have": func(list *v2alpha1.Membership) {
+			for i := range limits.Members + 1 {
+				list.Spec.Members = append(list.Spec.Members, v2alpha1.Member{Slot: fmt.Sprint(i), Task: v2alpha1.TaskTypeCollector, PodName: fmt.Sprintf("job-collector-%d", i)})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, ledJob())
+			w.settle()
+			forge(w.membership)
+			decision := decideWithin(t, w.observe())
+			if got := conditionMessage(&decision.Status, v2alpha1.ConditionInvalidSpec); !strings.Contains(got, "must be at most") {
+				t.Errorf("InvalidSpec says %q", got)
+			}
+			if len(decision.CreatePods)+len(decision.DeletePods) > 0 {
+				t.Errorf("got %d creations and %d deletions", len(decision.CreatePods), len(decision.DeletePods))
+			}
+		})
+	}
+}

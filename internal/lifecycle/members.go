@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -39,6 +40,11 @@ func (p *pass) slots() ([]slot, bool) {
 	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.Job.UID {
 		return nil, false
 	}
+	if excess := excessOfMembers(list.Spec.Members); excess != "" {
+		// Nothing is made or deleted by a list that nobody can have asked for.
+		p.invalid = append(p.invalid, excess)
+		return nil, false
+	}
 	slots := make([]slot, len(list.Spec.Members))
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
@@ -48,6 +54,26 @@ func (p *pass) slots() ([]slot, bool) {
 		slots[i] = slot{member: member, recorded: recorded, name: name, pods: pods}
 	}
 	return slots, true
+}
+
+// excessOfMembers says what of a Membership is beyond all that di-server adds to one, ""
+// where nothing is. Names and ports are made by these counts.
+func excessOfMembers(members []v2alpha1.Member) string {
+	if len(members) > limits.Members {
+		return fmt.Sprintf("the Membership has %d members: must be at most %d", len(members), limits.Members)
+	}
+	pods := 0
+	for i := range members {
+		gpus := members[i].DDPGPUs
+		if total := limits.Total(gpus...); len(gpus) > limits.GPUs || total > limits.GPUs {
+			return fmt.Sprintf("member %s of the Membership is a learner of %d GPUs in %d pods: must be at most %d", members[i].Slot, total, len(gpus), limits.GPUs)
+		}
+		pods += 1 + len(gpus)
+	}
+	if pods > limits.Replicas {
+		return fmt.Sprintf("the Membership stands for %d pods: must be at most %d", pods, limits.Replicas)
+	}
+	return ""
 }
 
 func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotStatus {
@@ -143,11 +169,11 @@ func recordMembers(p *pass) outcome {
 		if pod := p.pods[s.name]; pod != nil {
 			status.Phase = phaseOf(pod)
 			port := names.DIPort(&pod.Spec, membership.Role(s.member))
-			status.Ports = membership.RecordPort(s.recorded.Ports, s.member.Reported+s.recorded.Lost, port)
+			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.Reported, s.recorded.Lost), port)
 		}
 		switch {
 		case p.lost(s):
-			status.Lost++
+			status.Lost = min(limits.Sum(status.Lost, 1), limits.Lost)
 			p.tellOfLoss(s)
 			interrupted = append(interrupted, p.interruptedPods(s)...)
 		case p.complete(s):
@@ -160,7 +186,7 @@ func recordMembers(p *pass) outcome {
 	}
 	wanted.Members = int32(len(slots))
 	for i := range wanted.Slots {
-		wanted.Lost += wanted.Slots[i].Lost
+		wanted.Lost = limits.Sum(wanted.Lost, wanted.Slots[i].Lost)
 	}
 	if !equality.Semantic.DeepEqual(wanted, p.Membership.Status) {
 		p.decision.MembershipStatus = &wanted

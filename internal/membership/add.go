@@ -8,12 +8,13 @@ import (
 	"slices"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // MaxMembers bounds the members of one job, so that its Membership stays
 // within what the API server stores.
-const MaxMembers = 2000
+const MaxMembers = limits.Members
 
 // Random returns a random string of that many characters in the alphabet of
 // Kubernetes' generated names, as k8s.io/apimachinery/pkg/util/rand.String does.

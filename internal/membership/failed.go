@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -46,10 +47,11 @@ func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 		named[pod] = true
 	}
 	lost := lostBySlot(status)
+	kept := keptOfEach(spec.Members, lost)
 	var replaced []v2alpha1.Member
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		if report(job, member, status, lost[member.Slot], reported[member.Slot], named) {
+		if report(job, member, status, lost[member.Slot], kept, reported[member.Slot], named) {
 			replaced = append(replaced, *member)
 		}
 	}
@@ -59,17 +61,17 @@ func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 
 // report delists a member's pods that were named, replaces the current one if
 // it was, and tells whether any was.
-func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost int32, current bool, named map[string]bool) bool {
+func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32, current bool, named map[string]bool) bool {
 	found := current
-	for _, pod := range lostPods(job, member, status, lost) {
+	for _, pod := range lostPods(job, member, status, lost, kept) {
 		if named[pod.name] {
 			delist(member, pod.incarnation)
 			found = true
 		}
 	}
 	if current {
-		delist(member, member.Reported+lost)
-		member.Reported++
+		delist(member, limits.Sum(member.Reported, lost))
+		member.Reported = limits.Sum(member.Reported, 1)
 	}
 	return found
 }

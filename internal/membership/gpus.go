@@ -3,7 +3,11 @@
 
 package membership
 
-import "slices"
+import (
+	"slices"
+
+	"opendilab.org/di-orchestrator/internal/limits"
+)
 
 // UsualGPUs returns the usual number of GPUs of a node: the most frequent
 // allocatable count over the nodes; of equally frequent ones the larger; and
@@ -40,6 +44,7 @@ func CutGPUs(gpus, perNode int32) []int32 {
 		return []int32{gpus}
 	}
 	var cut []int32
+	gpus = min(gpus, limits.GPUs)
 	for left := gpus; left > 0; left -= perNode {
 		cut = append(cut, min(left, perNode))
 	}

@@ -5,9 +5,11 @@ package membership
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -27,10 +29,11 @@ type lostPod struct {
 }
 
 // lostPods returns the pods of a member that were lost and are still listed,
-// oldest first.
-func lostPods(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost int32) []lostPod {
+// oldest first, and of those the youngest that are kept.
+func lostPods(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32) []lostPod {
 	var pods []lostPod
-	for incarnation := member.ListedFrom; incarnation < member.Reported+lost; incarnation++ {
+	end := limits.Sum(member.Reported, lost)
+	for incarnation := end - min(lostOf(member, lost), kept); incarnation < end; incarnation++ {
 		if !slices.Contains(member.Delisted, incarnation) {
 			pods = append(pods, lostPod{
 				incarnation, podNameAt(job, member, incarnation), portAt(status, member.Slot, incarnation),
@@ -38,6 +41,25 @@ func lostPods(job string, member *v2alpha1.Member, status *v2alpha1.MembershipSt
 		}
 	}
 	return pods
+}
+
+// lostOf returns how many of a member's pods were lost since the first that is listed.
+func lostOf(member *v2alpha1.Member, lost int32) int32 {
+	return max(limits.Sum(member.Reported, lost)-max(member.ListedFrom, 0), 0)
+}
+
+// keptOfEach returns how many lost pods of each member stay listed, so that those of all
+// are at most LostListed: of the members that lost most the oldest go first.
+func keptOfEach(members []v2alpha1.Member, lost map[string]int32) int32 {
+	listed := func(kept int32) int64 {
+		var total int64
+		for i := range members {
+			total += int64(min(lostOf(&members[i], lost[members[i].Slot]), kept))
+		}
+		return total
+	}
+	least := sort.Search(limits.LostListed, func(kept int) bool { return listed(int32(kept+1)) > limits.LostListed })
+	return int32(max(least, 1))
 }
 
 // portAt returns the port that a pod of a slot, counted from 0, served on; 0
@@ -62,7 +84,8 @@ func RecordPort(ports []v2alpha1.SlotPort, incarnation, port int32) []v2alpha1.S
 	if last := len(ports) - 1; last >= 0 && (ports[last].Port == port || ports[last].From >= incarnation) {
 		return ports
 	}
-	return append(slices.Clone(ports), v2alpha1.SlotPort{From: incarnation, Port: port})
+	ports = append(slices.Clone(ports), v2alpha1.SlotPort{From: incarnation, Port: port})
+	return ports[max(len(ports)-limits.Ports, 0):]
 }
 
 // delist lets one of a member's pods be listed no more.
@@ -71,6 +94,11 @@ func delist(member *v2alpha1.Member, incarnation int32) {
 		return
 	}
 	member.Delisted = append(member.Delisted, incarnation)
+	if len(member.Delisted) > limits.LostListed {
+		// Pods before it are too old to be listed.
+		member.ListedFrom = slices.Min(member.Delisted)
+		member.Delisted = slices.DeleteFunc(member.Delisted, func(each int32) bool { return each < member.ListedFrom })
+	}
 	for {
 		i := slices.Index(member.Delisted, member.ListedFrom)
 		if i < 0 {
@@ -90,19 +118,23 @@ func Forget(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) {
 	lost := lostBySlot(status)
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		member.ListedFrom, member.Delisted = member.Reported+lost[member.Slot], nil
+		member.ListedFrom, member.Delisted = limits.Sum(member.Reported, lost[member.Slot]), nil
 	}
 	spec.Lingering = nil
 }
 
-// linger keeps the lost pods of members that are removed.
+// linger keeps the lost pods of members that are removed, and of all the youngest: a
+// list that outgrows what is stored could not be changed any more, and a request that
+// fails ends the coordinator for sure.
 func linger(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, removed []v2alpha1.Member) {
 	lost := lostBySlot(status)
+	kept := keptOfEach(removed, lost)
 	for i := range removed {
-		for _, pod := range lostPods(job, &removed[i], status, lost[removed[i].Slot]) {
+		for _, pod := range lostPods(job, &removed[i], status, lost[removed[i].Slot], kept) {
 			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: removed[i].Task, PodName: pod.name, Port: pod.port})
 		}
 	}
+	spec.Lingering = slices.Delete(spec.Lingering, 0, max(len(spec.Lingering)-limits.LostListed, 0))
 }
 
 // Listed returns the addresses that a coordinator is told: those of all members
@@ -110,9 +142,10 @@ func linger(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Membersh
 func (p Place) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) URLs {
 	urls := URLs{Collectors: []string{}, Learners: []string{}}
 	lost := lostBySlot(status)
+	kept := keptOfEach(spec.Members, lost)
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		for _, pod := range lostPods(p.Job, member, status, lost[member.Slot]) {
+		for _, pod := range lostPods(p.Job, member, status, lost[member.Slot], kept) {
 			p.list(&urls, member.Task, pod.name, pod.port)
 		}
 		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]), 0)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -38,7 +39,7 @@ func IsUnit(member *v2alpha1.Member) bool {
 // aggregator. Every report and every loss gives a new name, so that a client
 // which never reconnects to a URL that it knows meets a new one.
 func PodName(job string, member *v2alpha1.Member, lost int32) string {
-	return podNameAt(job, member, member.Reported+lost)
+	return podNameAt(job, member, limits.Sum(member.Reported, lost))
 }
 
 // podNameAt returns the name of a member's pod of that number, counted from 0.

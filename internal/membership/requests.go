@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 	// in which clients send it again that cannot be told whether it was done.
 	idWindow = 30 * time.Minute
 	// MaxRequests bounds the recorded requests of one job.
-	MaxRequests = 32
+	MaxRequests = limits.Requests
 	// maxRecordedURLs bounds the URLs in all recorded requests of one job.
 	maxRecordedURLs = 2000
 )

@@ -12,11 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // maxGPUs bounds the GPUs of one unit, whatever its pods say.
-const maxGPUs = 4096
+const maxGPUs = limits.GPUs
 
 // unit is the DDP learners of one aggregator, in rank order, as they are to be.
 type unit struct {

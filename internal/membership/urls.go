@@ -5,6 +5,7 @@ package membership
 
 import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -48,7 +49,8 @@ func (p Place) DDPURLs(member *v2alpha1.Member, aggregator string) []string {
 	urls := []string{}
 	for index, pod := range DDPPodNames(p.Job, member, aggregator) {
 		port := p.Ports(pod, names.ReplicaTypeDDPLearner)
-		urls = append(urls, GPUURLs(pod, p.Namespace, port, member.DDPGPUs[index])...)
+		gpus := min(member.DDPGPUs[index], int32(limits.GPUs-len(urls)))
+		urls = append(urls, GPUURLs(pod, p.Namespace, port, gpus)...)
 	}
 	return urls
 }
@@ -56,6 +58,7 @@ func (p Place) DDPURLs(member *v2alpha1.Member, aggregator string) []string {
 // GPUURLs returns the addresses of the GPU processes of one DDP learner pod,
 // which serve on consecutive ports from the first one on.
 func GPUURLs(pod, namespace string, first, gpus int32) []string {
+	gpus = min(max(gpus, 0), limits.GPUs)
 	urls := make([]string, 0, gpus)
 	for gpu := range gpus {
 		urls = append(urls, names.ReplicaURL(pod, namespace, first+gpu))

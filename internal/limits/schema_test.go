@@ -1,0 +1,145 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// maxima are what the schemas hold, by resource, version and path.
+func maxima() map[string]int64 {
+	return map[string]int64{
+		"dijobs v2alpha1 .spec.activeDeadlineSeconds":                    Seconds,
+		"dijobs v2alpha1 .spec.aggregatorConfig.name":                    NameLength,
+		"dijobs v2alpha1 .spec.aggregatorConfig.namespace":               LabelLength,
+		"dijobs v2alpha1 .spec.cleanPodPolicy":                           LabelLength,
+		"dijobs v2alpha1 .spec.clusterSpec":                              ClusterSpecs,
+		"dijobs v2alpha1 .spec.elastic.maxReplicas":                      Replicas,
+		"dijobs v2alpha1 .spec.elastic.minReplicas":                      Replicas,
+		"dijobs v2alpha1 .spec.elastic.replicas":                         Replicas,
+		"dijobs v2alpha1 .spec.elastic.task":                             LabelLength,
+		"dijobs v2alpha1 .spec.failurePolicy.rules":                      FailureRules,
+		"dijobs v2alpha1 .spec.failurePolicy.rules[].onExitCodes.values": ExitCodes,
+		"dijobs v2alpha1 .spec.failurePolicy.rules[].tasks":              TaskNames,
+		"dijobs v2alpha1 .spec.failurePolicy.rules[].tasks[]":            LabelLength,
+		"dijobs v2alpha1 .spec.group":                                    FreeTextLength,
+		"dijobs v2alpha1 .spec.managedBy":                                LabelLength,
+		"dijobs v2alpha1 .spec.priorityClassName":                        FreeTextLength,
+		"dijobs v2alpha1 .spec.scheduling.gang.minAvailable":             Replicas,
+		"dijobs v2alpha1 .spec.scheduling.queue":                         NameLength,
+		"dijobs v2alpha1 .spec.scheduling.schedulerName":                 NameLength,
+		"dijobs v2alpha1 .spec.successPolicy.targetTasks":                TaskNames,
+		"dijobs v2alpha1 .spec.successPolicy.targetTasks[]":              LabelLength,
+		"dijobs v2alpha1 .spec.tasks":                                    Tasks,
+		"dijobs v2alpha1 .spec.tasks[].replicas":                         Replicas,
+		"dijobs v2alpha1 .spec.volumes":                                  Volumes,
+		"dijobs v2alpha1 .status.allocation":                             Replicas,
+		"dijobs v2alpha1 .status.allocation[]":                           NameLength,
+		"dijobs v2alpha1 .status.completedRanks":                         RanksLength,
+		"dijobs v2alpha1 .status.replicas":                               Replicas,
+		"dijobs v2alpha1 .status.requests":                               Requests,
+		"dijobs v2alpha1 .status.requests[].collectors":                  RecordedURLs,
+		"dijobs v2alpha1 .status.requests[].collectors[]":                FreeTextLength,
+		"dijobs v2alpha1 .status.requests[].id":                          NameLength,
+		"dijobs v2alpha1 .status.requests[].key":                         NameLength,
+		"dijobs v2alpha1 .status.requests[].learners":                    RecordedURLs,
+		"dijobs v2alpha1 .status.requests[].learners[]":                  FreeTextLength,
+		"dijobs v1alpha1 .spec.volumes":                                  Volumes,
+		"memberships v2alpha1 .spec.coordinator":                         NameLength,
+		"memberships v2alpha1 .spec.lingering":                           LostListed,
+		"memberships v2alpha1 .spec.lingering[].podName":                 NameLength,
+		"memberships v2alpha1 .spec.lingering[].port":                    65535,
+		"memberships v2alpha1 .spec.members":                             Members,
+		"memberships v2alpha1 .spec.members[].ddpGPUs":                   GPUs,
+		"memberships v2alpha1 .spec.members[].ddpGPUs[]":                 GPUs,
+		"memberships v2alpha1 .spec.members[].ddpPodNames":               GPUs,
+		"memberships v2alpha1 .spec.members[].ddpPodNames[]":             NameLength,
+		"memberships v2alpha1 .spec.members[].delisted":                  LostListed,
+		"memberships v2alpha1 .spec.members[].listedFrom":                2 * Lost,
+		"memberships v2alpha1 .spec.members[].podName":                   NameLength,
+		"memberships v2alpha1 .spec.members[].reported":                  Lost,
+		"memberships v2alpha1 .spec.members[].slot":                      NameLength,
+		"memberships v2alpha1 .spec.requests":                            Requests,
+		"memberships v2alpha1 .spec.requests[].collectors":               RecordedURLs,
+		"memberships v2alpha1 .spec.requests[].collectors[]":             FreeTextLength,
+		"memberships v2alpha1 .spec.requests[].id":                       NameLength,
+		"memberships v2alpha1 .spec.requests[].key":                      NameLength,
+		"memberships v2alpha1 .spec.requests[].learners":                 RecordedURLs,
+		"memberships v2alpha1 .spec.requests[].learners[]":               FreeTextLength,
+		"memberships v2alpha1 .status.slots":                             Members,
+		"memberships v2alpha1 .status.slots[].launched":                  NameLength,
+		"memberships v2alpha1 .status.slots[].lost":                      Lost,
+		"memberships v2alpha1 .status.slots[].ports":                     Ports,
+		"memberships v2alpha1 .status.slots[].slot":                      NameLength,
+	}
+}
+
+func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
+	t.Parallel()
+	want := maxima()
+	for _, resource := range []string{"dijobs", "memberships"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(raw, &crd); err != nil {
+			t.Fatal(err)
+		}
+		for i := range crd.Spec.Versions {
+			version := &crd.Spec.Versions[i]
+			each(resource+" "+version.Name+" ", version.Schema.OpenAPIV3Schema, func(path string, props *apiextensionsv1.JSONSchemaProps) {
+				most, isHeld := maximum(props)
+				if wanted := want[path]; isHeld && most != wanted {
+					t.Errorf("%s: the schema holds %d, and this package %d", path, most, wanted)
+				}
+				// What is in a condition is the operator's and v1alpha1's alike, and nothing is sized by it.
+				if !isHeld && (want[path] > 0 || props.Type == "array" && !strings.HasSuffix(path, ".conditions")) {
+					t.Errorf("%s has no maximum in the schema", path)
+				}
+				delete(want, path)
+			})
+		}
+	}
+	for path := range want {
+		t.Errorf("the schemas have no %s", path)
+	}
+}
+
+// maximum returns the maximum of a field, if it has one.
+func maximum(props *apiextensionsv1.JSONSchemaProps) (int64, bool) {
+	switch {
+	case props.MaxItems != nil:
+		return *props.MaxItems, true
+	case props.MaxLength != nil:
+		return *props.MaxLength, true
+	case props.Maximum != nil:
+		return int64(*props.Maximum), true
+	}
+	return 0, false
+}
+
+// each calls back with every field of a schema.
+func each(path string, props *apiextensionsv1.JSONSchemaProps, found func(string, *apiextensionsv1.JSONSchemaProps)) {
+	found(path, props)
+	names := make([]string, 0, len(props.Properties))
+	for name := range props.Properties {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		property := props.Properties[name]
+		each(path+"."+name, &property, found)
+	}
+	if props.Items != nil && props.Items.Schema != nil {
+		each(path+"[]", props.Items.Schema, found)
+	}
+}
