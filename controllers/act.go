@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // parallelism is how many objects of one job are written at a time.
@@ -68,6 +69,11 @@ func (e effects) errors() error {
 	return errors.Join(all...)
 }
 
+// hasFailed reports whether a write failed.
+func (e effects) hasFailed() bool {
+	return slices.ContainsFunc(e, func(one effect) bool { return one.err != nil })
+}
+
 // created tells whether anything was created.
 func (e effects) created() bool {
 	return slices.ContainsFunc(e, func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulCreate })
@@ -84,13 +90,14 @@ func (e effects) taken() effects {
 	return taken
 }
 
-// act does what was decided. Nothing is created where the Membership, or the
-// object of the job's gang, could not be brought to what the creation rests on.
+// act does what was decided. Nothing is created where the Membership, the object
+// of the job's gang or a ConfigMap could not be brought to what the creation rests on.
 func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := r.adopt(ctx, observed, decision)
 	done = append(done, r.release(ctx, observed, decision)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
+	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteConfigMaps), r.remove)...)
 	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePodGroups), r.remove)...)
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)
@@ -104,6 +111,11 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 	}
 	r.tellOfLosses(observed.Job, decision)
 	create := r.createUntilRefused(observed.Job)
+	configMaps := r.inParallel(ctx, toObjects(decision.CreateConfigMaps), create)
+	done = append(done, configMaps...)
+	if configMaps.hasFailed() {
+		return done
+	}
 	done = append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
 	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
 }
@@ -212,6 +224,9 @@ func (r *DIJobReconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, o
 	case slices.Equal(controllerName(existing), []string{job.Name}):
 		return leavingError{}
 	default:
+		return errNameConflict
+	}
+	if configMap, isConfigMap := existing.(*corev1.ConfigMap); isConfigMap && !workload.IsNodesConfigMap(job, configMap) {
 		return errNameConflict
 	}
 	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {

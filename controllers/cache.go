@@ -9,14 +9,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // CacheOptions returns how a manager's cache keeps objects. Pods of the two
 // generations of jobs bear different labels, which no one selector matches, and
 // the allocator reckons with everybody's, so all pods are watched; of those that
-// are no job's only what they have of their node is kept.
+// are no job's only what they have of their node is kept. Of ConfigMaps, which may
+// be many and long, only those that bear the label of worker-led jobs' are watched.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -24,6 +28,10 @@ func CacheOptions() cache.Options {
 			&corev1.Pod{}:     {Transform: trimForeign},
 			&corev1.Service{}: {Transform: trimForeign},
 			&corev1.Node{}:    {Transform: trimNode},
+			&corev1.ConfigMap{}: {
+				Label:     labels.SelectorFromSet(labels.Set{names.LabelOperator: names.ControllerName}),
+				Transform: trimForeign,
+			},
 		},
 	}
 }
@@ -47,6 +55,8 @@ func trimForeign(in any) (any, error) {
 		return &corev1.Pod{ObjectMeta: meta, Spec: occupancyOf(&object.Spec), Status: corev1.PodStatus{Phase: object.Status.Phase}}, nil
 	case *corev1.Service:
 		return &corev1.Service{ObjectMeta: meta}, nil
+	case *corev1.ConfigMap:
+		return &corev1.ConfigMap{ObjectMeta: meta}, nil
 	}
 	return object, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 var _ = Describe("A job whose frameworks are told of their cluster", func() {
@@ -73,7 +74,7 @@ func (s *space) expectCluster(ctx context.Context, workers int) {
 	pods := s.pods(ctx)
 	Expect(pods).To(HaveLen(1 + workers))
 	for i := range pods {
-		told := variablesOf(&pods[i])
+		told := variablesOf(ctx, &pods[i])
 		task, index, rank := "chief", 0, 0
 		if pods[i].Labels[names.LabelTaskName] == "worker" {
 			var err error
@@ -94,11 +95,11 @@ func (s *space) expectCluster(ctx context.Context, workers int) {
 	}
 }
 
-// variablesOf returns the environment of a pod's first container.
-func variablesOf(pod *corev1.Pod) map[string]string {
-	variables := map[string]string{}
-	for _, variable := range pod.Spec.Containers[0].Env {
-		variables[variable.Name] = variable.Value
-	}
+// variablesOf returns the environment of a pod's first container, as a program
+// sees it.
+func variablesOf(ctx context.Context, pod *corev1.Pod) map[string]string {
+	GinkgoHelper()
+	variables, err := testkit.Environment(ctx, shared.api, pod, 0)
+	Expect(err).NotTo(HaveOccurred())
 	return variables
 }

@@ -185,10 +185,7 @@ func (e *earlier) expectPeers(ctx context.Context, made string, rank int) {
 	pod := &corev1.Pod{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: e.name, Name: made}, pod)).To(Succeed())
 	Expect(pod.Spec.Hostname + "." + pod.Spec.Subdomain).To(Equal(made + "." + e.subdomain))
-	env := map[string]string{}
-	for _, variable := range pod.Spec.Containers[0].Env {
-		env[variable.Name] = variable.Value
-	}
+	env := variablesOf(ctx, pod)
 	Expect(env).To(HaveKeyWithValue("DI_RANK", strconv.Itoa(rank)))
 	nodes := strings.Split(env["DI_NODES"], ",")
 	Expect(nodes[rank]).To(Equal(e.fqdn(made)))
@@ -449,10 +446,7 @@ func (s *space) expectOwnService(ctx context.Context) {
 	for _, pod := range s.pods(ctx) {
 		Expect(pod.Spec.Subdomain).To(Equal("di-job"))
 		Expect(pod.Labels).NotTo(HaveKey("diengine/group"))
-		for _, variable := range pod.Spec.Containers[0].Env {
-			if variable.Name == "DI_NODES" {
-				Expect(strings.Count(variable.Value, ".di-job."+s.name+".")).To(Equal(strings.Count(variable.Value, ",") + 1))
-			}
-		}
+		nodes := variablesOf(ctx, &pod)["DI_NODES"]
+		Expect(strings.Count(nodes, ".di-job."+s.name+".")).To(Equal(strings.Count(nodes, ",") + 1))
 	}
 }

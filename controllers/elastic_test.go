@@ -504,10 +504,7 @@ func (s *space) expectToldOf(ctx context.Context, name string, peers ...string) 
 	GinkgoHelper()
 	pod := &corev1.Pod{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
-	env := map[string]string{}
-	for _, variable := range pod.Spec.Containers[0].Env {
-		env[variable.Name] = variable.Value
-	}
+	env := variablesOf(ctx, pod)
 	nodes := strings.Split(env[names.EnvDINodes], ",")
 	Expect(nodes).To(HaveLen(len(peers)))
 	for rank, peer := range peers {

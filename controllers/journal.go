@@ -198,6 +198,8 @@ func (j *journal) complete(observed *lifecycle.Observed, beliefs map[string]beli
 				observed.Pods = append(observed.Pods, object)
 			case *corev1.Service:
 				observed.Services = append(observed.Services, object)
+			case *corev1.ConfigMap:
+				observed.ConfigMaps = append(observed.ConfigMaps, object)
 			case *v2alpha1.Membership:
 				observed.Membership = object
 			case *unstructured.Unstructured:
@@ -215,7 +217,9 @@ func (e *journalEntry) drop(observed *lifecycle.Observed, beliefs map[string]bel
 		return
 	}
 	known := make(map[string]client.Object, len(observed.Pods))
-	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services), toObjects(observed.PodGroups)) {
+	for _, object := range slices.Concat(
+		toObjects(observed.Pods), toObjects(observed.Services), toObjects(observed.ConfigMaps), toObjects(observed.PodGroups),
+	) {
 		known[beliefKey(object)] = object
 	}
 	if observed.Membership != nil {

@@ -37,6 +37,7 @@ func logPass(ctx context.Context, observed *lifecycle.Observed, decision *lifecy
 	}
 	log.WithValues(names.LogWhich(observed.Job)...).Info("Looked at the job",
 		"phase", decision.Status.Phase, "pods", len(observed.Pods),
-		"create", len(decision.CreatePods)+len(decision.CreateServices), "delete", len(decision.DeletePods)+len(decision.DeleteServices),
+		"create", len(decision.CreatePods)+len(decision.CreateServices)+len(decision.CreateConfigMaps),
+		"delete", len(decision.DeletePods)+len(decision.DeleteServices)+len(decision.DeleteConfigMaps),
 		"statusWritten", committed, "next", next.String())
 }

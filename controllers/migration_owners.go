@@ -21,8 +21,9 @@ import (
 func (m *Migration) strangers(ctx context.Context, version string) ([]client.Object, error) {
 	var pods corev1.PodList
 	var services corev1.ServiceList
+	var configMaps corev1.ConfigMapList
 	var memberships v2alpha1.MembershipList
-	for _, list := range []client.ObjectList{&pods, &services, &memberships} {
+	for _, list := range []client.ObjectList{&pods, &services, &configMaps, &memberships} {
 		if err := m.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing what jobs own: %w", err)
 		}
@@ -38,6 +39,9 @@ func (m *Migration) strangers(ctx context.Context, version string) ([]client.Obj
 	}
 	for i := range services.Items {
 		add(&services.Items[i])
+	}
+	for i := range configMaps.Items {
+		add(&configMaps.Items[i])
 	}
 	for i := range memberships.Items {
 		add(&memberships.Items[i])

@@ -65,12 +65,7 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 		}
 	}
 	if !lifecycle.IsCoordinatorLed(job) {
-		if err := r.observeGang(ctx, &observed); err != nil {
-			return observed, err
-		}
-		r.journal.complete(&observed, beliefs)
-		observed.Confirmed = true
-		return observed, r.confirmResize(ctx, &observed)
+		return observed, r.observeWorkerLed(ctx, &observed, beliefs, owned)
 	}
 	return observed, r.observeCoordinatorLed(ctx, &observed, beliefs)
 }
@@ -85,6 +80,43 @@ func leftBy(object client.Object) lifecycle.Taken {
 		return lifecycle.Taken{Leaving: leaving.Time}
 	}
 	return lifecycle.Taken{}
+}
+
+func (r *DIJobReconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief, owned []client.ListOption) error {
+	var configMaps corev1.ConfigMapList
+	if err := r.client.List(ctx, &configMaps, owned...); err != nil {
+		return fmt.Errorf("listing the ConfigMaps of job %s/%s: %w", observed.Job.Namespace, observed.Job.Name, err)
+	}
+	for i := range configMaps.Items {
+		// The name of one that an earlier job has left is its own.
+		if configMap := &configMaps.Items[i]; isOfJob(configMap, observed.Job) {
+			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
+		}
+	}
+	if err := r.observeGang(ctx, observed); err != nil {
+		return err
+	}
+	r.journal.complete(observed, beliefs)
+	if err := r.confirmNodes(ctx, observed); err != nil {
+		return err
+	}
+	observed.Confirmed = true
+	return r.confirmResize(ctx, observed)
+}
+
+// confirmNodes reads live the ConfigMaps that pods wait for and the cache lacks.
+func (r *DIJobReconciler) confirmNodes(ctx context.Context, observed *lifecycle.Observed) error {
+	for _, name := range lifecycle.FindMissingNodes(*observed) {
+		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
+		configMap, err := find(ctx, r.live, key, &corev1.ConfigMap{})
+		if err != nil {
+			return err
+		}
+		if configMap != nil && metav1.IsControlledBy(configMap, observed.Job) {
+			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
+		}
+	}
+	return nil
 }
 
 func (r *DIJobReconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief) error {

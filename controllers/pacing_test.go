@@ -112,12 +112,12 @@ var _ = Describe("What the operator asks the API server for", func() {
 		s.run(ctx)
 		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
 
-		Expect(asked.but("PATCH dijobs/status")).To(Equal(map[string]int{"POST pods": pods, "POST services": 1}))
+		Expect(asked.but("PATCH dijobs/status")).To(Equal(map[string]int{"POST pods": pods, "POST services": 1, "POST configmaps": 1}))
 		// Pending, Starting, Running, and at most one of counts for each second in
 		// between, which are counted after the requests.
 		job, total := s.job(ctx), asked.total()
 		lasted := int(time.Since(job.CreationTimestamp.Time)/lifecycle.CountsInterval) + 1
-		Expect(total).To(BeNumerically("<=", pods+1+4+lasted))
+		Expect(total).To(BeNumerically("<=", pods+1+1+4+lasted))
 
 		By("looking at it again")
 		Eventually(func(g Gomega, ctx context.Context) {

@@ -170,6 +170,8 @@ func described(object client.Object) string {
 		return typeOf(object) + " " + object.GetName()
 	case *v2alpha1.Membership:
 		return "membership " + object.GetName()
+	case *corev1.ConfigMap:
+		return "ConfigMap " + object.GetName()
 	default:
 		return "service " + object.GetName()
 	}

@@ -133,7 +133,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err := options.Registerer.Register(newJobCounts(cachedJobs(ctx, mgr))); err != nil {
 		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
 	}
-	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Service{}} {
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, object, ownerIndex, controllerName); err != nil {
 			return fmt.Errorf("indexing %T by controller: %w", object, err)
 		}
@@ -155,6 +155,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
 		Watches(&corev1.Pod{}, reconciler.ownedBy(mgr), builder.WithPredicates(podChanges(reconciler.now))).
 		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(comingsAndGoings())).
+		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(mgr), builder.WithPredicates(comingsAndGoings())).
 		Watches(&v2alpha1.Membership{}, reconciler.ownedBy(mgr)).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
 		WithOptions(controller.Options{

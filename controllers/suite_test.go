@@ -162,6 +162,8 @@ func listByController(ctx context.Context, next client.WithWatch, list client.Ob
 		list.Items = keep(list.Items, func(pod *corev1.Pod) bool { return owned(pod) })
 	case *corev1.ServiceList:
 		list.Items = keep(list.Items, func(service *corev1.Service) bool { return owned(service) })
+	case *corev1.ConfigMapList:
+		list.Items = keep(list.Items, func(configMap *corev1.ConfigMap) bool { return owned(configMap) })
 	}
 	return nil
 }
@@ -239,6 +241,17 @@ func (s *space) podNames(ctx context.Context) []string {
 func (s *space) services(ctx context.Context) []string {
 	var list corev1.ServiceList
 	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	var found []string
+	for i := range list.Items {
+		found = append(found, list.Items[i].Name)
+	}
+	return found
+}
+
+// configMaps returns the names of the ConfigMaps of worker-led jobs.
+func (s *space) configMaps(ctx context.Context) []string {
+	var list corev1.ConfigMapList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name), client.MatchingLabels{"diengine/operator": "di-operator"})).To(Succeed())
 	var found []string
 	for i := range list.Items {
 		found = append(found, list.Items[i].Name)

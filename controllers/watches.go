@@ -26,8 +26,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// ownerIndex is the name of the index of pods and services by the name of the job
-// that is their controller: those of an earlier job of the name are in the way.
+// ownerIndex is the name of the index of pods, services and ConfigMaps by the name
+// of the job that is their controller: those of an earlier job of the name are in the way.
 const ownerIndex = "metadata.controllerName"
 
 // controllerName is the index function of ownerIndex.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 var _ = Describe("A worker-led job", func() {
@@ -50,6 +51,82 @@ var _ = Describe("A worker-led job", func() {
 		Expect(status.ObservedGeneration).To(Equal(s.job(ctx).Generation))
 		Expect(s.services(ctx)).To(BeEmpty())
 		Expect(s.podNames(ctx)).To(HaveLen(3))
+	})
+
+	It("tells its pods of each other by one ConfigMap for those that were made alike", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		first := s.configMaps(ctx)
+		Expect(first).To(HaveLen(1))
+		stored := &corev1.ConfigMap{}
+		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: first[0]}, stored)).To(Succeed())
+		Expect(*stored.Immutable).To(BeTrue())
+		Expect(metav1.IsControlledBy(stored, s.job(ctx))).To(BeTrue())
+		for _, pod := range s.pods(ctx) {
+			Expect(workload.NodesOf(&pod)).To(Equal(first[0]))
+		}
+		s.expectToldOf(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
+
+		By("making it again where somebody deletes it before the pods have started")
+		Expect(shared.api.Delete(ctx, stored)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.configMaps(ctx)).To(Equal(first))
+
+		By("growing, which restarts nobody and has another one for the new pod")
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.resizeTo(ctx, 3)
+		Expect(s.podNames(ctx)).To(HaveLen(4))
+		Expect(s.configMaps(ctx)).To(And(HaveLen(2), ContainElement(first[0])))
+		s.expectToldOf(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2")
+
+		By("shrinking, which leaves none without a pod")
+		s.run(ctx)
+		s.resizeTo(ctx, 2)
+		Expect(s.configMaps(ctx)).To(Equal(first))
+
+		By("ending")
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
+		Expect(s.configMaps(ctx)).To(BeEmpty())
+	})
+
+	It("creates no pod while the name of its ConfigMap is taken, and says so", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		taken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.configMaps(ctx)[0]}}
+		Expect(shared.api.Delete(ctx, taken)).To(Succeed())
+		for _, pod := range s.pods(ctx) {
+			Expect(shared.api.Delete(ctx, &pod, client.GracePeriodSeconds(0))).To(Succeed())
+		}
+		taken.ResourceVersion, taken.UID = "", ""
+		Expect(shared.api.Create(ctx, taken)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(BeEmpty())
+		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
+			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionTrue),
+			HaveField("Message", ContainSubstring(taken.Name)),
+		)))
+	})
+
+	It("replaces a ConfigMap that holds something else than its name tells", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		forged := &corev1.ConfigMap{}
+		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: s.configMaps(ctx)[0]}, forged)).To(Succeed())
+		Expect(shared.api.Delete(ctx, forged)).To(Succeed())
+		forged.ResourceVersion, forged.UID = "", ""
+		forged.Data["DI_NODES"] = "somebody.else"
+		Expect(shared.api.Create(ctx, forged)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		s.expectToldOf(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
 	})
 
 	It("is restarted, then fails at its backoff limit", func(ctx SpecContext) {
@@ -187,3 +264,12 @@ var _ = Describe("A worker-led job", func() {
 		Expect(s.podNames(ctx)).To(BeEmpty())
 	})
 })
+
+// resizeTo has the job have so many collectors, and lets the operator come to rest.
+func (s *space) resizeTo(ctx context.Context, collectors int32) {
+	GinkgoHelper()
+	job := s.job(ctx)
+	job.Spec.Elastic = &v2alpha1.Elastic{Replicas: &collectors}
+	Expect(shared.api.Update(ctx, job)).To(Succeed())
+	Expect(s.settle(ctx)).To(Succeed())
+}

@@ -6,6 +6,7 @@ package lifecycle
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -14,9 +15,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 var (
@@ -140,7 +143,7 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 // happen does one thing to the world.
 func (w *world) happen(random *rand.Rand) {
 	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
-	switch choice := random.IntN(40); {
+	switch choice := random.IntN(42); {
 	case choice < 12:
 		w.hear(random)
 	case choice < 24:
@@ -155,6 +158,8 @@ func (w *world) happen(random *rand.Rand) {
 		w.befallPod(random)
 	case choice < 38:
 		w.befallJob(random)
+	case choice >= 40:
+		w.befallNodes(random)
 	case choice == 38:
 		w.now = w.now.Add(30 * time.Second)
 		w.tell("time passes")
@@ -179,6 +184,9 @@ func (w *world) hear(random *rand.Rand) {
 	}
 	if random.IntN(2) == 0 {
 		w.hearOfGroup()
+	}
+	if random.IntN(2) == 0 {
+		w.hearOfNodes()
 	}
 }
 
@@ -253,7 +261,7 @@ func (w *world) toRun(name string) {
 
 func (w *world) toEnd(name string, code int32) {
 	pod := w.pods[name]
-	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || !w.schedule(pod) {
+	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
 		return
 	}
 	w.end(name, code)
@@ -282,7 +290,7 @@ func (w *world) toOutlive(name string, code int32) {
 // toFail lets a pod fail in one of the ways that there are.
 func (w *world) toFail(name string, choice int) {
 	pod := w.pods[name]
-	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || !w.schedule(pod) {
+	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
 		return
 	}
 	switch choice {
@@ -321,6 +329,24 @@ func (w *world) loseNode(random *rand.Rand) {
 			w.terminate(name)
 		}
 	}
+}
+
+// befallNodes lets somebody delete a ConfigMap, or put something else in its place.
+func (w *world) befallNodes(random *rand.Rand) {
+	held := slices.Sorted(maps.Keys(w.configMaps))
+	if len(held) == 0 {
+		return
+	}
+	name := held[random.IntN(len(held))]
+	w.history.taken[name] = true
+	if forged := w.configMaps[name].DeepCopy(); random.IntN(3) == 0 {
+		forged.UID, forged.Data[names.EnvDINodes] = types.UID(fmt.Sprintf("forged-%d", w.now.UnixNano())), "other.di-job.space.svc.cluster.local"
+		w.configMaps[name] = forged
+		w.tell("somebody replaces ConfigMap %s", name)
+		return
+	}
+	delete(w.configMaps, name)
+	w.tell("somebody deletes ConfigMap %s", name)
 }
 
 // befallJob lets a user or the allocator write the job.

@@ -28,6 +28,7 @@ func cleanUp(p *pass) outcome {
 			p.deletePod(pod)
 		}
 	}
+	p.deleteUnusedNodes()
 	return settled
 }
 

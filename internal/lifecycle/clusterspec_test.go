@@ -105,10 +105,10 @@ func TestAReplicaThatIsMadeAgainIsToldWhatTheOthersWere(t *testing.T) {
 			w.change(func(job *v2alpha1.DIJob) {
 				job.Spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{Action: v2alpha1.FailurePolicyRestartReplica}}}
 			})
-			before := environmentOf(w.pod("job-worker-1"))
+			before := w.environmentOf(w.pod("job-worker-1"))
 			befall(w)
 			w.allRun()
-			if diff := cmp.Diff(before, environmentOf(w.pod("job-worker-1"))); diff != "" || w.created["job-worker-1"] != 2 || w.created["job-ps-0"] != 1 {
+			if diff := cmp.Diff(before, w.environmentOf(w.pod("job-worker-1"))); diff != "" || w.created["job-worker-1"] != 2 || w.created["job-ps-0"] != 1 {
 				t.Errorf("created %v, environment (-before +after):\n%s", w.created, diff)
 			}
 		})
@@ -124,7 +124,7 @@ func TestTheFirstIsTheMasterThroughoutAJobsLife(t *testing.T) {
 		t.Helper()
 		w.allRun()
 		for name, rank := range map[string]string{"job-chief-0": "0", "job-worker-0": "1"} {
-			told := environmentOf(w.pod(name))
+			told := w.environmentOf(w.pod(name))
 			if told[names.EnvRank] != rank || told[names.EnvWorldSize] != size || told[names.EnvMasterAddr] != "job-chief-0.di-job.space.svc.cluster.local" {
 				t.Errorf("%s was told %v, want rank %s of %s", name, told, rank, size)
 			}

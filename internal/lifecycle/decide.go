@@ -27,6 +27,9 @@ type Observed struct {
 	Pods []*corev1.Pod
 	// Services are the services whose controller is the job.
 	Services []*corev1.Service
+	// ConfigMaps are those whose controller is a worker-led job. They hold what its
+	// pods are told of each other.
+	ConfigMaps []*corev1.ConfigMap
 	// Membership is the list of a coordinator-led job's replicas, nil while there is none.
 	Membership *v2alpha1.Membership
 	// AggregatorConfig is the one that the job uses, nil where there is none.
@@ -71,7 +74,7 @@ type Gangs struct {
 }
 
 // Decision is what is to be done, in the order of its fields: adoptions,
-// releases, deletions, Membership, PodGroup, services, pods, the job's status, events.
+// releases, deletions, Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
 type Decision struct {
 	// DeleteJob is set when the job has been finished for as long as it is kept;
 	// nothing else is to be done then.
@@ -89,6 +92,8 @@ type Decision struct {
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
+	// DeleteConfigMaps are objects as they were observed.
+	DeleteConfigMaps []*corev1.ConfigMap
 	// DeletePodGroups are objects as they were observed.
 	DeletePodGroups []*unstructured.Unstructured
 	// DeleteMembership is set when the Membership is of another job of the same
@@ -105,6 +110,8 @@ type Decision struct {
 	// be; nil for none. No pod is created before it is as it is to be.
 	CreatePodGroup *unstructured.Unstructured
 	UpdatePodGroup *unstructured.Unstructured
+	// CreateConfigMaps are whole objects. No pod is created before they exist.
+	CreateConfigMaps []*corev1.ConfigMap
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod

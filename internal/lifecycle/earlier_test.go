@@ -30,8 +30,10 @@ func earlierWorld(t *testing.T, subdomain string) *world {
 			delete(pod.Annotations, annotation)
 		}
 		pod.Spec.Subdomain = subdomain
-		env := pod.Spec.Containers[0].Env
+		env, told := pod.Spec.Containers[0].Env, w.environmentOf(pod)
 		for i := range env {
+			// These releases told each pod all by itself.
+			env[i].Value, env[i].ValueFrom = told[env[i].Name], nil
 			switch env[i].Name {
 			case names.EnvDIJobID:
 				env[i].Value = "space/job"
@@ -46,6 +48,7 @@ func earlierWorld(t *testing.T, subdomain string) *world {
 		service.Name = "dijob-job"
 		w.services["dijob-job"] = service
 	}
+	clear(w.configMaps)
 	status := &w.job.Status
 	*status = v2alpha1.DIJobStatus{Phase: status.Phase, Replicas: status.Replicas, Conditions: status.Conditions}
 	clear(w.created)

@@ -161,7 +161,7 @@ func TestARankThatNoJobCanHaveIsNotBelieved(t *testing.T) {
 			w.pod("job-learner-0").Annotations[names.AnnotationRank] = rank
 			delete(w.pods, "job-evaluator-0")
 			decision := decideWithin(t, w.observe())
-			if len(decision.CreatePods) != 1 || environmentOf(decision.CreatePods[0])[names.EnvDIRank] == rank {
+			if len(decision.CreatePods) != 1 || w.environmentOf(decision.CreatePods[0])[names.EnvDIRank] == rank {
 				t.Fatalf("got %d pods", len(decision.CreatePods))
 			}
 			w.settle()

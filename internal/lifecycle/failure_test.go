@@ -112,7 +112,7 @@ func TestAReplicaIsRestartedAloneAsOftenAsTheLimitAllows(t *testing.T) {
 		w.settle()
 		w.expectPhase(v2alpha1.JobRunning)
 		pod := w.pod("job-collector-1")
-		if pod.Annotations[names.AnnotationRank] != "2" || environmentOf(pod)[names.EnvDIJobID] != "space.job.0" {
+		if pod.Annotations[names.AnnotationRank] != "2" || w.environmentOf(pod)[names.EnvDIJobID] != "space.job.0" {
 			t.Errorf("round %d: the replica came back as %v", round, pod.Annotations)
 		}
 		w.run("job-collector-1")

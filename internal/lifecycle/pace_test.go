@@ -217,7 +217,7 @@ func TestALargeJobIsCreatedAPartAtATime(t *testing.T) {
 	}
 	told := map[string]bool{}
 	for _, pod := range w.pods {
-		told[environmentOf(pod)[names.EnvDINodes]] = true
+		told[w.environmentOf(pod)[names.EnvDINodes]] = true
 	}
 	if len(told) != 1 {
 		t.Errorf("the pods of one job are told %d different things of its nodes", len(told))

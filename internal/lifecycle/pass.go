@@ -30,6 +30,8 @@ type pass struct {
 	going map[*corev1.Pod]bool
 	// services are the names of the services that exist.
 	services map[string]*corev1.Service
+	// configMaps are those that hold what their names tell, by name.
+	configMaps map[string]*corev1.ConfigMap
 	// invalid says what in the spec cannot be acted on.
 	invalid []string
 	// creating counts what is created in this pass, by its kind.
@@ -56,13 +58,14 @@ type pass struct {
 
 func newPass(observed Observed) *pass {
 	p := &pass{
-		Observed: observed,
-		now:      metav1.NewTime(observed.Now.Truncate(time.Second)),
-		builder:  workload.NewBuilder(observed.Job, observed.Settings),
-		pods:     make(map[string]*corev1.Pod, len(observed.Pods)),
-		going:    map[*corev1.Pod]bool{},
-		services: make(map[string]*corev1.Service, len(observed.Services)),
-		creating: map[string]int{},
+		Observed:   observed,
+		now:        metav1.NewTime(observed.Now.Truncate(time.Second)),
+		builder:    workload.NewBuilder(observed.Job, observed.Settings),
+		pods:       make(map[string]*corev1.Pod, len(observed.Pods)),
+		going:      map[*corev1.Pod]bool{},
+		services:   make(map[string]*corev1.Service, len(observed.Services)),
+		configMaps: genuine(&observed),
+		creating:   map[string]int{},
 	}
 	if !IsCoordinatorLed(observed.Job) {
 		p.Pods = withEnds(p.Pods)

@@ -25,7 +25,8 @@ const unranked int32 = -1
 // has, else the lowest that is free. So ranks are dense at the start of an
 // attempt, a replica keeps its own as far as that allows, and growth takes the
 // ranks that shrinking left.
-func seatReplicas(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod) workload.Roster {
+func seatReplicas(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
+	told func(*corev1.Pod) string) workload.Roster {
 	roster := workload.Roster{Attempt: status.Restarts, Reschedule: status.Reschedules}
 	for task, count := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
@@ -38,7 +39,7 @@ func seatReplicas(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobSta
 	var known []string
 	var recorded []int32
 	if isAnyUnseated(roster.Seats, pods) {
-		known = rememberedNodes(pods, &roster)
+		known = rememberedNodes(pods, &roster, told)
 		recorded = recordedRanks(job, status, roster.Seats, pods)
 	}
 	assignRanks(roster.Seats, known, recorded, pods, status.CompletedRanks)
@@ -146,12 +147,12 @@ func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
 
 // rememberedNodes returns who had which rank, as the pods of the attempt were
 // told when they were created. Of different tellings the youngest is true.
-func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster) []string {
+func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster, toldNodes func(*corev1.Pod) string) []string {
 	var known []string
 	last := ""
 	for _, pod := range tellersOf(pods, roster) {
 		// Nearly all pods were told the same, which is long: read it once.
-		told := workload.ToldNodes(pod)
+		told := toldNodes(pod)
 		if told == last {
 			continue
 		}

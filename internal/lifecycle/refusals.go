@@ -26,6 +26,7 @@ const (
 // can have a slash in its name.
 const (
 	ofServices   = "/services"
+	ofConfigMaps = "/configmaps"
 	ofMembership = "/membership"
 	ofPodGroup   = "/podgroup"
 )
@@ -73,6 +74,8 @@ func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 		return object.GetLabels()[names.LabelTaskName]
 	case *corev1.Service:
 		return ofServices
+	case *corev1.ConfigMap:
+		return ofConfigMaps
 	case *v2alpha1.Membership:
 		return ofMembership
 	}

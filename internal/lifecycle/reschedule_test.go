@@ -64,7 +64,7 @@ func TestAnotherAllocationStartsAllReplicasAnewOnce(t *testing.T) {
 	w.expectReschedules(1)
 	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-collector-3", "job-evaluator-0")
 	for name, pod := range w.pods {
-		if id := environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
+		if id := w.environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
 			t.Errorf("pod %s has job id %s", name, id)
 		}
 	}

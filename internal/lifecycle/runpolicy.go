@@ -106,6 +106,7 @@ func (p *pass) stop() outcome {
 		p.deleteService(service)
 	}
 	p.deletePodGroups()
+	p.deleteUnusedNodes()
 	if list := p.Membership; len(p.Pods) == 0 && list != nil && list.DeletionTimestamp.IsZero() {
 		p.decision.DeleteMembership = true
 	}

@@ -34,6 +34,7 @@ func workerRules() []rule {
 		{"a suspended job has no pods", suspend},
 		{"what befell pods again and again makes them wait", pauseInterrupted},
 		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
+		{"what pods were told of each other is kept while they live", keepNodes},
 		{"a gang is told of before its pods are", ensureGang},
 		{"every seat is filled", ensureWorkers},
 	}
@@ -136,7 +137,7 @@ func removeStale(p *pass) outcome {
 }
 
 func seatAll(p *pass) outcome {
-	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods)
+	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods, p.toldNodes)
 	p.roster.ReplicaRestarts = p.status().ReplicaRestarts
 	p.recordRanks()
 	p.roster.Subdomain, p.roster.Selector = p.subdomain(), p.selector()
@@ -228,7 +229,7 @@ func removeUnseated(p *pass) outcome {
 			if !p.isKept(pod, p.status().ReplicaRestarts[pod.Name]) {
 				p.deletePod(pod)
 			}
-		case queueing.IsForsaken(pod), p.mayReplaceWorker(seat, pod):
+		case queueing.IsForsaken(pod), p.mayReplaceWorker(seat, pod), p.hasLostNodes(pod):
 			p.deletePod(pod)
 		}
 	}
@@ -248,6 +249,9 @@ func ensureWorkers(p *pass) outcome {
 		if p.mayCreate(names.TaskName(&p.Job.Spec.Tasks[seat.Task])) {
 			p.createPod(p.builder.Worker(&p.roster, seat))
 		}
+	}
+	if len(p.decision.CreatePods) > 0 && !p.ensureNodes() {
+		p.decision.CreatePods = nil
 	}
 	return goOn
 }

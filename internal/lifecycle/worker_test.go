@@ -62,7 +62,7 @@ func TestWorkersKnowTheirPlace(t *testing.T) {
 	w := newWorld(t, trainingJob())
 	w.settle()
 	pod := w.pod("job-collector-1")
-	env := environmentOf(pod)
+	env := w.environmentOf(pod)
 	domain := ".di-job.space.svc.cluster.local"
 	want := map[string]string{
 		"DI_JOB_ID":          "space.job.0",
@@ -95,7 +95,7 @@ func TestARoundOfFailuresRestartsOnce(t *testing.T) {
 		if pod.Annotations[names.AnnotationAttempt] != "1" {
 			t.Errorf("pod %s is of attempt %s, want 1", pod.Name, pod.Annotations[names.AnnotationAttempt])
 		}
-		if id := environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
+		if id := w.environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
 			t.Errorf("pod %s has job id %s, want space.job.1", pod.Name, id)
 		}
 	}
@@ -513,7 +513,7 @@ func TestAHoleKeepsTheNameOfWhoLeftIt(t *testing.T) {
 	w.settle()
 	w.evict("job-evaluator-0")
 	w.settle()
-	env := environmentOf(w.pod("job-evaluator-0"))
+	env := w.environmentOf(w.pod("job-evaluator-0"))
 	domain := ".di-job.space.svc.cluster.local"
 	want := "job-learner-0" + domain + ",job-collector-0" + domain + ",job-collector-1" + domain + ",job-evaluator-0" + domain
 	if diff := cmp.Diff(want, env[names.EnvDINodes]); diff != "" {

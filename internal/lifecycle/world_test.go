@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // template is a pod template with the least that a pod needs.
@@ -43,6 +45,7 @@ type world struct {
 	job        *v2alpha1.DIJob
 	pods       map[string]*corev1.Pod
 	services   map[string]*corev1.Service
+	configMaps map[string]*corev1.ConfigMap
 	membership *v2alpha1.Membership
 	// gangs are the schedulers that there are, and group what one was told, nil for nothing.
 	gangs  Gangs
@@ -98,7 +101,7 @@ func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 			Spec: spec,
 		},
 		pods:     map[string]*corev1.Pod{},
-		services: map[string]*corev1.Service{},
+		services: map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{},
 		config: &v2alpha1.AggregatorConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: "aggregator-config", Namespace: "di-system"},
 			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: template}},
@@ -118,7 +121,7 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) observe() Observed {
 	known := w.cache
 	if known == nil {
-		known = &cache{job: w.job, pods: w.pods, services: w.services, group: w.group}
+		known = &cache{job: w.job, pods: w.pods, services: w.services, configMaps: w.configMaps, group: w.group}
 	}
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
@@ -131,6 +134,15 @@ func (w *world) observe() Observed {
 	}
 	for _, name := range slices.Sorted(maps.Keys(known.services)) {
 		observed.Services = append(observed.Services, known.services[name].DeepCopy())
+	}
+	for _, name := range slices.Sorted(maps.Keys(known.configMaps)) {
+		observed.ConfigMaps = append(observed.ConfigMaps, known.configMaps[name])
+	}
+	// What the cache lacks is read live.
+	for _, name := range FindMissingNodes(observed) {
+		if configMap := w.configMaps[name]; configMap != nil {
+			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
+		}
 	}
 	if w.membership != nil {
 		observed.Membership = w.membership.DeepCopy()
@@ -206,8 +218,17 @@ func (w *world) act(decision *Decision) bool {
 		w.write(func() { delete(w.services, service.Name) })
 		changed = true
 	}
+	for _, configMap := range decision.DeleteConfigMaps {
+		if stored := w.configMaps[configMap.Name]; stored != nil && stored.UID == configMap.UID {
+			w.write(func() { delete(w.configMaps, configMap.Name) })
+			changed = true
+		}
+	}
 	w.actOnMembership(decision, &changed)
 	if changed = w.actOnGroup(decision) || changed; w.failed {
+		return changed
+	}
+	if changed = w.actOnNodes(decision) || changed; w.failed {
 		return changed
 	}
 	for _, service := range decision.CreateServices {
@@ -220,6 +241,27 @@ func (w *world) act(decision *Decision) bool {
 			changed = true
 		} else if w.cache == nil {
 			w.t.Fatalf("pod %s is created though it exists", pod.Name)
+		}
+	}
+	return changed
+}
+
+// actOnNodes creates ConfigMaps. What exists already was created by an earlier
+// pass, if it holds the same.
+func (w *world) actOnNodes(decision *Decision) bool {
+	changed := false
+	for _, configMap := range decision.CreateConfigMaps {
+		switch stored := w.configMaps[configMap.Name]; {
+		case stored == nil:
+			w.write(func() {
+				w.uids++
+				configMap = configMap.DeepCopy()
+				configMap.UID = types.UID(fmt.Sprintf("configmap-%d", w.uids))
+				w.configMaps[configMap.Name] = configMap
+			})
+			changed = true
+		case !workload.IsNodesConfigMap(w.job, stored):
+			w.failed = true
 		}
 	}
 	return changed
@@ -329,10 +371,14 @@ func (w *world) reap() bool {
 	return reaped
 }
 
-// run makes pods run and ready as a kubelet would.
+// run makes pods run and ready as a kubelet would: not those of which it does not
+// find the ConfigMap.
 func (w *world) run(podNames ...string) {
 	for _, name := range podNames {
 		pod := w.pod(name)
+		if !w.hasNodes(pod) {
+			continue
+		}
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	}
@@ -414,10 +460,33 @@ func (w *world) expectPhase(want v2alpha1.Phase) {
 	}
 }
 
-func environmentOf(pod *corev1.Pod) map[string]string {
+// hasNodes tells whether the ConfigMap is there that a pod refers to.
+func (w *world) hasNodes(pod *corev1.Pod) bool {
+	name := workload.NodesOf(pod)
+	return name == "" || w.configMaps[name] != nil
+}
+
+// environmentOf returns the variables of a pod as its program sees them.
+func (w *world) environmentOf(pod *corev1.Pod) map[string]string {
 	env := map[string]string{}
 	for _, variable := range names.MainContainerOf(pod).Env {
+		if from := variable.ValueFrom; from != nil && from.ConfigMapKeyRef != nil {
+			configMap := w.configMaps[from.ConfigMapKeyRef.Name]
+			if configMap == nil {
+				w.t.Fatalf("pod %s refers to ConfigMap %s, which is not there", pod.Name, from.ConfigMapKeyRef.Name)
+			}
+			value, has := configMap.Data[from.ConfigMapKeyRef.Key]
+			if !has {
+				w.t.Fatalf("ConfigMap %s has no key %s for pod %s", configMap.Name, from.ConfigMapKeyRef.Key, pod.Name)
+			}
+			env[variable.Name] = value
+			continue
+		}
+		// The kubelet expands references to the variables before.
 		env[variable.Name] = variable.Value
+		for before, value := range env {
+			env[variable.Name] = strings.ReplaceAll(env[variable.Name], "$("+before+")", value)
+		}
 	}
 	return env
 }

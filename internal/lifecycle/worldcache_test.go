@@ -20,10 +20,11 @@ import (
 // cache is what an operator knows of a world. Each object in it is as it once
 // was; news of different objects arrive in any order, or not before a resync.
 type cache struct {
-	job      *v2alpha1.DIJob
-	pods     map[string]*corev1.Pod
-	services map[string]*corev1.Service
-	group    *unstructured.Unstructured
+	job        *v2alpha1.DIJob
+	pods       map[string]*corev1.Pod
+	services   map[string]*corev1.Service
+	configMaps map[string]*corev1.ConfigMap
+	group      *unstructured.Unstructured
 }
 
 // lag lets the operator see through a cache, which is up to date for now.
@@ -40,6 +41,7 @@ func (w *world) resync() {
 	w.cache.pods, w.cache.services = map[string]*corev1.Pod{}, map[string]*corev1.Service{}
 	w.hearOfJob()
 	w.hearOfGroup()
+	w.hearOfNodes()
 	for name := range w.pods {
 		w.hearOfPod(name)
 	}
@@ -70,6 +72,10 @@ func (w *world) hearOfService(name string) {
 	delete(w.cache.services, name)
 }
 
+func (w *world) hearOfNodes() {
+	w.cache.configMaps = maps.Clone(w.configMaps)
+}
+
 func (w *world) hearOfGroup() {
 	w.cache.group = w.group.DeepCopy()
 }
@@ -96,7 +102,7 @@ func (w *world) unheard() []string {
 // isSynced tells whether the operator knows all.
 func (w *world) isSynced() bool {
 	return w.cache == nil || w.cache.job.ResourceVersion == w.job.ResourceVersion && len(w.unheard()) == 0 &&
-		equality.Semantic.DeepEqual(w.cache.group, w.group) &&
+		equality.Semantic.DeepEqual(w.cache.group, w.group) && maps.Equal(w.cache.configMaps, w.configMaps) &&
 		slices.Equal(slices.Sorted(maps.Keys(w.services)), slices.Sorted(maps.Keys(w.cache.services)))
 }
 

@@ -38,6 +38,8 @@ type history struct {
 	seen map[transition]bool
 	// recorded is the version of the job as the operator wrote it last.
 	recorded int
+	// taken are the ConfigMaps that somebody else deleted.
+	taken map[string]bool
 	// twins says that a rank was given twice, or another one to who had one, as
 	// the operator saw too little.
 	twins bool
@@ -92,6 +94,7 @@ func recordOf(job *v2alpha1.DIJob, record *v2alpha1.ScalingStatus) map[string]in
 func newHistory() history {
 	return history{
 		failedIn: map[int32]bool{}, succeeded: map[string]bool{}, ranks: map[string]rankGiven{}, started: map[[2]int32]bool{}, seen: map[transition]bool{},
+		taken: map[string]bool{},
 	}
 }
 
@@ -174,7 +177,8 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 
 // hasCause tells whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod)
+	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod) ||
+		isStarting(pod) && workload.NodesOf(pod) != "" && genuine(observed)[workload.NodesOf(pod)] == nil
 }
 
 // hasTwin tells whether another pod has the same rank.
@@ -225,21 +229,8 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 		return
 	}
 	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
-	env := environmentOf(pod)
-	if env[names.EnvDIRank] != pod.Annotations[names.AnnotationRank] {
-		w.t.Fatalf("pod %s of rank %d is told rank %s", pod.Name, rank, env[names.EnvDIRank])
-	}
-	nodes := strings.Split(env[names.EnvDINodes], ",")
-	own := names.HostFQDN(pod.Name, pod.Spec.Subdomain, "space", names.DefaultDomain)
-	if int(rank) >= len(nodes) || nodes[rank] != own {
-		w.t.Fatalf("pod %s of rank %d is not itself in %v", pod.Name, rank, nodes)
-	}
-	told := map[string]bool{}
-	for _, node := range nodes {
-		if node != "" && told[node] {
-			w.t.Fatalf("pod %s is told %s twice: %v", pod.Name, node, nodes)
-		}
-		told[node] = true
+	if !w.isMisled(pod) {
+		w.checkNodesOf(pod, rank)
 	}
 	known := w.job
 	if w.cache != nil {
@@ -254,6 +245,27 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 		w.history.twins = w.history.twins || rank != w.history.ranks[pod.Name].rank
 	} else {
 		w.history.ranks[pod.Name] = rankGiven{rank: rank, intended: rank, reschedule: rescheduleOf(pod)}
+	}
+}
+
+// checkNodesOf: DI_NODES has the pod itself at its rank and nobody twice.
+func (w *world) checkNodesOf(pod *corev1.Pod, rank int32) {
+	w.t.Helper()
+	env := w.environmentOf(pod)
+	if env[names.EnvDIRank] != pod.Annotations[names.AnnotationRank] {
+		w.t.Fatalf("pod %s of rank %d is told rank %s", pod.Name, rank, env[names.EnvDIRank])
+	}
+	nodes := strings.Split(env[names.EnvDINodes], ",")
+	own := names.HostFQDN(pod.Name, pod.Spec.Subdomain, "space", names.DefaultDomain)
+	if int(rank) >= len(nodes) || nodes[rank] != own {
+		w.t.Fatalf("pod %s of rank %d is not itself in %v", pod.Name, rank, nodes)
+	}
+	told := map[string]bool{}
+	for _, node := range nodes {
+		if node != "" && told[node] {
+			w.t.Fatalf("pod %s is told %s twice: %v", pod.Name, node, nodes)
+		}
+		told[node] = true
 	}
 }
 
@@ -369,9 +381,55 @@ func (w *world) checkInvariants() {
 		w.t.Fatalf("finished is %v and the completion timestamp %v", IsFinished(status), status.CompletionTimestamp)
 	}
 	w.checkEnd(status)
+	w.checkNodes()
 	if !IsCoordinatorLed(w.job) && w.isDecidedSynced && !w.history.twins {
 		w.checkRanks()
 		w.checkClusters()
+	}
+}
+
+// checkNodes: what pods were told of each other is there while one of them lives,
+// unless somebody else took it away, and always holds what its name tells.
+func (w *world) checkNodes() {
+	w.t.Helper()
+	for name, pod := range w.pods {
+		if nodes := workload.NodesOf(pod); w.configMaps[nodes] == nil && nodes != "" && !isEnded(pod) && !isOutlived(pod) && !w.history.taken[nodes] {
+			w.t.Fatalf("%s refers to ConfigMap %s, which was deleted", name, nodes)
+		}
+	}
+}
+
+// isMisled tells whether somebody else took away what a pod refers to, or put
+// something else in its place, so that nobody knows what it was told.
+func (w *world) isMisled(pod *corev1.Pod) bool {
+	name := workload.NodesOf(pod)
+	configMap := w.configMaps[name]
+	return w.history.taken[name] && (configMap == nil || !workload.IsNodesConfigMap(w.job, configMap))
+}
+
+// checkNodesAtRest: pods that wait have what they wait for, and nothing is left
+// that no pod refers to.
+func (w *world) checkNodesAtRest() {
+	w.t.Helper()
+	used := map[string]bool{}
+	isFilled := true
+	for name, pod := range w.pods {
+		isFilled = isFilled && (!isEnded(pod) || pod.Status.Phase == corev1.PodSucceeded)
+		if isEnded(pod) || isOutlived(pod) {
+			continue
+		}
+		used[workload.NodesOf(pod)] = true
+		if isStarting(pod) && !w.hasNodes(pod) {
+			w.t.Fatalf("%s waits for ConfigMap %s, which is not there", name, workload.NodesOf(pod))
+		}
+	}
+	for name, configMap := range w.configMaps {
+		if !used[name] && (isFilled || IsFinished(&w.job.Status)) {
+			w.t.Fatalf("ConfigMap %s is left and no pod refers to it: %s", name, w.outline())
+		}
+		if used[name] && !workload.IsNodesConfigMap(w.job, configMap) {
+			w.t.Fatalf("ConfigMap %s does not hold what its name tells", name)
+		}
 	}
 }
 
@@ -410,10 +468,10 @@ func (w *world) checkClusters() {
 	var first map[string]string
 	places := map[string]string{}
 	for _, name := range w.podNames() {
-		if pod := w.pods[name]; isTerminating(pod) || isEnded(pod) {
+		if pod := w.pods[name]; isTerminating(pod) || isEnded(pod) || w.isMisled(pod) {
 			continue
 		}
-		told := environmentOf(w.pods[name])
+		told := w.environmentOf(w.pods[name])
 		if first == nil {
 			first = told
 		}
@@ -475,6 +533,7 @@ func replicaKey(name string, attempt, reschedule int32) string {
 func (w *world) checkRest() {
 	w.t.Helper()
 	w.checkGroupAtRest()
+	w.checkNodesAtRest()
 	if IsFinished(&w.job.Status) {
 		if len(w.services) > 0 {
 			w.t.Fatalf("a finished job has services")

@@ -31,6 +31,17 @@ const (
 	EnvDIServerURL = "DI_SERVER_URL"
 	EnvDIRank      = "DI_RANK"
 	EnvDINodes     = "DI_NODES"
+	// EnvDINodesFile names the file that holds what DI_NODES cannot.
+	EnvDINodesFile = "DI_NODES_FILE"
+)
+
+// Where pods find addresses that one variable cannot carry: in a file that is
+// called like the variable. The variable then holds NodesFilePrefix and the
+// file's path.
+const (
+	NodesVolume     = "di-nodes"
+	NodesDirectory  = "/etc/diengine/nodes"
+	NodesFilePrefix = "@"
 )
 
 // Environment of the pods of worker-led jobs with a clusterSpec, beside
@@ -117,6 +128,12 @@ func PortVariable(role ReplicaType) string {
 // TaskNodesVariable returns the environment key of the addresses of a task.
 func TaskNodesVariable(task string) string {
 	return "DI_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_")) + "_NODES"
+}
+
+// TaskClusterVariable returns the environment key of the part of TF_CONFIG that
+// lists a task's addresses.
+func TaskClusterVariable(task string) string {
+	return EnvTFConfig + "_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_"))
 }
 
 // MainContainer returns the container of a pod that DI-engine runs in: the one so

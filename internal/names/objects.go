@@ -58,6 +58,13 @@ func PodGroup(job string) string {
 	return WorkerService(job)
 }
 
+// NodesConfigMap returns the name of the ConfigMap that holds what pods of a
+// worker-led job are told of each other. A digest of what it holds ends the name,
+// always of the same length, so that no two jobs share a name.
+func NodesConfigMap(job, digest string) string {
+	return WorkerService(job) + "-nodes-" + digest
+}
+
 // EarlierWorkerServices returns the names that v1.1.0 and v1.1.1 gave to a
 // worker-led job's service, and to its pods' subdomain.
 func EarlierWorkerServices(job string) []string {

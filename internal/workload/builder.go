@@ -18,7 +18,7 @@ type Builder struct {
 	settings Settings
 	tasks    map[int]*corev1.PodTemplateSpec
 	// addresses are those of the roster that was built for last.
-	addresses addresses
+	addresses *addresses
 }
 
 // NewBuilder returns the builder of a job's objects.

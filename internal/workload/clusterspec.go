@@ -6,6 +6,7 @@ package workload
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,16 +44,16 @@ func DescribeCluster(spec *v2alpha1.DIJobSpec, counts []int32) string {
 
 // clusterEnv returns the variables by which the frameworks of spec.clusterSpec
 // find their cluster.
-func (b *Builder) clusterEnv(roster *Roster, seat *Seat) ([]corev1.EnvVar, error) {
+func (b *Builder) clusterEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
 	var env []corev1.EnvVar
 	for _, framework := range b.job.Spec.ClusterSpec {
 		var more []corev1.EnvVar
 		var err error
 		switch framework {
 		case v2alpha1.ClusterSpecTensorFlow:
-			more, err = b.tensorFlowEnv(roster, seat)
+			more, err = b.tensorFlowEnv(addresses, seat)
 		case v2alpha1.ClusterSpecTorch:
-			more, err = b.torchEnv(roster, seat)
+			more, err = b.torchEnv(addresses, seat)
 		}
 		if err != nil {
 			return nil, err
@@ -81,25 +82,21 @@ type tfCluster struct {
 	addresses map[int][]string
 	// places are where in them each pod is.
 	places map[string]int
-	// cluster is what all pods are told, encoded.
+	// cluster is what all pods are told. In place of a task's addresses it has a
+	// reference to the variable that holds them, encoded.
 	cluster map[string]any
+	// variables are those variables, in order.
+	variables []string
 }
 
-// tensorFlowEnv returns TF_CONFIG, as kubeflow's training operator writes it. A
-// job of one pod trains alone, and gets none.
-func (b *Builder) tensorFlowEnv(roster *Roster, seat *Seat) ([]corev1.EnvVar, error) {
-	if len(roster.Seats) == 1 {
+// tensorFlowEnv returns TF_CONFIG, as kubeflow's training operator writes it,
+// after the variables that the kubelet puts into it. A job of one pod trains
+// alone, and gets none.
+func (b *Builder) tensorFlowEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
+	cluster := addresses.tensorflow
+	if cluster == nil {
 		return nil, nil
 	}
-	addresses := b.described(roster)
-	if addresses.tensorflow == nil {
-		cluster, err := b.tfClusterOf(roster)
-		if err != nil {
-			return nil, err
-		}
-		addresses.tensorflow = cluster
-	}
-	cluster := addresses.tensorflow
 	config := tfConfig{
 		Cluster: cluster.cluster, Environment: "cloud",
 		Task: tfTask{Type: names.TaskName(&b.job.Spec.Tasks[seat.Task]), Index: cluster.places[seat.Pod]},
@@ -115,18 +112,63 @@ func (b *Builder) tensorFlowEnv(roster *Roster, seat *Seat) ([]corev1.EnvVar, er
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", names.EnvTFConfig, err)
 	}
-	return []corev1.EnvVar{variable(names.EnvTFConfig, string(encoded))}, nil
+	text, length := string(encoded), len(encoded)
+	env := make([]corev1.EnvVar, 0, len(cluster.variables)+1)
+	for _, name := range cluster.variables {
+		// The reference is not JSON, so it is encoded as a text.
+		text = strings.Replace(text, `"`+reference(name)+`"`, reference(name), 1)
+		length += len(addresses.data[name]) - len(reference(name)) - len(`""`)
+		env = append(env, addresses.variable(name))
+	}
+	if size := variableSize(names.EnvTFConfig, length); size > MaxVariable {
+		return nil, fmt.Errorf("spec.clusterSpec: TensorFlow reads the addresses of all %d replicas in %s, which takes %d bytes, and Linux starts "+
+			"no process with more than %d in one variable: shorten the names of job, tasks and namespace, or have fewer replicas",
+			len(addresses.roster.Seats), names.EnvTFConfig, size, MaxVariable)
+	}
+	return append(env, variable(names.EnvTFConfig, text)), nil
+}
+
+// reference refers to a variable in the value of another.
+func reference(name string) string {
+	return "$(" + name + ")"
 }
 
 // withOwn returns the cluster as a dynamic worker is told it: the other tasks'
 // replicas, and itself.
 func withOwn(cluster *tfCluster, seat *Seat) map[string]any {
-	own := map[string]any{}
-	for task, replicas := range cluster.cluster {
-		own[task] = replicas
-	}
+	own := maps.Clone(cluster.cluster)
 	own[names.DynamicTask] = map[int32]string{seat.Index: cluster.addresses[seat.Task][cluster.places[seat.Pod]]}
 	return own
+}
+
+// describeTensorFlow adds what TF_CONFIG says of all pods.
+func (b *Builder) describeTensorFlow(described *addresses) error {
+	roster := described.roster
+	if len(roster.Seats) == 1 || !slices.Contains(b.job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) {
+		return nil
+	}
+	cluster, err := b.tfClusterOf(roster)
+	if err != nil {
+		return err
+	}
+	isDynamic := names.HasDynamicWorkers(&b.job.Spec)
+	for _, task := range slices.Sorted(maps.Keys(cluster.addresses)) {
+		name := names.TaskName(&b.job.Spec.Tasks[task])
+		if isDynamic && name == names.DynamicTask {
+			cluster.cluster[name] = map[int32]string{}
+			continue
+		}
+		encoded, err := json.Marshal(cluster.addresses[task])
+		if err != nil {
+			return fmt.Errorf("encoding the addresses of task %s: %w", name, err)
+		}
+		key := names.TaskClusterVariable(name)
+		described.data[key] = string(encoded)
+		cluster.cluster[name] = reference(key)
+		cluster.variables = append(cluster.variables, key)
+	}
+	described.tensorflow = cluster
+	return nil
 }
 
 func (b *Builder) tfClusterOf(roster *Roster) (*tfCluster, error) {
@@ -146,27 +188,13 @@ func (b *Builder) tfClusterOf(roster *Roster) (*tfCluster, error) {
 		cluster.addresses[seat.Task] = append(cluster.addresses[seat.Task],
 			names.HostFQDN(seat.Pod, subdomain, b.job.Namespace, b.settings.ServiceDomain)+":"+strconv.Itoa(int(ports[seat.Task])))
 	}
-	isDynamic := names.HasDynamicWorkers(&b.job.Spec)
-	for task, addresses := range cluster.addresses {
-		name := names.TaskName(&b.job.Spec.Tasks[task])
-		if isDynamic && name == names.DynamicTask {
-			cluster.cluster[name] = map[int32]string{}
-			continue
-		}
-		// All pods are told the same, so it is encoded once.
-		encoded, err := json.Marshal(addresses)
-		if err != nil {
-			return nil, fmt.Errorf("encoding the addresses of task %s: %w", name, err)
-		}
-		cluster.cluster[name] = json.RawMessage(encoded)
-	}
 	return cluster, nil
 }
 
 // torchEnv returns what torch.distributed reads, and torchrun. Ranks are counted
 // anew, without the gaps that those of the job may have.
-func (b *Builder) torchEnv(roster *Roster, seat *Seat) ([]corev1.EnvVar, error) {
-	addresses := b.described(roster)
+func (b *Builder) torchEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
+	roster := addresses.roster
 	if addresses.ranks == nil {
 		for i := range roster.Seats {
 			addresses.ranks = append(addresses.ranks, roster.Seats[i].Rank)

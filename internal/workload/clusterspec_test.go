@@ -63,8 +63,9 @@ func toldOf(t *testing.T, builder *Builder, roster *Roster, seat int) (map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := environment(&pod.Spec.Containers[0])
-	main := environment(&pod.Spec.Containers[1])
+	configMap := nodesOf(t, builder, roster)
+	told := environmentBy(&pod.Spec.Containers[0], configMap)
+	main := environmentBy(&pod.Spec.Containers[1], configMap)
 	if own, has := main["RANK"]; own == "own" {
 		delete(main, "RANK")
 	} else if !has {

@@ -41,11 +41,35 @@ func ledBy(template string) *v2alpha1.DIJob {
 }
 
 func environment(container *corev1.Container) map[string]string {
+	return environmentBy(container, nil)
+}
+
+// environmentBy returns the variables of a container as a kubelet gives them to a
+// program, which reads those that refer to a ConfigMap from it and expands
+// references to the variables before.
+func environmentBy(container *corev1.Container, configMap *corev1.ConfigMap) map[string]string {
 	env := map[string]string{}
 	for _, variable := range container.Env {
-		env[variable.Name] = variable.Value
+		value := variable.Value
+		for before, known := range env {
+			value = strings.ReplaceAll(value, "$("+before+")", known)
+		}
+		if from := variable.ValueFrom; from != nil && configMap != nil && from.ConfigMapKeyRef.Name == configMap.Name {
+			value = configMap.Data[from.ConfigMapKeyRef.Key]
+		}
+		env[variable.Name] = value
 	}
 	return env
+}
+
+// nodesOf returns the ConfigMap that the pods of a roster refer to.
+func nodesOf(t *testing.T, builder *Builder, roster *Roster) *corev1.ConfigMap {
+	t.Helper()
+	configMap, err := builder.NodesConfigMap(roster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return configMap
 }
 
 func ports(container *corev1.Container) map[string]int32 {

@@ -41,12 +41,5 @@ func addToken(spec *corev1.PodSpec) {
 		}},
 	})
 	mount := corev1.VolumeMount{Name: names.TokenVolume, MountPath: path.Dir(names.TokenFile), ReadOnly: true}
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			taken := func(own corev1.VolumeMount) bool { return path.Clean(own.MountPath) == mount.MountPath }
-			if !slices.ContainsFunc(containers[i].VolumeMounts, taken) {
-				containers[i].VolumeMounts = append(containers[i].VolumeMounts, mount)
-			}
-		}
-	}
+	mountEverywhere(spec, &mount)
 }

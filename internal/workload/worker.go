@@ -5,6 +5,7 @@ package workload
 
 import (
 	"cmp"
+	"path"
 	"strconv"
 	"strings"
 
@@ -46,20 +47,6 @@ type Roster struct {
 	Selector map[string]string
 }
 
-// addresses are what the pods of one roster are told, which is the same for
-// all of them, and long.
-type addresses struct {
-	roster *Roster
-	nodes  string
-	byTask map[int]string
-	// cluster is what DescribeCluster says of the roster.
-	cluster string
-	// tensorflow is the cluster of TF_CONFIG, nil where pods get none.
-	tensorflow *tfCluster
-	// ranks are those that have a seat, in order, where Torch counts them.
-	ranks []int32
-}
-
 // Worker builds the pod of a seat.
 func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	template, err := b.task(seat.Task)
@@ -76,11 +63,21 @@ func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	annotateContainers(pod, names.MainContainer(&pod.Spec))
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
-	env, err := b.clusterEnv(roster, seat)
+	addresses, err := b.described(roster)
 	if err != nil {
 		return nil, err
 	}
-	setEnv(&pod.Spec, append(b.workerEnv(roster, seat), env...))
+	if addresses.cluster != "" {
+		setAnnotation(pod, names.AnnotationCluster, addresses.cluster)
+	}
+	env, err := b.clusterEnv(addresses, seat)
+	if err != nil {
+		return nil, err
+	}
+	setEnv(&pod.Spec, append(b.workerEnv(addresses, seat), env...))
+	if err := addresses.mount(&pod.Spec); err != nil {
+		return nil, err
+	}
 	addToken(&pod.Spec)
 	place(&pod.Spec, b.nodeOf(seat))
 	return pod, nil
@@ -95,9 +92,6 @@ func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
 	setAnnotation(pod, names.AnnotationAttempt, strconv.Itoa(int(roster.Attempt)))
 	annotateCount(pod, names.AnnotationReplicaRestart, roster.ReplicaRestarts[seat.Pod])
 	annotateCount(pod, names.AnnotationReschedule, roster.Reschedule)
-	if cluster := b.described(roster).cluster; cluster != "" {
-		setAnnotation(pod, names.AnnotationCluster, cluster)
-	}
 }
 
 // annotateCount annotates a pod with a count that is mostly 0, and then left out,
@@ -143,63 +137,24 @@ func place(spec *corev1.PodSpec, node string) {
 	}
 }
 
-func (b *Builder) workerEnv(roster *Roster, seat *Seat) []corev1.EnvVar {
-	addresses := b.described(roster)
+func (b *Builder) workerEnv(addresses *addresses, seat *Seat) []corev1.EnvVar {
+	roster := addresses.roster
 	generation := int64(roster.Attempt) + int64(roster.Reschedule)
-	return []corev1.EnvVar{
+	env := []corev1.EnvVar{
 		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, generation)),
 		variable(names.EnvDIServerURL, b.settings.ServerURLWorker),
 		number(names.EnvDIRank, seat.Rank),
-		variable(names.EnvDINodes, addresses.nodes),
-		variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task])), addresses.byTask[seat.Task]),
+		addresses.variable(names.EnvDINodes),
+		addresses.variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task]))),
 	}
-}
-
-// described returns what the pods of a roster are told, worked out once.
-func (b *Builder) described(roster *Roster) *addresses {
-	if b.addresses.roster != roster {
-		b.addresses = b.addressesOf(roster)
+	if addresses.mounted {
+		env = append(env, variable(names.EnvDINodesFile, path.Join(names.NodesDirectory, names.EnvDINodes)))
 	}
-	return &b.addresses
-}
-
-func (b *Builder) addressesOf(roster *Roster) addresses {
-	byTask := map[int][]string{}
-	counts := make([]int32, len(b.job.Spec.Tasks))
-	for i := range roster.Seats {
-		seat := &roster.Seats[i]
-		byTask[seat.Task] = append(byTask[seat.Task], seat.Pod)
-		counts[seat.Task]++
-	}
-	subdomain := b.subdomain(roster)
-	result := addresses{
-		roster: roster, nodes: b.join(roster.Nodes, subdomain), byTask: map[int]string{}, cluster: DescribeCluster(&b.job.Spec, counts),
-	}
-	for task, pods := range byTask {
-		result.byTask[task] = b.join(pods, subdomain)
-	}
-	return result
+	return env
 }
 
 func (b *Builder) subdomain(roster *Roster) string {
 	return cmp.Or(roster.Subdomain, names.WorkerService(b.job.Name))
-}
-
-func (b *Builder) join(pods []string, subdomain string) string {
-	joined := make([]string, len(pods))
-	for i, pod := range pods {
-		// A rank that nobody is known to have had has no address.
-		if pod != "" {
-			joined[i] = names.HostFQDN(pod, subdomain, b.job.Namespace, b.settings.ServiceDomain)
-		}
-	}
-	return strings.Join(joined, ",")
-}
-
-// ToldNodes returns what a worker-led pod was told of its job's nodes when it
-// was created, "" where it was told nothing.
-func ToldNodes(pod *corev1.Pod) string {
-	return told(pod, names.EnvDINodes)
 }
 
 // IsOfEarlierRelease tells whether v1.1.0 to v1.1.3 made a worker-led pod: these
@@ -219,26 +174,6 @@ func told(pod *corev1.Pod, key string) string {
 		}
 	}
 	return ""
-}
-
-// CountNodes returns how many pod names ReadNodes reads.
-func CountNodes(told string) int {
-	if told == "" {
-		return 0
-	}
-	return strings.Count(told, ",") + 1
-}
-
-// ReadNodes returns the pod names by rank that were told.
-func ReadNodes(told string) []string {
-	if told == "" {
-		return nil
-	}
-	nodes := strings.Split(told, ",")
-	for i := range nodes {
-		nodes[i], _, _ = strings.Cut(nodes[i], ".")
-	}
-	return nodes
 }
 
 // WorkerService builds the headless service that names a worker-led job's

@@ -26,7 +26,8 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		Nodes:   []string{"job-my-task-1", "", "job-my-task-0"},
 		Attempt: 3, Reschedule: 2,
 	}
-	pod, err := NewBuilder(job, Settings{ServiceDomain: "svc.other"}).Worker(roster, &roster.Seats[0])
+	builder := NewBuilder(job, Settings{ServiceDomain: "svc.other"})
+	pod, err := builder.Worker(roster, &roster.Seats[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		"DI_NODES":         "job-my-task-1.di-job.space.svc.other,,job-my-task-0.di-job.space.svc.other",
 		"DI_MY_TASK_NODES": "job-my-task-0.di-job.space.svc.other,job-my-task-1.di-job.space.svc.other",
 	}
-	if diff := cmp.Diff(wantEnv, environment(&pod.Spec.Containers[0])); diff != "" {
+	if diff := cmp.Diff(wantEnv, environmentBy(&pod.Spec.Containers[0], nodesOf(t, builder, roster))); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 	wantAnnotations := map[string]string{
@@ -60,7 +61,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"di-port": 22270}, ports(&pod.Spec.Containers[0])); diff != "" {
 		t.Errorf("ports (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(roster.Nodes, ReadNodes(ToldNodes(pod))); diff != "" {
+	if diff := cmp.Diff(roster.Nodes, ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{NodesOf(pod): nodesOf(t, builder, roster)}))); diff != "" {
 		t.Errorf("nodes read back (-want +got):\n%s", diff)
 	}
 }

@@ -52,10 +52,15 @@ func (w *world) inspect(ctx context.Context, wanted map[string]int) (*findings, 
 	var jobs v2alpha1.DIJobList
 	var pods corev1.PodList
 	var services corev1.ServiceList
-	for _, list := range []client.ObjectList{&jobs, &pods, &services} {
+	var configMaps corev1.ConfigMapList
+	for _, list := range []client.ObjectList{&jobs, &pods, &services, &configMaps} {
 		if err := w.API.List(ctx, list, client.InNamespace(oursNamespace)); err != nil {
 			return nil, fmt.Errorf("looking at what is left: %w", err)
 		}
+	}
+	told := make(map[string]*corev1.ConfigMap, len(configMaps.Items))
+	for i := range configMaps.Items {
+		told[configMaps.Items[i].Name] = &configMaps.Items[i]
 	}
 	found := &findings{jobs: len(jobs.Items), pods: len(pods.Items), restarts: map[string]int32{}}
 	byUID := map[types.UID]*v2alpha1.DIJob{}
@@ -74,7 +79,7 @@ func (w *world) inspect(ctx context.Context, wanted map[string]int) (*findings, 
 		podsOf[owner.UID] = append(podsOf[owner.UID], &pods.Items[i])
 	}
 	for uid, job := range byUID {
-		found.lookAt(job, podsOf[uid], wanted[job.Name])
+		found.lookAt(job, podsOf[uid], told, wanted[job.Name])
 	}
 	if len(jobs.Items) != len(wanted) {
 		found.note(&found.notRunning, "there are %d jobs of %d", len(jobs.Items), len(wanted))
@@ -84,7 +89,7 @@ func (w *world) inspect(ctx context.Context, wanted map[string]int) (*findings, 
 }
 
 // lookAt looks at one job.
-func (f *findings) lookAt(job *v2alpha1.DIJob, pods []*corev1.Pod, wanted int) {
+func (f *findings) lookAt(job *v2alpha1.DIJob, pods []*corev1.Pod, told map[string]*corev1.ConfigMap, wanted int) {
 	ready := 0
 	ranks, seats := map[string]bool{}, map[string]bool{}
 	for _, pod := range pods {
@@ -96,7 +101,7 @@ func (f *findings) lookAt(job *v2alpha1.DIJob, pods []*corev1.Pod, wanted int) {
 		if index, err := strconv.Atoi(seat); err != nil || index >= wanted || pod.Name != names.WorkerPod(job.Name, taskName, int32(index)) {
 			f.note(&f.orphans, "pod %s has no seat in a job of %d", pod.Name, wanted)
 		}
-		if number, err := strconv.Atoi(rank); err != nil || number >= wanted || !isToldItself(pod, number) {
+		if number, err := strconv.Atoi(rank); err != nil || number >= wanted || !isToldItself(pod, told, number) {
 			f.note(&f.strangers, "pod %s, of rank %s, is not the one that it is told to be", pod.Name, rank)
 		}
 		if pod.Annotations[names.AnnotationAttempt] != strconv.Itoa(int(job.Status.Restarts)) {
@@ -114,8 +119,8 @@ func (f *findings) lookAt(job *v2alpha1.DIJob, pods []*corev1.Pod, wanted int) {
 }
 
 // isToldItself tells whether DI_NODES[DI_RANK] is the pod itself.
-func isToldItself(pod *corev1.Pod, rank int) bool {
-	nodes := strings.Split(workload.ToldNodes(pod), ",")
+func isToldItself(pod *corev1.Pod, told map[string]*corev1.ConfigMap, rank int) bool {
+	nodes := strings.Split(workload.ToldNodes(pod, told), ",")
 	for _, variable := range names.MainContainerOf(pod).Env {
 		if variable.Name == names.EnvDIRank && variable.Value != strconv.Itoa(rank) {
 			return false

@@ -1,0 +1,138 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// The pods of a worker-led job are told of each other by a ConfigMap, which all
+// that are made for one roster share. The kubelet reads it whenever it starts a
+// container, so it stays while such a pod lives. Its name follows from what it
+// holds: the same roster has the same one in every pass, and what somebody else
+// put there under that name is seen.
+
+// genuine returns the ConfigMaps that hold what their names tell.
+func genuine(observed *Observed) map[string]*corev1.ConfigMap {
+	found := make(map[string]*corev1.ConfigMap, len(observed.ConfigMaps))
+	for _, configMap := range observed.ConfigMaps {
+		if workload.IsNodesConfigMap(observed.Job, configMap) {
+			found[configMap.Name] = configMap
+		}
+	}
+	return found
+}
+
+// FindMissingNodes returns the names of the ConfigMaps that pods wait for and that
+// are not observed. A cache may lack them, so they are to be read live.
+func FindMissingNodes(observed Observed) []string {
+	known := map[string]bool{"": true}
+	for _, configMap := range observed.ConfigMaps {
+		known[configMap.Name] = true
+	}
+	var missing []string
+	for _, pod := range observed.Pods {
+		if name := workload.NodesOf(pod); !known[name] && isStarting(pod) {
+			known[name], missing = true, append(missing, name)
+		}
+	}
+	return missing
+}
+
+// isStarting reports whether a pod may have containers that were never started.
+func isStarting(pod *corev1.Pod) bool {
+	return phaseOf(pod) == corev1.PodPending && !isTerminating(pod)
+}
+
+// toldNodes returns what a pod was told of its job's nodes, "" where nobody knows.
+func (p *pass) toldNodes(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, p.configMaps)
+}
+
+// keepNodes makes the ConfigMap again that live pods refer to, and deletes those
+// that none does. Where pods are to be made the ones that were referred to stay,
+// as the next pods mostly refer to the same.
+func keepNodes(p *pass) outcome {
+	for _, pod := range p.Pods {
+		if !isEnded(pod) && !p.going[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
+			p.ensureNodes()
+			break
+		}
+	}
+	if p.isFilled() {
+		p.deleteUnusedNodes()
+	}
+	return goOn
+}
+
+// lacksNodes reports whether a pod refers to a ConfigMap that is not there.
+func (p *pass) lacksNodes(pod *corev1.Pod) bool {
+	name := workload.NodesOf(pod)
+	return name != "" && p.configMaps[name] == nil
+}
+
+// hasLostNodes reports whether a pod waits for a ConfigMap that nobody can make
+// again, as the job has another roster by now. Another pod takes its place.
+func (p *pass) hasLostNodes(pod *corev1.Pod) bool {
+	return isStarting(pod) && p.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
+}
+
+// currentNodes returns the name of the ConfigMap of pods that are made now, ""
+// where none can be made.
+func (p *pass) currentNodes() string {
+	configMap, err := p.builder.NodesConfigMap(&p.roster)
+	if err != nil {
+		return ""
+	}
+	return configMap.Name
+}
+
+// ensureNodes creates the ConfigMap of pods that are made now. It reports whether
+// that is there, or will be before them.
+func (p *pass) ensureNodes() bool {
+	configMap, err := p.builder.NodesConfigMap(&p.roster)
+	switch {
+	case err != nil:
+		// What is wrong with it is said of the pods.
+		return false
+	case p.configMaps[configMap.Name] != nil:
+		return true
+	case !p.mayCreate(ofConfigMaps):
+		return false
+	}
+	p.configMaps[configMap.Name] = configMap
+	p.decision.CreateConfigMaps = append(p.decision.CreateConfigMaps, configMap)
+	p.deleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
+	return true
+}
+
+// isFilled reports whether every seat has a pod that stays, or needs none.
+func (p *pass) isFilled() bool {
+	return !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
+		pod := p.pods[seat.Pod]
+		return !p.completed().has(seat.Rank) && (pod == nil || isTerminating(pod) || isEnded(pod) || p.going[pod])
+	})
+}
+
+// deleteUnusedNodes deletes the ConfigMaps that no pod refers to which may still
+// start a container.
+func (p *pass) deleteUnusedNodes() {
+	used := map[string]bool{}
+	for _, pod := range p.Pods {
+		used[workload.NodesOf(pod)] = used[workload.NodesOf(pod)] || !isEnded(pod)
+	}
+	p.deleteNodes(func(configMap *corev1.ConfigMap) bool { return !used[configMap.Name] })
+}
+
+func (p *pass) deleteNodes(isUnwanted func(*corev1.ConfigMap) bool) {
+	for _, configMap := range p.ConfigMaps {
+		if configMap.DeletionTimestamp.IsZero() && isUnwanted(configMap) && !slices.Contains(p.decision.DeleteConfigMaps, configMap) {
+			p.decision.DeleteConfigMaps = append(p.decision.DeleteConfigMaps, configMap)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
+	t.Parallel()
+	size := func(count int32) int {
+		job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
+		roster := rosterOf(job, 1, count)
+		pod, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod.Size()
+	}
+	if few, many := size(10), size(1000); many > few+50 {
+		t.Errorf("a pod of 1000 takes %d bytes, one of 10 takes %d", many, few)
+	}
+}
+
+func TestTheSameRosterHasTheSameConfigMapInEveryAttempt(t *testing.T) {
+	t.Parallel()
+	job := clusterJob([]string{"a", "b"})
+	first, again, other := rosterOf(job, 1, 2), rosterOf(job, 1, 2), rosterOf(job, 1, 3)
+	again.Attempt = 1
+	builder := NewBuilder(job, Settings{})
+	one, same, another := nodesOf(t, builder, first), nodesOf(t, builder, again), nodesOf(t, builder, other)
+	if one.Name != same.Name || one.Name == another.Name {
+		t.Errorf("names are %s, %s of another attempt and %s of another size", one.Name, same.Name, another.Name)
+	}
+	later := job.DeepCopy()
+	later.UID = "later"
+	if !IsNodesConfigMap(job, one) || !ptr.Deref(one.Immutable, false) || IsNodesConfigMap(later, one) {
+		t.Errorf("%+v is not known to be the job's", one.ObjectMeta)
+	}
+	for name, forge := range map[string]func(*corev1.ConfigMap){
+		"another value":  func(c *corev1.ConfigMap) { c.Data[names.EnvDINodes] += "x" },
+		"another key":    func(c *corev1.ConfigMap) { c.Data["more"] = "" },
+		"bytes":          func(c *corev1.ConfigMap) { c.BinaryData = map[string][]byte{"a": nil} },
+		"may be changed": func(c *corev1.ConfigMap) { c.Immutable = nil },
+	} {
+		forged := one.DeepCopy()
+		if forge(forged); IsNodesConfigMap(job, forged) {
+			t.Errorf("%s: it is taken for genuine", name)
+		}
+	}
+}
+
+func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
+	t.Parallel()
+	job := clusterJob([]string{"few", "many"})
+	roster := rosterOf(job, 3, 4000)
+	builder := NewBuilder(job, Settings{})
+	configMap := nodesOf(t, builder, roster)
+	for seat, want := range map[int]map[string]string{
+		0: {"DI_NODES": "@/etc/diengine/nodes/DI_NODES", "DI_NODES_FILE": "/etc/diengine/nodes/DI_NODES", "DI_FEW_NODES": configMap.Data["DI_FEW_NODES"]},
+		3: {"DI_NODES": "@/etc/diengine/nodes/DI_NODES", "DI_NODES_FILE": "/etc/diengine/nodes/DI_NODES", "DI_MANY_NODES": "@/etc/diengine/nodes/DI_MANY_NODES"},
+	} {
+		pod, err := builder.Worker(roster, &roster.Seats[seat])
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := environmentBy(&pod.Spec.Containers[1], configMap)
+		for name, value := range want {
+			if told[name] != value || value == "" {
+				t.Errorf("%s: %s is %.60q, want %.60q", pod.Name, name, told[name], value)
+			}
+		}
+		for _, container := range pod.Spec.Containers {
+			if mounts := container.VolumeMounts; len(mounts) != 2 || mounts[0].MountPath != names.NodesDirectory || !mounts[0].ReadOnly {
+				t.Errorf("%s: container %s mounts %+v", pod.Name, container.Name, mounts)
+			}
+		}
+		if NodesOf(pod) != configMap.Name {
+			t.Errorf("%s refers to %q, want %q", pod.Name, NodesOf(pod), configMap.Name)
+		}
+		nodes := ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{configMap.Name: configMap}))
+		if len(nodes) != 4003 || nodes[seat] != pod.Name {
+			t.Errorf("%s: %d nodes are read back, at its rank %q", pod.Name, len(nodes), nodes[seat])
+		}
+	}
+}
+
+func TestFiveThousandReplicasOfUsualNamesFit(t *testing.T) {
+	t.Parallel()
+	job := clusterJob([]string{"learner", "collector"})
+	job.Name, job.Namespace = "atari-pong-impala", "team-reinforcement"
+	roster := rosterOf(job, 10, 4990)
+	for i := range roster.Seats {
+		roster.Seats[i].Pod = strings.Replace(roster.Seats[i].Pod, "job-", job.Name+"-", 1)
+		roster.Nodes[i] = roster.Seats[i].Pod
+	}
+	if _, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatNothingCanCarryIsSaid(t *testing.T) {
+	t.Parallel()
+	job := clusterJob([]string{"few", "many"})
+	job.Namespace = strings.Repeat("n", 63)
+	roster := rosterOf(job, 3, 5000)
+	roster.Subdomain = strings.Repeat("s", 63)
+	_, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+	if err == nil || !strings.Contains(err.Error(), "spec.tasks: the addresses of all 5003 replicas take") {
+		t.Errorf("too much for a ConfigMap: %v", err)
+	}
+	job = clusterJob([]string{"ps", "worker"}, tensorFlow)
+	roster = rosterOf(job, 3, 4000)
+	_, err = NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+	if err == nil || !strings.Contains(err.Error(), "spec.clusterSpec: TensorFlow reads the addresses of all 4003 replicas in TF_CONFIG") {
+		t.Errorf("too much for TF_CONFIG: %v", err)
+	}
+}
+
+func TestAVolumeOfTheSameNameIsSaidToBeInTheWay(t *testing.T) {
+	t.Parallel()
+	job := clusterJob([]string{"many"})
+	job.Spec.Tasks[0].Template = raw(`{"spec":{"volumes":[{"name":"di-nodes","emptyDir":{}}],"containers":[{"name":"di-container"}]}}`)
+	roster := rosterOf(job, 4000)
+	if _, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0]); err == nil || !strings.Contains(err.Error(), "volume di-nodes") {
+		t.Errorf("said is: %v", err)
+	}
+	few := rosterOf(job, 40)
+	if pod, err := NewBuilder(job, Settings{}).Worker(few, &few.Seats[0]); err != nil || NodesOf(pod) == "" {
+		t.Errorf("a job that needs no files: %v", err)
+	}
+}
