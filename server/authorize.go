@@ -8,15 +8,20 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -41,6 +46,10 @@ const (
 	deniedTime  = 10 * time.Second
 	// maxDecisions bounds how many of its words are remembered.
 	maxDecisions = 8192
+	// decisionsPerSecond and decisionBurst bound how fast the API server is asked
+	// about one user.
+	decisionsPerSecond = 10
+	decisionBurst      = 40
 	// warnInterval is how often it is warned of unidentified callers of a job.
 	warnInterval = time.Hour
 	// maxWarned bounds for how many jobs it is remembered that it was.
@@ -59,6 +68,9 @@ const (
 	resourceProfilings = "profilings"
 )
 
+// getting is what a GET of one job or replica does.
+func getting() permission { return permission{"get", resourceReplicas} }
+
 // gate decides who may call what.
 type gate struct {
 	mode     Mode
@@ -68,6 +80,8 @@ type gate struct {
 	decisions *cache.LRUExpireCache
 	// warned are the jobs of whose unidentified callers it was warned.
 	warned *cache.LRUExpireCache
+	// asking holds the questions about what one user may do to a rate.
+	asking *pace
 	told   observer
 }
 
@@ -81,42 +95,54 @@ type observer interface {
 	forbidden(err error)
 }
 
-func newGate(mode Mode, store store, watches *Watches, clock cache.Clock, told observer) *gate {
+func newGate(options *Options, store store, lookups *lookups, told observer) *gate {
 	return &gate{
-		mode:      mode,
+		mode:      options.Identity,
 		store:     store,
-		identity:  newIdentifier(store, watches, clock),
-		decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, clock),
-		warned:    cache.NewLRUExpireCacheWithClock(maxWarned, clock),
+		identity:  newIdentifier(options, store, lookups),
+		decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, options.Clock),
+		warned:    cache.NewLRUExpireCacheWithClock(maxWarned, options.Clock),
+		asking:    newPace("questions about what one user may do", decisionsPerSecond, decisionBurst),
 		told:      told,
 	}
 }
 
 // enter tells why the sender of a request may ask nothing at all: in the mode
-// that enforces it, who it is has to be known. It comes before anything that
-// costs the cluster something, and leaves in the request's context who it is.
-// Only where nobody is let in without being known is it worth to wait for an
-// address.
+// that enforces it, who it is has to be known, and a pod of no job has nothing to
+// ask in any. It comes before anything that costs the cluster something, and
+// leaves in the request's context who it is.
 func (g *gate) enter(c *gin.Context) error {
-	if g.mode == ModeOff {
-		return nil
-	}
 	ctx := c.Request.Context()
-	sender, err := g.identity.identify(ctx, c.Request, g.mode == ModeEnforce)
-	if err != nil {
-		return err
-	}
-	if sender.by == byNothing && g.mode != ModeLegacy {
-		g.told.called(sender.by, false)
-		return unknown(sender)
+	sender := &subject{by: byNothing, address: c.Request.RemoteAddr}
+	if g.mode != ModeOff {
+		var err error
+		if sender, err = g.identity.identify(ctx, c.Request); err != nil {
+			return err
+		}
 	}
 	c.Request = c.Request.WithContext(context.WithValue(ctx, senderKey{}, sender))
+	switch {
+	case g.mode == ModeOff:
+		return nil
+	case sender.by == byNothing && g.mode != ModeLegacy:
+		g.told.called(sender.by, false)
+		return unknown(sender)
+	case sender.user == nil && sender.pod != nil && jobOwner(sender.pod) == nil:
+		g.told.called(sender.by, false)
+		return stranger(sender)
+	}
 	return nil
 }
 
 func unknown(sender *subject) error {
 	return failure(KindUnauthenticated, "who calls from %s is not known: call from a pod of the job, or with a token of audience %s",
 		sender.address, names.ServerAudience)
+}
+
+// stranger is what everybody is told that may not ask what it asks: the same
+// whether there is what it asks about, so that nobody learns that.
+func stranger(sender *subject) error {
+	return failure(KindForbidden, "%s is not of the job that it asks about: only the job's own pods, and users by a token, may ask this", sender)
 }
 
 // senderKey is the key under which the context of a request has who sent it.
@@ -130,6 +156,89 @@ func senderOf(ctx context.Context) *subject {
 		return &subject{by: byNothing}
 	}
 	return sender
+}
+
+// target is what a request names: a job, or a pod of one.
+type target struct {
+	key types.NamespacedName
+	// jobs are the names of the jobs that it may belong to.
+	jobs []string
+	// pod is whether it is a pod.
+	pod bool
+}
+
+func jobTarget(key types.NamespacedName) target {
+	return target{key: key, jobs: []string{key.Name}}
+}
+
+func podTarget(key types.NamespacedName) target {
+	jobs := membership.JobNames(key.Name)
+	if job, found := strings.CutSuffix(key.Name, names.CoordinatorPod("")); found && job != "" {
+		jobs = append(jobs, job)
+	}
+	return target{key: key, jobs: jobs, pod: true}
+}
+
+// approach tells why the sender of a request may not even ask about a target. It
+// goes by the names and the cache alone, where the sender is a pod, so that
+// nobody has the API server asked about what is not its own. Who may approach a
+// target still has to be admitted to its job.
+func (g *gate) approach(ctx context.Context, to target, wanted permission) error {
+	sender := senderOf(ctx)
+	err := g.mayApproach(ctx, sender, to, wanted)
+	if err != nil {
+		g.told.called(sender.by, false)
+	}
+	return err
+}
+
+func (g *gate) mayApproach(ctx context.Context, sender *subject, to target, wanted permission) error {
+	switch {
+	case g.mode == ModeOff:
+		return nil
+	case len(sender.pods()) > 0:
+		own, err := g.isOwn(ctx, sender, to)
+		if own || err != nil {
+			return err
+		}
+		if sender.user == nil {
+			return stranger(sender)
+		}
+		return g.authorize(ctx, sender.user, to.key.Namespace, to.jobs, wanted)
+	case sender.user != nil:
+		return g.authorize(ctx, sender.user, to.key.Namespace, to.jobs, wanted)
+	case g.mode == ModeLegacy:
+		return nil
+	}
+	return unknown(sender)
+}
+
+// isOwn tells whether a target may be of a job whose pod the sender is. A pod
+// that the cache knows is of the job that it says, and one that it does not
+// know yet may be of each that its name allows.
+func (g *gate) isOwn(ctx context.Context, sender *subject, to target) (bool, error) {
+	var pod corev1.Pod
+	known := false
+	if to.pod {
+		err := g.store.get(ctx, to.key, &pod)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("reading pod %s: %w", to.key, err)
+		}
+		known = err == nil
+	}
+	return slices.ContainsFunc(sender.pods(), func(own *corev1.Pod) bool {
+		owner := jobOwner(own)
+		switch {
+		case owner == nil || own.Namespace != to.key.Namespace:
+			return false
+		case to.pod && own.Name == to.key.Name:
+			return true
+		case known:
+			of := jobOwner(&pod)
+			return of != nil && of.UID == owner.UID
+		}
+		return slices.Contains(to.jobs, owner.Name)
+	}), nil
 }
 
 // admit tells why the sender of a request may not do what it asks to a job.
@@ -148,13 +257,12 @@ func (g *gate) admit(ctx context.Context, job *v2alpha1.DIJob, wanted permission
 
 func (g *gate) decide(ctx context.Context, sender *subject, job *v2alpha1.DIJob, wanted permission) error {
 	switch {
-	case sender.pod != nil && ownedBy(sender.pod, job):
+	case slices.ContainsFunc(sender.pods(), func(pod *corev1.Pod) bool { return ownedBy(pod, job) }):
 		return nil
 	case sender.user != nil:
-		return g.authorize(ctx, sender.user, types.NamespacedName{Namespace: job.Namespace, Name: job.Name}, wanted)
-	case sender.pod != nil:
-		return failure(KindForbidden, "%s is not of job %s/%s: only the job's own pods, and users by a token, may ask this",
-			sender, job.Namespace, job.Name)
+		return g.authorize(ctx, sender.user, job.Namespace, []string{job.Name}, wanted)
+	case len(sender.pods()) > 0:
+		return stranger(sender)
 	}
 	if g.mode != ModeLegacy {
 		return unknown(sender)
@@ -179,12 +287,13 @@ func (g *gate) visible(ctx context.Context, namespace string) (func(*v2alpha1.DI
 		return everything, nil
 	}
 	sender := senderOf(ctx)
-	switch {
-	case sender.pod != nil:
-		return func(job *v2alpha1.DIJob) bool { return ownedBy(sender.pod, job) }, nil
+	switch pods := sender.pods(); {
+	case len(pods) > 0:
+		return func(job *v2alpha1.DIJob) bool {
+			return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return ownedBy(pod, job) })
+		}, nil
 	case sender.user != nil:
-		of := types.NamespacedName{Namespace: namespace}
-		return everything, g.authorize(ctx, sender.user, of, permission{"list", resourceReplicas})
+		return everything, g.authorize(ctx, sender.user, namespace, nil, permission{"list", resourceReplicas})
 	case g.mode == ModeLegacy:
 		return everything, nil
 	}
@@ -200,32 +309,43 @@ type decisionKey struct {
 	permission
 }
 
-// authorize asks the API server whether a user may do something to a job, to
-// all jobs of a namespace where the name is empty, or of the cluster.
-func (g *gate) authorize(ctx context.Context, user *authenticationv1.UserInfo, job types.NamespacedName, wanted permission) error {
+// authorize tells why a user may not do something to all jobs of a namespace, or
+// of the cluster where that is empty, and neither to one of those that are named.
+func (g *gate) authorize(ctx context.Context, user *authenticationv1.UserInfo, namespace string, jobs []string, wanted permission) error {
 	encoded, err := json.Marshal(user)
 	if err != nil {
 		return fmt.Errorf("encoding user %s: %w", user.Username, err)
 	}
-	key := decisionKey{user: sha256.Sum256(encoded), job: job, permission: wanted}
-	allowed, known := g.decisions.Get(key)
-	if !known {
-		review := accessReview(user, job, wanted)
-		if err := persist(ctx, func(ctx context.Context) error { return g.store.create(ctx, review) }); err != nil {
-			return fmt.Errorf("reviewing what %s may do: %w", user.Username, err)
+	key := decisionKey{user: sha256.Sum256(encoded), permission: wanted}
+	// Most roles name no job, so that one question does for all.
+	for _, job := range slices.Concat([]string{""}, jobs) {
+		key.job = types.NamespacedName{Namespace: namespace, Name: job}
+		if allowed, err := g.allowed(ctx, user, key); allowed || err != nil {
+			return err
 		}
-		believed := deniedTime
-		if review.Status.Allowed {
-			believed = allowedTime
-		}
-		allowed = review.Status.Allowed
-		g.decisions.Add(key, allowed, believed)
-	}
-	if allowed == true {
-		return nil
 	}
 	return failure(KindForbidden, "user %q may not %s dijobs/%s of group %s in namespace %q: give it a role that allows it",
-		user.Username, wanted.verb, wanted.subresource, v2alpha1.GroupName, job.Namespace)
+		user.Username, wanted.verb, wanted.subresource, v2alpha1.GroupName, namespace)
+}
+
+// allowed returns the API server's word on what a user may do.
+func (g *gate) allowed(ctx context.Context, user *authenticationv1.UserInfo, key decisionKey) (bool, error) {
+	if known, found := g.decisions.Get(key); found {
+		return known == true, nil
+	}
+	if err := g.asking.wait(ctx, string(key.user[:])); err != nil {
+		return false, err
+	}
+	review := accessReview(user, key.job, key.permission)
+	if err := persist(ctx, func(ctx context.Context) error { return g.store.create(ctx, review) }); err != nil {
+		return false, fmt.Errorf("reviewing what %s may do: %w", user.Username, err)
+	}
+	believed := deniedTime
+	if review.Status.Allowed {
+		believed = allowedTime
+	}
+	g.decisions.Add(key, review.Status.Allowed, believed)
+	return review.Status.Allowed, nil
 }
 
 func accessReview(user *authenticationv1.UserInfo, job types.NamespacedName, wanted permission) *authorizationv1.SubjectAccessReview {

@@ -101,31 +101,35 @@ func (f *fieldReader) asked(name string, value json.RawMessage) askedReplicas {
 	return asked
 }
 
-func readReplicas(c *gin.Context) (*replicasBody, error) {
+// readCaller reads a body as far as it says who asks. The rest is not worth to be
+// looked at before it is known that its sender may ask.
+func readCaller(c *gin.Context) (*rawBody, callerFields, error) {
 	var raw rawBody
 	if err := readBody(c, &raw); err != nil {
-		return nil, err
+		return nil, callerFields{}, err
 	}
 	var fields fieldReader
+	by := raw.caller(&fields)
+	return &raw, by, fields.err()
+}
+
+func (r *rawBody) replicas(by callerFields) (*replicasBody, error) {
+	var fields fieldReader
 	body := &replicasBody{
-		callerFields: raw.caller(&fields),
-		Collectors:   fields.asked("collectors", raw.Collectors),
-		Learners:     fields.asked("learners", raw.Learners),
+		callerFields: by,
+		Collectors:   fields.asked("collectors", r.Collectors),
+		Learners:     fields.asked("learners", r.Learners),
 	}
 	return body, fields.err()
 }
 
-// readFailed reads a report; a pod may also be named by its URL.
-func readFailed(c *gin.Context) (*failedBody, error) {
-	var raw rawBody
-	if err := readBody(c, &raw); err != nil {
-		return nil, err
-	}
+// failed reads a report; a pod may also be named by its URL.
+func (r *rawBody) failed(by callerFields) (*failedBody, error) {
 	var fields fieldReader
 	body := &failedBody{
-		callerFields: raw.caller(&fields),
-		Collectors:   fields.pods("collectors", raw.Collectors),
-		Learners:     fields.pods("learners", raw.Learners),
+		callerFields: by,
+		Collectors:   fields.pods("collectors", r.Collectors),
+		Learners:     fields.pods("learners", r.Learners),
 	}
 	for _, pods := range [][]string{body.Collectors, body.Learners} {
 		for i := range pods {

@@ -46,10 +46,14 @@ func (s *Server) knownCaller(ctx context.Context, key types.NamespacedName, role
 }
 
 // liveCaller finds the caller live: whether its container was restarted decides
-// what its request means, and the cache may not know yet that it was.
-func (s *Server) liveCaller(ctx context.Context, key types.NamespacedName, roles ...names.ReplicaType) (*caller, error) {
+// what its request means, and the cache may not know yet that it was. It tells
+// why the sender may not write for its job, and why nobody may.
+func (s *Server) liveCaller(ctx context.Context, key types.NamespacedName, wanted permission, roles ...names.ReplicaType) (*caller, error) {
 	found, err := s.callerFrom(ctx, key, s.lookRunning, roles)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.gate.admit(ctx, found.job, wanted); err != nil {
 		return nil, err
 	}
 	return found, writable(found.job)
@@ -60,6 +64,10 @@ func (s *Server) liveCaller(ctx context.Context, key types.NamespacedName, roles
 // and what it asks must not be taken for its predecessor's. A status that does
 // not come along is waited for only so long.
 func (s *Server) lookRunning(ctx context.Context, key types.NamespacedName, found *corev1.Pod) error {
+	// What the cache does not know is looked for once, as others look it up.
+	if err := s.find(ctx, key, &corev1.Pod{}); err != nil {
+		return err
+	}
 	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Successor)
 	defer cancel()
 	err := persist(bounded, func(ctx context.Context) error {

@@ -31,9 +31,9 @@ func newCalls(registerer prometheus.Registerer, log logr.Logger) (*calls, error)
 	c := &calls{log: log, missing: cache.NewLRUExpireCache(maxMissing)}
 	c.total = c.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_server_calls_total", Unit: "calls",
-		Help: "Calls about jobs, by what their sender was identified by (token, address, none) and whether they were allowed.",
+		Help: "Calls about jobs, by what their sender was identified by (token, address, node, none) and whether they were allowed.",
 		Labels: []telemetry.Label{
-			{Name: "identity", Values: []string{string(byToken), string(byAddress), string(byNothing)}},
+			{Name: "identity", Values: []string{string(byToken), string(byAddress), string(byNode), string(byNothing)}},
 			{Name: "decision", Values: []string{decisionAllowed, decisionRefused}},
 		},
 	})

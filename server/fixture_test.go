@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -57,11 +56,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 }
 
 // requestTime is the time of one request.
-type requestTime struct {
-	end context.CancelFunc
-	// looks counts how often its pod was looked for by address.
-	looks atomic.Int32
-}
+type requestTime struct{ end context.CancelFunc }
 
 type requestTimeKey struct{}
 

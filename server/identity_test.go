@@ -24,12 +24,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 )
 
@@ -37,25 +37,16 @@ import (
 // which a client of this process can call.
 type addresses struct{ last atomic.Int32 }
 
+// given are the addresses of all specs: an address that two of them gave would be
+// that of two pods.
+var given addresses
+
 func (a *addresses) next() string {
 	n := a.last.Add(1)
 	return fmt.Sprintf("127.9.%d.%d", n/200, n%200+1)
 }
 
-// impatientCache is a cache whose requests have no time any more once they have
-// looked for the pod at their address again and again.
-type impatientCache struct{ cache.Cache }
-
-func (c impatientCache) GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
-	informer, err := c.Cache.GetInformer(ctx, object, options...)
-	if time, isRequest := ctx.Value(requestTimeKey{}).(*requestTime); isRequest && time.looks.Add(1) > 4 {
-		endTime(ctx)
-	}
-	return informer, err
-}
-
 var _ = Describe("who may call", func() {
-	var given addresses
 	var namespace string
 	var job *v2alpha1.DIJob
 
@@ -129,7 +120,9 @@ var _ = Describe("who may call", func() {
 		})
 
 		It("waits for an address that is not known yet", func(ctx SpecContext) {
-			base, address := serve(server.ModeEnforce), given.next()
+			base, address := newServer(api.cached, func(options *server.Options) {
+				options.Identity, options.Times.Address = server.ModeEnforce, testkit.Patience
+			}), given.next()
 			answered := make(chan int, 1)
 			go func() {
 				defer GinkgoRecover()
@@ -170,7 +163,8 @@ var _ = Describe("who may call", func() {
 		byAddress("a pod of another namespace that says it is the job's", 403, func(a string) {
 			at(ctx, job, a, func(pod *corev1.Pod) { pod.Namespace = elsewhere })
 		})
-		byAddress("a pod of the job on its node's network", 401, func(a string) { at(ctx, job, a, hostNetwork) })
+		byAddress("a pod of no job on its node's network", 401, func(a string) { at(ctx, nil, a, hostNetwork) })
+		byAddress("a pod of another job on its node's network", 403, func(a string) { at(ctx, other, a, hostNetwork) })
 		byAddress("a pod of the job that succeeded", 401, func(a string) { at(ctx, job, a, ended(corev1.PodSucceeded)) })
 		byAddress("a pod of the job that failed", 401, func(a string) { at(ctx, job, a, ended(corev1.PodFailed)) })
 		byAddress("a pod of another job that has the address of one of the job that ended", 403, func(a string) {
@@ -214,7 +208,7 @@ var _ = Describe("who may call", func() {
 			collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
 			before := membershipOf(ctx, job)
 			base := newServer(api.cached, func(options *server.Options) {
-				options.Identity, options.Cache = server.ModeEnforce, impatientCache{api.cache}
+				options.Identity, options.Times.Address = server.ModeEnforce, 100*time.Millisecond
 			})
 			body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, namespace, names.CoordinatorPod(trainer), strings.ReplaceAll(rest, "COLLECTOR", collector))
 			all := strangers(ctx)

@@ -94,11 +94,14 @@ func (s *Server) allReplicas(ctx context.Context, namespace string) ([]jobReplic
 
 // replicasOf lists the replicas of the job of a coordinator.
 func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*jobReplicas, error) {
+	if err := s.gate.approach(ctx, podTarget(coordinator), getting()); err != nil {
+		return nil, err
+	}
 	found, err := s.knownCaller(ctx, coordinator, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.gate.admit(ctx, found.job, permission{"get", resourceReplicas}); err != nil {
+	if err := s.gate.admit(ctx, found.job, getting()); err != nil {
 		return nil, err
 	}
 	return s.listed(ctx, found.job, coordinator.Name)
@@ -141,7 +144,7 @@ func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*jo
 	if err != nil {
 		return nil, err
 	}
-	if err := s.gate.admit(ctx, found.job, permission{"get", resourceReplicas}); err != nil {
+	if err := s.gate.admit(ctx, found.job, getting()); err != nil {
 		return nil, err
 	}
 	place, err := s.placeOf(ctx, found.job)
@@ -178,7 +181,7 @@ func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*oneRep
 	if err != nil {
 		return nil, err
 	}
-	if err := s.gate.admit(ctx, found.job, permission{"get", resourceReplicas}); err != nil {
+	if err := s.gate.admit(ctx, found.job, getting()); err != nil {
 		return nil, err
 	}
 	return &oneReplica{
@@ -192,6 +195,9 @@ func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*oneRep
 // anyReplica finds a replica by name: its pod in the cache, else the member
 // that is to have a pod of that name, else its pod live.
 func (s *Server) anyReplica(ctx context.Context, key types.NamespacedName) (*foundReplica, error) {
+	if err := s.gate.approach(ctx, podTarget(key), getting()); err != nil {
+		return nil, err
+	}
 	var pod corev1.Pod
 	err := s.store.get(ctx, key, &pod)
 	if apierrors.IsNotFound(err) {

@@ -96,6 +96,10 @@ func (m *memory) live(ctx context.Context, key types.NamespacedName, object clie
 	return m.objects.Get(ctx, key, object)
 }
 
+func (m *memory) look(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	return m.live(ctx, key, object)
+}
+
 func (m *memory) list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return m.objects.List(ctx, list, options...)
 }
@@ -176,7 +180,8 @@ func newMemoryServer(t *testing.T, store *memory, changes ...func(*Options)) *Se
 		t.Fatal(err)
 	}
 	served.store = store
-	served.gate = newGate(ModeOff, store, options.Watches, clock.RealClock{}, nil)
+	served.lookups = newLookups(store, clock.RealClock{})
+	served.gate = newGate(&served.options, store, served.lookups, nil)
 	return served
 }
 

@@ -142,16 +142,19 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, wanted := c.Request.Context(), permission{"create", resourceProfilings}
+	if err := s.gate.approach(ctx, jobTarget(id.key), wanted); err != nil {
+		return err
+	}
 	content, err := readProfilings(c)
 	if err != nil {
 		return err
 	}
-	ctx := c.Request.Context()
 	var job v2alpha1.DIJob
 	if err := s.find(ctx, id.key, &job); err != nil {
 		return id.readFailure(err)
 	}
-	if err := s.gate.admit(ctx, &job, permission{"create", resourceProfilings}); err != nil {
+	if err := s.gate.admit(ctx, &job, wanted); err != nil {
 		return err
 	}
 	if err := s.acceptable(id, &job, content); err != nil {

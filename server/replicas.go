@@ -28,9 +28,24 @@ func (f *callerFields) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: f.Namespace, Name: f.Coordinator}
 }
 
+// asking reads of a body who asks, and tells why its sender may not ask for that
+// one.
+func (s *Server) asking(c *gin.Context, wanted permission) (*rawBody, callerFields, error) {
+	raw, by, err := readCaller(c)
+	if err != nil {
+		return nil, by, err
+	}
+	return raw, by, s.gate.approach(c.Request.Context(), podTarget(by.key()), wanted)
+}
+
 // createReplicas answers POST /replicas.
 func (s *Server) createReplicas(c *gin.Context) error {
-	body, err := readReplicas(c)
+	wanted := permission{"create", resourceReplicas}
+	raw, fields, err := s.asking(c, wanted)
+	if err != nil {
+		return err
+	}
+	body, err := raw.replicas(fields)
 	if err != nil {
 		return err
 	}
@@ -38,11 +53,8 @@ func (s *Server) createReplicas(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	by, err := s.liveCaller(ctx, body.key(), names.ReplicaTypeCoordinator)
+	by, err := s.liveCaller(ctx, body.key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
-		return err
-	}
-	if err := s.gate.admit(c.Request.Context(), by.job, permission{"create", resourceReplicas}); err != nil {
 		return err
 	}
 	demands, err := s.demands(ctx, by.job, body)
@@ -61,15 +73,17 @@ func (s *Server) createReplicas(c *gin.Context) error {
 
 // deleteReplicas answers DELETE /replicas.
 func (s *Server) deleteReplicas(c *gin.Context) error {
-	body, err := readReplicas(c)
+	wanted := permission{"delete", resourceReplicas}
+	raw, fields, err := s.asking(c, wanted)
 	if err != nil {
 		return err
 	}
-	by, err := s.liveCaller(c.Request.Context(), body.key(), names.ReplicaTypeCoordinator)
+	body, err := raw.replicas(fields)
 	if err != nil {
 		return err
 	}
-	if err := s.gate.admit(c.Request.Context(), by.job, permission{"delete", resourceReplicas}); err != nil {
+	by, err := s.liveCaller(c.Request.Context(), body.key(), wanted, names.ReplicaTypeCoordinator)
+	if err != nil {
 		return err
 	}
 	return s.done(c, by, messageDelete, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
@@ -84,15 +98,17 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 // replaceReplicas answers POST /replicas/failed, by a coordinator or by an
 // aggregator, which reports its DDP learners.
 func (s *Server) replaceReplicas(c *gin.Context) error {
-	body, err := readFailed(c)
+	wanted := permission{"update", resourceReplicas}
+	raw, fields, err := s.asking(c, wanted)
 	if err != nil {
 		return err
 	}
-	by, err := s.liveCaller(c.Request.Context(), body.key(), names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
+	body, err := raw.failed(fields)
 	if err != nil {
 		return err
 	}
-	if err := s.gate.admit(c.Request.Context(), by.job, permission{"update", resourceReplicas}); err != nil {
+	by, err := s.liveCaller(c.Request.Context(), body.key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
+	if err != nil {
 		return err
 	}
 	return s.done(c, by, messageRecreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {

@@ -38,6 +38,9 @@ func (s *Server) resize(c *gin.Context, message string, wanted permission, sign 
 	if err != nil {
 		return err
 	}
+	if err := s.gate.approach(c.Request.Context(), jobTarget(id.key), wanted); err != nil {
+		return err
+	}
 	asked, err := readResize(c)
 	if err != nil {
 		return err
@@ -148,6 +151,10 @@ func annotatedRequests(job *v2alpha1.DIJob) []v2alpha1.RecordedRequest {
 // another write came between. It tells whether the edit may have been written
 // though it failed.
 func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit func(*v2alpha1.DIJob) (jobPatch, error)) (bool, error) {
+	// What the cache does not know is looked for once, as others look it up.
+	if err := s.find(ctx, id.key, &v2alpha1.DIJob{}); err != nil {
+		return false, id.writeFailure(err)
+	}
 	uncertain, paced := false, false
 	err := persist(ctx, func(ctx context.Context) error {
 		var job v2alpha1.DIJob

@@ -52,11 +52,20 @@ type Options struct {
 	Client client.Client
 	// APIReader reads from the API server. Required.
 	APIReader client.Reader
+	// Lookups asks the API server on behalf of whoever calls: who sends a request,
+	// and whether a name is one that the cache does not know yet. Give it calls of
+	// its own, so that strangers take none from APIReader and Client, which are the
+	// default.
+	Lookups Asker
 	// Cache is what Client reads from; the server listens once it is warm. Required.
 	Cache cache.Cache
 	// Identity says what becomes of callers that are not identified, by default
 	// ModeEnforce.
 	Identity Mode
+	// StrictAddresses is whether pods that share their node's network are known by
+	// a token alone. Otherwise a node's address stands for the jobs' pods that share
+	// it, as deployed clients send no token.
+	StrictAddresses bool
 	// Limits bound what one job may ask for.
 	Limits Limits
 	// Times are how long the server waits for what.
@@ -96,6 +105,7 @@ type Options struct {
 type Server struct {
 	options Options
 	store   store
+	lookups *lookups
 	gate    *gate
 	pace    *pace
 	// unanswered are the writes whose outcome nobody was told.
@@ -124,12 +134,14 @@ func New(options Options) (*Server, error) {
 	}
 	store := clusterStore{
 		cached: options.Client, informers: options.Cache, reader: options.APIReader, pod: &corev1.Pod{},
-		callTime: options.Times.Call, told: told,
+		lookups: options.Lookups, callTime: options.Times.Call, told: told,
 	}
+	lookups := newLookups(store, options.Clock)
 	server := &Server{
 		options: options,
 		store:   store,
-		gate:    newGate(options.Identity, store, options.Watches, options.Clock, told),
+		lookups: lookups,
+		gate:    newGate(&options, store, lookups, told),
 		pace:    newPace("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
 
 		unanswered: newUnanswered(options.Clock, options.Watches),
@@ -159,6 +171,9 @@ func (options *Options) complete() error {
 	}
 	if options.TLSAddress != "" && options.GetCertificate == nil {
 		return errors.New("server options: GetCertificate is required beside TLSAddress")
+	}
+	if options.Lookups == nil {
+		options.Lookups = readerAndCreator{options.APIReader, options.Client}
 	}
 	var err error
 	if options.Limits, err = options.Limits.withDefaults(); err != nil {

@@ -33,6 +33,9 @@ type store interface {
 	get(ctx context.Context, key types.NamespacedName, object client.Object) error
 	// live reads an object from the API server.
 	live(ctx context.Context, key types.NamespacedName, object client.Object) error
+	// look reads an object from the API server that a sender named and the cache
+	// does not know.
+	look(ctx context.Context, key types.NamespacedName, object client.Object) error
 	// list lists objects from the cache.
 	list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 	// pods returns the pods that the cache has under a key of an index.
@@ -47,11 +50,30 @@ type store interface {
 	patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error
 }
 
+// Asker asks the API server: it reads objects and creates reviews.
+type Asker interface {
+	client.Reader
+	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
+}
+
+// readerAndCreator is an Asker of two clients.
+type readerAndCreator struct {
+	client.Reader
+	creator client.Client
+}
+
+func (a readerAndCreator) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+	return a.creator.Create(ctx, object, options...)
+}
+
 // clusterStore is the store over a cached client, its cache and a live reader.
 type clusterStore struct {
 	cached    client.Client
 	informers cache.Informers
 	reader    client.Reader
+	// lookups asks the API server what strangers may cause to be asked, so that they
+	// take no calls from those that write for jobs.
+	lookups Asker
 	// pod tells the informers which kind is meant; one does for all requests.
 	pod *corev1.Pod
 	// callTime bounds each call of the API server.
@@ -75,13 +97,21 @@ func (s clusterStore) get(ctx context.Context, key types.NamespacedName, object 
 	return s.cached.Get(ctx, key, object)
 }
 
-// live knows that no object has a name that cannot stand in a path: the client
-// would fail, and what a request names need not be a name.
 func (s clusterStore) live(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	return s.read(ctx, s.reader, key, object)
+}
+
+func (s clusterStore) look(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	return s.read(ctx, s.lookups, key, object)
+}
+
+// read knows that no object has a name that cannot stand in a path: the client
+// would fail, and what a request names need not be a name.
+func (s clusterStore) read(ctx context.Context, from client.Reader, key types.NamespacedName, object client.Object) error {
 	if content.IsPathSegmentName(key.Namespace) != nil || content.IsPathSegmentName(key.Name) != nil {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
-	return s.call(ctx, func(ctx context.Context) error { return s.reader.Get(ctx, key, object) })
+	return s.call(ctx, func(ctx context.Context) error { return from.Get(ctx, key, object) })
 }
 
 func (s clusterStore) list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -123,11 +153,11 @@ func podInformer(ctx context.Context, informers cache.Informers, pod *corev1.Pod
 }
 
 func (s clusterStore) liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	return s.call(ctx, func(ctx context.Context) error { return s.reader.List(ctx, list, options...) })
+	return s.call(ctx, func(ctx context.Context) error { return s.lookups.List(ctx, list, options...) })
 }
 
 func (s clusterStore) create(ctx context.Context, object client.Object) error {
-	return s.call(ctx, func(ctx context.Context) error { return s.cached.Create(ctx, object) })
+	return s.call(ctx, func(ctx context.Context) error { return s.lookups.Create(ctx, object) })
 }
 
 func (s clusterStore) update(ctx context.Context, object client.Object) error {
@@ -218,11 +248,9 @@ func (s *Server) find(ctx context.Context, key types.NamespacedName, object clie
 	return s.look(ctx, key, object)
 }
 
-// look reads an object live, patiently.
+// look reads an object live, for the sender of the request.
 func (s *Server) look(ctx context.Context, key types.NamespacedName, object client.Object) error {
-	return persist(ctx, func(ctx context.Context) error {
-		return s.store.live(ctx, key, object)
-	})
+	return s.lookups.read(ctx, senderOf(ctx), key, object)
 }
 
 // podsOf returns the pods that a job controls, by name.

@@ -28,6 +28,9 @@ type Times struct {
 	// Call bounds one call of the API server, so that one that goes nowhere is
 	// made again within the request.
 	Call time.Duration
+	// Address is how long an address that no pod has is waited for: a container may
+	// run before the cluster knows its pod's address.
+	Address time.Duration
 	// Successor bounds how long a write waits for the status of a coordinator
 	// whose container has ended to tell of the container that asks.
 	Successor time.Duration
@@ -48,6 +51,7 @@ func DefaultTimes() Times {
 		Hold:        5 * time.Second,
 		Profilings:  10 * time.Second,
 		Call:        5 * time.Second,
+		Address:     2 * time.Second,
 		Successor:   10 * time.Second,
 		BrokenWatch: 45 * time.Second,
 	}
@@ -62,10 +66,11 @@ func (t Times) withDefaults() (Times, error) {
 		Hold:        cmp.Or(t.Hold, defaults.Hold),
 		Profilings:  cmp.Or(t.Profilings, defaults.Profilings),
 		Call:        cmp.Or(t.Call, defaults.Call),
+		Address:     cmp.Or(t.Address, defaults.Address),
 		Successor:   cmp.Or(t.Successor, defaults.Successor),
 		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
 	}
-	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Profilings < 0 || t.Call < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Profilings < 0 || t.Call < 0 || t.Address < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
 		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
 	}
 	return t, nil

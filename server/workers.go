@@ -94,11 +94,14 @@ func (s *Server) getWorkers(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
+	if err := s.gate.approach(ctx, jobTarget(id.key), getting()); err != nil {
+		return err
+	}
 	var job v2alpha1.DIJob
 	if err := s.find(ctx, id.key, &job); err != nil {
 		return id.readFailure(err)
 	}
-	if err := s.gate.admit(ctx, &job, permission{"get", resourceReplicas}); err != nil {
+	if err := s.gate.admit(ctx, &job, getting()); err != nil {
 		return err
 	}
 	if err := errors.Join(id.workerLed(&job), id.current(&job)); err != nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/internal/certs"
@@ -30,6 +31,7 @@ type serverOptions struct {
 	tlsAddress string
 	namespace  string
 	identity   string
+	strict     bool
 	limits     server.Limits
 }
 
@@ -43,6 +45,8 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the certificate's Secret "+serverCertificate)
 	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
 		"what becomes of callers that are no pod of the job and have no token: enforce refuses them, legacy lets them in and warns, off identifies nobody")
+	flags.BoolVar(&o.strict, "strict-addresses", false,
+		"know pods that share their node's network by a token alone, and not by the node's address")
 	limits := server.DefaultLimits()
 	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", limits.ReplicasPerRequest, "how many replicas of one task a request may ask for")
 	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", limits.ReplicasPerJob, "how many replicas a job may have")
@@ -133,11 +137,17 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		Clock:  clock.RealClock{},
 		Log:    log.WithName("certificate"),
 	}
+	lookups, err := newLookupClient(config, mgr)
+	if err != nil {
+		return nil, err
+	}
 	api, err := server.New(server.Options{
 		Client:           mgr.GetClient(),
 		APIReader:        mgr.GetAPIReader(),
+		Lookups:          lookups,
 		Cache:            mgr.GetCache(),
 		Identity:         server.Mode(options.identity),
+		StrictAddresses:  options.strict,
 		Limits:           options.limits,
 		Watches:          watches,
 		Metrics:          told.metrics,
@@ -165,4 +175,21 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		return nil, err
 	}
 	return mgr, nil
+}
+
+// lookupShare is the part of the calls of the API server that strangers may cause.
+const lookupShare = 4
+
+// newLookupClient returns a client with calls of its own, so that whoever calls
+// di-server takes none from those that write for jobs.
+func newLookupClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = config.QPS/lookupShare, max(config.Burst/lookupShare, 1)
+	lookups, err := client.New(config, client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the client of look-ups: %w", err)
+	}
+	return lookups, nil
 }
