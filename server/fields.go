@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 const (
@@ -105,16 +107,21 @@ func (f *fieldReader) quantity(name string, value json.RawMessage) *resource.Qua
 	if isAbsent(value) {
 		return nil
 	}
-	var quantity resource.Quantity
+	// The library spends hours on some of what it parses.
+	if err := quantity.Check(strings.Trim(string(value), `"`)); err != nil && isNumberOrString(value) {
+		f.add(name, "%s: %v", shown(value), err)
+		return nil
+	}
+	var amount resource.Quantity
 	switch {
-	case !isNumberOrString(value) || quantity.UnmarshalJSON(value) != nil:
+	case !isNumberOrString(value) || amount.UnmarshalJSON(value) != nil:
 		f.mistyped(name, value, `a quantity, such as 2, "500m" or "4Gi"`)
 		return nil
-	case quantity.Sign() < 0:
+	case amount.Sign() < 0:
 		f.add(name, "%s is negative", shown(value))
 		return nil
 	}
-	return &quantity
+	return &amount
 }
 
 func isNumberOrString(value json.RawMessage) bool {

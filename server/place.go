@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // place knows the ports of one job's pods for one request: of a pod that
@@ -207,6 +208,9 @@ func taskOf(job *v2alpha1.DIJob, taskType v2alpha1.TaskType) *v2alpha1.Task {
 func podSpec(name string, template v2alpha1.RawObject) (*corev1.PodSpec, error) {
 	if len(template.Raw) == 0 {
 		return &corev1.PodSpec{}, nil
+	}
+	if err := quantity.CheckTemplate(template.Raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	var decoded corev1.PodTemplateSpec
 	if err := json.Unmarshal(template.Raw, &decoded); err != nil {

@@ -156,7 +156,7 @@ func New(options Options) (*Server, error) {
 	if server.requests, err = newRequests(options.Metrics, options.Log, options.Watches, paths(engine)); err != nil {
 		return nil, err
 	}
-	server.handler = tracing.Handler(engine, options.Traces, isNoProbe)
+	server.handler = tracing.Public(withoutSlash(engine), options.Traces, isNoProbe)
 	return server, nil
 }
 

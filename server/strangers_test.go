@@ -243,6 +243,32 @@ var _ = Describe("pods that share their node's network", func() {
 	})
 })
 
+var _ = Describe("a pod that somebody made and that says it is a job's", func() {
+	It("is the job's, as rights on the pods of a namespace are rights on its jobs, and no other namespace's", func(ctx SpecContext) {
+		namespace, elsewhere := newNamespace(ctx), newNamespace(ctx)
+		job := newTrainer(ctx, namespace)
+		cacheKnows(ctx, job)
+		cacheKnows(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))
+		base := newServer(api.cached, func(options *server.Options) { options.Identity = server.ModeEnforce })
+		list := base + replicas + "?namespace=" + namespace + "&coordinator=" + names.CoordinatorPod(trainer)
+		for from, want := range map[string]int{namespace: http.StatusOK, elsewhere: http.StatusForbidden} {
+			address := given.next()
+			podAt(ctx, from, job, address)
+			Expect(status(callFrom(ctx, address, http.MethodGet, list, ""))).To(Equal(want))
+		}
+	})
+})
+
+var _ = Describe("a path that ends in a slash", func() {
+	It("is the same without it, and nobody is sent elsewhere", func(ctx SpecContext) {
+		base := newServer(api.cached)
+		Expect(status(call(ctx, http.MethodGet, base+replicas+"/?namespace=none", ""))).To(Equal(http.StatusOK))
+		code, answer := call(ctx, http.MethodGet, base+replicas+"//", "", "X-Forwarded-Prefix", "/evil.example")
+		Expect(code).To(Equal(http.StatusNotFound))
+		Expect(answer).NotTo(ContainSubstring("evil"))
+	})
+})
+
 var _ = Describe("tokens that say themselves that they are not for di-server", func() {
 	It("cost the API server nothing", func(ctx SpecContext) {
 		var counted callCounter

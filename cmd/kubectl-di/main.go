@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/klog/v2"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
@@ -50,7 +51,8 @@ func main() {
 func run(ctx context.Context, command *cobra.Command) int {
 	err := command.ExecuteContext(ctx)
 	if err != nil {
-		fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", err)
+		// Others' words are in it, such as those of whoever says to be di-server.
+		fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", printers.EscapeTerminal(err.Error()))
 	}
 	return exit.Code(err)
 }

@@ -17,15 +17,27 @@ import (
 // where it has one. The handler names it where it has no pattern of
 // http.ServeMux. Without a provider it is the handler itself.
 func Handler(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool) http.Handler {
+	return handler(next, provider, wanted)
+}
+
+// Public is Handler for a server that strangers reach: what they send does not
+// decide whether their requests are recorded. A span begins a trace of its own and
+// is linked to its sender's.
+func Public(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool) http.Handler {
+	stranger := func(*http.Request) bool { return true }
+	return handler(next, provider, wanted, otelhttp.WithPublicEndpointFn(stranger))
+}
+
+func handler(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool, more ...otelhttp.Option) http.Handler {
 	if provider == nil {
 		return next
 	}
-	return otelhttp.NewHandler(next, "",
+	return otelhttp.NewHandler(next, "", append(more,
 		otelhttp.WithTracerProvider(provider),
 		otelhttp.WithMeterProvider(metricnoop.NewMeterProvider()),
 		otelhttp.WithPropagators(propagator()),
 		otelhttp.WithFilter(wanted),
-	)
+	)...)
 }
 
 // Transport returns what makes a span of each call to the API server that belongs

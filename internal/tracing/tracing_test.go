@@ -86,6 +86,23 @@ func TestARequestHasASpanInTheTraceOfItsSender(t *testing.T) {
 	}
 }
 
+func TestASenderThatIsAStrangerDecidesNothing(t *testing.T) {
+	t.Parallel()
+	for ratio, want := range map[float64]int{0: 0, 1: 1} {
+		provider, sent := collect(t, ratio)
+		get(t, tracing.Public(http.NotFoundHandler(), provider, all), "/", sender)
+		spans := sent()
+		if len(spans) != want {
+			t.Fatalf("%d recorded with ratio %v, want %d", len(spans), ratio, want)
+		}
+		for _, span := range spans {
+			if hex(span.GetTraceId()) == senderTrace || len(span.GetLinks()) != 1 {
+				t.Errorf("got %v, want a trace of its own that is linked to the sender's", span)
+			}
+		}
+	}
+}
+
 func TestOfTracesThatBeginHereTheRatioIsRecorded(t *testing.T) {
 	t.Parallel()
 	for ratio, want := range map[float64]int{0: 0, 1: 10} {
