@@ -31,6 +31,10 @@ type Limits struct {
 	// WriteBytesPerMinute is how much a server writes for one job: the sizes of the
 	// objects that it writes. What comes faster waits.
 	WriteBytesPerMinute int
+	// Connections and ConnectionsPerAddress are how many connections each port has at
+	// a time, in all and of one address. By default an address has more where callers
+	// that are not known are let in, as many may come through one gateway.
+	Connections, ConnectionsPerAddress int
 	// ProfilingBytes is how large a report of a job may be.
 	ProfilingBytes int
 }
@@ -40,14 +44,18 @@ func DefaultLimits() Limits {
 	return Limits{
 		ReplicasPerRequest: 500, ReplicasPerJob: membership.MaxMembers, WritesPerSecond: 10, WriteBurst: 50,
 		WriteBytesPerMinute: 512 << 10, ProfilingBytes: 64 << 10,
+		Connections: 4096, ConnectionsPerAddress: 64,
 	}
 }
 
 // maxLimiters bounds for how many jobs, or addresses, a rate is remembered.
 const maxLimiters = 8192
 
-func (l Limits) withDefaults() (Limits, error) {
+func (l Limits) withDefaults(mode Mode) (Limits, error) {
 	defaults := DefaultLimits()
+	if mode != ModeEnforce {
+		defaults.ConnectionsPerAddress = defaults.Connections / 2
+	}
 	l = Limits{
 		ReplicasPerRequest:  cmp.Or(l.ReplicasPerRequest, defaults.ReplicasPerRequest),
 		ReplicasPerJob:      cmp.Or(l.ReplicasPerJob, defaults.ReplicasPerJob),
@@ -55,9 +63,12 @@ func (l Limits) withDefaults() (Limits, error) {
 		WriteBurst:          cmp.Or(l.WriteBurst, defaults.WriteBurst),
 		WriteBytesPerMinute: cmp.Or(l.WriteBytesPerMinute, defaults.WriteBytesPerMinute),
 		ProfilingBytes:      cmp.Or(l.ProfilingBytes, defaults.ProfilingBytes),
+
+		Connections:           cmp.Or(l.Connections, defaults.Connections),
+		ConnectionsPerAddress: cmp.Or(l.ConnectionsPerAddress, defaults.ConnectionsPerAddress),
 	}
 	if l.ReplicasPerRequest < 0 || l.ReplicasPerJob < 0 || l.WritesPerSecond < 0 || l.WriteBurst < 0 ||
-		l.WriteBytesPerMinute < 0 || l.ProfilingBytes < 0 {
+		l.WriteBytesPerMinute < 0 || l.ProfilingBytes < 0 || l.Connections < 0 || l.ConnectionsPerAddress < 0 {
 		return l, fmt.Errorf("server options: Limits: %+v: must all be positive", l)
 	}
 	return l, nil

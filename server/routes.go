@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 )
@@ -37,7 +36,8 @@ func (s *Server) routes() *gin.Engine {
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.ForwardedByClientIP = false
-	// Redirections are not seen by what counts and logs, and say back what the client sent.
+	// Redirections are not seen by what counts and logs, and say back what the client
+	// sent. Earlier releases answered 404, too.
 	engine.RedirectTrailingSlash = false
 	engine.Use(s.observed, s.recovered, s.bound)
 	engine.NoRoute(s.wrap(unknownPath))
@@ -167,15 +167,4 @@ func unknownPath(c *gin.Context) error {
 
 func unknownMethod(c *gin.Context) error {
 	return failure(KindNotImplemented, "method %s is not implemented for %s", c.Request.Method, c.Request.URL.Path)
-}
-
-// withoutSlash serves a path that ends in a slash as the one without, as some
-// clients join paths so.
-func withoutSlash(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
-		if path, cut := strings.CutSuffix(request.URL.Path, "/"); cut && path != "" && request.URL.RawPath == "" {
-			request.URL.Path = path
-		}
-		next.ServeHTTP(writer, request)
-	})
 }

@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
@@ -33,12 +34,14 @@ const (
 	// sendTime bounds how long the answer may take on its way.
 	sendTime = 10 * time.Second
 	// idleTime is how long an idle connection is kept.
-	idleTime = 2 * time.Minute
+	idleTime = 30 * time.Second
+	// headTime bounds how long the head of a request may take to come.
+	headTime = 5 * time.Second
 	// stopMargin is how much longer than a request may take a stopping server
 	// finishes what it has read.
 	stopMargin = 5 * time.Second
 	// maxHeader bounds the bytes of a request's head.
-	maxHeader = 64 << 10
+	maxHeader = 16 << 10
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
 	// maxBodies bounds the bytes of all bodies that are being worked on, and
@@ -156,7 +159,7 @@ func New(options Options) (*Server, error) {
 	if server.requests, err = newRequests(options.Metrics, options.Log, options.Watches, paths(engine)); err != nil {
 		return nil, err
 	}
-	server.handler = tracing.Public(withoutSlash(engine), options.Traces, isNoProbe)
+	server.handler = tracing.Public(engine, options.Traces, isNoProbe)
 	return server, nil
 }
 
@@ -176,7 +179,7 @@ func (options *Options) complete() error {
 		options.Lookups = readerAndCreator{options.APIReader, options.Client}
 	}
 	var err error
-	if options.Limits, err = options.Limits.withDefaults(); err != nil {
+	if options.Limits, err = options.Limits.withDefaults(options.Identity); err != nil {
 		return err
 	}
 	if options.Times, err = options.Times.withDefaults(); err != nil {
@@ -235,7 +238,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler:           s.drain.Handler(s.handler),
-		ReadHeaderTimeout: s.options.Times.Read,
+		ReadHeaderTimeout: min(headTime, s.options.Times.Read),
 		ReadTimeout:       s.options.Times.Read,
 		WriteTimeout:      s.options.Times.Read + s.options.Times.Request + sendTime,
 		IdleTimeout:       idleTime,
@@ -323,7 +326,9 @@ func (s *Server) open(ctx context.Context) ([]door, error) {
 			}
 			return nil, fmt.Errorf("listening on %q: %w", doors[i].address, err)
 		}
-		doors[i].listener = listener
+		doors[i].listener = netlimit.Listen(listener, netlimit.Limits{
+			PerAddress: s.options.Limits.ConnectionsPerAddress, Total: s.options.Limits.Connections,
+		})
 	}
 	return doors, nil
 }

@@ -7,11 +7,14 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -260,12 +263,13 @@ var _ = Describe("a pod that somebody made and that says it is a job's", func() 
 })
 
 var _ = Describe("a path that ends in a slash", func() {
-	It("is the same without it, and nobody is sent elsewhere", func(ctx SpecContext) {
+	It("is none of ours, and nobody is sent elsewhere", func(ctx SpecContext) {
 		base := newServer(api.cached)
-		Expect(status(call(ctx, http.MethodGet, base+replicas+"/?namespace=none", ""))).To(Equal(http.StatusOK))
-		code, answer := call(ctx, http.MethodGet, base+replicas+"//", "", "X-Forwarded-Prefix", "/evil.example")
-		Expect(code).To(Equal(http.StatusNotFound))
-		Expect(answer).NotTo(ContainSubstring("evil"))
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			code, answer := call(ctx, method, base+replicas+"/", "", "X-Forwarded-Prefix", "/evil.example")
+			Expect(code).To(Equal(http.StatusNotFound))
+			Expect(answer).NotTo(ContainSubstring("evil"))
+		}
 	})
 })
 
@@ -290,5 +294,42 @@ var _ = Describe("tokens that say themselves that they are not for di-server", f
 			Expect(code).To(Equal(http.StatusUnauthorized))
 		}
 		Expect(counted.calls.Load()).To(BeNumerically("<=", 5))
+	})
+})
+
+var _ = Describe("connections", func() {
+	It("of one address are bounded, and nobody else has to do without", func(ctx SpecContext) {
+		addresses := make(chan string, 1)
+		log := funcr.New(func(_, line string) {
+			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
+				addresses <- found[1]
+			}
+		}, funcr.Options{})
+		served, err := server.New(server.Options{
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+			Addresses: []string{"127.0.0.1:0"}, Limits: server.Limits{ConnectionsPerAddress: 3},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		running, stop := context.WithCancel(ctx)
+		stopped := make(chan error, 1)
+		go func() { stopped <- served.Start(running) }()
+		DeferCleanup(func() {
+			stop()
+			Eventually(stopped).Should(Receive(BeNil()))
+		})
+		var address string
+		Eventually(addresses).Should(Receive(&address))
+		greedy := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(given.next())}}
+		for range 3 {
+			connection, err := greedy.DialContext(ctx, "tcp", address)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(connection.Close)
+		}
+		one, err := greedy.DialContext(ctx, "tcp", address)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(one.Close)
+		_, err = one.Read(make([]byte, 1))
+		Expect(err).To(HaveOccurred())
+		Expect(status(callFrom(ctx, given.next(), http.MethodGet, "http://"+address+"/healthz", ""))).To(Equal(http.StatusOK))
 	})
 })

@@ -51,6 +51,9 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", limits.ReplicasPerRequest, "how many replicas of one task a request may ask for")
 	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", limits.ReplicasPerJob, "how many replicas a job may have")
 	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", limits.WritesPerSecond, "how many writes a second are done for one job; more wait")
+	flags.IntVar(&o.limits.Connections, "max-connections", limits.Connections, "how many connections each port has at a time")
+	flags.IntVar(&o.limits.ConnectionsPerAddress, "max-connections-per-address", 0,
+		"how many of them one address has; 0 for 64, and for 2048 where --identity is legacy or off, as many callers may share a gateway")
 	flags.IntVar(&o.limits.WriteBurst, "write-burst", limits.WriteBurst, "how many writes for one job are done at once")
 	flags.IntVar(&o.limits.WriteBytesPerMinute, "write-bytes-per-minute", limits.WriteBytesPerMinute, "how many bytes a minute are written for one job, the sizes of the objects that are written; more wait")
 	flags.IntVar(&o.limits.ProfilingBytes, "max-profiling-bytes", limits.ProfilingBytes, "how large a report of a job may be")
