@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -154,7 +155,7 @@ func TestADeadlineThatIsMeantToBeNeverIsNotOver(t *testing.T) {
 }
 
 func TestARankThatNoJobCanHaveIsNotBelieved(t *testing.T) {
-	for _, rank := range []string{"20000000", "2147483646", "2147483647", fmt.Sprint(limits.Replicas)} {
+	for _, rank := range []string{"20000000", "2147483646", "2147483647", strconv.Itoa(limits.Replicas)} {
 		t.Run(rank, func(t *testing.T) {
 			w := runningTraining(t)
 			pods := w.podNames()
@@ -283,7 +284,7 @@ func TestAForgedMembershipSizesNothing(t *testing.T) {
 		},
 		"more members than one may have": func(list *v2alpha1.Membership) {
 			for i := range limits.Members + 1 {
-				list.Spec.Members = append(list.Spec.Members, v2alpha1.Member{Slot: fmt.Sprint(i), Task: v2alpha1.TaskTypeCollector, PodName: fmt.Sprintf("job-collector-%d", i)})
+				list.Spec.Members = append(list.Spec.Members, v2alpha1.Member{Slot: strconv.Itoa(i), Task: v2alpha1.TaskTypeCollector, PodName: fmt.Sprintf("job-collector-%d", i)})
 			}
 		},
 	} {

@@ -5,6 +5,7 @@ package limits
 
 import (
 	"fmt"
+	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -28,10 +29,7 @@ func (e Excess) String() string {
 	if e.Task >= 0 {
 		path = fmt.Sprintf("spec.tasks[%d]", e.Task)
 	}
-	for _, field := range e.Field {
-		path += "." + field
-	}
-	return fmt.Sprintf("%s: %d: %s", path, e.Value, e.Want)
+	return fmt.Sprintf("%s.%s: %d: %s", path, strings.Join(e.Field, "."), e.Value, e.Want)
 }
 
 // Total sums counts of replicas; those below 0, which may be stored, hide no others.
