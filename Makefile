@@ -155,6 +155,10 @@ test: helm helm3 ## Run unit, property and integration tests with the race detec
 	go test -C hack/alerts ./...
 	HELM=$(OUT)/bin/helm go test -C hack/release -race ./...
 
+.PHONY: test-hostile
+test-hostile: ## Attack the programs for a minute in each way that test/hostile knows, and print what the attackers and all others got.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go test -tags hostile ./test/hostile -count=1 -v -timeout 2h -hostile.duration=60s -hostile.p99=1s $(HOSTILE_FLAGS)
+
 .PHONY: e2e
 e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
 	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -timeout 3h -v ./test/e2e/... $(E2E_FLAGS)

@@ -291,6 +291,15 @@ func (p *Process) Usage() (Usage, error) {
 	}, nil
 }
 
+// ResetPeak makes the peak of the memory that the process holds what it holds now.
+func (p *Process) ResetPeak() error {
+	path := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "clear_refs")
+	if err := os.WriteFile(path, []byte("5"), 0o600); err != nil {
+		return fmt.Errorf("resetting the peak of memory: %w", err)
+	}
+	return nil
+}
+
 // statusBytes returns a figure of /proc/PID/status, which is in kB; 0 where
 // there is none.
 func statusBytes(status, name string) int64 {

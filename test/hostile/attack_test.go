@@ -1,0 +1,260 @@
+//go:build hostile
+
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
+	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
+)
+
+var (
+	duration  = flag.Duration("hostile.duration", 2*time.Second, "how long each attack lasts")
+	attackers = flag.Int("hostile.attackers", 8, "how many attack at a time")
+	// The limit holds on a machine that does nothing else.
+	limit = flag.Duration("hostile.p99", 0, "time that 99 of 100 calls of the others must not exceed; 0 for no limit")
+)
+
+// attack is something that an intruder does.
+type attack struct {
+	// name says as a sentence what holds.
+	name string
+	// gets are the outcomes that the intruder may meet, such as 401; nil for any.
+	gets []string
+	// step does it once and returns its outcome. It is repeated until time is over.
+	step func(ctx context.Context, w *world, attacker int) string
+	// holds checks what must hold besides, once the attack is over; nil for nothing.
+	holds func(ctx context.Context, w *world) error
+	// once is set where one attacker does it a single time.
+	once bool
+}
+
+// row is what came of an attack.
+type row struct {
+	name             string
+	outcomes         map[string]int
+	calls            []pace.Tally
+	operator, server program.Usage
+}
+
+func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
+	// The programs end when they are stopped, after the test's own context.
+	ctx := context.WithoutCancel(t.Context())
+	w, err := newWorld(ctx, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []row
+	t.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		printRows(rows)
+	})
+	load := w.others()
+	for _, prober := range load {
+		prober.Start(ctx)
+		defer prober.Stop()
+	}
+	attacks := slices.Concat([]attack{peace()}, onWebhooks(), byAuthors(), onServer())
+	for i := range attacks {
+		t.Run(attacks[i].name, func(t *testing.T) {
+			rows = append(rows, w.endure(t, &attacks[i], load))
+		})
+		if w.operator.HasEnded() || w.server.HasEnded() {
+			t.Fatal("a program has ended")
+		}
+	}
+}
+
+// peace is no attack at all: the row that the others are read beside.
+func peace() attack {
+	return attack{name: "without an attack everything is served", step: func(ctx context.Context, _ *world, _ int) string {
+		<-ctx.Done()
+		return "nothing"
+	}}
+}
+
+// others are those who use the programs meanwhile: readers and writers at the version
+// that is not stored, whose calls are converted and admitted, and coordinators.
+func (w *world) others() []*pace.Prober {
+	return []*pace.Prober{
+		{Name: "GET at v1alpha1", Every: 100 * time.Millisecond, Call: func(ctx context.Context, number int) error {
+			job := atV1(bystanders, fmt.Sprintf("job-%d", number%bystanderJobs))
+			return w.API.Get(ctx, client.ObjectKeyFromObject(job), job)
+		}},
+		{Name: "dry run at v1alpha1", Every: time.Second, Call: func(ctx context.Context, number int) error {
+			job := atV1(bystanders, fmt.Sprintf("unstored-%d", number))
+			job.Object["spec"] = map[string]any{"coordinator": map[string]any{"template": map[string]any{
+				"spec": map[string]any{"containers": []any{map[string]any{"name": "di-container", "image": "i"}}},
+			}}}
+			return w.API.Create(ctx, job, &client.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		}},
+		{Name: "GET of di-server", Every: 50 * time.Millisecond, Call: func(ctx context.Context, number int) error {
+			caller := &w.callers[number%len(w.callers)]
+			urls, err := coordinator.NewLine(w.server.Address, caller, false).List(ctx)
+			if err == nil && len(urls) != collectors {
+				return fmt.Errorf("%s got %d URLs, not %d", caller.Pod, len(urls), collectors)
+			}
+			return err
+		}},
+	}
+}
+
+// endure runs an attack and checks what must hold.
+func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
+	t.Helper()
+	ctx := t.Context()
+	before, err := w.belongings(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range []*program.Process{w.operator, w.server} {
+		if err := process.ResetPeak(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, prober := range load {
+		prober.Take()
+	}
+	result := row{name: a.name, outcomes: w.run(ctx, a)}
+	for _, prober := range load {
+		result.calls = append(result.calls, prober.Take())
+	}
+	w.checkPrograms(t, &result)
+	checkOthers(t, load, result.calls)
+	for outcome, count := range result.outcomes {
+		if a.gets != nil && !slices.Contains(a.gets, outcome) {
+			t.Errorf("an intruder got %q %d times, where only %v are right", outcome, count, a.gets)
+		}
+	}
+	after, err := w.belongings(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("what the bystanders have has changed (-before +after):\n%s", diff)
+	}
+	if a.holds != nil {
+		if err := a.holds(ctx, w); err != nil {
+			t.Error(err)
+		}
+	}
+	return result
+}
+
+// run has all attackers repeat an attack, and returns how often each outcome was met.
+func (w *world) run(ctx context.Context, a *attack) map[string]int {
+	attacking, cancel := context.WithTimeout(ctx, *duration)
+	defer cancel()
+	outcomes := map[string]int{}
+	if a.once {
+		// A single step takes the time that it takes.
+		outcomes[a.step(ctx, w, 0)]++
+		<-attacking.Done()
+		return outcomes
+	}
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	for attacker := range *attackers {
+		group.Go(func() {
+			for attacking.Err() == nil {
+				outcome := a.step(attacking, w, attacker)
+				mutex.Lock()
+				outcomes[outcome]++
+				mutex.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	delete(outcomes, outOfTime)
+	return outcomes
+}
+
+// outOfTime is the outcome of a step that the end of the attack broke off.
+const outOfTime = "out of time"
+
+func (w *world) checkPrograms(t *testing.T, result *row) {
+	t.Helper()
+	for name, of := range map[string]struct {
+		process *program.Process
+		usage   *program.Usage
+		limit   int64
+	}{
+		"operator": {w.operator, &result.operator, operatorMemory}, "di-server": {w.server, &result.server, serverMemory},
+	} {
+		if of.process.HasEnded() {
+			t.Errorf("%s has ended", name)
+			continue
+		}
+		usage, err := of.process.Usage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		*of.usage = usage
+		if usage.PeakBytes > of.limit {
+			t.Errorf("%s took %s of memory, and would be killed at %s", name, figures.Mebibytes(usage.PeakBytes), figures.Mebibytes(of.limit))
+		}
+	}
+}
+
+func checkOthers(t *testing.T, load []*pace.Prober, calls []pace.Tally) {
+	t.Helper()
+	for i, prober := range load {
+		tally := &calls[i]
+		if tally.Failed > 0 {
+			t.Errorf("%s: %d of %d calls failed: %s", prober.Name, tally.Failed, tally.Calls(), strings.Join(tally.Failures, "; "))
+		}
+		if *limit > 0 && tally.P99() > *limit {
+			t.Errorf("%s: p99 is %s, the limit %s", prober.Name, figures.Millis(tally.P99()), *limit)
+		}
+	}
+}
+
+// printRows prints what came of each attack.
+func printRows(rows []row) {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "attack\tintruders got\tconverted GETs\tp99\tdi-server GETs\tp99\tfailed\toperator\tdi-server")
+	for i := range rows {
+		r := &rows[i]
+		if len(r.calls) == 0 {
+			continue
+		}
+		failed := 0
+		for _, tally := range r.calls {
+			failed += tally.Failed
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.name, shown(r.outcomes),
+			r.calls[0].Calls(), figures.Millis(r.calls[0].P99()), r.calls[2].Calls(), figures.Millis(r.calls[2].P99()), failed,
+			figures.Mebibytes(r.operator.PeakBytes), figures.Mebibytes(r.server.PeakBytes))
+	}
+	_ = table.Flush()
+}
+
+func shown(outcomes map[string]int) string {
+	var parts []string
+	for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
+		parts = append(parts, fmt.Sprintf("%d x %s", outcomes[outcome], outcome))
+	}
+	return strings.Join(parts, ", ")
+}

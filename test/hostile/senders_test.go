@@ -1,0 +1,128 @@
+//go:build hostile
+
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// answerTime bounds how long an intruder waits for an answer.
+const answerTime = 15 * time.Second
+
+// noAnswer is the outcome of a request that was cut off or not answered.
+const noAnswer = "no answer"
+
+// nobody returns the address of an attacker that no pod has.
+func nobody(attacker int) string {
+	return fmt.Sprintf("127.9.0.%d", attacker+1)
+}
+
+// dialFrom dials from an address of the loopback network.
+func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: answerTime}
+	return dialer.DialContext(ctx, "tcp", to)
+}
+
+// message is a request of an intruder.
+type message struct {
+	method, url, from string
+	header            http.Header
+	body              []byte
+}
+
+// send sends a message over a connection of its own, and returns its outcome.
+func send(ctx context.Context, m *message) string {
+	bounded, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(bounded, m.method, m.url, bytes.NewReader(m.body))
+	if err != nil {
+		return err.Error()
+	}
+	if m.header != nil {
+		request.Header = m.header
+	}
+	through := &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // an intruder trusts whom it attacks
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return dialFrom(ctx, m.from, address)
+		},
+	}
+	client := &http.Client{Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		return failed(ctx)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return failed(ctx)
+	}
+	return strconv.Itoa(response.StatusCode)
+}
+
+func failed(ctx context.Context) string {
+	if ctx.Err() != nil {
+		return outOfTime
+	}
+	return noAnswer
+}
+
+// hold opens a connection, writes what it is given, and holds it until it is cut off or
+// time is over.
+func hold(ctx context.Context, from, to string, secure bool, write []byte) string {
+	conn, err := dialFrom(ctx, from, to)
+	if err != nil {
+		return failed(ctx)
+	}
+	defer func() { _ = conn.Close() }()
+	if secure {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // an intruder trusts whom it attacks
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := conn.Write(write); err != nil {
+		return cutOff(ctx)
+	}
+	// An answer that comes before the request is whole is read to its end.
+	if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, io.EOF) {
+		return cutOff(ctx)
+	}
+	return "cut off"
+}
+
+func cutOff(ctx context.Context) string {
+	if ctx.Err() != nil {
+		return "held"
+	}
+	return "cut off"
+}
+
+// holdMany holds so many connections at a time from one address.
+func holdMany(ctx context.Context, count int, one func() string) string {
+	outcomes := make(chan string, count)
+	for range count {
+		go func() { outcomes <- one() }()
+	}
+	held := 0
+	for range count {
+		if <-outcomes == "held" {
+			held++
+		}
+	}
+	if ctx.Err() == nil {
+		return "cut off"
+	}
+	return fmt.Sprintf("at most %d held", (held+99)/100*100)
+}

@@ -1,0 +1,265 @@
+//go:build hostile
+
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+)
+
+// refusals are the answers to those who may not call.
+var refusals = []string{"401", "403", noAnswer}
+
+// onServer are attacks on di-server by pods of no job, pods of other jobs, pods of the job
+// itself and addresses that are nobody's.
+func onServer() []attack {
+	asStranger := func(m message) func(context.Context, *world, int) string {
+		return func(ctx context.Context, w *world, attacker int) string {
+			return w.fromPod(ctx, fmt.Sprintf("stranger-%d", attacker), m)
+		}
+	}
+	asNobody := func(m message) func(context.Context, *world, int) string {
+		return func(ctx context.Context, w *world, attacker int) string {
+			sent := m
+			sent.from, sent.url = nobody(attacker), "http://"+w.server.Address+m.url
+			return send(ctx, &sent)
+		}
+	}
+	lookUps, reports := &lookUps{}, &reports{}
+	victim := "namespace=" + bystanders + "&coordinator=" + names.CoordinatorPod("job-0")
+	body := func(members string) []byte {
+		return fmt.Appendf(nil, `{"namespace":%q,"coordinator":%q,%s}`, bystanders, names.CoordinatorPod("job-0"), members)
+	}
+	return []attack{
+		{name: "a pod of no job reads nothing", gets: refusals, step: asStranger(message{method: "GET", url: "/v1alpha1/replicas?" + victim})},
+		{name: "a pod of no job creates nothing", gets: refusals, step: asStranger(message{method: "POST", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
+		{name: "a pod of no job deletes nothing", gets: refusals, step: asStranger(message{method: "DELETE", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
+		{name: "an address of nobody is refused", gets: refusals, step: asNobody(message{method: "GET", url: "/v1alpha1/replicas?" + victim})},
+		{name: "an address of nobody creates nothing", gets: refusals, step: asNobody(message{method: "POST", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
+		{name: "what proxies say of the caller is ignored", gets: refusals, step: func(ctx context.Context, w *world, attacker int) string {
+			return asNobody(message{method: "GET", url: "/v1alpha1/replicas?" + victim, header: http.Header{
+				"X-Forwarded-For": {w.callers[0].From}, "X-Real-Ip": {w.callers[0].From}, "Forwarded": {"for=" + w.callers[0].From},
+			}})(ctx, w, attacker)
+		}},
+		{name: "300 million GPUs with an exponent are refused", gets: refusals, step: asStranger(message{
+			method: "POST", url: "/v1alpha1/replicas", body: body(`"learners":{"replicas":1,"gpus":"1e300000000"}`),
+		})},
+		{name: "a quantity of ten million digits of a job's own pod is refused", gets: []string{"400", noAnswer}, step: asOwn(func(pod string) message {
+			return message{method: "POST", url: "/v1alpha1/replicas", body: fmt.Appendf(nil,
+				`{"namespace":%q,"coordinator":%q,"learners":{"replicas":1,"memory":1e-10000000}}`, intruders, pod)}
+		})},
+		{name: "a report of 1 MiB of a stranger is not read", gets: refusals, step: asStranger(message{
+			method: "POST", url: "/v1alpha1/replicas/failed", body: body(`"collectors":["a"` + strings.Repeat(`,"a"`, 250_000) + `]`),
+		})},
+		{name: "worthless tokens are refused", gets: refusals, step: func(ctx context.Context, w *world, attacker int) string {
+			return asNobody(message{method: "GET", url: "/v1alpha1/replicas?" + victim, header: http.Header{
+				"Authorization": {fmt.Sprintf("Bearer e30.e30.%d", time.Now().UnixNano())},
+			}})(ctx, w, attacker)
+		}},
+		{name: "names that are made up cost next to no live request", gets: refusals, step: lookUps.step, holds: lookUps.areFew},
+		{name: "paths that are made up find nothing", gets: []string{"400", "401", "403", "404", "501", "301", "307", noAnswer}, step: madeUpPath},
+		{name: "heads that never end are cut off", step: func(ctx context.Context, w *world, attacker int) string {
+			return holdMany(ctx, 250, func() string {
+				return hold(ctx, nobody(attacker), w.server.Address, false, []byte("GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 60_000)))
+			})
+		}},
+		{name: "connections that say nothing are bounded", step: func(ctx context.Context, w *world, attacker int) string {
+			return holdMany(ctx, 500, func() string { return hold(ctx, nobody(attacker), w.server.Address, false, nil) })
+		}},
+		{name: "bodies that never end are cut off", step: func(ctx context.Context, w *world, attacker int) string {
+			return holdMany(ctx, 50, func() string {
+				return hold(ctx, nobody(attacker), w.server.Address, false,
+					[]byte("POST /v1alpha1/replicas HTTP/1.1\r\nHost: s\r\nContent-Length: 60000\r\n\r\n{"))
+			})
+		}},
+		{name: "a job that polls without a pause is in nobody's way", step: asOwn(func(pod string) message {
+			return message{method: "GET", url: "/v1alpha1/replicas?namespace=" + intruders + "&coordinator=" + pod}
+		})},
+		{name: "a job that resizes without a pause is in nobody's way", step: asOwn(func(pod string) message {
+			return message{method: "POST", url: "/v1alpha1/replicas", body: fmt.Appendf(nil,
+				`{"namespace":%q,"coordinator":%q,"collectors":{"replicas":1}}`, intruders, pod)}
+		})},
+		{name: "profilings without a pause do not fill etcd", step: reports.step, holds: reports.areFew},
+	}
+}
+
+// fromPod sends a message from the address of a pod of no job.
+func (w *world) fromPod(ctx context.Context, name string, m message) string {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: intruders, Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	if m.from = w.kubelet.address(intruders, name); m.from == "" {
+		if err := w.API.Create(ctx, pod); err != nil && !apierrors.IsAlreadyExists(err) {
+			return failed(ctx)
+		}
+		return w.fromNewPod(ctx, name, m)
+	}
+	m.url = "http://" + w.server.Address + m.url
+	return send(ctx, &m)
+}
+
+func (w *world) fromNewPod(ctx context.Context, name string, m message) string {
+	err := eventually(ctx, "pod "+name+" has an address", func(context.Context) error {
+		if m.from = w.kubelet.address(intruders, name); m.from == "" {
+			return fmt.Errorf("it has none")
+		}
+		return nil
+	})
+	if err != nil {
+		return failed(ctx)
+	}
+	m.url = "http://" + w.server.Address + m.url
+	return send(ctx, &m)
+}
+
+// asOwn returns a step that sends a message as the coordinator of a job of the intruders.
+func asOwn(of func(pod string) message) func(context.Context, *world, int) string {
+	return func(ctx context.Context, w *world, _ int) string {
+		template := workerJob("").Spec.Tasks[0].Template
+		job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: v2alpha1.DIJobSpec{
+			Lifecycle: v2alpha1.LifecycleCoordinatorLed,
+			Tasks: []v2alpha1.Task{
+				{Type: v2alpha1.TaskTypeCoordinator, Template: template}, {Type: v2alpha1.TaskTypeCollector, Template: template},
+				{Type: v2alpha1.TaskTypeLearner, Template: template},
+			},
+		}}
+		pod := names.CoordinatorPod(job.Name)
+		m := of(pod)
+		if m.from = w.kubelet.address(intruders, pod); m.from == "" {
+			if _, err := w.running(ctx, job); err != nil {
+				return failed(ctx)
+			}
+			m.from = w.kubelet.address(intruders, pod)
+		}
+		m.url = "http://" + w.server.Address + m.url
+		return send(ctx, &m)
+	}
+}
+
+// lookUps counts the live requests that calls with made-up names cost.
+type lookUps struct {
+	calls atomic.Int64
+	mark  atomic.Int64
+}
+
+// mostCalls is how many calls with made-up names are made, and mostLive how many live
+// requests they may cost.
+const mostCalls, mostLive = 300, 10
+
+func (l *lookUps) step(ctx context.Context, w *world, attacker int) string {
+	call := l.calls.Add(1)
+	if call == 1 {
+		mark, err := w.Mark()
+		if err != nil {
+			return err.Error()
+		}
+		l.mark.Store(int64(mark))
+	}
+	if call > mostCalls {
+		<-ctx.Done()
+		return outOfTime
+	}
+	url := fmt.Sprintf("/v1alpha1/replicas?namespace=%s&coordinator=made-up-%d-coordinator", bystanders, call)
+	if call%2 == 0 {
+		url = fmt.Sprintf("/v2alpha1/%s.made-up-%d/replicas", bystanders, call)
+	}
+	return w.fromPod(ctx, fmt.Sprintf("stranger-%d", attacker), message{method: "GET", url: url})
+}
+
+func (l *lookUps) areFew(_ context.Context, w *world) error {
+	live := 0
+	err := w.Events(controlplane.Mark(l.mark.Load()), func(event *controlplane.Event) error {
+		if event.User.Username == userServer && event.Verb == "get" && strings.Contains(event.ObjectRef.Name, "made-up") {
+			live++
+		}
+		return nil
+	})
+	if err == nil && live > mostLive {
+		err = fmt.Errorf("%d calls with made-up names cost %d live requests, more than %d", min(l.calls.Load(), mostCalls), live, mostLive)
+	}
+	return err
+}
+
+// reports counts what profilings write into etcd.
+type reports struct {
+	mark  atomic.Int64
+	began atomic.Int64
+}
+
+// mostBytes is how much one job may write into etcd in a minute.
+const mostBytes = mebi
+
+func (r *reports) step(ctx context.Context, w *world, _ int) string {
+	job := workerJob("profiled")
+	pod := names.WorkerPod(job.Name, "collector", 0)
+	from := w.kubelet.address(intruders, pod)
+	if from == "" {
+		if _, err := w.running(ctx, job); err != nil {
+			return failed(ctx)
+		}
+		from = w.kubelet.address(intruders, pod)
+	}
+	if r.began.CompareAndSwap(0, time.Now().UnixNano()) {
+		mark, err := w.Mark()
+		if err != nil {
+			return err.Error()
+		}
+		r.mark.Store(int64(mark))
+	}
+	report := fmt.Appendf(nil, `{"data":{"step":%d,"text":"%s"}}`, time.Now().UnixNano(), bytes.Repeat([]byte("x"), 60<<10))
+	return send(ctx, &message{
+		method: "POST", from: from, url: "http://" + w.server.Address + "/v2alpha1/" + intruders + "." + job.Name + "/profilings", body: report,
+	})
+}
+
+// areFew holds that writes times the size of the job stay below the bound, for as many
+// minutes as the attack lasted, begun ones counted whole.
+func (r *reports) areFew(ctx context.Context, w *world) error {
+	job, err := w.job(ctx, workerJob("profiled"))
+	if err != nil {
+		return err
+	}
+	stored, err := json.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("encoding a job: %w", err)
+	}
+	writes := 0
+	err = w.Events(controlplane.Mark(r.mark.Load()), func(event *controlplane.Event) error {
+		if event.User.Username == userServer && event.Verb == "patch" && event.ObjectRef.Name == job.Name {
+			writes++
+		}
+		return nil
+	})
+	minutes := int64(time.Since(time.Unix(0, r.began.Load()))/time.Minute) + 1
+	if wrote := int64(writes) * int64(len(stored)); err == nil && wrote > minutes*mostBytes {
+		err = fmt.Errorf("%d reports wrote %d bytes in %d minutes, more than %d a minute", writes, wrote, minutes, mostBytes)
+	}
+	return err
+}
+
+// madeUpPath asks for paths that are not served, as who looks for a way around would.
+func madeUpPath(ctx context.Context, w *world, attacker int) string {
+	paths := []string{
+		"/v1alpha1/replicas/", "//v1alpha1/replicas", "/v1alpha1/replicas/..%2f..%2fhealthz", "/v1alpha1/%2e%2e/replicas",
+		"/V1ALPHA1/replicas", "/v2alpha1/../../etc/passwd/replicas", "/v2alpha1/" + strings.Repeat("a", 4000) + "/replicas", "/debug/pprof/",
+	}
+	return send(ctx, &message{method: "GET", from: nobody(attacker), url: "http://" + w.server.Address + paths[int(time.Now().UnixNano())%len(paths)]})
+}
