@@ -1,7 +1,7 @@
-//go:build hostile
-
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
+
+//go:build hostile
 
 package hostile
 
