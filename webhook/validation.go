@@ -181,11 +181,15 @@ func validateChange(asked *question, at, oldAt paths) field.ErrorList {
 
 // lessByTask is less where tasks go by their names: one that is moved is as faulty as it was.
 func lessByTask(errs, others field.ErrorList, asked *question) field.ErrorList {
-	before := map[string]bool{}
+	before := map[string]int{}
 	for _, err := range others {
-		before[byTask(err, &asked.old.Spec)] = true
+		before[byTask(err, &asked.old.Spec)]++
 	}
-	return slices.DeleteFunc(errs, func(err *field.Error) bool { return before[byTask(err, &asked.job.Spec)] })
+	return slices.DeleteFunc(errs, func(err *field.Error) bool {
+		// Tasks may share a name, and then each has its own fault.
+		before[byTask(err, &asked.job.Spec)]--
+		return before[byTask(err, &asked.job.Spec)] >= 0
+	})
 }
 
 // byTask returns an error with the names of tasks in place of their indexes.
