@@ -64,7 +64,7 @@ func keepNodes(p *pass) outcome {
 			break
 		}
 	}
-	if p.isFilled() {
+	if p.isFilled() || isUnplaced(p.Job) {
 		p.deleteUnusedNodes()
 	}
 	return goOn

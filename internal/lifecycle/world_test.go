@@ -220,7 +220,10 @@ func (w *world) act(decision *Decision) bool {
 	}
 	for _, configMap := range decision.DeleteConfigMaps {
 		if stored := w.configMaps[configMap.Name]; stored != nil && stored.UID == configMap.UID {
-			w.write(func() { delete(w.configMaps, configMap.Name) })
+			w.write(func() {
+				delete(w.configMaps, configMap.Name)
+				w.noteUnknownReferrers(configMap.Name)
+			})
 			changed = true
 		}
 	}
