@@ -89,7 +89,7 @@ var _ = Describe("An AggregatorConfig of another namespace", func() {
 		Expect(shared.api.Get(ctx, types.NamespacedName{Namespace: s.name, Name: "job"}, &job)).To(Succeed())
 		Expect(job.Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionAggregatorConfigMissing), HaveField("Status", corev1.ConditionTrue),
-			HaveField("Message", ContainSubstring(owner.name+"/mine is not shared with namespace "+s.name+": annotate it with diengine/shared-with="+s.name)))))
+			HaveField("Message", ContainSubstring("that is not shared: annotate "+owner.name+"/mine with diengine/shared-with="+s.name)))))
 		Expect(s.images(ctx, "aggregator")).To(BeEmpty())
 
 		config.Annotations = map[string]string{"diengine/shared-with": s.name}

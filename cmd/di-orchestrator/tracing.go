@@ -66,7 +66,7 @@ func (o *traceOptions) addFlags(flags *pflag.FlagSet) {
 		"URL of an OpenTelemetry collector to send traces to by OTLP over gRPC, such as http://collector.monitoring:4317; "+
 			"by default what "+tracesEndpointVariable+" or "+endpointVariable+" says, and no traces where neither does")
 	flags.Float64Var(&o.ratio, "tracing-sampling-ratio", 1,
-		"part of the traces that is recorded, from 0 to 1; of a trace that a caller began, the caller has decided")
+		"part of the traces that is recorded, from 0 to 1; of a trace that an API server began, that has decided")
 }
 
 // validate refuses what could only become no traces.

@@ -158,7 +158,7 @@ func (c *traced) startOperator(t *testing.T) *process {
 func (c *traced) startServer(t *testing.T) (server *process, url string) {
 	t.Helper()
 	server = start(t, c.kubeconfig, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.collector.Endpoint}, "server",
-		"--address=127.0.0.1:0", "--tls-address=", "--identity=off", "--metrics-address=0", "--probe-address=0", "--tracing-sampling-ratio=0")
+		"--address=127.0.0.1:0", "--tls-address=", "--identity=off", "--metrics-address=0", "--probe-address=0")
 	serving := regexp.MustCompile(`"Serving","address":"([^"]+)"`)
 	await(t, "di-server serves", func(context.Context) error {
 		found := serving.FindStringSubmatch(server.log())
@@ -342,8 +342,11 @@ func (c *traced) expectServedSpans(t *testing.T) {
 func (c *traced) expectServerSpans(t *testing.T, callersTrace string) {
 	t.Helper()
 	request := c.one(t, "the request", func(s *testkit.Span) bool { return s.GetName() == "POST /v1alpha1/replicas" })
-	if hex.EncodeToString(request.GetTraceId()) != callersTrace || request.Attributes["di.job.name"] != "traced" {
-		t.Errorf("the request's trace is %x of job %v, want its caller's", request.GetTraceId(), request.Attributes["di.job.name"])
+	// Callers are strangers, who must not decide what is recorded.
+	linked := len(request.GetLinks()) == 1 && hex.EncodeToString(request.GetLinks()[0].GetTraceId()) == callersTrace
+	if hex.EncodeToString(request.GetTraceId()) == callersTrace || !linked || request.Attributes["di.job.name"] != "traced" {
+		t.Errorf("the request of job %v has trace %x and links %v, want a trace of its own, linked to its caller's",
+			request.Attributes["di.job.name"], request.GetTraceId(), request.GetLinks())
 	}
 	c.one(t, "the write of the request", func(s *testkit.Span) bool {
 		return s.Service == serverService && s.GetName() == "PUT memberships" && isChild(s, request)

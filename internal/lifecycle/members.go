@@ -254,7 +254,7 @@ func ensureMembers(p *pass) outcome {
 			continue
 		}
 		if p.pods[s.name] == nil && p.AggregatorConfig == nil {
-			unconfigured = append(unconfigured, fmt.Sprintf("learner of slot %s wants an AggregatorConfig and %s", s.member.Slot, p.whyUnconfigured()))
+			unconfigured = append(unconfigured, p.describeUnconfigured(s.member.Slot))
 			continue
 		}
 		p.ensureUnit(s)
@@ -263,13 +263,13 @@ func ensureMembers(p *pass) outcome {
 	return goOn
 }
 
-// whyUnconfigured says why the job has no AggregatorConfig.
-func (p *pass) whyUnconfigured() string {
+// describeUnconfigured says why the learner of a slot has no AggregatorConfig.
+func (p *pass) describeUnconfigured(slot string) string {
 	if p.AggregatorConfigNotShared == "" {
-		return "there is none"
+		return fmt.Sprintf("learner of slot %s wants an AggregatorConfig and there is none", slot)
 	}
-	return fmt.Sprintf("%s is not shared with namespace %s: annotate it with %s=%s, or name another",
-		p.AggregatorConfigNotShared, p.Job.Namespace, names.AnnotationSharedWith, p.Job.Namespace)
+	return fmt.Sprintf("learner of slot %s wants an AggregatorConfig that is not shared: annotate %s with %s=%s, or name another",
+		slot, p.AggregatorConfigNotShared, names.AnnotationSharedWith, p.Job.Namespace)
 }
 
 func (p *pass) ensureUnit(s *slot) {

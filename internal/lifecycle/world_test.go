@@ -207,6 +207,32 @@ func (w *world) act(decision *Decision) bool {
 		w.write(func() { w.release(pod) })
 		changed = true
 	}
+	changed = w.actOnDeletions(decision) || changed
+	w.actOnMembership(decision, &changed)
+	if changed = w.actOnGroup(decision) || changed; w.failed {
+		return changed
+	}
+	if changed = w.actOnNodes(decision) || changed; w.failed {
+		return changed
+	}
+	for _, service := range decision.CreateServices {
+		w.write(func() { w.services[service.Name] = service })
+		changed = true
+	}
+	for _, pod := range decision.CreatePods {
+		if w.pods[pod.Name] == nil {
+			w.write(func() { w.create(pod) })
+			changed = true
+		} else if w.cache == nil {
+			w.t.Fatalf("pod %s is created though it exists", pod.Name)
+		}
+	}
+	return changed
+}
+
+// actOnDeletions deletes pods, services and ConfigMaps.
+func (w *world) actOnDeletions(decision *Decision) bool {
+	changed := false
 	for _, pod := range decision.DeletePods {
 		// The very pod that was observed is deleted, or none.
 		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !isTerminating(stored) {
@@ -225,25 +251,6 @@ func (w *world) act(decision *Decision) bool {
 				w.noteUnknownReferrers(configMap.Name)
 			})
 			changed = true
-		}
-	}
-	w.actOnMembership(decision, &changed)
-	if changed = w.actOnGroup(decision) || changed; w.failed {
-		return changed
-	}
-	if changed = w.actOnNodes(decision) || changed; w.failed {
-		return changed
-	}
-	for _, service := range decision.CreateServices {
-		w.write(func() { w.services[service.Name] = service })
-		changed = true
-	}
-	for _, pod := range decision.CreatePods {
-		if w.pods[pod.Name] == nil {
-			w.write(func() { w.create(pod) })
-			changed = true
-		} else if w.cache == nil {
-			w.t.Fatalf("pod %s is created though it exists", pod.Name)
 		}
 	}
 	return changed

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -119,7 +120,7 @@ func (w *world) fromPod(ctx context.Context, name string, m message) string {
 func (w *world) fromNewPod(ctx context.Context, name string, m message) string {
 	err := eventually(ctx, "pod "+name+" has an address", func(context.Context) error {
 		if m.from = w.kubelet.address(intruders, name); m.from == "" {
-			return fmt.Errorf("it has none")
+			return errors.New("it has none")
 		}
 		return nil
 	})
