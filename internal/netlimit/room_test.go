@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,36 +66,36 @@ func (s *sender) send(count int) {
 	_, _ = s.writer.Write(bytes.Repeat([]byte("x"), count))
 }
 
-func newTestRoom(held *int64) *Room {
+func newTestRoom(held *atomic.Int64) *Room {
 	return NewRoom(RoomOptions{
 		Size: 4 * mega, Share: 3 * mega, Patience: time.Second, Pace: Pace{Grace: 2 * time.Second, BytesPerSecond: mega},
-		Holding: func(bytes int64) { *held += bytes },
+		Holding: func(bytes int64) { held.Add(bytes) },
 	})
 }
 
 func TestABodyTakesRoomAsItComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var held int64
+		var held atomic.Int64
 		room := newTestRoom(&held)
 		slow := newSender(t, "a", 2*mega)
 		ended := slow.read(room, 2*mega)
 		slow.send(10)
 		synctest.Wait()
-		if held != firstBytes {
-			t.Errorf("10 bytes hold %d", held)
+		if held.Load() != firstBytes {
+			t.Errorf("10 bytes hold %d", held.Load())
 		}
 		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a sender that pauses: %v", err)
 		}
-		if held != 0 || !room.Idle() {
-			t.Errorf("%d bytes are still held", held)
+		if held.Load() != 0 || !room.Idle() {
+			t.Errorf("%d bytes are still held", held.Load())
 		}
 	})
 }
 
 func TestASenderThatIsSlowOnTheWholeIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var held int64
+		var held atomic.Int64
 		begin := time.Now()
 		slow := newSender(t, "a", 2*mega)
 		ended := slow.read(newTestRoom(&held), 2*mega)
@@ -113,7 +114,7 @@ func TestASenderThatIsSlowOnTheWholeIsGivenUp(t *testing.T) {
 
 func TestBodiesThatHaveTheRoomAndDoNotComeLoseItToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var held int64
+		var held atomic.Int64
 		room := newTestRoom(&held)
 		var lost []<-chan error
 		for _, address := range []string{"a", "b"} {
@@ -136,15 +137,15 @@ func TestBodiesThatHaveTheRoomAndDoNotComeLoseItToOthers(t *testing.T) {
 				t.Error("a body that does not come keeps its room")
 			}
 		}
-		if held != 0 {
-			t.Errorf("%d bytes are still held", held)
+		if held.Load() != 0 {
+			t.Errorf("%d bytes are still held", held.Load())
 		}
 	})
 }
 
 func TestOneSenderLeavesRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var held int64
+		var held atomic.Int64
 		room := newTestRoom(&held)
 		kept := make([]*Body, 0, 3)
 		for range 3 {
@@ -174,8 +175,8 @@ func TestOneSenderLeavesRoomForOthers(t *testing.T) {
 		}
 		kept[1].Release()
 		kept[2].Release()
-		if held != 0 {
-			t.Errorf("%d bytes are still held", held)
+		if held.Load() != 0 {
+			t.Errorf("%d bytes are still held", held.Load())
 		}
 	})
 }
@@ -184,7 +185,7 @@ func TestABodyIsReadAsItIs(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 1, firstBytes - 1, firstBytes, firstBytes + 1, 4 * firstBytes, 100_000} {
 		for _, announced := range []bool{true, false} {
-			var held int64
+			var held atomic.Int64
 			content := strings.Repeat("x", size)
 			var from io.Reader = strings.NewReader(content)
 			if !announced {
@@ -192,12 +193,12 @@ func TestABodyIsReadAsItIs(t *testing.T) {
 			}
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", from)
 			body, err := newTestRoom(&held).Read(httptest.NewRecorder(), request, 100_000)
-			if err != nil || string(body.Bytes) != content || held != int64(size) {
-				t.Errorf("%d bytes, announced %v: %d came, %d are held: %v", size, announced, len(body.Bytes), held, err)
+			if err != nil || string(body.Bytes) != content || held.Load() != int64(size) {
+				t.Errorf("%d bytes, announced %v: %d came, %d are held: %v", size, announced, len(body.Bytes), held.Load(), err)
 			}
 			body.Release()
-			if held != 0 {
-				t.Errorf("%d bytes are still held", held)
+			if held.Load() != 0 {
+				t.Errorf("%d bytes are still held", held.Load())
 			}
 		}
 	}
