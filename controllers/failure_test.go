@@ -606,6 +606,7 @@ var _ = Describe("A failure policy", func() {
 			status := s.job(ctx).Status
 			Expect(status.Phase).To(Equal(v2alpha1.JobSucceeded))
 			Expect(status.ReplicaRestarts).To(Equal(map[string]int32{"job-collector-1": 1}))
+			s.expectOneNodes()
 			Expect(s.created).To(Equal(map[string]int{
 				"*v1.Service di-job": 1, "*v1.Pod job-learner-0": 1, "*v1.Pod job-collector-0": 1, "*v1.Pod job-collector-1": 2,
 			}))

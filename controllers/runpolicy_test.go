@@ -170,7 +170,8 @@ var _ = Describe("The time of a worker-led job", func() {
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting))
 		// The API server says when the job was made.
 		made := s.job(ctx).CreationTimestamp.Time
-		Expect(s.nextAt(ctx)).To(BeTemporally("==", made.Add(10*time.Minute)))
+		// The pod that is held is looked at sooner, as it may be stuck.
+		Expect(s.nextAt(ctx)).To(BeTemporally("<=", made.Add(10*time.Minute)))
 		*at = made.Add(11 * time.Minute)
 		Expect(s.settle(ctx)).To(Succeed())
 		release()

@@ -42,6 +42,7 @@ func exceptions() map[exception]string {
 	return map[exception]string{
 		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}:                "which one is the cluster's is a setting, aggregatorConfig.name",
 		{"di-orchestrator-operator", "patch", "podgroups", ""}:                      "those of Kubernetes can be changed from v1alpha3 on, which this API server does not serve",
+		{"di-orchestrator-operator", "get", "configmaps", ""}:                       "one that a pod waits for and the cache lacks is read in the job's namespace, which happens where somebody deletes it",
 		{"di-orchestrator-install-crds", "create", "endpointslices/restricted", ""}: restricted,
 		{"di-orchestrator-install-crds", "update", "endpointslices/restricted", ""}: restricted,
 		{"di-orchestrator-retire-crds", "create", "endpointslices/restricted", ""}:  restricted,
