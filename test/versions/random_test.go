@@ -92,7 +92,7 @@ func (r random) shared(spec map[string]any) {
 func (r random) hubOnly() map[string]any {
 	fields := map[string]any{}
 	r.maybe(fields, "suspend", r.of(true, false))
-	r.maybe(fields, "activeDeadlineSeconds", r.of(int64(1), int64(1)<<60))
+	r.maybe(fields, "activeDeadlineSeconds", r.of(int64(1), int64(1)<<30))
 	r.maybe(fields, "ttlSecondsAfterFinished", r.of(int64(0), int64(7)))
 	r.maybe(fields, "managedBy", r.of("example.com/other"))
 	r.maybe(fields, "scheduling", r.of(map[string]any{}, map[string]any{"queue": "", "schedulerName": "s"}))

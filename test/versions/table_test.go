@@ -113,7 +113,7 @@ spec:
   - {type: none, name: main, replicas: 1, `+one+`}
   elastic: {task: actors, minReplicas: 0, maxReplicas: 9, replicas: 0, onResize: Restart}
   suspend: false
-  activeDeadlineSeconds: 9007199254740993
+  activeDeadlineSeconds: 2147483647
   ttlSecondsAfterFinished: 0
   failurePolicy: {rules: [{action: FailJob, tasks: [main], onExitCodes: {operator: NotIn, values: [1, 255]}}]}
   successPolicy: {operator: All, targetTasks: [learner]}
