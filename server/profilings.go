@@ -73,6 +73,9 @@ func (r *reports) end(job types.UID, err error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	known := r.turns[job]
+	if known == nil {
+		return
+	}
 	if err != nil && known.next == nil {
 		delete(r.turns, job)
 		return
@@ -113,7 +116,7 @@ func (r *reports) due(job types.UID) {
 func (r *reports) keep(job types.UID, given *report) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if known := r.turns[job]; known.next == nil {
+	if known := r.turns[job]; known != nil && known.next == nil {
 		known.next = given
 		r.pending += len(given.content)
 	}
@@ -124,7 +127,11 @@ func (r *reports) flush() {
 	r.mutex.Lock()
 	var waiting []types.UID
 	for job, known := range r.turns {
-		if known.timer != nil && known.timer.Stop() {
+		if known.timer != nil {
+			known.timer.Stop()
+		}
+		// A timer that has fired may not have come to its report yet.
+		if known.next != nil {
 			waiting = append(waiting, job)
 		}
 	}
