@@ -167,7 +167,8 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err := s.acceptable(id, &job, content); err != nil {
 		return err
 	}
-	given := &report{context.WithoutCancel(ctx), id, content}
+	// The request may have been answered and logged by the time that the report is written.
+	given := &report{context.WithValue(context.WithoutCancel(ctx), matterKey{}, &subjectMatter{job: &job}), id, content}
 	isFirst, err := s.reports.begin(job.UID, given)
 	if err != nil {
 		return err

@@ -4,53 +4,66 @@
 package webhook
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// maxVariableBytes is how long one variable of a process's environment may be
-// on Linux, its name and its end included: 32 pages of 4 KiB.
-const maxVariableBytes = 128 << 10
-
-// warnAddresses says where the pods cannot be told of each other: a process whose
-// environment has a longer variable does not start. That is no reason to refuse
-// the job: what it is for may not be to start a process.
-func warnAddresses(job *v2alpha1.DIJob, at paths) []string {
-	if coordinatorLed(&job.Spec) {
-		return nil
+// validateAddresses holds that the pods can be told of each other, as a job whose
+// pods cannot start is of no use. Which domain the cluster's services have is not
+// known here, and taken to be the usual one: the operator says what is wrong then.
+func validateAddresses(job *v2alpha1.DIJob, at paths) field.ErrorList {
+	const remedy = "have at most %d replicas, or shorten the names of job, tasks and namespace"
+	var errs field.ErrorList
+	if isToldOfAll(&job.Spec) {
+		if size, around, longest := sizeOfAddresses(job, names.EnvTFConfig); size > workload.MaxVariable {
+			errs = append(errs, field.Forbidden(at.spec("clusterSpec"), fmt.Sprintf(
+				"TensorFlow reads the addresses of all replicas in TF_CONFIG, and Linux starts no process with more than %d bytes in one variable: "+remedy,
+				workload.MaxVariable, (workload.MaxVariable-around)/longest)))
+		}
 	}
-	variable := longestVariable(&job.Spec)
-	size, enough := sizeOfAddresses(job, variable)
-	if size <= maxVariableBytes {
-		return nil
+	size, around, longest := sizeOfAddresses(job, names.EnvDINodes)
+	if lists := listsOf(&job.Spec); (size-around)*lists > workload.MaxNodes {
+		errs = append(errs, field.Forbidden(at.spec("tasks"), fmt.Sprintf(
+			"the pods find the addresses of all replicas in a ConfigMap, which holds at most %d bytes: "+remedy, workload.MaxNodes, workload.MaxNodes/lists/longest)))
 	}
-	var w notes
-	w.add(at.spec("tasks"), "no container of this many replicas can start, of %d it can: %s lists the addresses of all, "+
-		"which are %d bytes, and Linux starts a process with at most %d in one variable", enough, variable, size, maxVariableBytes)
-	return w
+	return errs
 }
 
-// longestVariable returns which variable lists the addresses of all replicas in
-// the most bytes.
-func longestVariable(spec *v2alpha1.DIJobSpec) string {
-	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && !names.HasDynamicWorkers(spec) {
-		return names.EnvTFConfig
-	}
-	return names.EnvDINodes
+// isToldOfAll reports whether TF_CONFIG lists all replicas.
+func isToldOfAll(spec *v2alpha1.DIJobSpec) bool {
+	return slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && !names.HasDynamicWorkers(spec)
 }
 
-// sizeOfAddresses returns how long the variable of all addresses is, and of how
-// many replicas it is short enough. In TF_CONFIG each address has a port, which
-// is taken to have five digits, and quotes, and each task its name.
-func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, enough int64) {
-	around, longest := len(variable)+len("="), 1
-	beside := 0
+// listsOf returns how often a ConfigMap lists each address: once for all, and once
+// for its task, unless that has all.
+func listsOf(spec *v2alpha1.DIJobSpec) int64 {
+	tasks, elastic := 0, names.ElasticTask(spec)
+	for i := range spec.Tasks {
+		if wantedReplicas(spec, i, elastic) > 0 {
+			tasks++
+		}
+	}
+	if tasks > 1 {
+		return 2
+	}
+	return 1
+}
+
+// sizeOfAddresses returns how long the variable of all addresses is, what of that
+// is around them, and how long the longest address is. In TF_CONFIG each address
+// has a port and quotes, and each task its name.
+func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, around, longest int64) {
+	start, most := len(variable)+len("="), 1
 	if variable == names.EnvTFConfig {
-		around += len(`{"cluster":{},"task":{"type":"","index":99999},"environment":"cloud"}`)
-		beside = len(`"":22270`)
+		start += len(`{"cluster":{},"task":{"type":"","index":99999},"environment":"cloud"}`)
 	}
 	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
@@ -58,17 +71,28 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, enough int64) 
 		if count < 1 {
 			continue
 		}
-		task := names.TaskName(&job.Spec.Tasks[i])
+		task, beside := names.TaskName(&job.Spec.Tasks[i]), 0
 		if variable == names.EnvTFConfig {
 			// Also for the pod's own place.
-			around += len(`"":[],`) + 2*len(task)
+			start += len(`"":[],`) + 2*len(task)
+			beside = len(`"":`) + len(strconv.Itoa(int(portOf(&job.Spec.Tasks[i]))))
 		}
 		// A comma follows, and after the last the variable's end.
 		address := len(names.WorkerFQDN(names.WorkerPod(job.Name, task, 0), job.Name, job.Namespace, names.DefaultDomain)) + beside + 1
 		size += count*int64(address-1) + digitsBelow(count)
-		longest = max(longest, address+len(strconv.FormatInt(count-1, 10))-1)
+		most = max(most, address+len(strconv.FormatInt(count-1, 10))-1)
 	}
-	return size + int64(around), int64((maxVariableBytes - around) / longest)
+	return size + int64(start), int64(start), int64(most)
+}
+
+// portOf returns the port that the replicas of a task serve on. What is wrong with
+// the template is said elsewhere.
+func portOf(task *v2alpha1.Task) int32 {
+	template, _ := readRaw[corev1.PodTemplateSpec](task.Template.Raw, field.NewPath("template"))
+	if template == nil || len(template.Spec.Containers) == 0 {
+		return names.DefaultWorkerPort
+	}
+	return names.NamedPort(&template.Spec, names.Port, names.DefaultWorkerPort)
 }
 
 // digitsBelow returns how many digits the numbers from 0 to count-1 have together.

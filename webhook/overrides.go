@@ -54,6 +54,9 @@ func clusterVariables(spec *v2alpha1.DIJobSpec) []string {
 	}
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && replicas != 1 {
 		variables = append(variables, names.EnvTFConfig)
+		for i := range spec.Tasks {
+			variables = append(variables, names.TaskClusterVariable(names.TaskName(&spec.Tasks[i])))
+		}
 	}
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
 		variables = append(variables, names.EnvMasterAddr, names.EnvMasterPort, names.EnvWorldSize, names.EnvRank,

@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 func TestANameThatIsStillToBeGeneratedIsCheckedWithWhatIsAppended(t *testing.T) {
@@ -82,7 +83,7 @@ func TestAddressesAreCountedToTheByte(t *testing.T) {
 	for count := int32(3000); count < 4000; count++ {
 		job.Spec.Tasks[0].Replicas = &count
 		warned := len(warnAddresses(job, hubPaths{})) > 0
-		if tooMuch := size(count) > maxVariableBytes; warned != tooMuch {
+		if tooMuch := size(count) > workload.MaxVariable; warned != tooMuch {
 			t.Fatalf("%d replicas need %d bytes; warned about: %v", count, size(count), warned)
 		}
 	}

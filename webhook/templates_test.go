@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -248,18 +249,26 @@ func TestTheLengthOfAVariableIsReckonedAsItIs(t *testing.T) {
 		roster.Seats = append(roster.Seats, workload.Seat{Index: index, Rank: index, Pod: pod})
 		roster.Nodes = append(roster.Nodes, pod)
 	}
-	pod, err := workload.NewBuilder(job, workload.Settings{}).Worker(roster, &roster.Seats[1233])
+	builder := workload.NewBuilder(job, workload.Settings{})
+	pod, err := builder.Worker(roster, &roster.Seats[1233])
 	if err != nil {
 		t.Fatal(err)
 	}
+	configMap, err := builder.NodesConfigMap(roster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]string{"DI_NODES": configMap.Data["DI_NODES"]}
 	for _, variable := range pod.Spec.Containers[0].Env {
-		if variable.Name != "DI_NODES" && variable.Name != "TF_CONFIG" {
-			continue
+		if variable.Name == "TF_CONFIG" {
+			told["TF_CONFIG"] = strings.ReplaceAll(variable.Value, "$(TF_CONFIG_NONE)", configMap.Data["TF_CONFIG_NONE"])
 		}
-		reckoned, _ := sizeOfAddresses(job, variable.Name)
-		actual := int64(len(variable.Name) + len("=") + len(variable.Value) + len("\x00"))
+	}
+	for name, value := range told {
+		reckoned, _, _ := sizeOfAddresses(job, name)
+		actual := int64(len(name) + len("=") + len(value) + len("\x00"))
 		if reckoned < actual || reckoned > actual+8 {
-			t.Errorf("%s is %d bytes long, and is reckoned as %d", variable.Name, actual, reckoned)
+			t.Errorf("%s is %d bytes long, and is reckoned as %d", name, actual, reckoned)
 		}
 	}
 }
@@ -360,7 +369,37 @@ func TestWhatAnOldClientDropsIsWarnedAbout(t *testing.T) {
 	}
 }
 
-func TestReplicasThatCannotBeToldOfEachOtherAreWarnedAbout(t *testing.T) {
+func TestReplicasThatCannotBeToldOfEachOtherAreRefused(t *testing.T) {
+	t.Parallel()
+	job := func(clusterSpec string, replicas, limit int) string {
+		return fmt.Sprintf(`spec: {backoffLimit: %d, %s tasks: [{type: none, name: worker, replicas: %d, template: {spec: {containers: [{name: a}]}}}]}`,
+			limit, clusterSpec, replicas)
+	}
+	const ofTensorFlow = "clusterSpec: [TensorFlow], "
+	for name, tc := range map[string]struct {
+		spec, old string
+		isRefused bool
+	}{
+		"a new job of TensorFlow":           {spec: job(ofTensorFlow, 3000, 0), isRefused: true},
+		"one that is small enough":          {spec: job(ofTensorFlow, 2800, 0)},
+		"one that grows beyond it":          {spec: job(ofTensorFlow, 3000, 0), old: job(ofTensorFlow, 2800, 0), isRefused: true},
+		"one that was so, and shrinks":      {spec: job(ofTensorFlow, 2950, 0), old: job(ofTensorFlow, 3000, 0)},
+		"one that was so, and stays":        {spec: job(ofTensorFlow, 3000, 1), old: job(ofTensorFlow, 3000, 0)},
+		"one that is told of no other":      {spec: job(ofTensorFlow+`elastic: {task: worker, onResize: Continue}, `, 3000, 0)},
+		"one of Torch":                      {spec: job(`clusterSpec: [Torch], `, 3000, 0)},
+		"one whose addresses are in a file": {spec: job("", 5000, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			if response.Allowed == tc.isRefused {
+				t.Errorf("allowed: %v: %+v", response.Allowed, response.Result)
+			}
+		})
+	}
+}
+
+func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 	t.Parallel()
 	job := func(replicas, limit int) string {
 		return fmt.Sprintf(`spec: {backoffLimit: %d, tasks: [{type: collector, replicas: %d, template: {spec: {containers: [{name: a}]}}}]}`, limit, replicas)
@@ -369,12 +408,10 @@ func TestReplicasThatCannotBeToldOfEachOtherAreWarnedAbout(t *testing.T) {
 		return `spec: {` + more + `tasks: [{type: none, name: worker, replicas: 3000, template: {spec: {containers: [{name: a}]}}}]}`
 	}
 	const (
-		ofTensorFlow = "spec.tasks: no container of this many replicas can start, of 2847 it can: TF_CONFIG lists the addresses of all, " +
-			"which are 136987 bytes, and Linux starts a process with at most 131072 in one variable"
-		of4000 = "spec.tasks: no container of this many replicas can start, of 3196 it can: DI_NODES lists the addresses of all, " +
-			"which are 162899 bytes, and Linux starts a process with at most 131072 in one variable"
-		of5000 = "spec.tasks: no container of this many replicas can start, of 3196 it can: DI_NODES lists the addresses of all, " +
-			"which are 203899 bytes, and Linux starts a process with at most 131072 in one variable"
+		of4000 = "spec.tasks: DI_NODES names a file of the addresses, which programs have to read, as those of all replicas take 162899 bytes, " +
+			"and Linux starts no process with more than 131072 in one variable: enough for 3196 replicas"
+		of5000 = "spec.tasks: DI_NODES names a file of the addresses, which programs have to read, as those of all replicas take 203899 bytes, " +
+			"and Linux starts no process with more than 131072 in one variable: enough for 3196 replicas"
 	)
 	for name, tc := range map[string]struct {
 		spec, old string
@@ -386,7 +423,6 @@ func TestReplicasThatCannotBeToldOfEachOtherAreWarnedAbout(t *testing.T) {
 		"one that grows further":           {spec: job(5000, 0), old: job(4000, 0), want: []string{of5000}},
 		"one that was so, and stays":       {spec: job(4000, 1), old: job(4000, 0)},
 		"one that is made small enough":    {spec: job(2000, 0), old: job(4000, 0)},
-		"one whose TF_CONFIG is longer":    {spec: clustered(`clusterSpec: [TensorFlow], `), want: []string{ofTensorFlow}},
 		"one of dynamic workers":           {spec: clustered(`clusterSpec: [TensorFlow], elastic: {task: worker, onResize: Continue}, `)},
 		"one of Torch":                     {spec: clustered(`clusterSpec: [Torch], `)},
 		"one that is led by a coordinator": {spec: `spec: {lifecycle: CoordinatorLed, tasks: [{type: coordinator, template: {spec: {containers: [{name: a}]}}}]}`},

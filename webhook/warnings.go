@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // The API server cuts warnings at 256 characters each and 4096 in all.
@@ -46,6 +47,23 @@ func warnings(asked *question) []string {
 		found = append(found, warnLost(asked)...)
 	}
 	return bounded(found)
+}
+
+// warnAddresses says where programs find the addresses in a file, as no process
+// starts with all of them in a variable.
+func warnAddresses(job *v2alpha1.DIJob, at paths) []string {
+	if coordinatorLed(&job.Spec) {
+		return nil
+	}
+	size, around, longest := sizeOfAddresses(job, names.EnvDINodes)
+	if size <= workload.MaxVariable {
+		return nil
+	}
+	var w notes
+	w.add(at.spec("tasks"), "%s names a file of the addresses, which programs have to read, as those of all replicas take %d bytes, "+
+		"and Linux starts no process with more than %d in one variable: enough for %d replicas",
+		names.EnvDINodes, size, workload.MaxVariable, (workload.MaxVariable-around)/longest)
+	return w
 }
 
 // fewer returns those of the warnings that are not among the others.
