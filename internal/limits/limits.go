@@ -57,8 +57,7 @@ const (
 
 // Of a Membership.
 const (
-	// Members is how many members a Membership may have. With what is recorded of
-	// them they stay within the 1.5 MiB that etcd stores of an object.
+	// Members is how many members a Membership may have, which etcd stores as one object.
 	Members = 2_000
 	// GPUs is how many GPUs one learner may have, and so how many pods it is cut into.
 	GPUs = 4_096

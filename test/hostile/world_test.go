@@ -315,7 +315,7 @@ func (k *kubelet) run(ctx context.Context, watching watch.Interface) {
 	}
 }
 
-// start writes that a pod runs. A pod of the intruders that names an address has it.
+// start writes that a pod runs, at the next address.
 func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	k.mutex.Lock()
 	given := len(k.addresses)
