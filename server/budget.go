@@ -65,6 +65,12 @@ func (b *budget) spend(ctx context.Context, job types.UID, size int) error {
 	}
 }
 
+// owe charges a job for a write that ends what it was charged for, and so does not
+// wait: what is written next does.
+func (b *budget) owe(job types.UID, size int) {
+	b.refund(job, -size)
+}
+
 // refund takes back the charge of a write that was not done.
 func (b *budget) refund(job types.UID, size int) {
 	b.mutex.Lock()

@@ -50,6 +50,9 @@ func (s *Server) change(ctx context.Context, by *caller, request membership.Requ
 		}
 		return w.attempt(ctx, edit)
 	})
+	if err == nil {
+		err = w.confirm(ctx)
+	}
 	if err != nil {
 		if w.uncertain {
 			s.unanswered.add(w.request)
@@ -71,6 +74,12 @@ type write struct {
 	budget  *budget
 	list    *v2alpha1.Membership
 	answer  membership.URLs
+	// done is the ID of the request that was done: this one, or that which it repeats.
+	done string
+	// met is the ID of the removal that an attempt has last met unanswered, and metAt
+	// when it did first.
+	met   string
+	metAt time.Time
 	// uncertain says that an attempt, or that of the same request sent before, may
 	// have been done though it failed, so that only the request's record tells.
 	uncertain bool
@@ -83,9 +92,13 @@ func (w *write) attempt(ctx context.Context, edit edit) error {
 		return err
 	}
 	if record != nil {
-		w.answer = membership.RecordedURLs(record)
+		if w.awaitsAnswer(record) {
+			return errNotYet
+		}
+		w.answer, w.done = membership.RecordedURLs(record), record.ID
 		return nil
 	}
+	w.done = w.request.ID
 	before := w.list.Spec.DeepCopy()
 	if w.answer, err = edit(w.list); err != nil {
 		// Made of what is there, it fails on the same again.

@@ -119,12 +119,14 @@ var _ = Describe("a write", func() {
 	type request struct {
 		method, path, body string
 		members, reports   int
+		// writes is how many it takes: a removal is marked as answered, too.
+		writes int
 	}
 	requests := func(known string) map[string]request {
 		return map[string]request{
-			"POST":    {http.MethodPost, "/v1alpha1/replicas", body(`"collectors":{"replicas":2}`), 5, 0},
-			"DELETE":  {http.MethodDelete, "/v1alpha1/replicas", body(`"collectors":{"replicas":1}`), 2, 0},
-			"/failed": {http.MethodPost, "/v1alpha1/replicas/failed", body(fmt.Sprintf(`"collectors":[%q]`, known)), 3, 1},
+			"POST":    {http.MethodPost, "/v1alpha1/replicas", body(`"collectors":{"replicas":2}`), 5, 0, 1},
+			"DELETE":  {http.MethodDelete, "/v1alpha1/replicas", body(`"collectors":{"replicas":1}`), 2, 0, 2},
+			"/failed": {http.MethodPost, "/v1alpha1/replicas/failed", body(fmt.Sprintf(`"collectors":[%q]`, known)), 3, 1, 1},
 		}
 	}
 	expectOnce := func(ctx context.Context, want request) {
@@ -145,7 +147,7 @@ var _ = Describe("a write", func() {
 			flaky.failures.Store(1)
 			code, answer := call(ctx, request.method, newServer(flaky)+request.path, request.body)
 			Expect(code).To(Equal(http.StatusOK), answer)
-			Expect(flaky.writes.Load()).To(BeEquivalentTo(1))
+			Expect(flaky.writes.Load()).To(BeEquivalentTo(request.writes))
 			expectOnce(ctx, request)
 		})
 
@@ -175,6 +177,24 @@ var _ = Describe("a write", func() {
 			expectOnce(ctx, request)
 		})
 	}
+
+	It("that removes is done once when it is sent again to another server, and the next one is done", func(ctx SpecContext) {
+		request := requests(have(ctx, 3))["DELETE"]
+		flaky := &flakyClient{Client: api.cached, err: errLost, done: true, cut: true}
+		flaky.failures.Store(1)
+		Expect(isLater(call(ctx, request.method, newServer(flaky)+request.path, request.body))).To(BeTrue())
+		expectOnce(ctx, request)
+
+		other := newServer(api.cached)
+		code, answer := call(ctx, request.method, other+request.path, request.body)
+		Expect(code).To(Equal(http.StatusOK), answer)
+		Expect(urlsIn(answer, names.ReplicaTypeCollector)).To(HaveLen(1))
+		expectOnce(ctx, request)
+
+		code, answer = call(ctx, request.method, other+request.path, request.body)
+		Expect(code).To(Equal(http.StatusOK), answer)
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
+	})
 
 	It("that was answered is another one when a removal is sent again", func(ctx SpecContext) {
 		have(ctx, 3)

@@ -210,6 +210,102 @@ func TestAWriteWhoseOutcomeNobodyKnowsIsDoneOnceHoweverLongTheOutage(t *testing.
 	}
 }
 
+// remove sends a removal of two collectors once, and says how many are told to go.
+func remove(ctx context.Context, server *Server) (int, error) {
+	client := &deployed{servers: []*Server{server}}
+	got, err := client.call(ctx, http.MethodDelete, replicasPath, asking(2))
+	if err != nil || !got.Success {
+		return 0, err
+	}
+	return len(got.Data.Collectors), nil
+}
+
+func TestARemovalThatNobodyAnsweredIsDoneOnceByAnotherServer(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		// between is what happens before the removal is sent again.
+		between func(context.Context, *testing.T, *memory, *Server)
+		// removed are told to go when it is sent again, and left stay.
+		removed, left int
+	}{
+		"soon": {func(context.Context, *testing.T, *memory, *Server) {}, 2, 5},
+		"after the time for which a repeat is known": {func(ctx context.Context, t *testing.T, _ *memory, _ *Server) {
+			t.Helper()
+			mustPass(t, 31*time.Second)
+		}, 2, 3},
+		"after the same coordinator asked for more": {func(ctx context.Context, t *testing.T, _ *memory, other *Server) {
+			t.Helper()
+			client := &deployed{servers: []*Server{other}}
+			if got, err := client.call(ctx, http.MethodPost, replicasPath, asking(1)); err != nil || !got.Success {
+				t.Fatalf("got %+v, %v", got, err)
+			}
+		}, 2, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newMemory(t)
+				job := store.newCoordinatorLed(t)
+				lost, other := newMemoryServer(t, store), newMemoryServer(t, store)
+				client := &deployed{servers: []*Server{lost}}
+				if _, err := client.until(t.Context(), time.Minute, http.MethodPost, asking(7)); err != nil {
+					t.Fatal(err)
+				}
+				store.lose()
+				if removed, err := remove(t.Context(), lost); err != nil || removed != 0 {
+					t.Fatalf("got %d removed, %v", removed, err)
+				}
+				store.set(false)
+				tc.between(t.Context(), t, store, other)
+				if removed, err := remove(t.Context(), other); err != nil || removed != tc.removed {
+					t.Errorf("got %d removed, %v", removed, err)
+				}
+				if got := len(store.members(t, job)); got != tc.left {
+					t.Errorf("the job has %d members, want %d", got, tc.left)
+				}
+				if removed, err := remove(t.Context(), other); err != nil || removed != 2 {
+					t.Errorf("the next removal: got %d removed, %v", removed, err)
+				}
+				if got := len(store.members(t, job)); got != tc.left-2 {
+					t.Errorf("the job has %d members after the next removal, want %d", got, tc.left-2)
+				}
+			})
+		})
+	}
+}
+
+func TestRemovalsAtOnceAreAllDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const removals = 6
+		store := newMemory(t)
+		job := store.newCoordinatorLed(t)
+		servers := []*Server{newMemoryServer(t, store), newMemoryServer(t, store)}
+		client := &deployed{servers: servers}
+		if _, err := client.until(t.Context(), time.Minute, http.MethodPost, asking(2*removals+1)); err != nil {
+			t.Fatal(err)
+		}
+		errs := make(chan error, removals)
+		for i := range removals {
+			go func() {
+				removed, err := remove(t.Context(), servers[i%len(servers)])
+				if err == nil && removed != 2 {
+					err = fmt.Errorf("%d are told to go", removed)
+				}
+				errs <- err
+			}()
+		}
+		for range removals {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if got := len(store.members(t, job)); got != 1 {
+			t.Errorf("the job has %d members, want 1", got)
+		}
+	})
+}
+
 func TestAJobThatIsSuspendedIsToBeAskedAgain(t *testing.T) {
 	t.Parallel()
 	store := newMemory(t)

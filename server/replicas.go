@@ -150,6 +150,7 @@ func (s *Server) done(c *gin.Context, by *caller, message string, body any,
 		return err
 	}
 	request.Removal = c.Request.Method == http.MethodDelete
+	request.Confirmed = request.Removal
 	place, err := s.placeOf(ctx, by.job)
 	if err != nil {
 		return err

@@ -176,8 +176,8 @@ type MemberResources struct {
 // RecordedRequest is a request that was done, and its answer.
 type RecordedRequest struct {
 	// key identifies the request: its Idempotency-Key, else the container that
-	// sent it and a digest of what it asked. It is empty once a
-	// later removal has made the same a new request.
+	// sent it and a digest of what it asked. It is empty once the same is a
+	// new request: after a later removal, or when a removal is answered.
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 

@@ -37,6 +37,8 @@ const (
 const (
 	chosenKey  = "key:"
 	derivedKey = "request:"
+	// pendingKey begins the key of a removal that nobody has answered yet.
+	pendingKey = "removal:"
 )
 
 // ErrKeyReused says that an Idempotency-Key was used before for another request.
@@ -57,18 +59,24 @@ type Request struct {
 	// another one, where no key says that it is a repeat; and what is asked for
 	// after a removal is meant, though the same was asked for before.
 	Removal bool
+	// Confirmed says of a removal that MarkAnswered follows it. Until then the same
+	// removal of the same container is a repeat, whichever server gets it.
+	Confirmed bool
 }
 
 // isRecognizable tells whether a repeat of the request can be told from a new one.
 func (r Request) isRecognizable() bool {
-	return r.IdempotencyKey != "" || !r.Removal && r.Container != ""
+	return r.IdempotencyKey != "" || r.Container != "" && (!r.Removal || r.Confirmed)
 }
 
 // key returns the key that the request is recorded under.
 func (r Request) key() string {
 	content := digest(string(r.Content))
-	if r.IdempotencyKey != "" {
+	switch {
+	case r.IdempotencyKey != "":
 		return chosenKey + digest(r.IdempotencyKey) + ":" + content
+	case r.Removal:
+		return pendingKey + digest(r.Container) + ":" + content
 	}
 	return derivedKey + digest(r.Container) + ":" + content
 }
@@ -118,6 +126,9 @@ func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now tim
 func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2alpha1.RecordedRequest, now time.Time) []v2alpha1.RecordedRequest {
 	if request.Removal {
 		endRepeats(records, isAskedBy(request.Container))
+	} else {
+		// Who asks for something else has given up the removal that nobody answered.
+		endRepeats(records, isPendingOf(request.Container))
 	}
 	records = slices.DeleteFunc(records, func(record v2alpha1.RecordedRequest) bool {
 		return expired(&record, now)
@@ -169,8 +180,33 @@ func endRepeats(records []v2alpha1.RecordedRequest, ends func(v2alpha1.RecordedR
 // isAskedBy returns what tells whether a request is known by the container that asked.
 func isAskedBy(container string) func(v2alpha1.RecordedRequest) bool {
 	return func(record v2alpha1.RecordedRequest) bool {
-		return strings.HasPrefix(record.Key, derivedKey+digest(container))
+		return strings.HasPrefix(record.Key, derivedKey+digest(container)) || isPendingOf(container)(record)
 	}
+}
+
+// isPendingOf returns what tells whether a request is a removal by the container that
+// nobody has answered yet.
+func isPendingOf(container string) func(v2alpha1.RecordedRequest) bool {
+	return func(record v2alpha1.RecordedRequest) bool {
+		return strings.HasPrefix(record.Key, pendingKey+digest(container))
+	}
+}
+
+// IsUnanswered reports whether a record is that of a removal that nobody has
+// answered yet.
+func IsUnanswered(record *v2alpha1.RecordedRequest) bool {
+	return strings.HasPrefix(record.Key, pendingKey)
+}
+
+// MarkAnswered marks the removal of that ID as answered, so that the same removal is
+// another one from now on. It reports whether it changes the record.
+func MarkAnswered(spec *v2alpha1.MembershipSpec, id string) bool {
+	record := recordOf(spec.Requests, id)
+	if record == nil || !IsUnanswered(record) {
+		return false
+	}
+	record.Key = ""
+	return true
 }
 
 // repeatable tells whether a request by the record's key is a repeat. The

@@ -98,6 +98,52 @@ func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
 	}
 }
 
+func TestARemovalIsARepeatUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	removal := membership.Request{ID: "1", Container: "uid/0", Content: []byte("two fewer"), Removal: true, Confirmed: true}
+	again, others, another := removal, removal, removal
+	again.ID, others.ID, another.ID = "2", "3", "4"
+	others.Container = "uid/1"
+	another.Content = []byte("three fewer")
+	for name, tc := range map[string]struct {
+		between func(*v2alpha1.MembershipSpec)
+		then    membership.Request
+		later   time.Duration
+		repeat  bool
+	}{
+		"the same again":                  {nil, again, 30 * time.Second, true},
+		"the same much later":             {nil, again, 31 * time.Second, false},
+		"the same of another coordinator": {nil, others, 0, false},
+		"another one":                     {nil, another, 0, false},
+		"the same after it was answered":  {func(spec *v2alpha1.MembershipSpec) { membership.MarkAnswered(spec, "1") }, again, 0, false},
+		"the same after another's answer": {func(spec *v2alpha1.MembershipSpec) { membership.MarkAnswered(spec, "2") }, again, 0, true},
+		"the request itself, answered":    {func(spec *v2alpha1.MembershipSpec) { membership.MarkAnswered(spec, "1") }, removal, 0, true},
+		"the same after a different demand": {func(spec *v2alpha1.MembershipSpec) {
+			membership.Record(spec, membership.Request{Container: "uid/0"}, membership.URLs{}, noon)
+		}, again, 0, false},
+		"the same after another's demand": {func(spec *v2alpha1.MembershipSpec) {
+			membership.Record(spec, membership.Request{Container: "uid/1"}, membership.URLs{}, noon)
+		}, again, 0, true},
+		"the same after another removal": {func(spec *v2alpha1.MembershipSpec) { membership.Record(spec, another, membership.URLs{}, noon) }, again, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &v2alpha1.MembershipSpec{}
+			membership.Record(spec, removal, membership.URLs{Collectors: []string{"c"}}, noon)
+			if !membership.IsUnanswered(&spec.Requests[0]) {
+				t.Error("it is answered at once")
+			}
+			if tc.between != nil {
+				tc.between(spec)
+			}
+			if _, repeat, err := recall(spec, tc.then, noon.Add(tc.later)); err != nil || repeat != tc.repeat {
+				t.Errorf("got repeat %t, error %v, want %t", repeat, err, tc.repeat)
+			}
+		})
+	}
+}
+
 func TestARemovalOfNothingIsRecordedWhereItEndsRepeatsOnce(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
