@@ -50,7 +50,7 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *hookMetrics, maxPods int32) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics, maxPods int32, fields podFields) (http.Handler, error) {
 	schema, err := newHubSchema()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
@@ -60,10 +60,10 @@ func newHandler(log logr.Logger, metrics *hookMetrics, maxPods int32) (http.Hand
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
-		PathValidateV1: validating(within(maxPods, inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1))),
-		PathValidateV2: validating(within(maxPods, validateV2)),
+		PathValidateV1: validating(fields, within(maxPods, inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1))),
+		PathValidateV2: validating(fields, within(maxPods, validateV2)),
 
-		PathValidateAggregatorConfig: validateAggregatorConfig,
+		PathValidateAggregatorConfig: validateAggregatorConfig(fields),
 	} {
 		handler, err := admissionHandler(log, path, metrics.counted(path, handle))
 		if err != nil {
@@ -161,7 +161,7 @@ func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
 
 // validating answers with the errors that the function finds, and with what the
 // writer should know besides.
-func validating(validate func(*question) field.ErrorList) admission.HandlerFunc {
+func validating(fields podFields, validate func(*question) field.ErrorList) admission.HandlerFunc {
 	return func(ctx context.Context, request admission.Request) admission.Response {
 		asked, err := readQuestion(&request)
 		if err != nil {
@@ -171,7 +171,8 @@ func validating(validate func(*question) field.ErrorList) admission.HandlerFunc 
 		if err := ctx.Err(); err != nil {
 			return admission.Errored(http.StatusServiceUnavailable, fmt.Errorf("the caller has gone: %w", err))
 		}
-		return answer(kindDIJob, request.Name, errs, warnings(asked))
+		refused, unknown := fields.judge(ctx).told(&request, func(j judge) field.ErrorList { return j.ofJob(asked) })
+		return answer(kindDIJob, request.Name, append(errs, refused...), bounded(append(unknown, warnings(asked)...)))
 	}
 }
 

@@ -48,7 +48,7 @@ func TestAnUpdateIsNotRefusedForWhatWasAlreadySo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
 			if response.Allowed != (tc.want == "") {
 				t.Fatalf("allowed: %v, result: %v", response.Allowed, response.Result)
 			}

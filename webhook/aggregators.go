@@ -20,19 +20,25 @@ import (
 
 // validateAggregatorConfig holds the template of aggregators to the same rules
 // as those of tasks. An AggregatorConfig has the same shape in both versions.
-func validateAggregatorConfig(_ context.Context, request admission.Request) admission.Response {
-	template, err := aggregatorTemplate(request.Object.Raw)
-	if err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("object: %w", err))
+func validateAggregatorConfig(fields podFields) admission.HandlerFunc {
+	return func(ctx context.Context, request admission.Request) admission.Response {
+		template, err := aggregatorTemplate(request.Object.Raw)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, fmt.Errorf("object: %w", err))
+		}
+		at := field.NewPath("spec", "aggregator", "template")
+		var old []byte
+		errs, found := validateTemplate(template, at), warnAggregators(template, at)
+		if request.Operation == admissionv1.Update {
+			// What does not decode of a stored one must not keep anybody from mending it.
+			old, _ = aggregatorTemplate(request.OldObject.Raw)
+			errs, found = less(errs, validateTemplate(old, at)), fewer(found, warnAggregators(old, at))
+		}
+		refused, unknown := fields.judge(ctx).told(&request, func(j judge) field.ErrorList {
+			return less(j.inTemplate(template, at), j.inTemplate(old, at))
+		})
+		return answer(kindAggregatorConfig, request.Name, append(errs, refused...), bounded(append(unknown, found...)))
 	}
-	at := field.NewPath("spec", "aggregator", "template")
-	errs, found := validateTemplate(template, at), warnAggregators(template, at)
-	if request.Operation == admissionv1.Update {
-		// What does not decode of a stored one must not keep anybody from mending it.
-		old, _ := aggregatorTemplate(request.OldObject.Raw)
-		errs, found = less(errs, validateTemplate(old, at)), fewer(found, warnAggregators(old, at))
-	}
-	return answer(kindAggregatorConfig, request.Name, errs, bounded(found))
 }
 
 // aggregatorTemplate returns the template of an AggregatorConfig of either version.
@@ -50,7 +56,7 @@ func aggregatorTemplate(raw []byte) ([]byte, error) {
 // warnAggregators says what the template holds that aggregators will not.
 func warnAggregators(raw []byte, at *field.Path) []string {
 	template, found := readRaw[corev1.PodTemplateSpec](raw, at)
-	w := notes(unknownFields(found))
+	var w notes
 	if len(found.mistyped) == 0 {
 		w.overridden(template, replicaOverrides(names.ReplicaTypeAggregator), at)
 		w.untoldPorts(names.ReplicaTypeAggregator, &template.Spec, at.Child("spec"))

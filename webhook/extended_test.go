@@ -131,7 +131,7 @@ func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
 			if tc.old != "" {
 				old = tc.old
 			}
-			response := validating(validateView)(t.Context(), requestOf(t, "v1alpha1", tc.spec, old))
+			response := validating(nil, validateView)(t.Context(), requestOf(t, "v1alpha1", tc.spec, old))
 			if response.Allowed == tc.refused {
 				t.Fatalf("allowed: %v, %v", response.Allowed, response.Result)
 			}

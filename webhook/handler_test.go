@@ -73,7 +73,7 @@ func TestAValidJobOfManyTasksIsAnswered(t *testing.T) {
 func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 	t.Parallel()
 	var none map[string]bool
-	handler, err := admissionHandler(logr.Discard(), "/panic", validating(func(*question) field.ErrorList {
+	handler, err := admissionHandler(logr.Discard(), "/panic", validating(nil, func(*question) field.ErrorList {
 		none["a"] = true
 		return nil
 	}))
@@ -109,7 +109,7 @@ func quietHandler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, 0)
+	handler, err := newHandler(logr.Discard(), metrics, 0, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

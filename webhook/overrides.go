@@ -84,32 +84,17 @@ func replicaOverrides(role names.ReplicaType) overrides {
 	return set
 }
 
-// warnTemplates says what the templates and volumes of a job hold that its
-// pods will not.
+// warnTemplates says what the templates of a job hold that its pods have a field
+// for and will not have.
 func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 	var warnings []string
-	for i := range spec.Volumes {
-		_, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at.spec("volumes").Index(i))
-		warnings = append(warnings, unknownFields(found)...)
-	}
 	variables := clusterVariables(spec)
 	for i := range spec.Tasks {
 		at := at.task(i, "template")
 		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
-		warnings = append(warnings, unknownFields(found)...)
 		if len(found.mistyped) == 0 {
 			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], variables, template, at)...)
 		}
-	}
-	return warnings
-}
-
-// unknownFields warns in the words of the API server, which so warns about
-// the fields whose schema it has.
-func unknownFields(found findings) []string {
-	warnings := make([]string, len(found.unknown))
-	for i, path := range found.unknown {
-		warnings[i] = fmt.Sprintf("unknown field %q", path)
 	}
 	return warnings
 }

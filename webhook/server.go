@@ -38,6 +38,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/internal/podschema"
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
@@ -214,7 +215,11 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(options.Log, metrics, options.MaxPods)
+	pods, err := podschema.NewSource(options.Config, options.Clock, options.Log)
+	if err != nil {
+		return nil, fmt.Errorf("webhooks: %w", err)
+	}
+	handler, err := newHandler(options.Log, metrics, options.MaxPods, pods.Current)
 	if err != nil {
 		return nil, err
 	}

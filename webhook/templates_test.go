@@ -91,7 +91,7 @@ func TestWhatKeepsPodsFromBeingMadeIsRefusedByItsPath(t *testing.T) {
 			if tc.version == "v1alpha1" {
 				version, validate = tc.version, validateV1
 			}
-			response := validating(validate)(t.Context(), requestOf(t, version, tc.spec, ""))
+			response := validating(nil, validate)(t.Context(), requestOf(t, version, tc.spec, ""))
 			var got []string
 			if response.Result != nil && response.Result.Details != nil {
 				for _, cause := range response.Result.Details.Causes {
@@ -163,7 +163,7 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
 			if tc.version == "v1alpha1" {
 				version, validate = tc.version, validateV1
 			}
-			response := validating(validate)(t.Context(), requestOf(t, version, tc.spec, ""))
+			response := validating(nil, validate)(t.Context(), requestOf(t, version, tc.spec, ""))
 			if !response.Allowed {
 				t.Fatalf("refused: %v", response.Result)
 			}
@@ -330,7 +330,7 @@ func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
 			if tc.version == "v1alpha1" {
 				version, validate = tc.version, validateV1
 			}
-			response := validating(validate)(t.Context(), requestOf(t, version, tc.spec, tc.old))
+			response := validating(nil, validate)(t.Context(), requestOf(t, version, tc.spec, tc.old))
 			if !response.Allowed {
 				t.Fatalf("refused: %v", response.Result)
 			}
@@ -361,7 +361,7 @@ func TestWhatAnOldClientDropsIsWarnedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
 			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" || !response.Allowed {
 				t.Errorf("allowed: %v, warnings (-want +got):\n%s", response.Allowed, diff)
 			}
@@ -391,7 +391,7 @@ func TestReplicasThatCannotBeToldOfEachOtherAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
 			if response.Allowed == tc.isRefused {
 				t.Errorf("allowed: %v: %+v", response.Allowed, response.Result)
 			}
@@ -429,7 +429,7 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
+			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
 			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" || !response.Allowed {
 				t.Errorf("allowed: %v, warnings (-want +got):\n%s", response.Allowed, diff)
 			}

@@ -36,7 +36,7 @@ func warnings(asked *question) []string {
 	at := pathsOf(asked.raw, asked.job)
 	found := append(warnAddresses(asked.job, at), warnTemplates(&asked.job.Spec, at)...)
 	if asked.create {
-		return bounded(found)
+		return found
 	}
 	if len(found) > 0 {
 		at := pathsOf(asked.oldRaw, asked.old)
@@ -46,7 +46,7 @@ func warnings(asked *question) []string {
 	if writtenInV2(asked.raw) {
 		found = append(found, warnLost(asked)...)
 	}
-	return bounded(found)
+	return found
 }
 
 // warnAddresses says where programs find the addresses in a file, as no process

@@ -1,0 +1,137 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podschema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// checkInterval is how long a schema is known to be the API server's without
+	// asking again, and how long after a failure it is not asked again.
+	checkInterval = time.Minute
+	// fetchTimeout bounds each fetch: the API server waits 10 s for a webhook.
+	fetchTimeout = 3 * time.Second
+	// mostBytes bounds what is read of the API server's answers. The document of
+	// Kubernetes 1.36 has 1.4 MiB.
+	mostBytes = 8 << 20
+	// corePath is where the index of documents has the core group's.
+	corePath = "api/v1"
+)
+
+// Source fetches the schema from the API server when somebody asks for it, and
+// again where the API server has another one. It is safe for concurrent use.
+type Source struct {
+	api   openapi.ClientWithContext
+	clock clock.PassiveClock
+	log   logr.Logger
+	// turn holds what is known, and whoever has it may change that.
+	turn chan known
+}
+
+// known is what a source knows.
+type known struct {
+	schema *Schema
+	// url changes with the document.
+	url string
+	// checked is when the API server was asked last, and failed whether in vain.
+	checked time.Time
+	failed  bool
+}
+
+// NewSource returns a source that has fetched nothing yet.
+func NewSource(config *rest.Config, now clock.PassiveClock, log logr.Logger) (*Source, error) {
+	limited := rest.CopyConfig(config)
+	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
+	api, err := discovery.NewDiscoveryClientForConfig(limited)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server's schemas: %w", err)
+	}
+	source := &Source{api: openapi.NewClientWithContext(api.RESTClient()), clock: now, log: log, turn: make(chan known, 1)}
+	source.turn <- known{}
+	return source, nil
+}
+
+// Current returns the schema that the API server has published at most a minute
+// ago. It is nil where there is none to be had, and then for a minute.
+func (s *Source) Current(ctx context.Context) *Schema {
+	var state known
+	select {
+	case state = <-s.turn:
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() { s.turn <- state }()
+	if state.checked.IsZero() || s.clock.Since(state.checked) >= checkInterval {
+		// Others need the answer even if this caller has gone.
+		fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+		defer cancel()
+		state.failed = s.told(s.refresh(fetching, &state), state.failed)
+		state.checked = s.clock.Now()
+	}
+	if state.failed {
+		return nil
+	}
+	return state.schema
+}
+
+// told logs when the fetches begin and end to fail. It reports whether the last did.
+func (s *Source) told(err error, failed bool) bool {
+	switch {
+	case err != nil && !failed:
+		s.log.Error(err, "Cannot fetch the API server's schema of pods: unknown fields of templates are warned about and not refused")
+	case err == nil && failed:
+		s.log.Info("The API server's schema of pods is fetched again")
+	}
+	return err != nil
+}
+
+// refresh fetches the index of documents, and the document if it is another one.
+func (s *Source) refresh(ctx context.Context, state *known) error {
+	documents, err := s.api.PathsWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	core, ok := documents[corePath]
+	if !ok {
+		return errors.New("index: has no " + corePath)
+	}
+	if state.schema != nil && core.ServerRelativeURL() == state.url {
+		return nil
+	}
+	document, err := core.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+	if err != nil {
+		return fmt.Errorf("document %s: %w", core.ServerRelativeURL(), err)
+	}
+	schema, err := Parse(document)
+	if err != nil {
+		return err
+	}
+	state.schema, state.url = schema, core.ServerRelativeURL()
+	return nil
+}
+
+// bounded fails answers that are too large to be a schema.
+type bounded struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = http.MaxBytesReader(nil, response.Body, mostBytes)
+	return response, nil
+}
