@@ -35,7 +35,7 @@ type installOptions struct {
 }
 
 func newInstallCommand() *cobra.Command {
-	certificates, settle := certificatesOwn, takeover.DefaultSettle
+	certificates, settle, takesOver := certificatesOwn, takeover.DefaultSettle, true
 	command := installCommand("install-crds", "Install the CustomResourceDefinitions, or bring them up to date",
 		`Creates the CustomResourceDefinitions that are missing and brings the others up to
 date, and returns when the API server serves them. Of those that v0.2.2 or v1.1 has
@@ -48,13 +48,16 @@ before it installs or upgrades anything else.`,
 			if certificates != certificatesOwn && certificates != certificatesSecret {
 				return fmt.Errorf("--webhook-certificates %s: must be %s or %s", certificates, certificatesOwn, certificatesSecret)
 			}
-			installer := &crds.Installer{API: api, Namespace: options.namespace, OwnCertificates: certificates == certificatesOwn, Out: out}
-			if err := installer.Install(ctx); err != nil {
+			installer := &crds.Installer{
+				API: api, Namespace: options.namespace, OwnCertificates: certificates == certificatesOwn, NoTakeover: !takesOver, Out: out,
+			}
+			if err := installer.Install(ctx); err != nil || !takesOver {
 				return err
 			}
 			return newBridge(api, options, settle, out).Ahead(ctx)
 		})
 	bindSettle(command.Flags(), &settle)
+	bindTakeover(command.Flags(), &takesOver)
 	command.Flags().StringVar(&certificates, "webhook-certificates", certificatesOwn,
 		"as the operator's flag: with own, nobody else is to write certificates into the definitions; with secret, only an earlier release's are kept out")
 	return command
@@ -144,6 +147,11 @@ func bindInstallOptions(command *cobra.Command, options *installOptions) {
 
 func bindSettle(flags *pflag.FlagSet, settle *time.Duration) {
 	flags.DurationVar(settle, "takeover-settle", *settle, "how long nodes take to learn which endpoints Services lead to")
+}
+
+func bindTakeover(flags *pflag.FlagSet, takesOver *bool) {
+	flags.BoolVar(takesOver, "takeover", true,
+		"take over an earlier release in the same namespace; with false, the program refuses to work beside one and needs no rights for it")
 }
 
 func installClient() (client.Client, error) {

@@ -88,6 +88,8 @@ type operatorOptions struct {
 	// probeInterval is how often the way through the API server is probed, 0 for never.
 	probeInterval time.Duration
 	migration     migrationOptions
+	// takeover is whether an earlier release is taken over.
+	takeover bool
 	// takeoverSettle is how long nodes are given to learn where Services lead to.
 	takeoverSettle time.Duration
 }
@@ -98,6 +100,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	defaults := workload.Settings{}.Defaults()
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the operator's own Secrets, Service and Lease")
+	bindTakeover(flags, &o.takeover)
 	o.takeoverSettle = takeover.DefaultSettle
 	bindSettle(flags, &o.takeoverSettle)
 	flags.StringVar(&o.webhookAddress, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")

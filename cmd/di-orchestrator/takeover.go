@@ -3,17 +3,6 @@
 
 package main
 
-// What taking an earlier release over needs, which is installed in the same
-// namespace: to complete its definitions, delete its webhook configurations, scale
-// its Deployments to zero, and see where its Services lead to. Its pods are read, and
-// its Services changed, by the controllers' right.
-//
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=aggregatorconfigs.diengine.opendilab.org,verbs=get;update
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=di-mutating-webhook-configuration,verbs=get;delete
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=di-validating-webhook-configuration,verbs=get;delete
-// +kubebuilder:rbac:groups=apps,namespace=di-system,resources=deployments/scale,resourceNames=di-operator;di-webhook;di-server,verbs=get;update
-// +kubebuilder:rbac:groups=discovery.k8s.io,namespace=di-system,resources=endpointslices,verbs=list;delete
-
 import (
 	"context"
 	"errors"
@@ -56,13 +45,18 @@ func newPreparer(config *rest.Config, log logr.Logger, options *operatorOptions)
 		API:             api,
 		Namespace:       options.namespace,
 		OwnCertificates: options.certificates == certificatesOwn,
+		NoTakeover:      !options.takeover,
 		Log:             log.WithName("takeover"),
 	}, nil
 }
 
 // addTakeover adds what takes an earlier release over, and holds the controllers
-// back until then.
+// back until then. Where that is switched off, nothing holds them back: the definitions
+// have shown that there is no earlier release.
 func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *operatorOptions, registerer prometheus.Registerer) (*takeover.Runner, error) {
+	if !options.takeover {
+		return takeover.Finished(), nil
+	}
 	metrics, err := takeover.NewMetrics(registerer)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -269,6 +270,14 @@ func prepares(t *testing.T, api client.Client) {
 	if err := elsewhere.Prepare(t.Context(), conversion); err == nil || !strings.Contains(err.Error(), "di-elsewhere") {
 		t.Errorf("got error %v, want the namespace of the earlier release", err)
 	}
+	idle := &crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true, NoTakeover: true}
+	if err := idle.Prepare(t.Context(), conversion); err == nil || !strings.Contains(err.Error(), "takeover.enabled=true") {
+		t.Errorf("got error %v, want the value that lets the operator take over", err)
+	}
+	if err := (&crds.Installer{API: api, Namespace: "di-elsewhere", NoTakeover: true, Out: io.Discard}).Install(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "takeover.enabled=true") || get(t, api).ResourceVersion != before.ResourceVersion {
+		t.Errorf("got error %v, want the value that lets the operator take over, and nothing written", err)
+	}
 	here := &crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true}
 	both := make(chan error)
 	for range 2 {
@@ -276,6 +285,9 @@ func prepares(t *testing.T, api client.Client) {
 	}
 	if err := errors.Join(<-both, <-both); err != nil {
 		t.Fatal(err)
+	}
+	if err := idle.Prepare(t.Context(), conversion); err == nil || !strings.Contains(err.Error(), "is not taken over yet") {
+		t.Errorf("got error %v of a takeover that has begun, want that it is not done", err)
 	}
 	after := get(t, api)
 	if after.Generation != before.Generation+1 {
@@ -286,6 +298,13 @@ func prepares(t *testing.T, api client.Client) {
 	}
 	if url := after.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || *url != "https://127.0.0.1:1/convert" || after.Annotations["somebody"] != "else" {
 		t.Errorf("got conversion %v and annotations %v", after.Spec.Conversion, after.Annotations)
+	}
+	after.Annotations[crds.AnnotationTakeover] = crds.TakenOver + " nothing is left"
+	if err := api.Update(t.Context(), after); err != nil {
+		t.Fatal(err)
+	}
+	if err := idle.Prepare(t.Context(), conversion); err != nil {
+		t.Errorf("got error %v of a takeover that is done", err)
 	}
 }
 

@@ -57,6 +57,8 @@ type Installer struct {
 	// OwnCertificates says that the operator signs its certificate, so that nobody
 	// else is to write bundles.
 	OwnCertificates bool
+	// NoTakeover refuses definitions of an earlier release that is not taken over yet.
+	NoTakeover bool
 	// Out is told each step, a line at a time.
 	Out io.Writer
 
@@ -69,6 +71,9 @@ type Installer struct {
 // takes away only what would be in the way of the operator, which takes them over
 // when its webhooks serve. It can be repeated, and resumed after an error.
 func (i *Installer) Install(ctx context.Context) error {
+	if err := i.checkTakenOver(ctx); err != nil {
+		return err
+	}
 	stopped, err := i.stopped(ctx)
 	if err != nil {
 		return err
@@ -94,6 +99,30 @@ func (i *Installer) Install(ctx context.Context) error {
 	}
 	return i.tell("next: let the operator start. It takes over what %s has left in namespace %s, and says how far it is in the annotation %s of dijobs.%s",
 		i.earlier, i.Namespace, AnnotationTakeover, v2alpha1.GroupName)
+}
+
+// checkTakenOver looks at all definitions before the first one is written.
+func (i *Installer) checkTakenOver(ctx context.Context) error {
+	if !i.NoTakeover {
+		return nil
+	}
+	for _, content := range crd.All() {
+		built, err := read(content, i.Namespace)
+		if err != nil {
+			return err
+		}
+		stored, err := get(ctx, i.API, built.Name)
+		if err != nil {
+			return err
+		}
+		if stored == nil {
+			continue
+		}
+		if err := checkTakenOver(stored); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read returns a definition as it is built, its stanza leading to our Service.

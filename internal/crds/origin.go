@@ -5,6 +5,7 @@ package crds
 
 import (
 	"fmt"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
@@ -108,4 +109,19 @@ func checkNamespace(definition *apiextensionsv1.CustomResourceDefinition, namesp
 			definition.Name, from, namespace)
 	}
 	return nil
+}
+
+// TakenOver begins the annotation of takeovers once one is done.
+const TakenOver = "Done:"
+
+// checkTakenOver refuses a definition of an earlier release whose takeover has still
+// to begin or to end: the programs of that release may still act on its objects.
+func checkTakenOver(definition *apiextensionsv1.CustomResourceDefinition) error {
+	progress, begun := definition.Annotations[AnnotationTakeover]
+	if !OriginOf(definition).IsEarlier() && (!begun || strings.HasPrefix(progress, TakenOver)) {
+		return nil
+	}
+	return fmt.Errorf("customresourcedefinition %s: an earlier release is not taken over yet, and this operator may not do so: "+
+		"start it with --takeover (chart: takeover.enabled=true) until the annotation %s begins with %q",
+		definition.Name, AnnotationTakeover, TakenOver)
 }

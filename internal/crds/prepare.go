@@ -27,6 +27,8 @@ type Preparer struct {
 	Namespace string
 	// OwnCertificates says that nobody else is to write bundles.
 	OwnCertificates bool
+	// NoTakeover refuses definitions of an earlier release that is not taken over yet.
+	NoTakeover bool
 	// Log is told what was written.
 	Log logr.Logger
 }
@@ -70,6 +72,11 @@ func (p *Preparer) prepared(built, stored *apiextensionsv1.CustomResourceDefinit
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if err := checkOrigin(stored); err != nil {
 		return nil, err
+	}
+	if p.NoTakeover {
+		if err := checkTakenOver(stored); err != nil {
+			return nil, err
+		}
 	}
 	wanted := stored.DeepCopy()
 	if OriginOf(stored).IsEarlier() {

@@ -88,6 +88,14 @@ func New(options Options) *Runner {
 	return &Runner{options: options, mayAct: make(chan struct{}), done: make(chan struct{})}
 }
 
+// Finished returns a Runner that has nothing to do: others may act at once.
+func Finished() *Runner {
+	r := New(Options{})
+	close(r.mayAct)
+	close(r.done)
+	return r
+}
+
 // MayAct is closed when no other operator acts any more, so that ours may.
 func (r *Runner) MayAct() <-chan struct{} { return r.mayAct }
 

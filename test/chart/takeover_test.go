@@ -4,6 +4,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,4 +130,28 @@ func containers(t *testing.T, job *unstructured.Unstructured, field string) []st
 		names = append(names, name)
 	}
 	return names
+}
+
+func TestTheRightsOfATakeoverEndByAValue(t *testing.T) {
+	t.Parallel()
+	const role = "di-orchestrator-takeover"
+	objects := render(t, "di-system")
+	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} {
+		find(t, objects, kind, role)
+	}
+	objects = render(t, "di-system", "takeover.enabled=false")
+	for _, object := range objects {
+		rules, err := json.Marshal(object.Object["rules"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The hook that uninstalls prepares for the way back to an earlier release.
+		retires := strings.Contains(object.GetName(), "retire-crds")
+		if object.GetName() == role || !retires && (strings.Contains(string(rules), "endpointslices") || strings.Contains(string(rules), "deployments/scale")) {
+			t.Errorf("%s %s still has the rights of a takeover: %s", object.GetKind(), object.GetName(), rules)
+		}
+	}
+	if !slices.Contains(argsOf(t, objects, "di-orchestrator-operator"), "--takeover=false") {
+		t.Error("the operator is not told that it takes nothing over")
+	}
 }

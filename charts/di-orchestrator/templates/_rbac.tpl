@@ -1,4 +1,4 @@
-{{/* Roles and their bindings to the ServiceAccount of the same name. */}}
+{{/* Roles and their bindings to a ServiceAccount, which has the same name by default. */}}
 {{- define "di-orchestrator.rbac" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -21,7 +21,7 @@ roleRef:
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ .name }}
+    name: {{ .account | default .name }}
     namespace: {{ .root.Release.Namespace }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -47,6 +47,6 @@ roleRef:
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ .name }}
+    name: {{ .account | default .name }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}

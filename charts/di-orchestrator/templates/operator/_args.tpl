@@ -31,6 +31,9 @@
 {{- if ne (int .Values.maxPodsPerJob) 5000 }}
 - --max-pods-per-job={{ int .Values.maxPodsPerJob }}
 {{- end }}
+{{- if not .Values.takeover.enabled }}
+- --takeover=false
+{{- end }}
 {{- if not .Values.allocator.enabled }}
 - --allocator=false
 {{- end }}
