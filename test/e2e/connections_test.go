@@ -17,8 +17,10 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/demo"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
@@ -37,7 +39,7 @@ const (
 // These specs count what becomes of connections, each made for one call, on nodes whose
 // kube-proxy leads them.
 var _ = DescribeTable("Every new connection to di-server is answered while it is exchanged", Serial, Label("upgrade", "connections", twoNodes),
-	func(ctx SpecContext, release legacy.Release, version string, port int, urls ...string) {
+	func(ctx SpecContext, release legacy.Release, version string, port int, job *unstructured.Unstructured, urls ...string) {
 		t := &takeover{release: release}
 		loadImage(ctx, earlierImage, "./test/e2e/earlier")
 		makeNamespace(ctx, callersNamespace)
@@ -51,6 +53,9 @@ var _ = DescribeTable("Every new connection to di-server is answered while it is
 			removeAll(ctx)
 			t.removeRights(ctx)
 			t.createObjects(ctx, []string{fmt.Sprintf("--listen=:%d", port)})
+			if job != nil {
+				create(ctx, job.DeepCopy())
+			}
 			kubectlOutput(ctx, "rollout", "status", "deployment/"+names.EarlierServer, "--namespace="+names.SystemNamespace, waiting())
 
 			calling := startCallers(ctx, urls)
@@ -63,12 +68,27 @@ var _ = DescribeTable("Every new connection to di-server is answered while it is
 			t.putBack(ctx, plugins, version)
 			pause(ctx, nodesHear)
 			calling.expectAllAnswered(ctx, fmt.Sprintf("%s put back, round %d", release.Name, round))
+			kubectlOutput(ctx, "delete", dijobs, "--all", "--namespace="+callersNamespace, waiting())
 		}
 	},
-	Entry("of v0.2.2", legacy.V022(), "v1alpha1", 8080,
+	Entry("of v0.2.2", legacy.V022(), "v1alpha1", 8080, nil,
 		"http://di-server.di-system.svc.cluster.local.:8080/v1alpha1/replicas", "http://di-server-nodeport.di-system.svc.cluster.local.:8080/v1alpha1/replicas"),
-	Entry("of v1.1.3", legacy.V113(), "v2alpha1", 8081, "http://di-server.di-system.svc.cluster.local.:8081/v2alpha1/replicas"),
+	Entry("of v1.1.3", legacy.V113(), "v2alpha1", 8081, calledJob(),
+		"http://di-server.di-system.svc.cluster.local.:8081/v2alpha1/job/"+callersNamespace+".called/replicas"),
 )
+
+// calledJob is a job of v1.1.3 that waits until it is deleted.
+func calledJob() *unstructured.Unstructured {
+	container := map[string]any{"name": names.Container, "image": earlierImage}
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tasks": []any{map[string]any{
+		"name": "learner", "type": "learner", "replicas": int64(1),
+		"template": map[string]any{"spec": map[string]any{"containers": []any{container}}},
+	}}}}}
+	job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
+	job.SetNamespace(callersNamespace)
+	job.SetName("called")
+	return job
+}
 
 // expectTakenOver waits until the takeover says that it is done.
 func (t *takeover) expectTakenOver(ctx SpecContext) {
@@ -189,8 +209,8 @@ func (f *fleet) expectAllAnswered(ctx SpecContext, during string) {
 		AddReportEntry(fmt.Sprintf("%s: caller %d, %s: %d calls, %d failed, %d of more than 5 s, %d answered with 4xx, the slowest took %s",
 			during, i, one.URL, one.Calls, one.Failed, one.Slow, one.Denied, one.Slowest.Round(time.Millisecond)), ReportEntryVisibilityAlways)
 		GinkgoWriter.Printf("%s: %+v\n", during, one)
-		if one.Failed+one.Slow > 0 {
-			failures = append(failures, fmt.Sprintf("%s: %d failed, %d slow: %s", one.URL, one.Failed, one.Slow, strings.Join(one.Failures, "\n")))
+		if one.Failed+one.Slow+one.Denied > 0 {
+			failures = append(failures, fmt.Sprintf("%s: %d failed, %d slow, %d denied: %s", one.URL, one.Failed, one.Slow, one.Denied, strings.Join(one.Failures, "\n")))
 		}
 	}
 	for _, pod := range f.pods {
