@@ -45,12 +45,12 @@ type options struct {
 }
 
 func (o *options) addFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.Only, "only", "", "comma-separated names of the sections to run (shape, writes, headofline, memory, storm, kills); all when empty")
+	flags.StringVar(&o.Only, "only", "", "comma-separated names of the sections to run (shape, writes, headofline, memory, size, storm, kills); all when empty")
 	flags.BoolVar(&o.Check, "check", false, "fail when a limit is missed")
 	flags.BoolVar(&o.full, "full", false, "shape: 5000 pods in each row, and -unlimited; some 5 GB of etcd")
 	flags.BoolVar(&o.unlimited, "unlimited", false, "shape: each row also without a limit on the clients' rate")
 	flags.StringVar(&o.binary, "binary", "", "the di-orchestrator to measure; built from this checkout when empty")
-	flags.StringVar(&o.profiles, "profiles", "", "folder to write the operator's profiles of sections shape and memory into; none when empty")
+	flags.StringVar(&o.profiles, "profiles", "", "folder to write the operator's profiles of sections shape, memory and size into; none when empty")
 	flags.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "kills, storm: of what is random")
 	flags.IntVar(&o.scale, "scale", 10, "shape: by what the load is divided without -full")
 	flags.IntVar(&o.rounds, "rounds", 3, "headofline: how often each is measured")
@@ -76,7 +76,7 @@ func (b *bench) sections() []report.Section {
 	}
 	return []report.Section{
 		section("shape", runShapes), section("writes", runWrites), section("headofline", runHeadOfLine),
-		section("memory", runMemory), section("storm", runStorm), section("kills", runKills),
+		section("memory", runMemory), section("size", runSizes), section("storm", runStorm), section("kills", runKills),
 	}
 }
 
