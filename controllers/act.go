@@ -58,11 +58,11 @@ func (e *effect) isTaken() bool {
 }
 
 // errors joins what is to be tried again soon. A name that is taken is not: it
-// is a condition, and is looked at again in a while.
+// is a condition, and is looked at again in a while. What waits has a time of its own.
 func (e effects) errors() error {
 	var all []error
 	for i := range e {
-		if e[i].err != nil && !e[i].isTaken() {
+		if e[i].err != nil && !e[i].isTaken() && !e[i].waits() {
 			all = append(all, e[i].err)
 		}
 	}
@@ -72,6 +72,11 @@ func (e effects) errors() error {
 // hasFailed reports whether a write failed.
 func (e effects) hasFailed() bool {
 	return slices.ContainsFunc(e, func(one effect) bool { return one.err != nil })
+}
+
+// wait reports whether a write was not tried, as the API server refuses it.
+func (e effects) wait() bool {
+	return slices.ContainsFunc(e, func(one effect) bool { return one.waits() })
 }
 
 // created tells whether anything was created.
@@ -95,10 +100,11 @@ func (e effects) taken() effects {
 func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := r.adopt(ctx, observed, decision)
 	done = append(done, r.release(ctx, observed, decision)...)
-	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePods), r.remove)...)
-	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteServices), r.remove)...)
-	done = append(done, r.inParallel(ctx, toObjects(decision.DeleteConfigMaps), r.remove)...)
-	done = append(done, r.inParallel(ctx, toObjects(decision.DeletePodGroups), r.remove)...)
+	for _, objects := range [][]client.Object{
+		toObjects(decision.DeletePods), toObjects(decision.DeleteServices), toObjects(decision.DeleteConfigMaps), toObjects(decision.DeletePodGroups),
+	} {
+		done = append(done, r.removeAll(ctx, observed, objects)...)
+	}
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)
 	if list.err != nil {
@@ -141,19 +147,31 @@ func (r *DIJobReconciler) createUntilRefused(job *v2alpha1.DIJob) func(context.C
 func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.DeleteMembership:
-		return effect{err: r.remove(ctx, observed.Membership).err}
+		done := r.removeAll(ctx, observed, []client.Object{observed.Membership})[0]
+		if done.err == nil {
+			return effect{}
+		}
+		return done
 	case decision.CreateMembership != nil:
 		return r.create(ctx, observed.Job, decision.CreateMembership)
 	case decision.MembershipStatus != nil:
-		stored := observed.Membership.DeepCopy()
-		stored.Status = *decision.MembershipStatus
+		return r.writeMembershipStatus(ctx, observed, decision.MembershipStatus)
+	}
+	return effect{}
+}
+
+func (r *DIJobReconciler) writeMembershipStatus(ctx context.Context, observed *lifecycle.Observed, status *v2alpha1.MembershipStatus) effect {
+	stored := observed.Membership.DeepCopy()
+	stored.Status = *status
+	content := func(client.Object) string { return digest(status) }
+	return r.write(ctx, observed, verbUpdate, []client.Object{stored}, content, func(ctx context.Context, _ client.Object) effect {
 		if err := r.client.Status().Update(ctx, stored); err != nil {
 			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
 		}
 		r.journal.wrote(observed.Job, stored, r.now())
 		r.journal.wroteStatus(observed.Job, r.now())
-	}
-	return effect{}
+		return effect{}
+	})[0]
 }
 
 // release takes finalizers from pods. Each patch holds the resource version, as
@@ -163,13 +181,19 @@ func (r *DIJobReconciler) release(ctx context.Context, observed *lifecycle.Obser
 	for _, pod := range observed.Pods {
 		originals[pod.UID] = pod
 	}
-	return r.inParallel(ctx, toObjects(decision.ReleasePods), func(ctx context.Context, pod client.Object) effect {
+	content := changesTo(func(pod client.Object) client.Object { return originals[pod.GetUID()] })
+	return r.write(ctx, observed, verbRelease, toObjects(decision.ReleasePods), content, func(ctx context.Context, pod client.Object) effect {
 		patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
 		if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
 			return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
 		}
 		return effect{}
 	})
+}
+
+// removeAll deletes the very objects that were observed.
+func (r *DIJobReconciler) removeAll(ctx context.Context, observed *lifecycle.Observed, objects []client.Object) effects {
+	return r.write(ctx, observed, verbDelete, objects, noContent, r.remove)
 }
 
 // remove deletes the very object that was observed. That it is gone, or that

@@ -19,17 +19,21 @@ import (
 // adopt patches the metadata of what an earlier release made. Each patch holds
 // the resource version, as it replaces a list of which others may write too.
 func (r *DIJobReconciler) adopt(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	wanted := slices.Concat(toObjects(decision.AdoptPods), toObjects(decision.AdoptServices))
-	if len(wanted) == 0 {
+	if len(decision.AdoptPods)+len(decision.AdoptServices) == 0 {
 		return nil
 	}
 	originals := map[types.UID]client.Object{}
 	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
 		originals[object.GetUID()] = object
 	}
-	return r.inParallel(ctx, wanted, func(ctx context.Context, object client.Object) effect {
-		return r.patchMetadata(ctx, originals[object.GetUID()], object)
-	})
+	content := changesTo(func(object client.Object) client.Object { return originals[object.GetUID()] })
+	var done effects
+	for _, wanted := range [][]client.Object{toObjects(decision.AdoptPods), toObjects(decision.AdoptServices)} {
+		done = append(done, r.write(ctx, observed, verbAdopt, wanted, content, func(ctx context.Context, object client.Object) effect {
+			return r.patchMetadata(ctx, originals[object.GetUID()], object)
+		})...)
+	}
+	return done
 }
 
 // patchMetadata brings an object to the metadata of another. One that is gone

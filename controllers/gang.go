@@ -250,13 +250,20 @@ func (r *DIJobReconciler) putPodGroup(ctx context.Context, observed *lifecycle.O
 	case decision.CreatePodGroup != nil:
 		return r.create(ctx, observed.Job, decision.CreatePodGroup)
 	case decision.UpdatePodGroup != nil:
-		wanted := decision.UpdatePodGroup
+		return r.patchPodGroup(ctx, observed, decision.UpdatePodGroup)
+	}
+	return effect{}
+}
+
+func (r *DIJobReconciler) patchPodGroup(ctx context.Context, observed *lifecycle.Observed, wanted *unstructured.Unstructured) effect {
+	content := changesTo(func(client.Object) client.Object { return observed.PodGroups[0] })
+	return r.write(ctx, observed, verbUpdate, []client.Object{wanted}, content, func(ctx context.Context, _ client.Object) effect {
 		if err := r.client.Patch(ctx, wanted, client.MergeFrom(observed.PodGroups[0]), fieldOwner); err != nil {
 			return effect{err: fmt.Errorf("patching %s %s/%s: %w", typeOf(wanted), wanted.GetNamespace(), wanted.GetName(), err)}
 		}
 		r.journal.wrote(observed.Job, wanted, r.now())
-	}
-	return effect{}
+		return effect{}
+	})[0]
 }
 
 // errGoing is what a create ends in where the object of the name is being deleted.

@@ -45,6 +45,8 @@ type journalEntry struct {
 	// its configuration in the versions that refusedOf says.
 	refusals  map[string]lifecycle.Refusal
 	refusedOf string
+	// refusedWrites are what it refused besides, by verb, of the same versions.
+	refusedWrites map[string]refusedWrites
 	// conflicts are the names that others have.
 	conflicts []conflict
 	// ours are the objects as they were last written, by kind and name.

@@ -46,7 +46,7 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	observed.Refused = r.journal.refused(&observed)
 	decision := lifecycle.Decide(observed)
 	if decision.DeleteJob {
-		return ctrl.Result{}, r.expire(ctx, job)
+		return r.expire(ctx, &observed)
 	}
 	decision.PaceMembership(&observed)
 	done := r.act(ctx, &observed, &decision)
@@ -90,8 +90,20 @@ func (r *DIJobReconciler) nextLook(job *v2alpha1.DIJob, decision *lifecycle.Deci
 	return decision.RequeueAfter
 }
 
-// expire deletes a job, and lets the garbage collector delete what it owns.
-func (r *DIJobReconciler) expire(ctx context.Context, job *v2alpha1.DIJob) error {
+// expire deletes a job, unless the API server refused that a short while ago.
+func (r *DIJobReconciler) expire(ctx context.Context, observed *lifecycle.Observed) (ctrl.Result, error) {
+	done := r.write(ctx, observed, verbDelete, []client.Object{observed.Job}, noContent, func(ctx context.Context, _ client.Object) effect {
+		if err := r.deleteJob(ctx, observed.Job); err != nil {
+			return effect{object: observed.Job, reason: v2alpha1.ReasonFailedDelete, err: err}
+		}
+		return effect{}
+	})
+	r.tellOfObjects(observed.Job, done)
+	return ctrl.Result{RequeueAfter: r.journal.nextWrite(observed.Job, observed.Now)}, done.errors()
+}
+
+// deleteJob deletes a job, and lets the garbage collector delete what it owns.
+func (r *DIJobReconciler) deleteJob(ctx context.Context, job *v2alpha1.DIJob) error {
 	version := job.ResourceVersion
 	err := r.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
 		client.Preconditions{UID: &job.UID, ResourceVersion: &version})
@@ -103,12 +115,13 @@ func (r *DIJobReconciler) expire(ctx context.Context, job *v2alpha1.DIJob) error
 
 // sumUp writes into the decision what only acting could tell.
 func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycle.Decision, done effects) {
-	if done.errors() != nil || decision.HeldBack {
+	heldBack := decision.HeldBack || done.wait()
+	if done.errors() != nil || heldBack {
 		decision.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
 	}
 	// Each refusal has an event of its own.
 	reason, message := done.refusals(observed.Job, decision.Lacking)
-	if message != "" || !decision.HeldBack {
+	if message != "" || !heldBack {
 		lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
 	}
 	message = conflictMessage(observed, decision, done.taken())
@@ -117,8 +130,16 @@ func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycl
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionNameConflict, Message: message,
 		})
 	}
-	if message != "" && (decision.RequeueAfter == 0 || decision.RequeueAfter > conflictDelay) {
-		decision.RequeueAfter = conflictDelay
+	if message != "" {
+		lookAgain(decision, conflictDelay)
+	}
+	lookAgain(decision, r.journal.nextWrite(observed.Job, observed.Now))
+}
+
+// lookAgain has a job looked at again after a time, if no sooner anyway; 0 changes nothing.
+func lookAgain(decision *lifecycle.Decision, after time.Duration) {
+	if after > 0 && (decision.RequeueAfter == 0 || decision.RequeueAfter > after) {
+		decision.RequeueAfter = after
 	}
 }
 

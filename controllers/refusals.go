@@ -21,8 +21,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// refusals says what the API server refuses to create, as a reason and a
-// message, "" where it refuses nothing. The first pod speaks for all, as they
+// refusals says what the API server refuses, as a reason and a message, "" where it
+// refuses nothing: what it refuses to create before other writes. The first pod speaks for all, as they
 // are mostly refused for the same reason. The others of the refused kinds wait:
 // their number depends on what the job lacks and not on how many were tried.
 func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, message string) {
@@ -34,20 +34,48 @@ func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, 
 		}
 	}
 	if message == "" {
-		return "", ""
+		return e.refusedWrites()
 	}
 	others := -1
 	created, refused := e.byKind(job)
 	for kind := range refused {
 		others += lacking[kind] - created[kind]
 	}
-	switch {
-	case others == 1:
-		message += "; 1 other waits"
-	case others > 1:
-		message += fmt.Sprintf("; %d others wait", others)
+	return reason, message + waitingOthers(others)
+}
+
+// refusedWrites says what the API server refuses of what exists.
+func (e effects) refusedWrites() (reason, message string) {
+	others := -1
+	for i := range e {
+		switch one := &e[i]; {
+		case one.waits():
+			others++
+		case one.isRefused() && one.object != nil:
+			others++
+			if message == "" {
+				action := "changing"
+				if one.reason == v2alpha1.ReasonFailedDelete {
+					action = "deleting"
+				}
+				reason, message = one.reason, fmt.Sprintf("%s %s is refused: %s", action, described(one.object), refusalOf(one.err))
+			}
+		}
 	}
-	return reason, message
+	if message == "" {
+		return "", ""
+	}
+	return reason, message + waitingOthers(others)
+}
+
+func waitingOthers(count int) string {
+	switch {
+	case count == 1:
+		return "; 1 other waits"
+	case count > 1:
+		return fmt.Sprintf("; %d others wait", count)
+	}
+	return ""
 }
 
 // byKind counts what was created of each kind, and tells of which kinds the API
@@ -74,7 +102,7 @@ func (j *journal) refused(observed *lifecycle.Observed) map[string]lifecycle.Ref
 	var refused map[string]lifecycle.Refusal
 	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
 		if entry.refusedOf != of {
-			entry.refusals, entry.refusedOf = nil, of
+			entry.refusals, entry.refusedWrites, entry.refusedOf = nil, nil, of
 		}
 		refused = maps.Clone(entry.refusals)
 	})

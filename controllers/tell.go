@@ -20,6 +20,7 @@ import (
 const (
 	actionCreate = "Create"
 	actionDelete = "Delete"
+	actionUpdate = "Update"
 	actionSync   = "Sync"
 	actionAdopt  = "Adopt"
 )
@@ -58,6 +59,8 @@ func (r *DIJobReconciler) tellOfObjects(job *v2alpha1.DIJob, done effects) {
 			r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", note(one.err.Error()))
 		case one.reason == v2alpha1.ReasonFailedDelete:
 			r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionDelete, "%s", note(one.err.Error()))
+		case one.reason == v2alpha1.ReasonFailedUpdate:
+			r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionUpdate, "%s", note(one.err.Error()))
 		}
 	}
 }
@@ -74,6 +77,8 @@ func (r *DIJobReconciler) tellOfMany(job *v2alpha1.DIJob, first *effect, count i
 		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, first.reason, actionCreate, "%s", note(fmt.Sprintf("%d pods: %s", count, first.err)))
 	case v2alpha1.ReasonFailedDelete:
 		r.recorder.Eventf(job, first.object, corev1.EventTypeWarning, first.reason, actionDelete, "%s", note(fmt.Sprintf("%d pods: %s", count, first.err)))
+	case v2alpha1.ReasonFailedUpdate:
+		r.recorder.Eventf(job, first.object, corev1.EventTypeWarning, first.reason, actionUpdate, "%s", note(fmt.Sprintf("%d pods: %s", count, first.err)))
 	}
 }
 

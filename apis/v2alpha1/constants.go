@@ -169,7 +169,8 @@ const (
 	ReasonNoGangScheduler = "NoGangScheduler"
 )
 
-// Reasons of the condition ReplicaFailure; any other refusal has ReasonFailedCreate.
+// Reasons of the condition ReplicaFailure; any other refusal has ReasonFailedCreate, ReasonFailedDelete or
+// ReasonFailedUpdate.
 const (
 	// ReasonQuotaExceeded is that a ResourceQuota leaves no room.
 	ReasonQuotaExceeded = "QuotaExceeded"
@@ -183,6 +184,8 @@ const (
 	ReasonFailedCreate     = "FailedCreate"
 	ReasonSuccessfulDelete = "SuccessfulDelete"
 	ReasonFailedDelete     = "FailedDelete"
+	// ReasonFailedUpdate is that the API server refuses to change what exists.
+	ReasonFailedUpdate = "FailedUpdate"
 	// ReasonAdopted is that pods and services of an earlier release were taken over.
 	ReasonAdopted = "Adopted"
 )

@@ -18,8 +18,8 @@ import (
 // creations of that kind wait, twice as long each time, and begin again with one
 // object, which doubles with each pass that succeeds, as pods of a Job do.
 const (
-	firstRefusalDelay   = 5 * time.Second
-	longestRefusalDelay = 5 * time.Minute
+	FirstRefusalDelay   = 5 * time.Second
+	LongestRefusalDelay = 5 * time.Minute
 )
 
 // The kinds that creations are counted as, beside tasks and roles, none of which
@@ -48,15 +48,21 @@ type Refusal struct {
 func (r Refusal) After(created int, refused bool, now time.Time) Refusal {
 	switch {
 	case refused && created > 0:
-		return heldBack(firstRefusalDelay, now)
+		return heldBack(FirstRefusalDelay, now)
 	case refused:
-		return heldBack(min(max(2*r.delay, firstRefusalDelay), longestRefusalDelay), now)
+		return heldBack(NextRefusalDelay(r.delay), now)
 	case created == 0:
 		return r
 	case 2*r.AtOnce >= createdAtOnce:
 		return Refusal{}
 	}
 	return Refusal{AtOnce: 2 * r.AtOnce, Until: r.Until, delay: r.delay}
+}
+
+// NextRefusalDelay returns how long the next refusal holds back what the last one
+// held back for so long; 0 where there was none.
+func NextRefusalDelay(last time.Duration) time.Duration {
+	return min(max(2*last, FirstRefusalDelay), LongestRefusalDelay)
 }
 
 func heldBack(delay time.Duration, now time.Time) Refusal {

@@ -20,8 +20,8 @@ func TestARefusedKindWaitsTwiceAsLongEachTime(t *testing.T) {
 			t.Errorf("waits %s and then tries %d, want %s and 1", got, refusal.AtOnce, want*time.Second)
 		}
 	}
-	if refusal = refusal.After(3, true, now); refusal.Until.Sub(now) != firstRefusalDelay {
-		t.Errorf("waits %s after progress, want %s", refusal.Until.Sub(now), firstRefusalDelay)
+	if refusal = refusal.After(3, true, now); refusal.Until.Sub(now) != FirstRefusalDelay {
+		t.Errorf("waits %s after progress, want %s", refusal.Until.Sub(now), FirstRefusalDelay)
 	}
 }
 
@@ -52,10 +52,10 @@ func TestWhatWasRefusedIsLeftOutUntilItsTime(t *testing.T) {
 	observed := w.observe()
 	observed.Refused = map[string]Refusal{"collector": Refusal{}.After(0, true, observed.Now)}
 	decision := Decide(observed)
-	if len(decision.CreatePods) != 1 || !decision.HeldBack || decision.RequeueAfter != firstRefusalDelay || decision.Lacking["collector"] != 70 {
+	if len(decision.CreatePods) != 1 || !decision.HeldBack || decision.RequeueAfter != FirstRefusalDelay || decision.Lacking["collector"] != 70 {
 		t.Errorf("creates %d pods, holds back %t for %s, lacks %v", len(decision.CreatePods), decision.HeldBack, decision.RequeueAfter, decision.Lacking)
 	}
-	observed.Now = observed.Now.Add(firstRefusalDelay)
+	observed.Now = observed.Now.Add(FirstRefusalDelay)
 	if decision = Decide(observed); len(decision.CreatePods) != 2 || decision.HeldBack || !decision.More {
 		t.Errorf("creates %d pods after the delay, holds back %t, more %t; want a learner and one collector first",
 			len(decision.CreatePods), decision.HeldBack, decision.More)
