@@ -5,10 +5,10 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
 // maxGPUs bounds the GPUs of one replica, as a learner of many is cut into as
@@ -194,14 +195,17 @@ func readBody(c *gin.Context, into any) error {
 }
 
 func readAll(c *gin.Context) ([]byte, error) {
-	content, err := io.ReadAll(c.Request.Body)
+	content, err := whole(c.Request)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large) && c.Request.ContentLength > large.Limit:
 		return nil, failure(KindInvalid, "the body has %d bytes, more than the %d that it may have", c.Request.ContentLength, large.Limit)
 	case errors.As(err, &large):
 		return nil, failure(KindInvalid, "the body has more than the %d bytes that it may have", large.Limit)
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, netlimit.ErrShed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		// The rest of the body is not worth reading.
+		c.Header("Connection", "close")
 		return nil, unavailable(fmt.Errorf("reading the body: %w", err))
 	case err != nil:
 		return nil, failure(KindInvalid, "the body could not be read").because(err)

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
 const (
@@ -117,7 +118,7 @@ func (s *subject) account() string {
 	if s.user != nil {
 		return "user/" + s.user.Username
 	}
-	return host(s.address)
+	return netlimit.Host(s.address)
 }
 
 // String names the subject in the log.
@@ -239,7 +240,7 @@ func (i *identifier) mayReview(ctx context.Context, remote string) error {
 			return err
 		}
 	}
-	if err := i.pace.wait(ctx, host(remote)); err != nil {
+	if err := i.pace.wait(ctx, netlimit.Host(remote)); err != nil {
 		return err
 	}
 	if sender.pod != nil && jobOwner(sender.pod) != nil || len(sender.sharing) > 0 {

@@ -115,7 +115,7 @@ type Server struct {
 	unanswered unanswered
 	budget     *budget
 	reports    *reports
-	bodies     *bodies
+	bodies     *netlimit.Room
 	requests   *requests
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
@@ -148,7 +148,7 @@ func New(options Options) (*Server, error) {
 		pace:    newPace("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
 
 		unanswered: newUnanswered(options.Clock, options.Watches),
-		bodies:     newBodies(maxBodies, maxOwnBodies, options.Times.Body),
+		bodies:     newRoom(options.Times.Body),
 		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
 	server.budget = newBudget(options.Limits.WriteBytesPerMinute)

@@ -13,9 +13,10 @@ import (
 type Times struct {
 	// Read bounds how long a client may take to send its request.
 	Read time.Duration
-	// Body bounds how long it may take to send the body once it is read, which
-	// may be after a wait that was not the client's. What is slower is in the
-	// way of others, as bodies have room together.
+	// Body is how long it may take to send the body once it is read, which may be
+	// after a wait that was not the client's, beside a second for each 64 KiB that
+	// have come, and how long it may pause. What is slower is in the way of others,
+	// as bodies have room together.
 	Body time.Duration
 	// Request bounds how long a request is worked on: the time for which it
 	// waits for whatever passes. A client that is told to try again does so

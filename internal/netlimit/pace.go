@@ -4,6 +4,7 @@
 package netlimit
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -41,9 +42,13 @@ func (p *paced) Read(into []byte) (int, error) {
 	_ = p.connection.SetReadDeadline(deadline)
 	n, err := p.of.Read(into)
 	p.read += int64(n)
-	if err != nil {
+	switch {
+	case errors.Is(err, io.EOF):
 		// The connection goes on: the server reads from it whether the client leaves.
 		_ = p.connection.SetReadDeadline(time.Time{})
+	case err != nil:
+		// The server reads what is left of a body before it closes the connection.
+		_ = p.connection.SetReadDeadline(time.Unix(1, 0))
 	}
 	return n, err
 }
