@@ -163,8 +163,8 @@ type ScalingStatus struct {
 	// +optional
 	LastReplicas int32 `json:"lastReplicas,omitempty"`
 
-	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"),
-	// where resizing has put them out of the order of the spec; empty else.
+	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"); empty
+	// for a job of one task whose ranks are its indexes.
 	// +optional
 	Ranks map[string]string `json:"ranks,omitempty"`
 

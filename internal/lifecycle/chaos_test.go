@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -36,10 +37,7 @@ func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
 	t.Parallel()
 	for round := range *worldRounds {
 		seed := *worldSeed + uint64(round)
-		steps := make([]uint64, *worldSteps)
-		for i := range steps {
-			steps[i] = uint64(i)
-		}
+		steps := everyStep()
 		if play(seed, steps, nil) == "" {
 			continue
 		}
@@ -48,6 +46,28 @@ func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
 		failure := play(seed, steps, &trace)
 		t.Fatalf("-world.seed=%d, in %d steps: %s\n%s", seed, len(steps), failure, strings.Join(trace, "\n"))
 	}
+}
+
+// TestASequenceCanBeRepeated: a seed that fails once and not again is of no use.
+func TestASequenceCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(seeds) {
+		var first, second []string
+		play(seed, everyStep(), &first)
+		play(seed, everyStep(), &second)
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Fatalf("seed %d (-first +second):\n%s", seed, diff)
+		}
+	}
+}
+
+// everyStep returns the numbers of the steps of a whole sequence.
+func everyStep() []uint64 {
+	steps := make([]uint64, *worldSteps)
+	for i := range steps {
+		steps[i] = uint64(i)
+	}
+	return steps
 }
 
 // player judges one sequence and ends it at the first failed check.
@@ -352,7 +372,9 @@ func (w *world) befallNodes(random *rand.Rand) {
 // befallJob lets a user or the allocator write the job.
 func (w *world) befallJob(random *rand.Rand) {
 	w.change(func(job *v2alpha1.DIJob) {
-		switch choice := random.IntN(12); {
+		switch choice := random.IntN(13); {
+		case choice == 12:
+			slices.Reverse(job.Spec.Tasks[random.IntN(2):])
 		case job.Spec.Preemptible && choice < 5:
 			job.Status.Allocation = anyAllocation(random, random.IntN(7))
 		case choice < 3:
@@ -370,8 +392,8 @@ func (w *world) befallJob(random *rand.Rand) {
 			job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyAll
 		}
 	})
-	w.tell("the job is changed: replicas %d, allocation %v, suspended %v, wanted %d by task %v",
-		w.job.Status.Replicas, w.job.Status.Allocation, IsSuspended(w.job), wantedCounts(w.job).total, wantedCounts(w.job).byTask)
+	w.tell("the job is changed: replicas %d, allocation %v, suspended %v, wanted %d by task %v from %s on",
+		w.job.Status.Replicas, w.job.Status.Allocation, IsSuspended(w.job), wantedCounts(w.job).total, wantedCounts(w.job).byTask, w.job.Spec.Tasks[0].Type)
 }
 
 // calm ends the faults, and holds what becomes of the job against what is to.
@@ -382,7 +404,7 @@ func (w *world) calm(random *rand.Rand) {
 		job.Spec.Suspend = nil
 		job.Spec.Tasks[0].Replicas = ptr.To(int32(1))
 		if job.Spec.Preemptible {
-			job.Status.Allocation = anyAllocation(random, 1+int(*job.Spec.Tasks[2].Replicas))
+			job.Status.Allocation = anyAllocation(random, 1+int(*job.Spec.Tasks[1].Replicas+*job.Spec.Tasks[2].Replicas))
 		}
 	})
 	for range 10 {

@@ -6,6 +6,7 @@ package lifecycle
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,17 +18,18 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// recordRanks writes who has which rank, unless that follows from the order of
-// the spec: a replica keeps its rank though all pods are gone at once, as they
-// are between two attempts, and recorded ranks that have succeeded stay those of
-// the same replicas. While there is no pod and is to be none the record stays.
+// recordRanks writes who has which rank: a replica keeps its rank though all pods
+// are gone at once, as they are between two attempts, and recorded ranks that have
+// succeeded stay those of the same replicas. The ranks of a single task that are in
+// order need no record; those of several do, as a user may change the order of the
+// tasks. While there is no pod and is to be none the record stays.
 func (p *pass) recordRanks() {
 	scaling := p.status().Scaling
 	if scaling == nil || len(p.Pods) == 0 && (IsSuspended(p.Job) || isUnplaced(p.Job)) {
 		return
 	}
 	scaling.Ranks = nil
-	if isInOrder(p.roster.Seats) {
+	if seats := p.roster.Seats; isInOrder(seats) && (len(seats) == 0 || seats[0].Task == seats[len(seats)-1].Task) {
 		return
 	}
 	byTask := map[string][]int32{}
@@ -42,13 +44,31 @@ func (p *pass) recordRanks() {
 	}
 }
 
+// isAnyMoved reports whether a replica without a pod has another rank than the recorded
+// one. The new rank is recorded before a pod is made: a pass that makes only some of
+// the pods, and no record, leaves the next pass two truths.
+func (p *pass) isAnyMoved() bool {
+	before := p.Job.Status.Scaling
+	if before == nil || len(before.Ranks) == 0 {
+		return false
+	}
+	recorded := make([][]int32, len(p.Job.Spec.Tasks))
+	for i := range recorded {
+		recorded[i] = readRun(before.Ranks[names.TaskName(&p.Job.Spec.Tasks[i])])
+	}
+	return slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
+		ranks := recorded[seat.Task]
+		return p.pods[seat.Pod] == nil && int(seat.Index) < len(ranks) && ranks[seat.Index] != seat.Rank
+	})
+}
+
 // ranksBefore returns the recorded ranks. Where none are as they were in the
 // order of the spec, and the counts are others now, it writes out that order: a
 // resize may come when no pod tells of its rank. What is placed anew starts in
 // the order of the spec, as the allocation is by rank.
 func ranksBefore(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string {
 	before := job.Status.Scaling
-	if before == nil || before.LastAllocation != now.LastAllocation {
+	if before == nil || before.LastAllocation != now.LastAllocation && now.LastAllocation != "" {
 		return nil
 	}
 	if before.LastReplicas == now.LastReplicas && maps.Equal(before.SpecReplicas, now.SpecReplicas) {

@@ -116,7 +116,8 @@ func (p *pass) runsElsewhere() bool {
 	wasPlaced := slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
 	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
 		runs := !isTerminating(pod) && !isEnded(pod) && pod.Spec.NodeName != ""
-		return (wasPlaced || runs) && isElsewhere(p.Job, pod) || wasPlaced && !p.isRankedInOrder(pod)
+		isOurs := wasPlaced || !workload.IsOfEarlierRelease(pod)
+		return (wasPlaced || runs) && isElsewhere(p.Job, pod) || isOurs && !p.isRankedInOrder(pod)
 	})
 }
 

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -113,6 +114,108 @@ func TestARankThatSucceededIsNotGivenToAnother(t *testing.T) {
 	})
 	w.settle()
 	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 3, "job-evaluator-1": 4})
+}
+
+// reorder turns the order of the tasks around, which keep their names.
+func (w *world) reorder() {
+	w.change(func(job *v2alpha1.DIJob) {
+		for i := range job.Spec.Tasks {
+			job.Spec.Tasks[i].Name = names.TaskName(&job.Spec.Tasks[i])
+		}
+		slices.Reverse(job.Spec.Tasks)
+	})
+}
+
+func TestReplicasKeepTheirRanksThoughTheTasksAreReordered(t *testing.T) {
+	t.Parallel()
+	want := map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-collector-1": 2, "job-evaluator-0": 3}
+	for moment, comes := range map[string]func(*world){
+		"while all run":              func(w *world) { w.reorder() },
+		"while all pods are gone":    func(w *world) { clear(w.pods); w.reorder() },
+		"while the job restarts":     func(w *world) { w.end("job-learner-0", 1); w.step(); w.step(); w.reorder() },
+		"while the job is suspended": func(w *world) { w.suspend(true); w.settle(); w.reorder(); w.settle(); w.suspend(false) },
+		"with a resize while suspended": func(w *world) {
+			w.suspend(true)
+			w.settle()
+			w.reorder()
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[0].Replicas = ptr.To(int32(2)) })
+			w.settle()
+			w.suspend(false)
+			w.settle()
+			w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-collector-1": 2, "job-evaluator-0": 3, "job-evaluator-1": 4})
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[0].Replicas = ptr.To(int32(1)) })
+		},
+	} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			w := startedJob(t)
+			comes(w)
+			w.settle()
+			w.expectRanks(want)
+		})
+	}
+}
+
+func TestASuccessStaysItsReplicasThoughTheTasksAreReordered(t *testing.T) {
+	t.Parallel()
+	w := startedJob(t)
+	w.end("job-learner-0", 0)
+	w.settle()
+	clear(w.pods)
+	w.reorder()
+	w.settle()
+	w.expectRanks(map[string]int32{"job-collector-0": 1, "job-collector-1": 2, "job-evaluator-0": 3})
+}
+
+// TestRanksThatAStartClosesUpAreRecordedBeforeAPodIsMade: else a pass that makes one
+// of the pods, and dies, leaves a pod and a record that contradict each other.
+func TestRanksThatAStartClosesUpAreRecordedBeforeAPodIsMade(t *testing.T) {
+	t.Parallel()
+	w := startedJob(t)
+	w.suspend(true)
+	w.settle()
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(int32(1)) })
+	w.suspend(false)
+	for w.job.Status.Scaling.Ranks["evaluator"] != "2" {
+		w.step()
+		w.expectPods()
+	}
+	writes := 0
+	w.fate = func() fate {
+		if writes++; writes == 2 {
+			return deadAfter
+		}
+		return written
+	}
+	w.step()
+	w.fate = nil
+	if made := len(w.pods); made == 0 || made == 3 {
+		t.Fatalf("%d pods are made, want some", made)
+	}
+	w.settle()
+	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 2})
+}
+
+// TestAJobThatGoesOnElsewhereWhilePodsStillLeaveStartsInTheOrderOfItsAllocation: the
+// allocation came while the job was suspended.
+func TestAJobThatGoesOnElsewhereWhilePodsStillLeaveStartsInTheOrderOfItsAllocation(t *testing.T) {
+	t.Parallel()
+	w := preemptibleWorld(t, "a", "a", "a", "a")
+	w.suspend(true)
+	w.step()
+	delete(w.pods, "job-evaluator-0")
+	w.change(func(job *v2alpha1.DIJob) { job.Status.Allocation = []string{"a", "a", "a", "b", "b"} })
+	w.step()
+	w.suspend(false)
+	w.settle()
+	w.expectRanks(map[string]int32{
+		"job-learner-0": 0, "job-collector-0": 1, "job-collector-1": 2, "job-collector-2": 3, "job-evaluator-0": 4,
+	})
+}
+
+// suspend suspends the job, or lets it go on.
+func (w *world) suspend(isSuspended bool) {
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(isSuspended) })
 }
 
 func TestASuccessIsRecordedBeforeSuspendingDeletesItsPod(t *testing.T) {

@@ -80,12 +80,18 @@ func recordCounts(p *pass) outcome {
 	return goOn
 }
 
-// lastAllocation returns what is to be recorded of the allocation that is acted on.
+// lastAllocation returns what is to be recorded of the allocation that is acted on. A
+// suspended job acts on no other than before: its pods may still be on their way out
+// when it goes on, and then tell whether they were placed otherwise.
 func (p *pass) lastAllocation() string {
 	if !p.Job.Spec.Preemptible {
 		return ""
 	}
-	return digestOf(p.Job.Status.Allocation)
+	digest, before := digestOf(p.Job.Status.Allocation), p.Job.Status.Scaling
+	if IsSuspended(p.Job) && before != nil && before.LastAllocation != digest {
+		return ""
+	}
+	return digest
 }
 
 // learnRestarts takes over what the pods know of restarts, and a status that
@@ -241,6 +247,10 @@ func ensureWorkers(p *pass) outcome {
 		return goOn
 	}
 	p.ensureWorkerService()
+	if p.isAnyMoved() {
+		// The write of the record wakes the next pass.
+		return goOn
+	}
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
 		if p.pods[seat.Pod] != nil || p.completed().has(seat.Rank) || p.isPodTaken(seat.Pod) {

@@ -313,7 +313,8 @@ func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 		return
 	}
 	before, known := w.history.ranks[pod.Name]
-	isPlaced := observed.Job.Spec.Preemptible && len(observed.Pods) == 0
+	lives := slices.ContainsFunc(observed.Pods, func(pod *corev1.Pod) bool { return !isTerminating(pod) })
+	isPlaced := observed.Job.Spec.Preemptible && !lives
 	if !known || rescheduleOf(pod) != before.reschedule {
 		return
 	}
@@ -437,11 +438,13 @@ func (w *world) checkNodesAtRest() {
 			continue
 		}
 		used[workload.NodesOf(pod)] = true
-		if isStarting(pod) && !w.hasNodes(pod) {
+		// What a job that has finished leaves is its user's.
+		isLeft := IsFinished(&w.job.Status) && w.history.taken[workload.NodesOf(pod)]
+		if isStarting(pod) && !w.hasNodes(pod) && !isLeft {
 			w.t.Fatalf("%s waits for ConfigMap %s, which is not there", name, workload.NodesOf(pod))
 		}
 		// What was started with something else goes on: nobody can tell.
-		if isStarting(pod) && w.isMisled(pod) {
+		if isStarting(pod) && w.isMisled(pod) && !isLeft {
 			w.t.Fatalf("%s waits for ConfigMap %s, which does not hold what its name tells", name, workload.NodesOf(pod))
 		}
 	}
