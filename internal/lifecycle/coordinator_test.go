@@ -712,3 +712,65 @@ func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
 		t.Errorf("the coordinator was made %d times, want 2", got)
 	}
 }
+
+// rivals adds two collectors whose first replacements have one name.
+func (w *world) rivals() [2]string {
+	w.t.Helper()
+	earlier := map[string]v2alpha1.Member{}
+	for i := range 1_000_000 {
+		slot := fmt.Sprintf("rival-%d", i)
+		member := v2alpha1.Member{Slot: slot, Task: v2alpha1.TaskTypeCollector, PodName: names.ReplicaPod("job", names.ReplicaTypeCollector, names.Suffix(slot))}
+		next := membership.PodName("job", &member, 1)
+		if rival, found := earlier[next]; found && rival.PodName != member.PodName {
+			w.membership.Spec.Members = append(w.membership.Spec.Members, rival, member)
+			return [2]string{rival.Slot, slot}
+		}
+		earlier[next] = member
+	}
+	w.t.Fatal("no two collectors have one name")
+	return [2]string{}
+}
+
+func TestReplicasThatAreLostAtOnceNeverGetOneName(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	slots := w.rivals()
+	w.settle()
+	first, second := w.current(slots[0])[0], w.current(slots[1])[0]
+	delete(w.pods, first)
+	delete(w.pods, second)
+	w.settle()
+	first, second = w.current(slots[0])[0], w.current(slots[1])[0]
+	w.expectPods(coordinator, first, second)
+	if lost := w.membership.Status.Lost; lost != 3 {
+		t.Errorf("%d losses are counted, want 2 and one for the name that is left out", lost)
+	}
+}
+
+// TestASlotThatHasTheNameOfAnothersPodGetsAnother: an earlier operator gave both one name.
+func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
+	t.Parallel()
+	for owner := range 2 {
+		w := led(t, ledJob())
+		slots := w.rivals()
+		w.settle()
+		shared := membership.PodName("job", &w.membership.Spec.Members[0], 1)
+		for i := range w.membership.Status.Slots {
+			pod := w.pods[w.current(slots[i])[0]]
+			delete(w.pods, pod.Name)
+			if i == owner {
+				pod = pod.DeepCopy()
+				pod.Name, pod.UID = shared, "shared"
+				w.pods[shared] = pod
+			}
+		}
+		for i := range w.membership.Status.Slots {
+			w.membership.Status.Slots[i].Lost, w.membership.Status.Slots[i].Launched = 1, ""
+		}
+		w.settle()
+		if got := w.current(slots[owner])[0]; got != shared || w.pod(shared).UID != "shared" {
+			t.Errorf("owner %d: its pod is %s, want %s as it was", owner, got, shared)
+		}
+		w.expectPods(coordinator, shared, w.current(slots[1-owner])[0])
+	}
+}

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,8 @@ type slot struct {
 	name string
 	// pods are the names of all its pods, the one named first.
 	pods []string
+	// isShadowed is set where another slot has one of these names.
+	isShadowed bool
 }
 
 // slots returns the job's slots; none, and false, while the list is missing.
@@ -49,11 +52,48 @@ func (p *pass) slots() ([]slot, bool) {
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		recorded := recordedSlot(&list.Status, member.Slot)
-		name := membership.PodName(p.Job.Name, member, recorded.Lost)
-		pods := append([]string{name}, membership.DDPPodNames(p.Job.Name, member, name)...)
-		slots[i] = slot{member: member, recorded: recorded, name: name, pods: pods}
+		pods := membership.PodNames(p.Job.Name, member, recorded.Lost)
+		slots[i] = slot{member: member, recorded: recorded, name: pods[0], pods: pods}
 	}
+	p.findShadowed(slots)
 	return slots, true
+}
+
+// findShadowed finds the slots that have a pod's name together with another: the
+// names of replacements follow from a short hash. The slot that the pod was made for
+// keeps the name, else the first of the list.
+func (p *pass) findShadowed(slots []slot) {
+	owners := make(map[string]int, len(slots))
+	for i := range slots {
+		for _, name := range slots[i].pods {
+			first, isOwned := owners[name]
+			if pod := p.pods[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
+				slots[first].isShadowed, isOwned = true, false
+			}
+			if isOwned {
+				slots[i].isShadowed = true
+				continue
+			}
+			owners[name] = i
+		}
+	}
+}
+
+// nextLost returns a count of losses beyond the recorded one by which a slot has names
+// that are not given.
+func (p *pass) nextLost(s *slot, given map[string]bool) int32 {
+	lost := s.recorded.Lost
+	isGiven := func(name string) bool { return given[name] || p.pods[name] != nil }
+	for lost < limits.Lost {
+		lost++
+		if pods := membership.PodNames(p.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
+			for _, name := range pods {
+				given[name] = true
+			}
+			break
+		}
+	}
+	return lost
 }
 
 // excessOfMembers says what of a Membership is beyond all that di-server adds to one, ""
@@ -163,17 +203,21 @@ func recordMembers(p *pass) outcome {
 	}
 	var wanted v2alpha1.MembershipStatus
 	var interrupted []*corev1.Pod
+	given := p.wantedNames(slots)
 	for i := range slots {
 		s := &slots[i]
 		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched, Ports: s.recorded.Ports}
-		if pod := p.pods[s.name]; pod != nil {
+		if pod := p.pods[s.name]; pod != nil && !s.isShadowed {
 			status.Phase = phaseOf(pod)
 			port := names.DIPort(&pod.Spec, membership.Role(s.member))
 			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.Reported, s.recorded.Lost), port)
 		}
 		switch {
+		case s.isShadowed:
+			// It never had a pod of this name, and gets one of the next.
+			status.Lost = p.nextLost(s, given)
 		case p.lost(s):
-			status.Lost = min(limits.Sum(status.Lost, 1), limits.Lost)
+			status.Lost = p.nextLost(s, given)
 			p.tellOfLoss(s)
 			interrupted = append(interrupted, p.interruptedPods(s)...)
 		case p.complete(s):
@@ -246,7 +290,7 @@ func ensureMembers(p *pass) outcome {
 	var unconfigured []string
 	for i := range slots {
 		s := &slots[i]
-		if p.missing(s) || p.lost(s) {
+		if s.isShadowed || p.missing(s) || p.lost(s) {
 			continue
 		}
 		if !membership.IsUnit(s.member) {

@@ -39,7 +39,7 @@ func FindDoubts(observed Observed) Doubts {
 		return doubts
 	}
 	for i := range slots {
-		if !p.missing(&slots[i]) {
+		if slots[i].isShadowed || !p.missing(&slots[i]) {
 			continue
 		}
 		for _, name := range slots[i].pods {

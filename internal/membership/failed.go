@@ -52,6 +52,9 @@ func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 	for i := range spec.Members {
 		member := &spec.Members[i]
 		if report(job, member, status, lost[member.Slot], kept, reported[member.Slot], named) {
+			if reported[member.Slot] {
+				rename(job, member, lost[member.Slot], slots)
+			}
 			replaced = append(replaced, *member)
 		}
 	}
@@ -74,6 +77,20 @@ func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStat
 		member.Reported = limits.Sum(member.Reported, 1)
 	}
 	return found
+}
+
+// rename goes on to the next name of a member until no other has it, and notes whose it
+// is. The names that it leaves out are listed for no pod.
+func rename(job string, member *v2alpha1.Member, lost int32, slots map[string]string) {
+	isOthers := func(name string) bool { slot, given := slots[name]; return given && slot != member.Slot }
+	pods := PodNames(job, member, lost)
+	for ; member.Reported < limits.Lost && slices.ContainsFunc(pods, isOthers); pods = PodNames(job, member, lost) {
+		delist(member, limits.Sum(member.Reported, lost))
+		member.Reported = limits.Sum(member.Reported, 1)
+	}
+	for _, name := range pods {
+		slots[name] = member.Slot
+	}
 }
 
 // Find returns the member whose current pods bear the name, and the role of
@@ -135,10 +152,8 @@ func currentNames(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 	slots := make(map[string]string, len(spec.Members))
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		pod := PodName(job, member, lost[member.Slot])
-		slots[pod] = member.Slot
-		for _, learner := range DDPPodNames(job, member, pod) {
-			slots[learner] = member.Slot
+		for _, name := range PodNames(job, member, lost[member.Slot]) {
+			slots[name] = member.Slot
 		}
 	}
 	return slots

@@ -153,7 +153,18 @@ func (p Place) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.Membership
 	for i := range spec.Lingering {
 		p.list(&urls, spec.Lingering[i].Task, spec.Lingering[i].PodName, spec.Lingering[i].Port)
 	}
+	urls.Collectors, urls.Learners = eachOnce(urls.Collectors), eachOnce(urls.Learners)
 	return urls
+}
+
+// eachOnce leaves out what is listed before: for a moment two members may have one name.
+func eachOnce(urls []string) []string {
+	seen := make(map[string]bool, len(urls))
+	return slices.DeleteFunc(urls, func(url string) bool {
+		isSeen := seen[url]
+		seen[url] = true
+		return isSeen
+	})
 }
 
 // list adds the address of a pod of a task. A port that was recorded is that of

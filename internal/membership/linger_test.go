@@ -4,6 +4,8 @@
 package membership_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,4 +159,56 @@ func TestTheURLOfALostPodKeepsThePortThatItServedOn(t *testing.T) {
 	if diff := cmp.Diff(want[:3], place().Listed(w.spec, &w.status).Collectors); diff != "" {
 		t.Errorf("of one that is removed (-want +got):\n%s", diff)
 	}
+}
+
+// rivals returns two collectors whose first replacements have one name.
+func rivals(t *testing.T) *v2alpha1.MembershipSpec {
+	t.Helper()
+	earlier := map[string]v2alpha1.Member{}
+	for i := range 1_000_000 {
+		suffix := fmt.Sprintf("%05x", i)
+		member := v2alpha1.Member{Slot: "collector-" + suffix, Task: collector, PodName: job + "-collector-" + suffix}
+		next := membership.PodName(job, &member, 1)
+		if rival, found := earlier[next]; found {
+			return &v2alpha1.MembershipSpec{Members: []v2alpha1.Member{rival, member}}
+		}
+		earlier[next] = member
+	}
+	t.Fatal("no two collectors have one name")
+	return nil
+}
+
+func TestMembersThatAreReportedNeverGetOneName(t *testing.T) {
+	t.Parallel()
+	spec := rivals(t)
+	shared := membership.PodName(job, &spec.Members[0], 1)
+	for how, reports := range map[string][][]string{
+		"at once":              {{spec.Members[0].PodName, spec.Members[1].PodName}},
+		"one after the other":  {{spec.Members[0].PodName}, {spec.Members[1].PodName}},
+		"the other way around": {{spec.Members[1].PodName}, {spec.Members[0].PodName}},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := &world{t: t, spec: spec.DeepCopy()}
+			for _, pods := range reports {
+				w.report(pods...)
+			}
+			first, second := w.spec.Members[0], w.spec.Members[1]
+			names := []string{membership.PodName(job, &first, 0), membership.PodName(job, &second, 0)}
+			if names[0] == names[1] || !slices.Contains(names, shared) {
+				t.Errorf("the replacements are %v, of which one is to be %s", names, shared)
+			}
+			w.wantCollectors(names...)
+		})
+	}
+}
+
+func TestANameThatTwoMembersHaveIsListedOnce(t *testing.T) {
+	t.Parallel()
+	spec := rivals(t)
+	for i := range spec.Members {
+		spec.Members[i].Reported, spec.Members[i].ListedFrom = 1, 1
+	}
+	w := &world{t: t, spec: spec}
+	w.wantCollectors(w.current())
 }

@@ -42,6 +42,12 @@ func PodName(job string, member *v2alpha1.Member, lost int32) string {
 	return podNameAt(job, member, limits.Sum(member.Reported, lost))
 }
 
+// PodNames returns the names of all current pods of a member, the first as PodName does.
+func PodNames(job string, member *v2alpha1.Member, lost int32) []string {
+	name := PodName(job, member, lost)
+	return append([]string{name}, DDPPodNames(job, member, name)...)
+}
+
 // podNameAt returns the name of a member's pod of that number, counted from 0.
 func podNameAt(job string, member *v2alpha1.Member, incarnation int32) string {
 	if incarnation == 0 {
