@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,7 +117,7 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 		return done
 	}
 	r.tellOfLosses(observed.Job, decision)
-	create := r.createUntilRefused(observed.Job)
+	create := r.createUntilRefused(observed.Job, decision.NewerFields)
 	configMaps := r.inParallel(ctx, toObjects(decision.CreateConfigMaps), create)
 	done = append(done, configMaps...)
 	if configMaps.hasFailed() {
@@ -129,14 +130,14 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 // createUntilRefused returns a function that creates objects. Once one of a kind
 // could not be created the function leaves out those of the kind that follow, as
 // they mostly fail for the same reason.
-func (r *DIJobReconciler) createUntilRefused(job *v2alpha1.DIJob) func(context.Context, client.Object) effect {
+func (r *DIJobReconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
 	var failed sync.Map
 	return func(ctx context.Context, object client.Object) effect {
 		kind := lifecycle.KindOf(job, object)
 		if _, has := failed.Load(kind); has {
 			return effect{}
 		}
-		done := r.create(ctx, job, object)
+		done := r.create(ctx, job, object, newer[object.GetName()])
 		if done.err != nil && !done.isTaken() {
 			failed.Store(kind, true)
 		}
@@ -153,7 +154,7 @@ func (r *DIJobReconciler) writeMembership(ctx context.Context, observed *lifecyc
 		}
 		return done
 	case decision.CreateMembership != nil:
-		return r.create(ctx, observed.Job, decision.CreateMembership)
+		return r.create(ctx, observed.Job, decision.CreateMembership, nil)
 	case decision.MembershipStatus != nil:
 		return r.writeMembershipStatus(ctx, observed, decision.MembershipStatus)
 	}
@@ -213,8 +214,8 @@ func (r *DIJobReconciler) remove(ctx context.Context, object client.Object) effe
 
 // create makes an object. One that exists already was made by an earlier pass
 // that the cache does not know of yet, if it is the job's.
-func (r *DIJobReconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object) effect {
-	err := r.client.Create(ctx, object)
+func (r *DIJobReconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object, newer workload.NewerFields) effect {
+	err := r.send(ctx, object, newer)
 	switch {
 	case err == nil:
 		r.journal.wrote(job, object, r.now())
@@ -230,6 +231,31 @@ func (r *DIJobReconciler) create(ctx context.Context, job *v2alpha1.DIJob, objec
 	}
 	err = fmt.Errorf("creating %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
 	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
+}
+
+// send sends an object to be created. A pod goes with the fields that its type
+// does not know. Their writer was told which of them the API server does not know either.
+func (r *DIJobReconciler) send(ctx context.Context, object client.Object, newer workload.NewerFields) error {
+	pod, isPod := object.(*corev1.Pod)
+	if !isPod || newer == nil {
+		return r.client.Create(ctx, object)
+	}
+	content, err := newer.Over(pod)
+	if err != nil {
+		return err
+	}
+	whole := &unstructured.Unstructured{Object: content}
+	whole.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := r.client.Create(ctx, whole, client.FieldValidation(metav1.FieldValidationIgnore)); err != nil {
+		return err
+	}
+	created := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(whole.Object, created); err != nil {
+		return fmt.Errorf("decoding what was created: %w", err)
+	}
+	created.TypeMeta = pod.TypeMeta
+	*pod = *created
+	return nil
 }
 
 func (r *DIJobReconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object client.Object) error {

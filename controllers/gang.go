@@ -248,7 +248,7 @@ func (r *DIJobReconciler) writePodGroup(ctx context.Context, observed *lifecycle
 func (r *DIJobReconciler) putPodGroup(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.CreatePodGroup != nil:
-		return r.create(ctx, observed.Job, decision.CreatePodGroup)
+		return r.create(ctx, observed.Job, decision.CreatePodGroup, nil)
 	case decision.UpdatePodGroup != nil:
 		return r.patchPodGroup(ctx, observed, decision.UpdatePodGroup)
 	}

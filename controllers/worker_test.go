@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -51,6 +54,38 @@ var _ = Describe("A worker-led job", func() {
 		Expect(status.ObservedGeneration).To(Equal(s.job(ctx).Generation))
 		Expect(s.services(ctx)).To(BeEmpty())
 		Expect(s.podNames(ctx)).To(HaveLen(3))
+	})
+
+	It("has pods with the fields of their template that are newer than the operator", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		sent := make(chan map[string]any, 10)
+		s.operator = s.newOperator(interceptor.Funcs{
+			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				if whole, ok := object.(*unstructured.Unstructured); ok {
+					spec, _ := whole.Object["spec"].(map[string]any)
+					sent <- runtime.DeepCopyJSON(spec)
+				}
+				return next.Create(ctx, object, options...)
+			},
+		})
+		template := podTemplate()
+		template.Raw = bytes.Replace(template.Raw, []byte(`"spec":{`), []byte(`"spec":{"newerThanTheOperator":{"a":[1]},`), 1)
+		s.submit(ctx, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeLearner, Template: template}, {Type: v2alpha1.TaskTypeCollector, Template: podTemplate()},
+		}})
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0"))
+		Expect(sent).To(HaveLen(1))
+		Expect(<-sent).To(And(
+			HaveKeyWithValue("newerThanTheOperator", map[string]any{"a": []any{int64(1)}}), HaveKeyWithValue("hostname", "job-learner-0")))
+
+		By("running and ending as any other")
+		s.run(ctx)
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
 	})
 
 	It("tells its pods of each other by one ConfigMap for those that were made alike", func(ctx SpecContext) {

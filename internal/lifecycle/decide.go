@@ -115,6 +115,8 @@ type Decision struct {
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod
+	// NewerFields is what some of CreatePods lack, as their type does not know it, by the pods' names.
+	NewerFields map[string]workload.NewerFields
 	// More is set when more are to be created than in one pass.
 	More bool
 	// HeldBack is set when something is not created as the API server refused its like.

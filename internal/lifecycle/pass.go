@@ -124,6 +124,12 @@ func (p *pass) createPod(pod *corev1.Pod, err error) {
 		p.marks().Mark(pod)
 	}
 	p.decision.CreatePods = append(p.decision.CreatePods, pod)
+	if newer := p.builder.NewerFields(pod); newer != nil {
+		if p.decision.NewerFields == nil {
+			p.decision.NewerFields = map[string]workload.NewerFields{}
+		}
+		p.decision.NewerFields[pod.Name] = newer
+	}
 }
 
 // ensureReplicaService creates the service of a coordinator-led job's pod. One

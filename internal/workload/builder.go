@@ -17,13 +17,20 @@ type Builder struct {
 	job      *v2alpha1.DIJob
 	settings Settings
 	tasks    map[int]*corev1.PodTemplateSpec
+	sources  map[*corev1.PodTemplateSpec]*source
+	// newer is what sources hold that Go types do not know, and newerOf that of the pods that were built, by name.
+	newer   map[*corev1.PodTemplateSpec]NewerFields
+	newerOf map[string]NewerFields
 	// addresses are those of the roster that was built for last.
 	addresses *addresses
 }
 
 // NewBuilder returns the builder of a job's objects.
 func NewBuilder(job *v2alpha1.DIJob, settings Settings) *Builder {
-	return &Builder{job: job, settings: settings.Defaults(), tasks: map[int]*corev1.PodTemplateSpec{}}
+	return &Builder{
+		job: job, settings: settings.Defaults(), tasks: map[int]*corev1.PodTemplateSpec{}, sources: map[*corev1.PodTemplateSpec]*source{},
+		newer: map[*corev1.PodTemplateSpec]NewerFields{}, newerOf: map[string]NewerFields{},
+	}
 }
 
 // task returns the template of a task, the job's volumes appended.
@@ -40,8 +47,26 @@ func (b *Builder) task(index int) (*corev1.PodTemplateSpec, error) {
 		return nil, err
 	}
 	template.Spec.Volumes = append(template.Spec.Volumes, volumes...)
-	b.tasks[index] = template
+	b.tasks[index], b.sources[template] = template, &source{b.job.Spec.Tasks[index].Template, b.job.Spec.Volumes}
 	return template, nil
+}
+
+// NewerFields returns what a pod that was built lacks, as the Go types do not
+// know it; nil for nothing.
+func (b *Builder) NewerFields(pod *corev1.Pod) NewerFields {
+	return b.newerOf[pod.Name]
+}
+
+// keepNewer remembers what the pod of a template lacks.
+func (b *Builder) keepNewer(template *corev1.PodTemplateSpec, pod string) {
+	newer, known := b.newer[template]
+	if from := b.sources[template]; from != nil && !known {
+		newer = from.newerFields()
+		b.newer[template] = newer
+	}
+	if newer != nil {
+		b.newerOf[pod] = newer
+	}
 }
 
 // taskOfType returns the template of the only task of a type.

@@ -21,6 +21,7 @@ import (
 // pods wins over the template; the class of its coarse priority does not.
 func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
 	job := b.job
+	b.keepNewer(template, name)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,

@@ -48,6 +48,7 @@ func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1
 	if err != nil {
 		return nil, err
 	}
+	b.sources[template] = &source{template: config.Spec.Aggregator.Template}
 	learner, err := b.taskOfType(v2alpha1.TaskTypeLearner)
 	if err != nil {
 		return nil, err
