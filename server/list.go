@@ -46,30 +46,34 @@ func (s *Server) getReplicas(c *gin.Context) error {
 		return err
 	}
 	ctx := c.Request.Context()
-	var data any
+	var read *reading
 	switch {
 	case wanted.name != "":
-		data, err = s.replica(ctx, types.NamespacedName{Namespace: wanted.namespace, Name: wanted.name})
+		read, err = s.replica(ctx, types.NamespacedName{Namespace: wanted.namespace, Name: wanted.name})
 	case wanted.aggregator != "":
-		data, err = s.ddpLearners(ctx, types.NamespacedName{Namespace: wanted.namespace, Name: wanted.aggregator})
+		read, err = s.ddpLearners(ctx, types.NamespacedName{Namespace: wanted.namespace, Name: wanted.aggregator})
 	case wanted.coordinator != "":
-		data, err = s.replicasOf(ctx, types.NamespacedName{Namespace: wanted.namespace, Name: wanted.coordinator})
+		read, err = s.replicasOf(ctx, types.NamespacedName{Namespace: wanted.namespace, Name: wanted.coordinator})
 	default:
-		data, err = s.allReplicas(ctx, wanted.namespace)
+		read, err = s.allReplicas(ctx, wanted.namespace)
 	}
 	if err != nil {
 		return err
 	}
-	return succeed(c, messageGet, data)
+	return s.answerInTurn(c, read)
 }
 
 // allReplicas lists the replicas of each coordinator-led job of a namespace, or
 // of all, that the caller may see, by name.
-func (s *Server) allReplicas(ctx context.Context, namespace string) ([]jobReplicas, error) {
+func (s *Server) allReplicas(ctx context.Context, namespace string) (*reading, error) {
 	visible, err := s.gate.visible(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
+	return readingOf(ctx, nil, func(ctx context.Context) (any, error) { return s.listedIn(ctx, namespace, visible) }), nil
+}
+
+func (s *Server) listedIn(ctx context.Context, namespace string, visible func(*v2alpha1.DIJob) bool) ([]jobReplicas, error) {
 	var jobs v2alpha1.DIJobList
 	if err := s.store.list(ctx, &jobs, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing jobs: %w", err)
@@ -93,7 +97,7 @@ func (s *Server) allReplicas(ctx context.Context, namespace string) ([]jobReplic
 }
 
 // replicasOf lists the replicas of the job of a coordinator.
-func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*jobReplicas, error) {
+func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*reading, error) {
 	if err := s.gate.approach(ctx, podTarget(coordinator), getting()); err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedNam
 	if err := s.gate.admit(ctx, found.job, getting()); err != nil {
 		return nil, err
 	}
-	return s.listed(ctx, found.job, coordinator.Name)
+	return readingOf(ctx, found.job, func(ctx context.Context) (any, error) { return s.listed(ctx, found.job, coordinator.Name) }), nil
 }
 
 // listed lists the replicas of a job: its members, and where there is no list
@@ -139,7 +143,7 @@ func answer(job *v2alpha1.DIJob, coordinator string, urls membership.URLs) *jobR
 // ddpLearners lists the DDP learners of an aggregator. What an aggregator is
 // told follows from its own name, so that it never changes while it lives,
 // even when its unit was replaced meanwhile.
-func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*jobReplicas, error) {
+func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*reading, error) {
 	found, err := s.aggregator(ctx, key)
 	if err != nil {
 		return nil, err
@@ -147,12 +151,14 @@ func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*jo
 	if err := s.gate.admit(ctx, found.job, getting()); err != nil {
 		return nil, err
 	}
-	place, err := s.placeOf(ctx, found.job)
-	if err != nil {
-		return nil, err
-	}
-	data := answer(found.job, key.Name, membership.URLs{Learners: place.ownURLs(found, key.Name, s.options.GPUResource)})
-	return data, place.err()
+	return readingOf(ctx, found.job, func(ctx context.Context) (any, error) {
+		place, err := s.placeOf(ctx, found.job)
+		if err != nil {
+			return nil, err
+		}
+		data := answer(found.job, key.Name, membership.URLs{Learners: place.ownURLs(found, key.Name, s.options.GPUResource)})
+		return data, place.err()
+	}), nil
 }
 
 // foundReplica is a replica: its pod, where it exists, and its member, where
@@ -176,7 +182,7 @@ func (s *Server) aggregator(ctx context.Context, key types.NamespacedName) (*fou
 }
 
 // replica describes one replica.
-func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*oneReplica, error) {
+func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*reading, error) {
 	found, err := s.anyReplica(ctx, key)
 	if err != nil {
 		return nil, err
@@ -184,12 +190,13 @@ func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*oneRep
 	if err := s.gate.admit(ctx, found.job, getting()); err != nil {
 		return nil, err
 	}
-	return &oneReplica{
+	data := &oneReplica{
 		Namespace:   key.Namespace,
 		Coordinator: names.CoordinatorPod(found.job.Name),
 		ReplicaType: found.role,
 		Name:        key.Name,
-	}, nil
+	}
+	return readingOf(ctx, found.job, func(context.Context) (any, error) { return data, nil }), nil
 }
 
 // anyReplica finds a replica by name: its pod in the cache, else the member

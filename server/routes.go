@@ -21,6 +21,9 @@ type reply struct {
 	Data    any    `json:"data"`
 }
 
+// jsonType is the type of every answer.
+const jsonType = "application/json"
+
 // The codes of the envelope.
 const (
 	codeSuccess = 0
@@ -149,12 +152,20 @@ func succeed(c *gin.Context, message string, data any) error {
 
 // send writes an envelope, whatever the client says that it accepts.
 func send(c *gin.Context, status int, envelope reply) error {
+	body, err := encoded(envelope)
+	if err != nil {
+		return err
+	}
+	c.Data(status, jsonType, body)
+	return nil
+}
+
+func encoded(envelope reply) ([]byte, error) {
 	body, err := json.Marshal(envelope)
 	if err != nil {
-		return fmt.Errorf("encoding a reply: %w", err)
+		return nil, fmt.Errorf("encoding a reply: %w", err)
 	}
-	c.Data(status, "application/json", body)
-	return nil
+	return body, nil
 }
 
 func healthy(c *gin.Context) error {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -116,6 +117,7 @@ type Server struct {
 	budget     *budget
 	reports    *reports
 	bodies     *netlimit.Room
+	turns      *turns
 	requests   *requests
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
@@ -149,6 +151,7 @@ func New(options Options) (*Server, error) {
 
 		unanswered: newUnanswered(options.Clock, options.Watches),
 		bodies:     newRoom(options.Times.Body),
+		turns:      newTurns(runtime.GOMAXPROCS(0)),
 		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
 	server.budget = newBudget(options.Limits.WriteBytesPerMinute)

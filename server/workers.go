@@ -5,6 +5,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -107,11 +108,10 @@ func (s *Server) getWorkers(c *gin.Context) error {
 	if err := errors.Join(id.workerLed(&job), id.current(&job)); err != nil {
 		return err
 	}
-	pods, err := s.podsOf(ctx, &job)
-	if err != nil {
-		return err
-	}
-	return succeed(c, messageGet, rankedAddresses(pods, int(job.Status.Replicas)))
+	return s.answerInTurn(c, readingOf(ctx, &job, func(ctx context.Context) (any, error) {
+		pods, err := s.podsOf(ctx, &job)
+		return rankedAddresses(pods, int(job.Status.Replicas)), err
+	}))
 }
 
 // rankedAddresses returns the addresses of pods by rank, as many as there are

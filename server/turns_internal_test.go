@@ -1,0 +1,147 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// stuckStore is a store whose reads of one job's pods take as long as the test lets
+// them.
+type stuckStore struct {
+	*memory
+	stuck string
+	ended chan struct{}
+
+	mutex sync.Mutex
+	reads int
+}
+
+func (s *stuckStore) pods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
+	if key == s.stuck {
+		s.mutex.Lock()
+		s.reads++
+		s.mutex.Unlock()
+		<-s.ended
+	}
+	return s.memory.pods(ctx, index, key)
+}
+
+func TestReadsOfOneJobHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const reads = 64
+		store := &stuckStore{memory: newMemory(t), ended: make(chan struct{})}
+		store.newCoordinatorLed(t)
+		store.stuck = ownerKey("ns", "crowd-uid")
+		crowd := &v2alpha1.DIJob{}
+		crowd.Namespace, crowd.Name, crowd.UID = "ns", "crowd", "crowd-uid"
+		store.mustCreate(t, crowd)
+		server := newMemoryServer(t, store.memory)
+		server.store = store
+		get := func(path string) string {
+			recorder := httptest.NewRecorder()
+			server.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+			return fmt.Sprintf("%d %.16s", recorder.Code, recorder.Body)
+		}
+		answers := make(chan string, reads)
+		for range reads {
+			go func() { answers <- get("/v2alpha1/ns.crowd/replicas") }()
+		}
+		synctest.Wait()
+		if most := server.turns.share; store.reads > most {
+			t.Errorf("%d reads of one job are worked on at once, want %d", store.reads, most)
+		}
+		begun := time.Now()
+		if got := get(replicasPath + "?namespace=ns&coordinator=job-coordinator"); got != `200 {"success":true,` || time.Since(begun) > 0 {
+			t.Errorf("another job's read gets %s after %s", got, time.Since(begun))
+		}
+		mustPass(t, DefaultTimes().Hold+time.Second)
+		close(store.ended)
+		counted := map[string]int{}
+		for range reads {
+			counted[<-answers]++
+		}
+		if share := server.turns.share; counted[`200 {"success":true,`] != share || counted[`200 {"success":false`] != reads-share {
+			t.Errorf("got %v, want %d answered and the others told to come again", counted, share)
+		}
+		if len(server.turns.each) != 0 || server.turns.taken != 0 || len(server.turns.waiting) != 0 {
+			t.Errorf("left behind: %+v", server.turns)
+		}
+	})
+}
+
+func TestThoseWhoWaitHaveTheirTurnsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := &turns{all: 2, share: 1, each: map[string]*line{}}
+		var mutex sync.Mutex
+		var order []string
+		var group sync.WaitGroup
+		read := func(who string) {
+			group.Go(func() {
+				end, err := turns.take(t.Context(), who)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer end()
+				mutex.Lock()
+				order = append(order, who)
+				mutex.Unlock()
+				mustPass(t, time.Second)
+			})
+			synctest.Wait()
+		}
+		for _, who := range []string{"a", "a", "a", "a", "b", "b", "c"} {
+			read(who)
+		}
+		begun := time.Now()
+		group.Wait()
+		// What ends at the same time ends in any order.
+		if got := slices.Sorted(slices.Values(order[:5])); !slices.Equal(got, []string{"a", "a", "b", "b", "c"}) {
+			t.Errorf("got the order %v, want no third read of a before all of b and c", order)
+		}
+		if took := time.Since(begun); took != 4*time.Second {
+			t.Errorf("seven reads take %s, two at once and four of one: want 4s", took)
+		}
+	})
+}
+
+func TestAReadThatGivesUpLeavesItsTurnToOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := &turns{all: 1, share: 1, each: map[string]*line{}}
+		end, err := turns.take(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := turns.take(impatient, "b"); err == nil {
+			t.Error("b has a turn while a has it")
+		}
+		end()
+		end, err = turns.take(t.Context(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		end()
+		if len(turns.each) != 0 || turns.taken != 0 {
+			t.Errorf("left behind: %+v", turns)
+		}
+	})
+}
