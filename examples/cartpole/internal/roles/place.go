@@ -6,6 +6,7 @@ package roles
 import (
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,11 @@ func readPlace(system System, task string, port int) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	p := place{rank: rank, nodes: nodeList(system, "DI_NODES", port), task: task, port: port}
+	nodes, err := nodeList(system, "DI_NODES", port)
+	if err != nil {
+		return place{}, err
+	}
+	p := place{rank: rank, nodes: nodes, task: task, port: port}
 	if rank < 0 || rank >= len(p.nodes) {
 		return place{}, fmt.Errorf("%w: DI_RANK %q: want a rank below the %d entries of DI_NODES",
 			ErrUsage, system.Getenv("DI_RANK"), len(p.nodes))
@@ -51,7 +56,9 @@ func readPlace(system System, task string, port int) (place, error) {
 			ErrUsage, rank, p.mine, system.Hostname)
 	}
 	if p.task == "" {
-		p.task = p.findTask(system)
+		if p.task, err = p.findTask(system); err != nil {
+			return place{}, err
+		}
 	}
 	if !slices.Contains([]string{taskLearner, taskCollector, taskEvaluator}, p.task) {
 		return place{}, fmt.Errorf("%w: task: got %q, want learner, collector or evaluator, by --task or by this pod's entry in DI_<TASK>_NODES",
@@ -63,7 +70,10 @@ func readPlace(system System, task string, port int) (place, error) {
 // amongItsTask compares the place with the list of the worker's own task.
 func (p place) amongItsTask(system System) (place, error) {
 	key := taskKey(p.task)
-	mates := nodeList(system, key, p.port)
+	mates, err := nodeList(system, key, p.port)
+	if err != nil {
+		return place{}, err
+	}
 	if len(mates) > 0 && !slices.Contains(mates, p.mine) {
 		return place{}, fmt.Errorf("%w: %s: got %q, want this pod's %q among them", ErrUsage, key, mates, p.mine)
 	}
@@ -71,13 +81,18 @@ func (p place) amongItsTask(system System) (place, error) {
 	return p, nil
 }
 
-func (p place) findTask(system System) string {
+// findTask returns the task that lists the worker, "" where none does.
+func (p place) findTask(system System) (string, error) {
 	for _, task := range []string{taskLearner, taskCollector, taskEvaluator} {
-		if slices.Contains(nodeList(system, taskKey(task), p.port), p.mine) {
-			return task
+		nodes, err := nodeList(system, taskKey(task), p.port)
+		if err != nil {
+			return "", err
+		}
+		if slices.Contains(nodes, p.mine) {
+			return task, nil
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // others are the addresses of all other workers.
@@ -89,11 +104,20 @@ func taskKey(task string) string {
 	return "DI_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_")) + "_NODES"
 }
 
-// nodeList reads a comma separated list of hosts. An entry may name a port of
-// its own.
-func nodeList(system System, key string, port int) []string {
+// nodeList reads a comma separated list of hosts, from a file where the variable
+// begins with @: no process starts with a long list in a variable. An entry may
+// name a port of its own.
+func nodeList(system System, key string, port int) ([]string, error) {
+	list := system.Getenv(key)
+	if path, isFile := strings.CutPrefix(list, "@"); isFile {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrUsage, key, err)
+		}
+		list = string(content)
+	}
 	var nodes []string
-	for node := range strings.SplitSeq(system.Getenv(key), ",") {
+	for node := range strings.SplitSeq(list, ",") {
 		if node = strings.TrimSpace(node); node == "" {
 			continue
 		}
@@ -102,7 +126,7 @@ func nodeList(system System, key string, port int) []string {
 		}
 		nodes = append(nodes, node)
 	}
-	return nodes
+	return nodes, nil
 }
 
 func hostOf(address string) string {

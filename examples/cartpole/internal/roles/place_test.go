@@ -5,6 +5,9 @@ package roles
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -66,6 +69,28 @@ func TestPlaceIsReadFromTheEnvironment(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestListsAreReadFromTheFilesThatVariablesName(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	env := map[string]string{"DI_RANK": "1"}
+	for key, list := range map[string]string{"DI_NODES": "j-learner-0.di-j,j-collector-0.di-j", "DI_COLLECTOR_NODES": "j-collector-0.di-j"} {
+		path := filepath.Join(folder, key)
+		if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		env[key] = "@" + path
+	}
+	system := System{Hostname: "j-collector-0", Getenv: func(key string) string { return env[key] }}
+	got, err := readPlace(system, "", workerPort)
+	if err != nil || got.task != taskCollector || got.mine != "j-collector-0.di-j:22270" || len(got.nodes) != 2 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	env["DI_COLLECTOR_NODES"] = "@" + filepath.Join(folder, "none")
+	if _, err := readPlace(system, "", workerPort); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "DI_COLLECTOR_NODES") {
+		t.Errorf("a file that is not there: got %v", err)
 	}
 }
 
