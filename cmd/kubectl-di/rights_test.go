@@ -235,16 +235,18 @@ func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
 func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"the type of replicas is missing: want collector or learner":                                      {"add"},
-		`type of replicas "worker": want collector or learner`:                                            {"delete", "worker", "cartpole"},
-		"JOB is missing: name a DIJob":                                                                    {"add", "collector"},
-		`JOB "pod/x": want the name of a DIJob`:                                                           {"add", "collector", "pod/x"},
-		`"b": one job at a time`:                                                                          {"add", "collector", "a", "b"},
-		`"a": one job at a time`:                                                                          {"add", "collector", "a", "--coordinator-name", "b-coordinator"},
-		`--coordinator-name "b": want the name of a coordinator's pod, JOB-coordinator`:                   {"add", "collector", "--coordinator-name", "b"},
-		"--replicas 0: want 1 or more":                                                                    {"add", "collector", "a", "--replicas", "0"},
-		"--replicas -1: want 1 or more":                                                                   {"delete", "collector", "a", "--replicas", "-1"},
-		`--cpus "two": want a number of CPUs such as 2, 0.5 or 500m`:                                      {"add", "collector", "a", "--cpus", "two"},
+		"the type of replicas is missing: want collector or learner":                    {"add"},
+		`type of replicas "worker": want collector or learner`:                          {"delete", "worker", "cartpole"},
+		"JOB is missing: name a DIJob":                                                  {"add", "collector"},
+		`JOB "pod/x": want the name of a DIJob`:                                         {"add", "collector", "pod/x"},
+		`"b": one job at a time`:                                                        {"add", "collector", "a", "b"},
+		`"a": one job at a time`:                                                        {"add", "collector", "a", "--coordinator-name", "b-coordinator"},
+		`--coordinator-name "b": want the name of a coordinator's pod, JOB-coordinator`: {"add", "collector", "--coordinator-name", "b"},
+		"--replicas 0: want 1 or more":                                                  {"add", "collector", "a", "--replicas", "0"},
+		"--replicas -1: want 1 or more":                                                 {"delete", "collector", "a", "--replicas", "-1"},
+		`--cpus "two": want a number of CPUs such as 2, 0.5 or 500m`:                    {"add", "collector", "a", "--cpus", "two"},
+		`--memory "1e-2000000000": want an amount of bytes such as 4Gi or 512Mi: the exponent of a quantity must be from -18 to 18`: {
+			"add", "collector", "a", "--memory", "1e-2000000000"},
 		`--cpus "": want a number of CPUs such as 2, 0.5 or 500m`:                                         {"add", "collector", "a", "--cpus", ""},
 		`--gpus "0.5": want a whole number of GPUs`:                                                       {"add", "learner", "a", "--gpus", "0.5"},
 		`--gpus "-1": want a whole number of GPUs`:                                                        {"add", "learner", "a", "--gpus", "-1"},

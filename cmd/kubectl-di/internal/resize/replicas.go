@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 const addLong = `Add collectors or learners to a running job, by asking di-server as the job's
@@ -183,8 +184,11 @@ func (o *resizeOptions) check(command *cobra.Command) error {
 		if asked.value == "" && !command.Flags().Changed(asked.flag) {
 			continue
 		}
-		quantity, err := resource.ParseQuantity(asked.value)
-		if err != nil || quantity.Sign() < 0 || asked.whole && quantity.MilliValue()%1000 != 0 {
+		if err := quantity.Check(asked.value); err != nil {
+			return exit.Usagef("--%s %q: want %s: %s", asked.flag, asked.value, asked.want, err)
+		}
+		parsed, err := resource.ParseQuantity(asked.value)
+		if err != nil || parsed.Sign() < 0 || asked.whole && parsed.MilliValue()%1000 != 0 {
 			return exit.Usagef("--%s %q: want %s", asked.flag, asked.value, asked.want)
 		}
 	}
