@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,19 +18,18 @@ import (
 )
 
 // validateAddresses holds that the pods can be told of each other, as a job whose
-// pods cannot start is of no use. Which domain the cluster's services have is not
-// known here, and taken to be the usual one: the operator says what is wrong then.
-func validateAddresses(job *v2alpha1.DIJob, at paths) field.ErrorList {
+// pods cannot start is of no use. The domain is that of the cluster's services.
+func validateAddresses(job *v2alpha1.DIJob, at paths, domain string) field.ErrorList {
 	const remedy = "have at most %d replicas, or shorten the names of job, tasks and namespace"
 	var errs field.ErrorList
 	if isToldOfAll(&job.Spec) {
-		if size, around, longest := sizeOfAddresses(job, names.EnvTFConfig); size > workload.MaxVariable {
+		if size, around, longest := sizeOfAddresses(job, names.EnvTFConfig, domain); size > workload.MaxVariable {
 			errs = append(errs, field.Forbidden(at.spec("clusterSpec"), fmt.Sprintf(
 				"TensorFlow reads the addresses of all replicas in TF_CONFIG, and Linux starts no process with more than %d bytes in one variable: "+remedy,
 				workload.MaxVariable, (workload.MaxVariable-around)/longest)))
 		}
 	}
-	size, around, longest := sizeOfAddresses(job, names.EnvDINodes)
+	size, around, longest := sizeOfAddresses(job, names.EnvDINodes, domain)
 	if lists := listsOf(&job.Spec); (size-around)*lists > workload.MaxNodes {
 		errs = append(errs, field.Forbidden(at.spec("tasks"), fmt.Sprintf(
 			"the pods find the addresses of all replicas in a ConfigMap, which holds at most %d bytes: "+remedy, workload.MaxNodes, workload.MaxNodes/lists/longest)))
@@ -59,8 +59,9 @@ func listsOf(spec *v2alpha1.DIJobSpec) int64 {
 
 // sizeOfAddresses returns how long the variable of all addresses is, what of that
 // is around them, and how long the longest address is. In TF_CONFIG each address
-// has a port and quotes, and each task its name.
-func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, around, longest int64) {
+// has a port and quotes, and each task its name. They are in the usual domain where
+// none is given.
+func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around, longest int64) {
 	start, most := len(variable)+len("="), 1
 	if variable == names.EnvTFConfig {
 		start += len(`{"cluster":{},"task":{"type":"","index":99999},"environment":"cloud"}`)
@@ -78,7 +79,7 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable string) (size, around, longes
 			beside = len(`"":`) + len(strconv.Itoa(int(portOf(&job.Spec.Tasks[i]))))
 		}
 		// A comma follows, and after the last the variable's end.
-		address := len(names.WorkerFQDN(names.WorkerPod(job.Name, task, 0), job.Name, job.Namespace, names.DefaultDomain)) + beside + 1
+		address := len(names.WorkerFQDN(names.WorkerPod(job.Name, task, 0), job.Name, job.Namespace, cmp.Or(domain, names.DefaultDomain))) + beside + 1
 		size += count*int64(address-1) + digitsBelow(count)
 		most = max(most, address+len(strconv.FormatInt(count-1, 10))-1)
 	}

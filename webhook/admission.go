@@ -50,7 +50,7 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *hookMetrics, maxPods int32, fields podFields) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics, size bounds, fields podFields) (http.Handler, error) {
 	schema, err := newHubSchema()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
@@ -60,8 +60,8 @@ func newHandler(log logr.Logger, metrics *hookMetrics, maxPods int32, fields pod
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
-		PathValidateV1: validating(fields, within(maxPods, inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1))),
-		PathValidateV2: validating(fields, within(maxPods, validateV2)),
+		PathValidateV1: validating(fields, within(size, inTurn(validateView, validateExtended, schema.validate, validateKept, validateV1))),
+		PathValidateV2: validating(fields, within(size, validateV2)),
 
 		PathValidateAggregatorConfig: validateAggregatorConfig(fields),
 	} {
@@ -95,8 +95,16 @@ type question struct {
 	subresource string
 	raw, oldRaw []byte
 	job, old    *v2alpha1.DIJob
+	bounds
+}
+
+// bounds are what the size of a job depends on beside the job.
+type bounds struct {
 	// maxPods is how many pods a job may have; 0 for as many as by default.
 	maxPods int32
+	// domain is that of the cluster's services, in which pods have their addresses;
+	// the usual one where it is empty.
+	domain string
 }
 
 func readQuestion(request *admission.Request) (*question, error) {
@@ -176,10 +184,10 @@ func validating(fields podFields, validate func(*question) field.ErrorList) admi
 	}
 }
 
-// within lets a validation hold jobs to that many pods.
-func within(maxPods int32, validate func(*question) field.ErrorList) func(*question) field.ErrorList {
+// within lets a validation hold jobs to a size.
+func within(size bounds, validate func(*question) field.ErrorList) func(*question) field.ErrorList {
 	return func(asked *question) field.ErrorList {
-		asked.maxPods = maxPods
+		asked.bounds = size
 		return validate(asked)
 	}
 }

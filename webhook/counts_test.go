@@ -6,6 +6,7 @@ package webhook
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -64,7 +65,20 @@ func TestAJobThatHadTooManyPodsBeforeMayBeChangedElsewhere(t *testing.T) {
 	if errs := validateV2(&question{job: jobOf(t, [2]int64{9001, 1}, "null"), old: old}); len(errs) != 1 {
 		t.Errorf("got %v, want one error", errs)
 	}
-	if errs := validateV2(&question{create: true, job: jobOf(t, [2]int64{2, 2}, "null"), maxPods: 3}); len(errs) != 1 {
+	if errs := validateV2(&question{create: true, job: jobOf(t, [2]int64{2, 2}, "null"), bounds: bounds{maxPods: 3}}); len(errs) != 1 {
 		t.Errorf("got %v, want one error", errs)
+	}
+}
+
+func TestAddressesAreAsLongAsTheClustersDomainMakesThem(t *testing.T) {
+	t.Parallel()
+	job := clusterOf(1234)
+	asked := &question{create: true, job: job}
+	if errs := validateV2(asked); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	asked.domain = "svc" + strings.Repeat("."+strings.Repeat("a", 63), 2)
+	if errs := validateV2(asked); len(errs) != 1 || errs[0].Field != "spec.clusterSpec" {
+		t.Errorf("got %v, want that TF_CONFIG is too long", errs)
 	}
 }

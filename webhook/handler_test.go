@@ -109,7 +109,7 @@ func quietHandler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, 0, nil)
+	handler, err := newHandler(logr.Discard(), metrics, bounds{}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestAddressesAreCountedToTheByte(t *testing.T) {
 	}
 	for count := int32(3000); count < 4000; count++ {
 		job.Spec.Tasks[0].Replicas = &count
-		warned := len(warnAddresses(job, hubPaths{})) > 0
+		warned := len(warnAddresses(job, hubPaths{}, "")) > 0
 		if tooMuch := size(count) > workload.MaxVariable; warned != tooMuch {
 			t.Fatalf("%d replicas need %d bytes; warned about: %v", count, size(count), warned)
 		}

@@ -122,6 +122,9 @@ type Options struct {
 	Overlap time.Duration
 	// MaxPods is how many pods a job may have; limits.PodsPerJob by default.
 	MaxPods int32
+	// ServiceDomain is the domain of the cluster's services, on which the length of
+	// addresses depends; svc.cluster.local by default.
+	ServiceDomain string
 	// BindAddress is where to listen, :9443 by default. A Listener is used instead.
 	BindAddress string
 	Listener    net.Listener
@@ -219,7 +222,7 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
-	handler, err := newHandler(options.Log, metrics, options.MaxPods, pods.Current)
+	handler, err := newHandler(options.Log, metrics, bounds{maxPods: options.MaxPods, domain: options.ServiceDomain}, pods.Current)
 	if err != nil {
 		return nil, err
 	}

@@ -242,33 +242,35 @@ func clusterOf(replicas int32) *v2alpha1.DIJob {
 // the variable of a pod may be.
 func TestTheLengthOfAVariableIsReckonedAsItIs(t *testing.T) {
 	t.Parallel()
-	job := clusterOf(1234)
-	roster := &workload.Roster{}
-	for index := range int32(1234) {
-		pod := fmt.Sprintf("j-none-%d", index)
-		roster.Seats = append(roster.Seats, workload.Seat{Index: index, Rank: index, Pod: pod})
-		roster.Nodes = append(roster.Nodes, pod)
-	}
-	builder := workload.NewBuilder(job, workload.Settings{})
-	pod, err := builder.Worker(roster, &roster.Seats[1233])
-	if err != nil {
-		t.Fatal(err)
-	}
-	configMap, err := builder.NodesConfigMap(roster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := map[string]string{"DI_NODES": configMap.Data["DI_NODES"]}
-	for _, variable := range pod.Spec.Containers[0].Env {
-		if variable.Name == "TF_CONFIG" {
-			told["TF_CONFIG"] = strings.ReplaceAll(variable.Value, "$(TF_CONFIG_NONE)", configMap.Data["TF_CONFIG_NONE"])
+	for _, domain := range []string{"", "svc.a-cluster-with-a-long-name.example.com"} {
+		job := clusterOf(1234)
+		roster := &workload.Roster{}
+		for index := range int32(1234) {
+			pod := fmt.Sprintf("j-none-%d", index)
+			roster.Seats = append(roster.Seats, workload.Seat{Index: index, Rank: index, Pod: pod})
+			roster.Nodes = append(roster.Nodes, pod)
 		}
-	}
-	for name, value := range told {
-		reckoned, _, _ := sizeOfAddresses(job, name)
-		actual := int64(len(name) + len("=") + len(value) + len("\x00"))
-		if reckoned < actual || reckoned > actual+8 {
-			t.Errorf("%s is %d bytes long, and is reckoned as %d", name, actual, reckoned)
+		builder := workload.NewBuilder(job, workload.Settings{ServiceDomain: domain})
+		pod, err := builder.Worker(roster, &roster.Seats[1233])
+		if err != nil {
+			t.Fatal(err)
+		}
+		configMap, err := builder.NodesConfigMap(roster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string]string{"DI_NODES": configMap.Data["DI_NODES"]}
+		for _, variable := range pod.Spec.Containers[0].Env {
+			if variable.Name == "TF_CONFIG" {
+				told["TF_CONFIG"] = strings.ReplaceAll(variable.Value, "$(TF_CONFIG_NONE)", configMap.Data["TF_CONFIG_NONE"])
+			}
+		}
+		for name, value := range told {
+			reckoned, _, _ := sizeOfAddresses(job, name, domain)
+			actual := int64(len(name) + len("=") + len(value) + len("\x00"))
+			if reckoned < actual || reckoned > actual+8 {
+				t.Errorf("%s is %d bytes long, and is reckoned as %d", name, actual, reckoned)
+			}
 		}
 	}
 }

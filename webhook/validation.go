@@ -169,14 +169,14 @@ func inTurn(validations ...func(*question) field.ErrorList) func(*question) fiel
 // validateChange returns what is wrong with a new job, or with what an update
 // changes: an update is not refused for what was already so.
 func validateChange(asked *question, at, oldAt paths) field.ErrorList {
-	errs := append(validateContent(asked.job, at), validateSize(asked.job, at, asked.maxPods)...)
+	errs := append(validateContent(asked.job, at), validateSize(asked.job, at, asked.bounds)...)
 	if asked.create {
 		return append(errs, validateName(asked.job)...)
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	return lessByTask(errs, append(validateContent(asked.old, oldAt), validateSize(asked.old, oldAt, asked.maxPods)...), asked)
+	return lessByTask(errs, append(validateContent(asked.old, oldAt), validateSize(asked.old, oldAt, asked.bounds)...), asked)
 }
 
 // lessByTask is less where tasks go by their names: one that is moved is as faulty as it was.
@@ -206,12 +206,12 @@ func byTask(err *field.Error, spec *v2alpha1.DIJobSpec) string {
 
 // validateSize holds that the job has no more pods than one may have, and that
 // these can be told of each other.
-func validateSize(job *v2alpha1.DIJob, at paths, most int32) field.ErrorList {
-	errs := validateCounts(&job.Spec, at, most)
+func validateSize(job *v2alpha1.DIJob, at paths, within bounds) field.ErrorList {
+	errs := validateCounts(&job.Spec, at, within.maxPods)
 	if len(errs) > 0 || coordinatorLed(&job.Spec) {
 		return errs
 	}
-	return validateAddresses(job, at)
+	return validateAddresses(job, at, within.domain)
 }
 
 // validateCounts holds that the job has no more pods than one may have, now or once it

@@ -34,13 +34,13 @@ func warnings(asked *question) []string {
 		return nil
 	}
 	at := pathsOf(asked.raw, asked.job)
-	found := append(warnAddresses(asked.job, at), warnTemplates(&asked.job.Spec, at)...)
+	found := append(warnAddresses(asked.job, at, asked.domain), warnTemplates(&asked.job.Spec, at)...)
 	if asked.create {
 		return found
 	}
 	if len(found) > 0 {
 		at := pathsOf(asked.oldRaw, asked.old)
-		found = fewer(found, append(warnAddresses(asked.old, at), warnTemplates(&asked.old.Spec, at)...))
+		found = fewer(found, append(warnAddresses(asked.old, at, asked.domain), warnTemplates(&asked.old.Spec, at)...))
 	}
 	found = append(found, warnChangedTemplates(asked.job, asked.old, at)...)
 	if writtenInV2(asked.raw) {
@@ -51,11 +51,11 @@ func warnings(asked *question) []string {
 
 // warnAddresses says where programs find the addresses in a file, as no process
 // starts with all of them in a variable.
-func warnAddresses(job *v2alpha1.DIJob, at paths) []string {
+func warnAddresses(job *v2alpha1.DIJob, at paths, domain string) []string {
 	if coordinatorLed(&job.Spec) {
 		return nil
 	}
-	size, around, longest := sizeOfAddresses(job, names.EnvDINodes)
+	size, around, longest := sizeOfAddresses(job, names.EnvDINodes, domain)
 	if size <= workload.MaxVariable {
 		return nil
 	}

@@ -294,6 +294,7 @@ func (o *operator) newWebhooks() (*webhook.Server, error) {
 
 		CertificateSecret: o.options.webhookSecret,
 		MaxPods:           o.options.settings.MaxPods,
+		ServiceDomain:     o.options.settings.ServiceDomain,
 	})
 }
 
