@@ -58,7 +58,50 @@ func Examine(raw []byte, rules Rules) []Finding {
 			Do: "save the object, and take these fields out of it: no release acts on them",
 		})
 	}
+	findings = append(findings, network(raw, object)...)
 	return append(findings, refused(raw, object, rules)...)
+}
+
+// network says that the coordinator of a live job calls di-server from its node's
+// address, which is no pod's own.
+func network(raw []byte, object string) []Finding {
+	if header(raw).Kind != kindJob {
+		return nil
+	}
+	hub, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
+	if err != nil {
+		// What cannot be converted was told.
+		return nil
+	}
+	var job struct {
+		Spec struct {
+			Tasks []struct {
+				Type     v2alpha1.TaskType `json:"type"`
+				Template struct {
+					Spec struct {
+						HostNetwork bool `json:"hostNetwork"`
+					} `json:"spec"`
+				} `json:"template"`
+			} `json:"tasks"`
+		} `json:"spec"`
+		Status struct {
+			Phase v2alpha1.Phase `json:"phase"`
+		} `json:"status"`
+	}
+	// What is of another type is told by the rules of admission.
+	_ = json.Unmarshal(hub, &job)
+	if slices.Contains([]v2alpha1.Phase{"", v2alpha1.JobSucceeded, v2alpha1.JobFailed}, job.Status.Phase) {
+		return nil
+	}
+	for i := range job.Spec.Tasks {
+		if task := &job.Spec.Tasks[i]; task.Type == v2alpha1.TaskTypeCoordinator && task.Template.Spec.HostNetwork {
+			return []Finding{{
+				Severity: Warning, Object: object, Message: "its coordinator is on its node's network: di-server knows it by the node's address, which stands for all jobs' pods there",
+				Do: "do not run di-server with --strict-addresses before it has ended, and let its calls reach di-server from that address, as without a NAT in between",
+			}}
+		}
+	}
+	return nil
 }
 
 // refused says that an object could not be created as it is.

@@ -39,6 +39,8 @@ func jobOf(version, name, spec, rest string) []byte {
 func TestAnObjectIsExamined(t *testing.T) {
 	t.Parallel()
 	coordinator, tasks := `{"coordinator":{"template":`+template+`}`, `{"tasks":[{"type":"learner","template":`+template+`}]`
+	hostTemplate := strings.Replace(template, `{"containers"`, `{"hostNetwork":true,"containers"`, 1)
+	onNode := `{"coordinator":{"template":` + hostTemplate + `}`
 	long := strings.Repeat("x", 50)
 	for name, tc := range map[string]struct {
 		raw  []byte
@@ -54,6 +56,12 @@ func TestAnObjectIsExamined(t *testing.T) {
 		"a name that holds a dot":              {jobOf("v2alpha1", "a.b", tasks+`}`, ""), []string{"Warning dijob rl/a.b: as a new object it would be refused: metadata.name"}},
 		"a type that is none":                  {jobOf("v2alpha1", "job", `{"tasks":[{"type":"actor","name":"actor","template":`+template+`}]}`, ""), []string{"Warning dijob rl/job: as a new object it would be refused: spec.tasks[0].type"}},
 		"a template that no pod comes of":      {jobOf("v2alpha1", "job", `{"tasks":[{"type":"learner","template":{"spec":{}}}]}`, ""), []string{"Warning dijob rl/job: as a new object it would be refused: spec.tasks[0].template.spec.containers"}},
+		"a coordinator on its node's network": {jobOf("v1alpha1", "job", onNode+`}`, `,"status":{"phase":"Running"}`), []string{
+			"Warning dijob rl/job: its coordinator is on its node's network: di-server knows it by the node's address"}},
+		"one that has ended": {jobOf("v1alpha1", "job", onNode+`}`, `,"status":{"phase":"Succeeded"}`), nil},
+		"one in v2alpha1": {jobOf("v2alpha1", "job", `{"lifecycle":"CoordinatorLed","tasks":[{"type":"coordinator","name":"coordinator","template":`+hostTemplate+`}]}`, `,"status":{"phase":"Running"}`), []string{
+			"Warning dijob rl/job: its coordinator is on its node's network"}},
+		"workers on their nodes' network": {jobOf("v2alpha1", "job", `{"tasks":[{"type":"learner","template":`+hostTemplate+`}]}`, `,"status":{"phase":"Running"}`), nil},
 		"an AggregatorConfig": {[]byte(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"AggregatorConfig","metadata":{"namespace":"di-system","name":"aggregator-config"},` +
 			`"spec":{"aggregator":{"template":` + template + `}}}`), nil},
 		"an AggregatorConfig that says more": {[]byte(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"AggregatorConfig","metadata":{"namespace":"di-system","name":"aggregator-config"},` +
