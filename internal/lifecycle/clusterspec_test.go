@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -174,4 +175,35 @@ func TestAJobThatIsToldOfItsClusterNoLongerGoesOn(t *testing.T) {
 	w.change(func(job *v2alpha1.DIJob) { job.Spec.ClusterSpec = nil })
 	w.allRun()
 	w.expectReschedules(0)
+}
+
+// TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone: the scale subresource and the
+// status go round admission, which refuses a TF_CONFIG that no process starts with.
+func TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone(t *testing.T) {
+	t.Parallel()
+	for name, resize := range map[string]func(*v2alpha1.DIJob){
+		"by the scale subresource": func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas = ptr.To(int32(4000)) },
+		"by the status":            func(job *v2alpha1.DIJob) { job.Status.Replicas = 4000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := clusterWorld(t, v2alpha1.ClusterSpecTensorFlow)
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = nil })
+			pods := w.podNames()
+			w.change(resize)
+			w.settle()
+			w.expectPods(pods...)
+			w.expectPhase(v2alpha1.JobRunning)
+			const want = "spec.clusterSpec: TensorFlow reads the addresses of all 400"
+			if got := conditionMessage(&w.job.Status, v2alpha1.ConditionInvalidSpec); !strings.HasPrefix(got, want) {
+				t.Errorf("InvalidSpec says %q, want %q", got, want)
+			}
+			w.change(func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas, job.Status.Replicas = ptr.To(int32(2)), 4 })
+			w.settle()
+			w.expectPods(pods...)
+			if got := conditionMessage(&w.job.Status, v2alpha1.ConditionInvalidSpec); got != "" || !w.createdOnce() {
+				t.Errorf("InvalidSpec still says %q; pods were made %v", got, w.created)
+			}
+		})
+	}
 }

@@ -96,7 +96,8 @@ func (o *Observed) excess(wanted *counts) []string {
 	return []string{fmt.Sprintf("%s: %d: must be at most %d, as many pods as a job may have here", field, value, most)}
 }
 
-// isExcessive reports whether the job is to have more pods than it may have. Of such a
+// isExcessive reports whether the job is to have more pods than it may have, or is
+// resized to pods that cannot be made. Of such a
 // job nothing is made, and what it has goes on: a slip of who scales it ends nothing.
 func (p *pass) isExcessive() bool {
 	return len(p.tooMany) > 0

@@ -40,7 +40,8 @@ type pass struct {
 	// Of a worker-led job.
 	roster workload.Roster
 	counts counts
-	// tooMany says which counts give the job more pods than it may have.
+	// tooMany says which counts give the job more pods than it may have, or by what no
+	// pods can be made for them.
 	tooMany []string
 	resizes []resize
 	// recorded are the completed ranks of the recorded status; making are those

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,8 +60,34 @@ func (p *pass) refuseExcess() {
 		return
 	}
 	p.counts = wantedCounts(p.counted())
-	p.tooMany = p.excess(&p.counts)
+	if p.tooMany = p.excess(&p.counts); len(p.tooMany) == 0 {
+		p.tooMany = p.unbuildable()
+	}
 	p.invalid = append(p.invalid, p.tooMany...)
+}
+
+// unbuildable says why no pod could be made of a job that a resize starts anew, nil
+// where they can: the pods that it has are not given up for that.
+func (p *pass) unbuildable() []string {
+	before := p.Job.Status.Scaling
+	if len(p.Pods) == 0 || before == nil || before.LastReplicas == p.counts.total && maps.Equal(before.SpecReplicas, p.counts.spec) {
+		return nil
+	}
+	p.resizes = findResizes(p.Observed, &p.counts)
+	if !p.Job.Spec.Preemptible && (len(p.resizes) == 0 || p.whyRestarted() == "") {
+		return nil
+	}
+	roster := seatReplicas(p.Job, p.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, p.toldNodes)
+	builder := workload.NewBuilder(p.Job, p.Settings)
+	for i := range roster.Seats {
+		if i > 0 && roster.Seats[i].Task == roster.Seats[i-1].Task {
+			continue
+		}
+		if _, err := builder.Worker(&roster, &roster.Seats[i]); err != nil {
+			return []string{err.Error()}
+		}
+	}
+	return nil
 }
 
 // recordCounts writes what the job is to have, and what it was derived from.
