@@ -96,6 +96,8 @@ type question struct {
 	raw, oldRaw []byte
 	job, old    *v2alpha1.DIJob
 	bounds
+	// left returns an error once whoever asked has gone; nil where nobody waits.
+	left func() error
 }
 
 // bounds are what the size of a job depends on beside the job.
@@ -107,18 +109,19 @@ type bounds struct {
 	domain string
 }
 
-func readQuestion(request *admission.Request) (*question, error) {
+func readQuestion(ctx context.Context, request *admission.Request) (*question, error) {
 	asked := &question{
 		create:      request.Operation == admissionv1.Create,
 		subresource: request.SubResource,
 		raw:         request.Object.Raw,
 		oldRaw:      request.OldObject.Raw,
+		left:        ctx.Err,
 	}
 	var err error
 	if asked.job, err = decodeHub(asked.raw); err != nil {
 		return nil, fmt.Errorf("object: %w", err)
 	}
-	if asked.create {
+	if asked.create || asked.hasLeft() {
 		return asked, nil
 	}
 	if asked.old, err = decodeHub(asked.oldRaw); asked.old == nil {
@@ -126,6 +129,11 @@ func readQuestion(request *admission.Request) (*question, error) {
 	}
 	// What does not decode of a stored job must not keep anybody from mending it.
 	return asked, nil
+}
+
+// hasLeft reports whether whoever asked has gone, so that nobody reads the answer.
+func (q *question) hasLeft() bool {
+	return q.left != nil && q.left() != nil
 }
 
 // decodeHub reads a job of either version in the hub's form. Where a value does
@@ -154,33 +162,47 @@ func mistyped(raw []byte) field.ErrorList {
 // the schema is, whose answer about a value of the wrong type names neither the
 // value nor, for an integer that is too large, the path.
 func mutating(defaults func(*question) (patch, error)) admission.HandlerFunc {
-	return func(_ context.Context, request admission.Request) admission.Response {
-		asked, err := readQuestion(&request)
-		if err != nil {
-			return unreadable(&request, err)
-		}
+	return answering(func(_ context.Context, request *admission.Request, asked *question) admission.Response {
 		operations, err := defaults(asked)
 		if err != nil {
-			return unreadable(&request, err)
+			return unreadable(request, err)
 		}
 		return admission.Patched("", operations...)
-	}
+	})
 }
 
 // validating answers with the errors that the function finds, and with what the
 // writer should know besides.
 func validating(fields podFields, validate func(*question) field.ErrorList) admission.HandlerFunc {
+	return answering(func(ctx context.Context, request *admission.Request, asked *question) admission.Response {
+		errs := validate(asked)
+		if asked.hasLeft() {
+			return admission.Response{}
+		}
+		refused, unknown := fields.judge(ctx).told(request, func(j judge) field.ErrorList { return j.ofJob(asked) })
+		return answer(kindDIJob, request.Name, append(errs, refused...), bounded(append(unknown, warnings(asked)...)))
+	})
+}
+
+// answering reads what is asked and has it answered. A job whose lists are too long, which
+// no rule is made for, is refused for that alone.
+func answering(about func(context.Context, *admission.Request, *question) admission.Response) admission.HandlerFunc {
 	return func(ctx context.Context, request admission.Request) admission.Response {
-		asked, err := readQuestion(&request)
+		asked, err := readQuestion(ctx, &request)
 		if err != nil {
 			return unreadable(&request, err)
 		}
-		errs := validate(asked)
+		var response admission.Response
+		if !asked.hasLeft() {
+			if errs := validateLists(asked, pathsOf(asked.raw, asked.job)); len(errs) > 0 {
+				return notValid(kindDIJob, request.Name, errs)
+			}
+			response = about(ctx, &request, asked)
+		}
 		if err := ctx.Err(); err != nil {
 			return admission.Errored(http.StatusServiceUnavailable, fmt.Errorf("the caller has gone: %w", err))
 		}
-		refused, unknown := fields.judge(ctx).told(&request, func(j judge) field.ErrorList { return j.ofJob(asked) })
-		return answer(kindDIJob, request.Name, append(errs, refused...), bounded(append(unknown, warnings(asked)...)))
+		return response
 	}
 }
 

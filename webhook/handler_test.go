@@ -65,7 +65,7 @@ func TestAValidJobOfManyTasksIsAnswered(t *testing.T) {
 	}
 	job := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"tasks":[` +
 		tasks.String()[1:] + `],"elastic":{"task":"task-2999","replicas":1}}}`
-	if answer := ask(t, quietHandler(t), PathValidateV2, reviewOf(t, job, "")); !answer.Allowed {
+	if answer := ask(t, quietHandler(t), PathValidateV2, reviewOf(t, job, job)); !answer.Allowed {
 		t.Errorf("refused: %v", answer.Result)
 	}
 }

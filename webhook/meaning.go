@@ -5,13 +5,16 @@ package webhook
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
@@ -27,7 +30,7 @@ import (
 
 // meaningOfTemplate returns a task's template for comparison.
 func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
-	if quantity.CheckTemplate(task.Template.Raw) != nil {
+	if !isModest[corev1.PodTemplateSpec](task.Template.Raw) || quantity.CheckTemplate(task.Template.Raw) != nil {
 		return literally(task.Template.Raw)
 	}
 	template := decodeRest[corev1.PodTemplateSpec](task.Template.Raw)
@@ -51,10 +54,22 @@ func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
 // meaningOf returns an object of another API for comparison. The check says
 // whether it costs too much to decode.
 func meaningOf[T any](raw []byte, check func([]byte) error) any {
-	if check(raw) != nil {
+	if !isModest[T](raw) || check(raw) != nil {
 		return literally(raw)
 	}
 	return plainForm(decodeRest[T](raw))
+}
+
+// isModest reports whether an object of another API has no list that takes too much memory
+// once it is decoded. What has few values has none.
+func isModest[T any](raw []byte) bool {
+	const few = 4096
+	if netlimit.Values(raw) < few {
+		return true
+	}
+	return !slices.ContainsFunc(compare(raw, reflect.TypeFor[T](), nil).mistyped, func(err *field.Error) bool {
+		return err.Type == field.ErrorTypeTooMany
+	})
 }
 
 // literally returns JSON for comparison that is not decoded as its type: a stored

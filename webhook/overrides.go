@@ -19,11 +19,18 @@ import (
 // their template says.
 type overrides struct {
 	labels, annotations, env []string
+	// cluster are the variables of the frameworks, which are the same for all tasks.
+	cluster map[string]bool
+}
+
+// sets reports whether the operator sets a variable.
+func (o *overrides) sets(variable string) bool {
+	return o.cluster[variable] || slices.Contains(o.env, variable)
 }
 
 // overridesOf returns what the operator sets on the pods of a task of a job with
 // those cluster variables.
-func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables []string) overrides {
+func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables map[string]bool) overrides {
 	if !coordinatorLed(spec) {
 		annotations := []string{
 			names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
@@ -34,10 +41,11 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables
 		}
 		return overrides{
 			labels: slices.Sorted(maps.Keys(names.WorkerLabels("", task.Type, "", ""))), annotations: annotations,
-			env: append([]string{
+			env: []string{
 				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes,
 				names.TaskNodesVariable(names.TaskName(task)),
-			}, clusterVariables...),
+			},
+			cluster: clusterVariables,
 		}
 	}
 	// The roles of tasks are named like their types.
@@ -46,20 +54,25 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables
 
 // clusterVariables returns the variables by which the frameworks of a job find
 // their cluster. A job of one pod is told nothing of TensorFlow.
-func clusterVariables(spec *v2alpha1.DIJobSpec) []string {
-	var variables []string
+func clusterVariables(spec *v2alpha1.DIJobSpec) map[string]bool {
+	variables := map[string]bool{}
+	set := func(names ...string) {
+		for _, name := range names {
+			variables[name] = true
+		}
+	}
 	replicas, elastic := int64(0), names.ElasticTask(spec)
 	for i := range spec.Tasks {
 		replicas += int64(wantedReplicas(spec, i, elastic))
 	}
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && replicas != 1 {
-		variables = append(variables, names.EnvTFConfig)
+		set(names.EnvTFConfig)
 		for i := range spec.Tasks {
-			variables = append(variables, names.TaskClusterVariable(names.TaskName(&spec.Tasks[i])))
+			set(names.TaskClusterVariable(names.TaskName(&spec.Tasks[i])))
 		}
 	}
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
-		variables = append(variables, names.EnvMasterAddr, names.EnvMasterPort, names.EnvWorldSize, names.EnvRank,
+		set(names.EnvMasterAddr, names.EnvMasterPort, names.EnvWorldSize, names.EnvRank,
 			names.EnvPETMasterAddr, names.EnvPETMasterPort, names.EnvPETNodes, names.EnvPETNodeRank)
 	}
 	return variables
@@ -90,6 +103,9 @@ func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 	var warnings []string
 	variables := clusterVariables(spec)
 	for i := range spec.Tasks {
+		if len(warnings) >= mostFindings {
+			break
+		}
 		at := at.task(i, "template")
 		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
 		if len(found.mistyped) == 0 {
@@ -101,7 +117,7 @@ func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 
 // warnTemplate says what of a template its pods will not have.
 func warnTemplate(
-	spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables []string, template *corev1.PodTemplateSpec, at *field.Path,
+	spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables map[string]bool, template *corev1.PodTemplateSpec, at *field.Path,
 ) []string {
 	var w notes
 	w.overridden(template, overridesOf(spec, task, clusterVariables), at)
@@ -128,12 +144,12 @@ func (w *notes) add(at *field.Path, message string, args ...any) {
 
 // overridden says what of a template the operator sets itself.
 func (w *notes) overridden(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
-	w.metadata(template, set, at.Child("metadata"))
-	w.environment(template.Spec.InitContainers, set.env, at.Child("spec", "initContainers"))
-	w.environment(template.Spec.Containers, set.env, at.Child("spec", "containers"))
+	w.metadata(template, &set, at.Child("metadata"))
+	w.environment(template.Spec.InitContainers, &set, at.Child("spec", "initContainers"))
+	w.environment(template.Spec.Containers, &set, at.Child("spec", "containers"))
 }
 
-func (w *notes) metadata(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
+func (w *notes) metadata(template *corev1.PodTemplateSpec, set *overrides, at *field.Path) {
 	for _, ignored := range []struct {
 		name  string
 		isSet bool
@@ -160,10 +176,10 @@ func (w *notes) metadata(template *corev1.PodTemplateSpec, set overrides, at *fi
 	}
 }
 
-func (w *notes) environment(containers []corev1.Container, ours []string, at *field.Path) {
+func (w *notes) environment(containers []corev1.Container, ours *overrides, at *field.Path) {
 	for i := range containers {
 		for j := range containers[i].Env {
-			if name := containers[i].Env[j].Name; slices.Contains(ours, name) {
+			if name := containers[i].Env[j].Name; ours.sets(name) {
 				w.add(at.Index(i).Child("env").Index(j), "is overridden: the operator sets %s", name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -34,6 +35,68 @@ func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return append(errs, validateLengths(job, at)...)
 }
 
+// validateLists holds how long the lists of a job may be, before anything looks at what is
+// in them. The schema says the same, and is asked after defaulting, and not at all of what is
+// written through v1alpha1. An update is not refused for a list that was as long before.
+func validateLists(asked *question, at paths) field.ErrorList {
+	before := map[string]int{}
+	if asked.old != nil {
+		for _, list := range listsIn(&asked.old.Spec) {
+			before[list.name] = max(before[list.name], list.length)
+		}
+	}
+	var errs field.ErrorList
+	for _, list := range listsIn(&asked.job.Spec) {
+		if list.length > max(list.most, before[list.name]) {
+			errs = append(errs, field.TooMany(list.at(at), list.length, list.most))
+		}
+	}
+	return errs
+}
+
+// list is a list of a job.
+type list struct {
+	// name is the same for all lists of a kind, which may be as long as one that there was.
+	name         string
+	length, most int
+	at           func(paths) *field.Path
+}
+
+// listsIn returns those lists of a job that others are looked up in, or whose items cost
+// the most. The number of them is small.
+func listsIn(spec *v2alpha1.DIJobSpec) []list {
+	in := func(name string) func(paths) *field.Path {
+		return func(at paths) *field.Path { return at.spec(name) }
+	}
+	all := []list{
+		{"tasks", len(spec.Tasks), limits.Tasks, in("tasks")},
+		{"volumes", len(spec.Volumes), limits.Volumes, in("volumes")},
+	}
+	if spec.SuccessPolicy != nil {
+		all = append(all, list{"targetTasks", len(spec.SuccessPolicy.TargetTasks), limits.TaskNames, func(at paths) *field.Path {
+			return at.spec("successPolicy").Child("targetTasks")
+		}})
+	}
+	if spec.FailurePolicy == nil {
+		return all
+	}
+	rules := spec.FailurePolicy.Rules
+	all = append(all, list{"rules", len(rules), limits.FailureRules, func(at paths) *field.Path {
+		return at.spec("failurePolicy").Child("rules")
+	}})
+	for i := range rules[:min(len(rules), limits.FailureRules)] {
+		all = append(all, list{"ruleTasks", len(rules[i].Tasks), limits.TaskNames, func(at paths) *field.Path {
+			return at.spec("failurePolicy").Child("rules").Index(i).Child("tasks")
+		}})
+	}
+	return all
+}
+
+// full reports whether as many errors are collected as are kept.
+func full(errs field.ErrorList) bool {
+	return len(errs) >= mostFindings
+}
+
 func validateValues(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	policies := []v2alpha1.CleanPodPolicy{v2alpha1.CleanPodPolicyAll, v2alpha1.CleanPodPolicyNone, v2alpha1.CleanPodPolicyRunning}
@@ -54,6 +117,9 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	types, taken := map[v2alpha1.TaskType]bool{}, map[string]bool{}
 	for i := range spec.Tasks {
+		if full(errs) {
+			break
+		}
 		task := &spec.Tasks[i]
 		if types[task.Type] && task.Type != v2alpha1.TaskTypeNone {
 			errs = append(errs, field.Duplicate(at.task(i, "type"), task.Type))
@@ -81,22 +147,9 @@ func validateCoordinatorLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList 
 	var errs field.ErrorList
 	led := len(spec.Tasks) == 0
 	for i := range spec.Tasks {
-		task := &spec.Tasks[i]
-		switch task.Type {
-		case v2alpha1.TaskTypeCoordinator:
-			led = true
-			if replicas := replicasOf(task); replicas != 1 {
-				errs = append(errs, field.Invalid(at.task(i, "replicas"), replicas, "must be 1: one coordinator leads the job"))
-			}
-		case v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner:
-			if task.Replicas != nil && *task.Replicas > 0 {
-				errs = append(errs, field.Invalid(at.task(i, "replicas"), *task.Replicas,
-					"must be 0: the coordinator asks for its "+string(task.Type)+"s"))
-			}
-		default:
-			errs = append(errs, field.NotSupported(at.task(i, "type"), task.Type, []v2alpha1.TaskType{
-				v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner,
-			}))
+		led = led || spec.Tasks[i].Type == v2alpha1.TaskTypeCoordinator
+		if err := validateRole(&spec.Tasks[i], i, at); err != nil && !full(errs) {
+			errs = append(errs, err)
 		}
 	}
 	if !led {
@@ -105,12 +158,31 @@ func validateCoordinatorLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList 
 	return errs
 }
 
+// validateRole holds the rules for one task of such a job.
+func validateRole(task *v2alpha1.Task, i int, at paths) *field.Error {
+	switch task.Type {
+	case v2alpha1.TaskTypeCoordinator:
+		if replicas := replicasOf(task); replicas != 1 {
+			return field.Invalid(at.task(i, "replicas"), replicas, "must be 1: one coordinator leads the job")
+		}
+	case v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner:
+		if task.Replicas != nil && *task.Replicas > 0 {
+			return field.Invalid(at.task(i, "replicas"), *task.Replicas, "must be 0: the coordinator asks for its "+string(task.Type)+"s")
+		}
+	default:
+		return field.NotSupported(at.task(i, "type"), task.Type, []v2alpha1.TaskType{
+			v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner,
+		})
+	}
+	return nil
+}
+
 // validateWorkerLed holds the rules for jobs whose spec lists their replicas.
 func validateWorkerLed(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	spec := &job.Spec
 	var errs field.ErrorList
 	for i := range spec.Tasks {
-		if spec.Tasks[i].Type == v2alpha1.TaskTypeCoordinator {
+		if spec.Tasks[i].Type == v2alpha1.TaskTypeCoordinator && !full(errs) {
 			errs = append(errs, field.Forbidden(at.task(i, "type"),
 				fmt.Sprintf("a task of type coordinator needs %s: CoordinatorLed", at.spec("lifecycle"))))
 		}
@@ -131,7 +203,7 @@ func validateElasticTask(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorLi
 	case elastic == nil:
 		return nil
 	case elastic.Task != "":
-		return unknownTask(spec, elastic.Task, at)
+		return tasksOf(spec).unknown(elastic.Task, at)
 	case len(spec.Tasks) > 0 && names.ElasticTask(spec) < 0:
 		return field.ErrorList{field.Required(at, "the job has several tasks and no collector: name the task that may be resized")}
 	}
@@ -141,35 +213,51 @@ func validateElasticTask(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorLi
 // validateReferences holds that policies name tasks that the job has.
 func validateReferences(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
-	if spec.SuccessPolicy != nil {
-		for i, name := range spec.SuccessPolicy.TargetTasks {
-			errs = append(errs, unknownTask(spec, name, at.spec("successPolicy").Child("targetTasks").Index(i))...)
+	tasks := tasksOf(spec)
+	check := func(names []string, at *field.Path) {
+		for i, name := range names {
+			if full(errs) {
+				return
+			}
+			errs = append(errs, tasks.unknown(name, at.Index(i))...)
 		}
+	}
+	if spec.SuccessPolicy != nil {
+		check(spec.SuccessPolicy.TargetTasks, at.spec("successPolicy").Child("targetTasks"))
 	}
 	if spec.FailurePolicy != nil {
 		for i, rule := range spec.FailurePolicy.Rules {
-			for j, name := range rule.Tasks {
-				errs = append(errs, unknownTask(spec, name, at.spec("failurePolicy").Child("rules").Index(i).Child("tasks").Index(j))...)
-			}
+			check(rule.Tasks, at.spec("failurePolicy").Child("rules").Index(i).Child("tasks"))
 		}
 	}
 	return errs
 }
 
-// unknownTask says so where the job has no task of the name, and names the first
-// that it has.
-func unknownTask(spec *v2alpha1.DIJobSpec, name string, at *field.Path) field.ErrorList {
-	var known []string
+// taskNames are the names of a job's tasks.
+type taskNames struct {
+	all map[string]bool
+	// first are the first of them, as an error names them.
+	first []string
+}
+
+func tasksOf(spec *v2alpha1.DIJobSpec) *taskNames {
+	known := &taskNames{all: make(map[string]bool, len(spec.Tasks))}
 	for i := range spec.Tasks {
-		task := names.TaskName(&spec.Tasks[i])
-		if task == name {
-			return nil
-		}
-		if len(known) < mostNamed {
-			known = append(known, shorten(task))
+		name := names.TaskName(&spec.Tasks[i])
+		known.all[name] = true
+		if i < mostNamed {
+			known.first = append(known.first, shorten(name))
 		}
 	}
-	return field.ErrorList{field.NotSupported(at, shorten(name), known)}
+	return known
+}
+
+// unknown says so where the job has no task of the name, and names the first that it has.
+func (t *taskNames) unknown(name string, at *field.Path) field.ErrorList {
+	if t.all[name] {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(at, shorten(name), t.first)}
 }
 
 // validateGang holds that the job may become as large as what it waits for.
@@ -267,6 +355,9 @@ func validateLengths(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	var errs field.ErrorList
 	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
+		if full(errs) {
+			break
+		}
 		if err := validatePodNames(job, name, i, elastic, at); err != nil {
 			errs = append(errs, err)
 		}

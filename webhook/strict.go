@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,6 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/internal/quantity"
+)
+
+const (
+	// mostFindings is how much is found of each sort. Whoever mends that many sees the next.
+	mostFindings = 1000
+	// mostListBytes is how much memory the items of one list may take once decoded: a
+	// container without members takes three bytes of JSON, and 500 times that.
+	mostListBytes = 8 << 20
 )
 
 // findings are what keeps a JSON value from being exactly a Go type.
@@ -56,7 +65,7 @@ func (c *comparison) value(value any, goType reflect.Type, at *field.Path) {
 	for goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
 	}
-	if value == nil || goType.Kind() == reflect.Interface {
+	if value == nil || goType.Kind() == reflect.Interface || len(c.mistyped) == mostFindings {
 		return
 	}
 	if decodesItself(goType) {
@@ -138,10 +147,10 @@ func (c *comparison) object(value any, goType reflect.Type, at *field.Path) {
 		jsonFields(goType, fields)
 		c.fields[goType] = fields
 	}
-	for key, member := range members {
+	for _, key := range sortedKeys(members) {
 		if fieldType, ok := fields[key]; ok {
-			c.value(member, fieldType, at.Child(key))
-		} else {
+			c.value(members[key], fieldType, at.Child(key))
+		} else if len(c.unknown) < mostFindings {
 			c.unknown = append(c.unknown, at.Child(key).String())
 		}
 	}
@@ -170,9 +179,15 @@ func (c *comparison) mapping(value any, goType reflect.Type, at *field.Path) {
 		c.refuse(value, at, "must be an object")
 		return
 	}
-	for key, member := range members {
-		c.value(member, goType.Elem(), at.Key(key))
+	for _, key := range sortedKeys(members) {
+		c.value(members[key], goType.Elem(), at.Key(key))
 	}
+}
+
+// sortedKeys returns the names of members in an order, so that the first that are found
+// are the same each time.
+func sortedKeys(members map[string]any) []string {
+	return slices.Sorted(maps.Keys(members))
 }
 
 func (c *comparison) list(value any, goType reflect.Type, at *field.Path) {
@@ -185,6 +200,10 @@ func (c *comparison) list(value any, goType reflect.Type, at *field.Path) {
 	items, ok := value.([]any)
 	if !ok {
 		c.refuse(value, at, "must be a list")
+		return
+	}
+	if most := mostListBytes / max(1, int(goType.Elem().Size())); len(items) > most {
+		c.mistyped = append(c.mistyped, field.TooMany(at, len(items), most))
 		return
 	}
 	for i, item := range items {
@@ -230,7 +249,9 @@ func integerFits(number string, bits int) string {
 }
 
 func (c *comparison) refuse(value any, at *field.Path, message string) {
-	c.mistyped = append(c.mistyped, field.Invalid(at, shown(value), message))
+	if len(c.mistyped) < mostFindings {
+		c.mistyped = append(c.mistyped, field.Invalid(at, shown(value), message))
+	}
 }
 
 // shownLength is how long a value may be that an error repeats, in bytes.

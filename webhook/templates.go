@@ -35,6 +35,9 @@ func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
 	errs = append(errs, validateContainers(template.Spec.Containers, at.Child("spec", "containers"), taken)...)
 	volumes := map[string]bool{}
 	for i := range template.Spec.Volumes {
+		if full(errs) {
+			break
+		}
 		path := at.Child("spec", "volumes").Index(i).Child("name")
 		errs = append(errs, validateObjectName(template.Spec.Volumes[i].Name, path, volumes)...)
 	}
@@ -61,6 +64,9 @@ func readRaw[T any](raw []byte, at *field.Path) (*T, findings) {
 func validateContainers(containers []corev1.Container, at *field.Path, taken map[string]bool) field.ErrorList {
 	var errs field.ErrorList
 	for i := range containers {
+		if full(errs) {
+			break
+		}
 		container, at := &containers[i], at.Index(i)
 		errs = append(errs, validateObjectName(container.Name, at.Child("name"), taken)...)
 		for j, port := range container.Ports {
@@ -95,6 +101,9 @@ func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
 	for i := range spec.Volumes {
+		if full(errs) {
+			break
+		}
 		at := at.spec("volumes").Index(i)
 		volume, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at)
 		if len(found.mistyped) > 0 {
@@ -109,7 +118,7 @@ func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	for i := range spec.Tasks {
 		at := at.task(i, "template").Child("spec", "volumes")
 		for j, name := range volumeNames(&spec.Tasks[i]) {
-			if taken[name] {
+			if taken[name] && !full(errs) {
 				errs = append(errs, field.Duplicate(at.Index(j).Child("name"), name))
 			}
 		}

@@ -5,6 +5,8 @@ package webhook
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -208,7 +210,7 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 			}
 			got := map[string]bool{}
 			set := overridesOf(&tc.job.Spec, &tc.job.Spec.Tasks[0], clusterVariables(&tc.job.Spec))
-			for _, names := range [][]string{set.labels, set.annotations, set.env} {
+			for _, names := range [][]string{set.labels, set.annotations, set.env, slices.Collect(maps.Keys(set.cluster))} {
 				for _, name := range names {
 					got[name] = true
 				}

@@ -77,9 +77,15 @@ func (j judge) ofJob(asked *question) field.ErrorList {
 func (j judge) inSpec(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var unknown field.ErrorList
 	for i := range spec.Volumes {
+		if full(unknown) {
+			return unknown
+		}
 		unknown = append(unknown, j.inVolume(spec.Volumes[i].Raw, at.spec("volumes").Index(i))...)
 	}
 	for i := range spec.Tasks {
+		if full(unknown) {
+			break
+		}
 		unknown = append(unknown, j.inTemplate(spec.Tasks[i].Template.Raw, at.task(i, "template"))...)
 	}
 	return unknown
@@ -102,6 +108,7 @@ func (j judge) inVolume(raw []byte, at *field.Path) field.ErrorList {
 }
 
 func unknownFields(paths []string) field.ErrorList {
+	paths = paths[:min(len(paths), mostFindings)]
 	unknown := make(field.ErrorList, len(paths))
 	for i, path := range paths {
 		unknown[i] = &field.Error{

@@ -154,10 +154,13 @@ func sameField(key string, a, b json.RawMessage) bool {
 }
 
 // inTurn asks one validation after the other, until one finds an error: each is
-// for jobs that the ones before it have passed.
+// for jobs that the ones before it have passed. It stops once nobody waits any more.
 func inTurn(validations ...func(*question) field.ErrorList) func(*question) field.ErrorList {
 	return func(asked *question) field.ErrorList {
 		for _, validate := range validations {
+			if asked.hasLeft() {
+				return nil
+			}
 			if errs := validate(asked); len(errs) > 0 {
 				return errs
 			}

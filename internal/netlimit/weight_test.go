@@ -1,0 +1,60 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netlimit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// valuesIn counts what a decoder makes of a text.
+func valuesIn(value any) int {
+	count := 1
+	switch value := value.(type) {
+	case map[string]any:
+		for _, member := range value {
+			count += valuesIn(member)
+		}
+	case []any:
+		for _, item := range value {
+			count += valuesIn(item)
+		}
+	}
+	return count
+}
+
+func FuzzValues(f *testing.F) {
+	for _, text := range []string{
+		`1`, `{}`, `[]`, `[{},{}]`, `{"a":[1,"]},{[",null],"b":{"c":{}}}`, `["\"",{}]`, `["\\",{}]`, `["\\\"",{}]`, `"`, `"\"`, `[`, `{"a`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		counted := Values(text)
+		if counted < 1 || counted > len(text)+1 {
+			t.Fatalf("%q: %d", text, counted)
+		}
+		var value any
+		if json.Unmarshal(text, &value) != nil {
+			return
+		}
+		// Members of one name are decoded, and the last is kept.
+		if decoded := valuesIn(value); counted < decoded {
+			t.Fatalf("%q: %d counted, %d decoded", text, counted, decoded)
+		}
+	})
+}
+
+func TestValuesAreCountedWithoutMemory(t *testing.T) {
+	text := []byte(`{"a":[` + strings.Repeat(`{"name":"a\"","value":"\\"},`, 1000) + `{}]}`)
+	allocations := testing.AllocsPerRun(10, func() {
+		if counted := Values(text); counted < 3000 || counted > 3010 {
+			t.Errorf("%d", counted)
+		}
+	})
+	if allocations > 0 {
+		t.Errorf("%v allocations", allocations)
+	}
+}

@@ -1,0 +1,157 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const mebi = 1 << 20
+
+// listOf returns a list of so many bytes, of items that are all alike.
+func listOf(item string, size int) string {
+	return "[" + strings.Repeat(item+",", size/(len(item)+1)) + item + "]"
+}
+
+// inTemplate returns a job whose template has some members of its spec.
+func inTemplate(members string) string {
+	return `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},` +
+		`"spec":{"tasks":[{"type":"learner","template":{"spec":{` + members + `}}}]}}`
+}
+
+// taken returns how many bytes are allocated meanwhile. Nothing else may run.
+func taken(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+//nolint:paralleltest // It measures what the process allocates.
+func TestAReviewOfMoreValuesThanAnyJobHasIsRefusedBeforeItIsDecoded(t *testing.T) {
+	handler := quietHandler(t)
+	for name, job := range map[string]string{
+		"containers, which take 500 times their JSON": inTemplate(`"containers":` + listOf(`{}`, 4*mebi)),
+		"arguments": inTemplate(`"containers":[{"name":"c","args":` + listOf(`""`, 4*mebi) + `}]`),
+		"tasks":     `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","spec":{"tasks":` + listOf(`{}`, 4*mebi) + `}}`,
+	} {
+		for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2, PathValidateAggregatorConfig} {
+			review := reviewOf(t, job, "")
+			var answer *admissionv1.AdmissionResponse
+			if bytes := taken(func() { answer = ask(t, handler, path, review) }); bytes > 32*mebi {
+				t.Errorf("%s, %s: %d MiB are allocated for a review of %d", name, path, bytes/mebi, len(review)/mebi)
+			}
+			if answer.Allowed || answer.Result.Code != http.StatusRequestEntityTooLarge || answer.UID != "u" {
+				t.Errorf("%s, %s: got %+v, want a refusal of this review for its size", name, path, answer)
+			}
+		}
+	}
+}
+
+// A refusal of another version than the review's is one that API servers do not read.
+func TestARefusalIsAReviewOfTheVersionThatIsAsked(t *testing.T) {
+	t.Parallel()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathValidateV2,
+		bytes.NewReader(reviewOf(t, inTemplate(`"containers":`+listOf(`{}`, 2*mebi)), "")))
+	recorder := httptest.NewRecorder()
+	quietHandler(t).ServeHTTP(recorder, request)
+	var answer admissionv1.AdmissionReview
+	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || answer.GroupVersionKind() != admissionv1.SchemeGroupVersion.WithKind("AdmissionReview") {
+		t.Errorf("got %s: %v", recorder.Body, err)
+	}
+}
+
+// An object that etcd takes is answered, if it is nothing but the shortest variables.
+func TestTheLargestReviewOfVariablesIsAnswered(t *testing.T) {
+	t.Parallel()
+	job := inTemplate(`"containers":[{"name":"c","image":"i","env":` + listOf(`{"name":"a","value":"b"}`, 3*mebi/2) + `}]`)
+	if answer := ask(t, quietHandler(t), PathValidateV2, reviewOf(t, job, job)); !answer.Allowed {
+		t.Errorf("refused: %v", answer.Result)
+	}
+}
+
+//nolint:paralleltest // It measures what the process allocates.
+func TestAListThatDecodesLargeIsRefusedBeforeItIsDecoded(t *testing.T) {
+	raw := []byte(`{"spec":{"containers":` + listOf(`{}`, mebi/2) + `}}`)
+	var errs field.ErrorList
+	if bytes := taken(func() { errs = validateTemplate(raw, field.NewPath("template")) }); bytes > 64*mebi {
+		t.Errorf("%d MiB are allocated", bytes/mebi)
+	}
+	if len(errs) != 1 || errs[0].Type != field.ErrorTypeTooMany || errs[0].Field != "template.spec.containers" {
+		t.Errorf("got %v", errs)
+	}
+	task := &v2alpha1.Task{}
+	task.Template.Raw = raw
+	if bytes := taken(func() { meaningOfTemplate(&v2alpha1.DIJobSpec{}, task) }); bytes > 128*mebi {
+		t.Errorf("%d MiB are allocated to compare it", bytes/mebi)
+	}
+}
+
+func TestAJobWithMoreTasksThanOneMayHaveIsRefusedForThatAlone(t *testing.T) {
+	t.Parallel()
+	handler := quietHandler(t)
+	job := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"tasks":` + listOf(`{}`, 12_000) + `}}`
+	fewer := strings.Replace(job, "{},", "", 1)
+	for _, path := range []string{PathMutateV2, PathValidateV2} {
+		for name, review := range map[string][]byte{"new": reviewOf(t, job, ""), "grown": reviewOf(t, job, fewer)} {
+			answer := ask(t, handler, path, review)
+			if answer.Allowed || answer.Result.Details == nil || len(answer.Result.Details.Causes) != 1 ||
+				!strings.Contains(answer.Result.Message, "spec.tasks: Too many: 4001: must have at most 256 items") {
+				t.Errorf("%s, %s: got %+v", path, name, answer.Result)
+			}
+		}
+		if answer := ask(t, handler, path, reviewOf(t, fewer, job)); !answer.Allowed {
+			t.Errorf("%s: a stored job cannot be made smaller: %v", path, answer.Result)
+		}
+	}
+}
+
+func TestErrorsAreBoundedWhileTheyAreCollected(t *testing.T) {
+	t.Parallel()
+	spec := &v2alpha1.DIJobSpec{Tasks: make([]v2alpha1.Task, 100_000), Volumes: make([]v2alpha1.RawObject, 100_000)}
+	spec.SuccessPolicy = &v2alpha1.SuccessPolicy{TargetTasks: make([]string, 100_000)}
+	for i := range spec.Tasks {
+		spec.Tasks[i].Type = v2alpha1.TaskTypeCoordinator
+		spec.Tasks[i].Name = strings.Repeat("x", 64)
+	}
+	for _, lifecycle := range []v2alpha1.Lifecycle{"", v2alpha1.LifecycleCoordinatorLed} {
+		spec.Lifecycle = lifecycle
+		if errs := validateContent(&v2alpha1.DIJob{Spec: *spec}, hubPaths{}); len(errs) < mostErrors || len(errs) > 10*mostFindings {
+			t.Errorf("%q: %d errors are collected", lifecycle, len(errs))
+		}
+	}
+	if found := compare([]byte(`{"args":`+listOf(`1`, 100_000)+`}`), reflect.TypeFor[corev1.Container](), nil); len(found.mistyped) != mostFindings {
+		t.Errorf("%d values of the wrong type are found", len(found.mistyped))
+	}
+}
+
+func TestNothingIsDoneForACallerWhoHasGone(t *testing.T) {
+	t.Parallel()
+	request := requestOf(t, "v2alpha1", `spec: {tasks: [`+goodTask+`]}`, `spec: {tasks: [`+goodTask+`]}`)
+	ctx, leave := context.WithCancel(t.Context())
+	first := func(*question) field.ErrorList { leave(); return nil }
+	second := func(*question) field.ErrorList { t.Error("a check is made for nobody"); return nil }
+	if response := validating(nil, inTurn(first, second))(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
+		t.Errorf("got %+v", response)
+	}
+	defaults := func(*question) (patch, error) { t.Error("defaults are filled in for nobody"); return nil, nil }
+	if response := mutating(defaults)(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
+		t.Errorf("got %+v", response)
+	}
+}
