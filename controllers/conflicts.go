@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,10 +21,11 @@ import (
 
 // conflict is a name that a job needs and somebody else has.
 type conflict struct {
-	job     types.UID
-	service bool
-	name    string
-	taken   lifecycle.Taken
+	job types.UID
+	// kind is the type of the object that needs the name.
+	kind  reflect.Type
+	name  string
+	taken lifecycle.Taken
 }
 
 // noteConflicts remembers the names that others have for as long as nobody tries
@@ -36,14 +38,9 @@ func (j *journal) noteConflicts(observed *lifecycle.Observed, taken effects) {
 		})
 		for i := range taken {
 			object := taken[i].object
-			_, isPod := object.(*corev1.Pod)
-			_, isService := object.(*corev1.Service)
-			if isPod || isService {
-				entry.conflicts = append(entry.conflicts, conflict{
-					job: observed.Job.UID, service: isService, name: object.GetName(),
-					taken: takenBy(taken[i].err, until),
-				})
-			}
+			entry.conflicts = append(entry.conflicts, conflict{
+				job: observed.Job.UID, kind: reflect.TypeOf(object), name: object.GetName(), taken: takenBy(taken[i].err, until),
+			})
 		}
 	})
 }
@@ -57,21 +54,30 @@ func takenBy(err error, until time.Time) lifecycle.Taken {
 	return lifecycle.Taken{Message: err.Error(), Until: until}
 }
 
-// conflicts returns the names of pods and services that others have.
-func (j *journal) conflicts(job *v2alpha1.DIJob) (pods, services map[string]lifecycle.Taken) {
-	pods, services = map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}
-	j.on(client.ObjectKeyFromObject(job), func(entry *journalEntry) {
-		for _, each := range entry.conflicts {
-			switch {
-			case each.job != job.UID:
-			case each.service:
-				services[each.name] = each.taken
-			default:
-				pods[each.name] = each.taken
+// observeConflicts adds the names that others have.
+func (j *journal) observeConflicts(observed *lifecycle.Observed) {
+	observed.TakenPods, observed.TakenServices, observed.TakenConfigMaps = map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}
+	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
+		for i := range entry.conflicts {
+			each := &entry.conflicts[i]
+			if names := each.among(observed); names != nil && each.job == observed.Job.UID {
+				names[each.name] = each.taken
 			}
 		}
 	})
-	return pods, services
+}
+
+// among returns the names of its kind, nil for a kind whose names are not waited for.
+func (c *conflict) among(observed *lifecycle.Observed) map[string]lifecycle.Taken {
+	switch c.kind {
+	case reflect.TypeFor[*corev1.Pod]():
+		return observed.TakenPods
+	case reflect.TypeFor[*corev1.Service]():
+		return observed.TakenServices
+	case reflect.TypeFor[*corev1.ConfigMap]():
+		return observed.TakenConfigMaps
+	}
+	return nil
 }
 
 // conflictMessage says which names are taken, of many only some. One that was

@@ -45,7 +45,7 @@ func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lif
 	if err := r.client.List(ctx, &pods, owned...); err != nil {
 		return observed, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	observed.TakenPods, observed.TakenServices = r.journal.conflicts(job)
+	r.journal.observeConflicts(&observed)
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; isOfJob(pod, job) {
 			observed.Pods = append(observed.Pods, pod)

@@ -6,6 +6,7 @@ package controllers
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -147,6 +148,29 @@ var _ = Describe("A worker-led job", func() {
 			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionTrue),
 			HaveField("Message", ContainSubstring(taken.Name)),
 		)))
+
+		By("asking rarely, whatever news come")
+		var asked atomic.Int32
+		s.operator = s.newOperator(interceptor.Funcs{
+			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				asked.Add(1)
+				return next.Create(ctx, object, options...)
+			},
+		})
+		s.clock()
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(asked.Load()).To(BeNumerically("<=", 21))
+		Expect(s.podNames(ctx)).To(BeEmpty())
+
+		By("going on once the name is free")
+		Expect(shared.api.Delete(ctx, taken)).To(Succeed())
+		result, err := s.pass(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 30*time.Second)))
+		s.advance(30 * time.Second)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionNameConflict, corev1.ConditionFalse, "", BeEmpty()))
 	})
 
 	It("replaces a ConfigMap that holds something else than its name tells", func(ctx SpecContext) {

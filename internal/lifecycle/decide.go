@@ -44,10 +44,11 @@ type Observed struct {
 	// Written is when the operator last wrote the status of the job or of its
 	// Membership, as far as it knows; the zero time otherwise.
 	Written time.Time
-	// TakenPods and TakenServices are the names that others have, as far as this
+	// TakenPods, TakenServices and TakenConfigMaps are the names that others have, as far as this
 	// operator knows.
-	TakenPods     map[string]Taken
-	TakenServices map[string]Taken
+	TakenPods       map[string]Taken
+	TakenServices   map[string]Taken
+	TakenConfigMaps map[string]Taken
 	// Refused is what the API server refused to create, by kind, as far as this
 	// operator knows.
 	Refused map[string]Refusal

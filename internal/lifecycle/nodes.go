@@ -102,7 +102,7 @@ func (p *pass) ensureNodes() bool {
 		return false
 	case p.configMaps[configMap.Name] != nil:
 		return true
-	case !p.mayCreate(ofConfigMaps):
+	case p.isConfigMapTaken(configMap.Name), !p.mayCreate(ofConfigMaps):
 		return false
 	}
 	p.configMaps[configMap.Name] = configMap

@@ -55,6 +55,10 @@ func (p *pass) isPodTaken(name string) bool {
 	return p.isTaken("pod", name, p.TakenPods)
 }
 
+func (p *pass) isConfigMapTaken(name string) bool {
+	return p.isTaken("ConfigMap", name, p.TakenConfigMaps)
+}
+
 func (p *pass) isServiceTaken(name string) bool {
 	return p.isTaken("service", name, p.TakenServices)
 }
