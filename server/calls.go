@@ -82,5 +82,6 @@ func (c *calls) forbidden(err error) {
 // audit logs a write that was done to the job of a request, and on whose behalf.
 func (s *Server) audit(ctx context.Context, what string, details ...any) {
 	sender := senderOf(ctx)
-	s.options.Log.WithValues(logJob(ctx)...).WithValues("caller", sender.String(), "identity", string(sender.by)).Info("Write: "+what, details...)
+	s.options.Log.WithValues(logJob(ctx)...).WithValues("caller", loggable(sender.String()), "identity", string(sender.by)).
+		Info("Write: "+loggable(what), details...)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -216,7 +217,8 @@ func (s *Server) writeProfilings(ctx context.Context, given *report) error {
 	})
 	switch {
 	case err != nil:
-		s.options.Log.WithValues(logJob(ctx)...).Info("A report of a job was not written", "reason", err.Error())
+		const message = "A report of a job was not written"
+		s.sparsely(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
 	case wrote:
 		s.audit(ctx, messageProfilings, "bytes", len(given.content))
 	}

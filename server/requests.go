@@ -181,8 +181,8 @@ func (r *requests) ended(c *gin.Context, code string, took time.Duration) {
 	}
 	ctx := c.Request.Context()
 	sender := senderOf(ctx)
-	log.WithValues(logJob(ctx)...).Info("Request", "route", route, "method", c.Request.Method, "code", code,
-		"duration", took.String(), "caller", sender.String(), "identity", string(sender.by))
+	log.WithValues(logJob(ctx)...).Info("Request", "route", route, "method", loggable(c.Request.Method), "code", code,
+		"duration", took.String(), "caller", loggable(sender.String()), "identity", string(sender.by))
 }
 
 // hold lets a request wait while the cache that answers are made from may be

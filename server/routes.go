@@ -6,11 +6,13 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-logr/logr"
 )
 
 // reply is the envelope of every answer.
@@ -119,18 +121,44 @@ func (s *Server) refuse(c *gin.Context, err error) {
 // nothing that the broken watch has not said, and each client sends one a second.
 func (s *Server) logFailure(c *gin.Context, failed *Error, err error) {
 	ctx, isWrite := c.Request.Context(), c.Request.Method != http.MethodGet
-	log := s.options.Log.WithValues("method", c.Request.Method, "path", c.Request.URL.Path, "kind", failed.Kind).
-		WithValues(logJob(ctx)...).WithValues("caller", senderOf(ctx).String())
+	details := []any{
+		"method", loggable(c.Request.Method), "path", loggable(c.Request.URL.Path), "kind", failed.Kind,
+		"caller", loggable(senderOf(ctx).String()),
+	}
+	tell := func(message string) {
+		s.sparsely(ctx, message, func(log logr.Logger) { log.Info(message, append(details, "reason", loggable(err.Error()))...) })
+	}
 	switch {
 	case failed.Kind == KindInternal:
-		log.Error(err, "Request failed")
+		s.logFault(ctx, err, details)
 	case failed.Kind == KindUnavailable && isWrite:
-		log.Info("Write not done now, its sender may try again", "reason", err.Error())
+		tell("Write not done now, its sender may try again")
 	case isWrite && (failed.Kind == KindUnauthenticated || failed.Kind == KindForbidden):
-		log.Info("Write refused", "reason", err.Error())
-	default:
-		log.V(1).Info("Request refused", "reason", err.Error())
+		tell("Write refused")
+	case s.options.Log.V(1).Enabled():
+		s.options.Log.V(1).WithValues(logJob(ctx)...).Info("Request refused", append(details, "reason", loggable(err.Error()))...)
 	}
+}
+
+// logFault logs a failure that is not its sender's fault.
+func (s *Server) logFault(ctx context.Context, err error, details []any) {
+	const message = "Request failed"
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		details = append(details, "stack", panicked.stack)
+	}
+	s.sparsely(ctx, message, func(log logr.Logger) { log.Error(errors.New(loggable(err.Error())), message, details...) })
+}
+
+// panicError is the failure of a request whose handler panics.
+type panicError struct {
+	reason any
+	stack  string
+}
+
+// Error implements error.
+func (p *panicError) Error() string {
+	return fmt.Sprintf("panic: %v", p.reason)
 }
 
 // recovered answers a request whose handler panics. Gin's own recovery would
@@ -138,7 +166,7 @@ func (s *Server) logFailure(c *gin.Context, failed *Error, err error) {
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			s.refuse(c, fmt.Errorf("panic: %v\n%s", reason, debug.Stack()))
+			s.refuse(c, &panicError{reason, string(debug.Stack())})
 			c.Abort()
 		}
 	}()

@@ -118,6 +118,7 @@ type Server struct {
 	reports    *reports
 	bodies     *netlimit.Room
 	turns      *turns
+	sparse     *sparse
 	requests   *requests
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
@@ -152,6 +153,7 @@ func New(options Options) (*Server, error) {
 		unanswered: newUnanswered(options.Clock, options.Watches),
 		bodies:     newRoom(options.Times.Body),
 		turns:      newTurns(runtime.GOMAXPROCS(0)),
+		sparse:     newSparse(options.Clock),
 		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
 	server.budget = newBudget(options.Limits.WriteBytesPerMinute)
@@ -247,6 +249,7 @@ func (s *Server) Start(ctx context.Context) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tlsConfig(),
+		ErrorLog:          s.httpLog(),
 		// Requests that were read are finished, also when the server stops.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
