@@ -76,7 +76,7 @@ func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
 		prober.Start(ctx)
 		defer prober.Stop()
 	}
-	attacks := slices.Concat([]attack{peace()}, onWebhooks(), byAuthors(), onServer())
+	attacks := slices.Concat([]attack{peace()}, onWebhooks(), byAuthors(), onServer(), byOthers())
 	for i := range attacks {
 		t.Run(attacks[i].name, func(t *testing.T) {
 			rows = append(rows, w.endure(t, &attacks[i], load))

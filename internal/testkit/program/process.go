@@ -50,6 +50,15 @@ type Usage struct {
 	Resident, PeakBytes int64
 }
 
+// Log returns what the process has logged so far.
+func (p *Process) Log() ([]byte, error) {
+	content, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return nil, fmt.Errorf("reading a log: %w", err)
+	}
+	return content, nil
+}
+
 // InFolder runs a benchmark with a folder of its own for what it starts and what
 // that logs, which is kept when it fails.
 func InFolder(prefix string, run func(folder string) error) error {
