@@ -20,6 +20,8 @@ import (
 // the object counts, and not that of the change.
 type budget struct {
 	perMinute int
+	// waits is told of each write that has to wait.
+	waits func()
 
 	mutex sync.Mutex
 	each  *lru.Cache
@@ -31,16 +33,20 @@ type account struct {
 	at   time.Time
 }
 
-func newBudget(perMinute int) *budget {
-	return &budget{perMinute: perMinute, each: lru.New(maxLimiters)}
+func newBudget(perMinute int, waits func()) *budget {
+	return &budget{perMinute: perMinute, waits: waits, each: lru.New(maxLimiters)}
 }
 
 // wait returns when a job may write, or that it may not within the request's time.
 func (b *budget) wait(ctx context.Context, job types.UID) error {
-	for {
+	for told := false; ; {
 		missing := b.add(job, 0)
 		if missing <= 0 {
 			return nil
+		}
+		if !told {
+			b.waits()
+			told = true
 		}
 		timer := time.NewTimer(missing)
 		select {

@@ -48,7 +48,7 @@ func (s *Server) largeBody(c *gin.Context) error {
 // admitBody lets a handler read a body of at most so many bytes, and gives back what
 // room it took when the request is answered.
 func (s *Server) admitBody(c *gin.Context, most int64) error {
-	coming := &arrival{ReadCloser: c.Request.Body, room: s.bodies, context: c, most: most}
+	coming := &arrival{ReadCloser: c.Request.Body, room: s.bodies, bounds: s.bounds, context: c, most: most}
 	c.Request.Body = coming
 	defer coming.release()
 	c.Next()
@@ -59,6 +59,7 @@ func (s *Server) admitBody(c *gin.Context, most int64) error {
 type arrival struct {
 	io.ReadCloser
 	room    *netlimit.Room
+	bounds  *bounds
 	context *gin.Context
 	most    int64
 	taken   *netlimit.Body
@@ -70,6 +71,9 @@ func (a *arrival) all() ([]byte, error) {
 	request.Body = a.ReadCloser
 	var err error
 	a.taken, err = a.room.Read(a.context.Writer, &request, a.most)
+	if err != nil {
+		a.bounds.bodyEnded(err)
+	}
 	return a.taken.Bytes, err
 }
 

@@ -33,6 +33,8 @@ type report struct {
 type reports struct {
 	every, timeout time.Duration
 	write          func(context.Context, *report) error
+	// told is told what becomes of a report that is not written.
+	told func(outcome string)
 
 	mutex sync.Mutex
 	// turns are the jobs for which a report is being written, or was not long ago.
@@ -64,6 +66,9 @@ func (r *reports) begin(job types.UID, given *report) (bool, error) {
 	}
 	if pending > maxPending {
 		return false, failure(KindUnavailable, "more is reported than can be kept: send it again later")
+	}
+	if known.next != nil {
+		r.told(reportCoalesced)
 	}
 	known.next, r.pending = given, pending
 	return false, nil
@@ -117,7 +122,12 @@ func (r *reports) due(job types.UID) {
 func (r *reports) keep(job types.UID, given *report) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if known := r.turns[job]; known != nil && known.next == nil {
+	known := r.turns[job]
+	switch {
+	case known == nil:
+	case known.next != nil:
+		r.told(reportCoalesced)
+	default:
 		known.next = given
 		r.pending += len(given.content)
 	}
@@ -215,6 +225,7 @@ func (s *Server) writeProfilings(ctx context.Context, given *report) error {
 		wrote = true
 		return profiled(job, given.content)
 	})
+	s.bounds.report(outcome(wrote, err))
 	switch {
 	case err != nil:
 		const message = "A report of a job was not written"
@@ -223,6 +234,17 @@ func (s *Server) writeProfilings(ctx context.Context, given *report) error {
 		s.audit(ctx, messageProfilings, "bytes", len(given.content))
 	}
 	return err
+}
+
+// outcome returns what became of a report that was to be written.
+func outcome(wrote bool, err error) string {
+	switch {
+	case err != nil:
+		return reportFailed
+	case wrote:
+		return reportWritten
+	}
+	return reportUnchanged
 }
 
 // decoded returns an object as the API server stores it.

@@ -119,6 +119,7 @@ type Server struct {
 	bodies     *netlimit.Room
 	turns      *turns
 	sparse     *sparse
+	bounds     *bounds
 	requests   *requests
 	handler    http.Handler
 	// serving is whether the server listens and does not stop.
@@ -156,9 +157,13 @@ func New(options Options) (*Server, error) {
 		sparse:     newSparse(options.Clock),
 		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
-	server.budget = newBudget(options.Limits.WriteBytesPerMinute)
+	if server.bounds, err = newBounds(options.Metrics); err != nil {
+		return nil, err
+	}
+	server.budget = newBudget(options.Limits.WriteBytesPerMinute, server.bounds.waitsForBudget)
 	server.reports = &reports{
-		every: options.Times.Profilings, timeout: options.Times.Request, write: server.writeProfilings, turns: map[types.UID]*turn{},
+		every: options.Times.Profilings, timeout: options.Times.Request, write: server.writeProfilings, told: server.bounds.report,
+		turns: map[types.UID]*turn{},
 	}
 	engine := server.routes()
 	if server.requests, err = newRequests(options.Metrics, options.Log, options.Watches, paths(engine)); err != nil {
@@ -334,6 +339,7 @@ func (s *Server) open(ctx context.Context) ([]door, error) {
 		}
 		doors[i].listener = netlimit.Listen(listener, netlimit.Limits{
 			PerAddress: s.options.Limits.ConnectionsPerAddress, Total: s.options.Limits.Connections,
+			Refused: s.bounds.connectionRefused,
 		})
 	}
 	return doors, nil

@@ -91,7 +91,7 @@ func (r *Room) Read(w http.ResponseWriter, request *http.Request, most int64) (*
 	}
 	from := r.options.Pace.Body(w, http.MaxBytesReader(w, request.Body, most))
 	if err := body.fill(request.Context(), from, length); err != nil {
-		return body, err
+		return body, body.ended(err)
 	}
 	return body, body.finish(request.ContentLength)
 }
@@ -121,6 +121,16 @@ func (b *Body) fill(ctx context.Context, from io.Reader, length int64) error {
 			return fmt.Errorf("the body is longer than the %d bytes that it may have", length)
 		}
 	}
+}
+
+// ended returns why the reading ended: a body that is shed sees a deadline.
+func (b *Body) ended(err error) error {
+	b.room.mutex.Lock()
+	defer b.room.mutex.Unlock()
+	if b.shed && !errors.Is(err, ErrShed) {
+		return fmt.Errorf("%w: %w", ErrShed, err)
+	}
+	return err
 }
 
 // finish keeps the room of what has come, and no more.
