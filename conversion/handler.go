@@ -38,6 +38,13 @@ const (
 	smallReviewBytes   = 6 << 20
 	smallBytesInFlight = 4 * smallReviewBytes
 
+	// maxObjectBytes is the size up to which an object is converted, the same as for
+	// a review of one: to convert takes up to 30 times an object's bytes, if it is a
+	// list of nothing but empty objects. largeBytes is how much is converted at a time
+	// of objects that are larger than a batch, beside the others.
+	maxObjectBytes = smallReviewBytes
+	largeBytes     = maxObjectBytes + batchBytes
+
 	// A review comes at the speed of a local network: one that pauses for longer
 	// than grace, or is slower on the whole, is given up. One that has not come in
 	// full after patience gives its room up where others need it.
@@ -91,8 +98,9 @@ type Handler struct {
 	maxBytes int64
 	// large and small are what bodies may take.
 	large, small *netlimit.Room
-	// slots are what may be converted at a time, by all requests together.
-	slots *semaphore.Weighted
+	// slots are what may be converted at a time, by all requests together, and
+	// largeWork how many bytes in large objects.
+	slots, largeWork *semaphore.Weighted
 	// convert is convertValid, but in tests of what happens when that panics.
 	convert func(raw []byte, apiVersion string) ([]byte, error)
 }
@@ -113,7 +121,9 @@ func NewHandler(options Options) *Handler {
 		large:    newRoom(maxLarge, maxLarge, options.Observer),
 		small:    newRoom(smallBytesInFlight, smallBytesInFlight-smallReviewBytes, options.Observer),
 		slots:    semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
-		convert:  convertValid,
+
+		largeWork: semaphore.NewWeighted(largeBytes),
+		convert:   convertValid,
 	}
 }
 

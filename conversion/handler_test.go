@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -368,5 +369,79 @@ func TestAReviewWhoseSenderLeavesIsNotConvertedToItsEnd(t *testing.T) {
 	recorder := serve(ctx, handler, http.MethodPost, strings.NewReader(reviewOf(manyJobs(20_000)...)))
 	if recorder.Code != http.StatusServiceUnavailable || converted.Load() == 20_000 {
 		t.Errorf("status %d after %d objects", recorder.Code, converted.Load())
+	}
+}
+
+func TestASenderWhoLeavesEndsTheWorkAfterOneObject(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	converted := 0
+	handler := NewHandler(Options{})
+	handler.convert = func(raw []byte, apiVersion string) ([]byte, error) {
+		converted++
+		cancel()
+		return convertValid(raw, apiVersion)
+	}
+	// They are one batch.
+	recorder := serve(ctx, handler, http.MethodPost, strings.NewReader(reviewOf(manyJobs(3)...)))
+	if recorder.Code != http.StatusServiceUnavailable || converted != 1 {
+		t.Errorf("status %d after %d objects", recorder.Code, converted)
+	}
+}
+
+// manyItems returns a job of v1alpha1 whose extended has a list of empty objects.
+func manyItems(list string, size int) string {
+	return `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"coordinator":{},"extended":{"` +
+		list + `":[{}` + strings.Repeat(`,{}`, size/3) + `]}}}`
+}
+
+func TestAnObjectThatNoAPIServerStoresIsNotConverted(t *testing.T) {
+	t.Parallel()
+	handler := NewHandler(Options{})
+	handler.convert = func([]byte, string) ([]byte, error) {
+		t.Error("it is converted")
+		return nil, nil
+	}
+	response := ask(t, handler, reviewOf(manyItems("tasks", maxObjectBytes)))
+	if want := "request.objects[0] (DIJob n/j): the object has "; response.Result.Status != "Failure" || !strings.HasPrefix(response.Result.Message, want) {
+		t.Errorf("got %q", response.Result.Message)
+	}
+}
+
+func TestOneLargeObjectIsConvertedAtATime(t *testing.T) {
+	t.Parallel()
+	handler := NewHandler(Options{})
+	handler.slots = semaphore.NewWeighted(8)
+	var running atomic.Int64
+	handler.convert = func(raw []byte, _ string) ([]byte, error) {
+		if running.Add(1) > 1 {
+			t.Error("two are converted at a time")
+		}
+		runtime.Gosched()
+		running.Add(-1)
+		return raw, nil
+	}
+	large := reviewOf(manyItems("tasks", maxObjectBytes*3/4))
+	var reviews sync.WaitGroup
+	for range 8 {
+		reviews.Go(func() { serve(t.Context(), handler, http.MethodPost, strings.NewReader(large)) })
+	}
+	reviews.Wait()
+}
+
+//nolint:paralleltest // It measures what the process allocates.
+func TestWhatExtendedHoldsIsJudgedWithoutMakingIt(t *testing.T) {
+	for item, isHeld := range map[string]bool{`{}`: true, `1`: false, `{"name":1}`: false, `{"name":"a"}`: true, `{"template":{"a":1}}`: true} {
+		raw := []byte(`{"tasks":[` + strings.Repeat(`{},`, 1_000_000) + item + `]}`)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		kept := held[v2alpha1.DIJobSpec](raw)
+		runtime.ReadMemStats(&after)
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > 1<<20 {
+			t.Errorf("a list of %s: %d bytes are allocated for %d", item, taken, len(raw))
+		}
+		if (len(kept) == 1) != isHeld {
+			t.Errorf("a list of %s is kept: %v", item, len(kept) == 1)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -94,6 +95,7 @@ type batch struct {
 	// first is the place of the first object in the review.
 	first   int
 	objects [][]byte
+	bytes   int
 	outcome Outcome
 	// reasons are why objects did not convert: of the first such, while failed
 	// counts all.
@@ -111,7 +113,7 @@ func (r *review) batches() []*batch {
 		size += len(object)
 		if size >= batchBytes || i == len(r.objects)-1 {
 			cut = append(cut, &batch{
-				first: first, objects: r.objects[first : i+1], outcome: Outcome{Conversions: map[Conversion]int{}},
+				first: first, objects: r.objects[first : i+1], bytes: size, outcome: Outcome{Conversions: map[Conversion]int{}},
 			})
 			size, first = 0, i+1
 		}
@@ -152,47 +154,82 @@ func (h *Handler) answer(ctx context.Context, asked *review) (*answer, error) {
 func (h *Handler) convertAll(ctx context.Context, batches []*batch, apiVersion string) error {
 	var group errgroup.Group
 	for i, part := range batches {
-		if err := h.slots.Acquire(ctx, 1); err != nil {
+		done, err := h.turn(ctx, part)
+		if err != nil {
 			// Those under way must not outlive the request, whose memory they use.
 			_ = group.Wait()
-			return fmt.Errorf("waiting for a processor: %w", err)
+			return err
 		}
 		if i < len(batches)-1 {
 			group.Go(func() error {
-				defer h.slots.Release(1)
-				part.convert(h.convert, apiVersion)
-				return nil
+				defer done()
+				return part.convert(ctx, h.convert, apiVersion)
 			})
 			continue
 		}
 		// Waking another goroutine for the last one, most often the only one,
 		// would cost as much as a small job's conversion.
-		part.convert(h.convert, apiVersion)
-		h.slots.Release(1)
+		err = part.convert(ctx, h.convert, apiVersion)
+		done()
+		if err != nil {
+			_ = group.Wait()
+			return err
+		}
 	}
 	return group.Wait()
 }
 
-// convert replaces the objects by what they become.
-func (b *batch) convert(convert func([]byte, string) ([]byte, error), apiVersion string) {
+// turn waits until a batch may be converted, and returns what ends that. One that is
+// large waits for others such first, so that it holds no processor meanwhile.
+func (h *Handler) turn(ctx context.Context, part *batch) (done func(), err error) {
+	var large int64
+	if part.bytes > 2*batchBytes {
+		large = min(int64(part.bytes), largeBytes)
+	}
+	if err := h.largeWork.Acquire(ctx, large); err != nil {
+		return nil, fmt.Errorf("waiting for other large objects: %w", err)
+	}
+	if err := h.slots.Acquire(ctx, 1); err != nil {
+		h.largeWork.Release(large)
+		return nil, fmt.Errorf("waiting for a processor: %w", err)
+	}
+	return func() {
+		h.slots.Release(1)
+		h.largeWork.Release(large)
+	}, nil
+}
+
+// convert replaces the objects by what they become. It ends early, with an error, once
+// nobody waits for them any more.
+func (b *batch) convert(ctx context.Context, convert func([]byte, string) ([]byte, error), apiVersion string) error {
 	for i, raw := range b.objects {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("the sender has left: %w", err)
+		}
 		if !valid(raw) {
 			b.invalid = true
-			return
+			return nil
 		}
-		converted, fault, err := contained(convert, raw, apiVersion)
-		done := Conversion{From: versionLabel(apiVersionOf(raw)), To: versionLabel(apiVersion), Result: ResultConverted}
-		switch {
-		case err != nil:
-			done.Result = ResultFailed
-			b.fail(b.first+i, raw, fault, err)
-		case done.From == done.To:
-			done.Result = ResultUnchanged
-		}
-		b.outcome.Objects++
-		b.outcome.Conversions[done]++
-		b.objects[i] = converted
+		b.convertOne(i, convert, apiVersion)
 	}
+	return nil
+}
+
+// convertOne converts one object, which is valid JSON.
+func (b *batch) convertOne(i int, convert func([]byte, string) ([]byte, error), apiVersion string) {
+	raw := b.objects[i]
+	done := Conversion{From: versionLabel(apiVersionOf(raw)), To: versionLabel(apiVersion), Result: ResultConverted}
+	converted, fault, err := contained(convert, raw, apiVersion)
+	switch {
+	case err != nil:
+		done.Result = ResultFailed
+		b.fail(b.first+i, raw, fault, err)
+	case done.From == done.To:
+		done.Result = ResultUnchanged
+	}
+	b.outcome.Objects++
+	b.outcome.Conversions[done]++
+	b.objects[i] = converted
 }
 
 // fail notes why an object did not convert.
@@ -232,6 +269,9 @@ func contained(convert func([]byte, string) ([]byte, error), raw []byte, apiVers
 			converted, err = nil, fmt.Errorf("panic while converting: %s", text)
 		}
 	}()
+	if len(raw) > maxObjectBytes {
+		return nil, nil, fmt.Errorf("the object has %d bytes; it must have at most %d, of which etcd takes a quarter", len(raw), maxObjectBytes)
+	}
 	converted, err = convert(raw, apiVersion)
 	return converted, nil, err
 }
@@ -270,15 +310,36 @@ func describe(raw []byte) string {
 	return fmt.Sprintf(" (%s %s/%s)", kind, namespace, name)
 }
 
-// identify returns what an object says that it is, as far as it can be read.
+// identify returns what an object says that it is, as far as it can be read. It cuts out
+// nothing else, as the object may be too large to be converted.
 func identify(raw []byte) (kind, namespace, name string) {
-	parsed, ok := parseObject(raw)
-	if !ok {
-		return "", "", ""
+	top := valuesOf(raw, "kind", "metadata")
+	names := valuesOf(top[1], "namespace", "name")
+	return named(top[0]), named(names[0]), named(names[1])
+}
+
+// named returns the content of a JSON string, of a long one about as much as a reason has.
+func named(raw []byte) string {
+	if len(raw) > 2*maxReasonBytes {
+		raw = append(slices.Clip(raw[:2*maxReasonBytes]), '"')
 	}
-	metadata, _ := parsed.get("metadata")
-	names, _ := parseObject(metadata)
-	return parsed.text("kind"), names.text("namespace"), names.text("name")
+	return text(raw)
+}
+
+// valuesOf returns the values of some members of an object, of each the last.
+func valuesOf(raw []byte, keys ...string) [][]byte {
+	found := make([][]byte, len(keys))
+	s := scanner{data: raw}
+	if !s.open('{') {
+		return found
+	}
+	for s.more('}') {
+		key, value := s.key(), s.value()
+		if i := slices.Index(keys, key); i >= 0 {
+			found[i] = value
+		}
+	}
+	return found
 }
 
 // shorten returns a text of so many bytes at most, and a mark where it was cut.

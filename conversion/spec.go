@@ -100,12 +100,13 @@ func isWorkerLed(extended object) bool {
 // from a schema newer than this program, and it must not lose them.
 func sharedSpecFields(v1 object) object {
 	var shared object
+	unknown := isUnknown[v2alpha1.DIJobSpec]()
 	for _, m := range v1 {
 		switch {
 		case m.key == fieldExtended || isRole(m.key):
 		case m.key == "cleanPodPolicy":
 			shared = append(shared, member{m.key, canonicalCleanPodPolicy(m.value)})
-		case isSharedSpecField(m.key) || isUnknown[v2alpha1.DIJobSpec](m):
+		case isSharedSpecField(m.key) || unknown(m):
 			shared = append(shared, m)
 		}
 	}

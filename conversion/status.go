@@ -32,13 +32,14 @@ func statusToHub(v1 object, keys statusKeys) object {
 	raw, _ := v1.get(fieldExtended)
 	extended := held[v2alpha1.DIJobStatus](raw)
 	var hub object
+	unknown := isUnknown[v2alpha1.DIJobStatus]()
 	for _, m := range v1 {
 		switch m.key {
 		case fieldExtended, fieldReplicaStatus:
 		case fieldPhase:
 			hub = append(hub, member{fieldPhase, phaseToHub(m.value, extended)})
 		default:
-			if m.key == fieldConditions || isUnknown[v2alpha1.DIJobStatus](m) {
+			if m.key == fieldConditions || unknown(m) {
 				hub = append(hub, m)
 			}
 		}
