@@ -106,6 +106,7 @@ func (r *DIJobReconciler) act(ctx context.Context, observed *lifecycle.Observed,
 	} {
 		done = append(done, r.removeAll(ctx, observed, objects)...)
 	}
+	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), noContent, r.removeByForce)...)
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)
 	if list.err != nil {
@@ -200,8 +201,17 @@ func (r *DIJobReconciler) removeAll(ctx context.Context, observed *lifecycle.Obs
 // remove deletes the very object that was observed. That it is gone, or that
 // another has its name by now, is as good.
 func (r *DIJobReconciler) remove(ctx context.Context, object client.Object) effect {
+	return r.removeWith(ctx, object)
+}
+
+// removeByForce deletes a pod though nobody says that it has ended.
+func (r *DIJobReconciler) removeByForce(ctx context.Context, object client.Object) effect {
+	return r.removeWith(ctx, object, client.GracePeriodSeconds(0))
+}
+
+func (r *DIJobReconciler) removeWith(ctx context.Context, object client.Object, options ...client.DeleteOption) effect {
 	uid := object.GetUID()
-	err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid})
+	err := r.client.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return effect{}

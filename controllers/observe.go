@@ -24,6 +24,7 @@ import (
 func (r *DIJobReconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
 	observed := lifecycle.Observed{
 		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
+		ForceDeleteAfter: r.options.ForceDeleteAfter,
 	}
 	var err error
 	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
@@ -217,6 +218,30 @@ func (r *DIJobReconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]
 		}
 	}
 	return pods, nil
+}
+
+// observeNodes reads the nodes from which pods do not go. That one is gone is read live.
+func (r *DIJobReconciler) observeNodes(ctx context.Context, observed *lifecycle.Observed) error {
+	for _, name := range lifecycle.FindStuckNodes(*observed) {
+		node, err := find(ctx, r.client, types.NamespacedName{Name: name}, &corev1.Node{})
+		if err != nil {
+			return err
+		}
+		if node == nil {
+			var list corev1.NodeList
+			if err := r.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+				return fmt.Errorf("looking up node %s live: %w", name, err)
+			}
+			if i := slices.IndexFunc(list.Items, func(node corev1.Node) bool { return node.Name == name }); i >= 0 {
+				node = &list.Items[i]
+			}
+		}
+		if observed.Nodes == nil {
+			observed.Nodes = map[string]*corev1.Node{}
+		}
+		observed.Nodes[name] = node
+	}
+	return nil
 }
 
 // configKey names the AggregatorConfig that a job uses.

@@ -39,6 +39,9 @@ func (r *DIJobReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	}
 	job = r.journal.latest(job)
 	observed, err := r.observe(ctx, job)
+	if err == nil {
+		err = r.observeNodes(ctx, &observed)
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -24,6 +24,7 @@ const (
 	verbAdopt   = "adopt"
 	verbRelease = "release"
 	verbDelete  = "delete"
+	verbForce   = "delete by force"
 	verbUpdate  = "update"
 )
 

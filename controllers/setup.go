@@ -56,6 +56,9 @@ type Options struct {
 	AggregatorConfig types.NamespacedName
 	// Drain is how long a replica that was removed or reported lives on: 10 s by default.
 	Drain time.Duration
+	// ForceDeleteAfter is how long a pod that does not go from a node that does not answer
+	// is left before it is deleted by force; 0, the default, for ever.
+	ForceDeleteAfter time.Duration
 	// NoAllocator says that SetupAllocator is not called: preemptible jobs then say
 	// that they wait for another.
 	NoAllocator bool

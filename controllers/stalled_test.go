@@ -347,3 +347,31 @@ func (s *space) awaitRefusals(ctx context.Context, words string) {
 		}, client.DryRunAll)
 	}).WithContext(ctx).WithTimeout(patience).Should(MatchError(ContainSubstring(words)))
 }
+
+var _ = Describe("A pod that does not go from a lost node", func() {
+	It("is deleted by force only where that is allowed, and made again", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 3)
+		Expect(s.settle(ctx)).To(Succeed())
+		lost := s.pods(ctx)[0]
+		node := "lost-" + s.name
+		Expect(shared.api.SubResource("binding").Create(ctx, &lost, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}})).To(Succeed())
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(shared.api.Delete(ctx, &lost)).To(Succeed())
+		s.advance(time.Hour)
+		Expect(s.settle(ctx)).To(Succeed())
+		held := &corev1.Pod{}
+		Expect(shared.api.Get(ctx, client.ObjectKeyFromObject(&lost), held)).To(Succeed())
+		Expect(held.DeletionTimestamp).NotTo(BeNil())
+
+		By("allowing it")
+		s.operator.options.ForceDeleteAfter = 10 * time.Minute
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionPodsForceDeleted, corev1.ConditionTrue, v2alpha1.ConditionPodsForceDeleted,
+			ContainSubstring("pod "+lost.Name+" on node "+node+", which is gone")))
+		Expect(shared.api.Get(ctx, client.ObjectKeyFromObject(&lost), held)).To(Succeed())
+		Expect(held.UID).NotTo(Equal(lost.UID))
+		Expect(held.DeletionTimestamp).To(BeNil())
+	})
+})

@@ -53,6 +53,9 @@ const (
 	ConditionResizing = "Resizing"
 	// ConditionReplicasInterrupted says that pods of the job ended by what befell them, and are made again uncounted.
 	ConditionReplicasInterrupted = "ReplicasInterrupted"
+	// ConditionPodsForceDeleted says which pods were deleted by force, as they did not go from nodes that do not
+	// answer. It stays, as what they ran may go on there.
+	ConditionPodsForceDeleted = "PodsForceDeleted"
 	// ConditionInvalidSpec says that the stored spec cannot be acted on, such as a template that does not decode.
 	ConditionInvalidSpec = "InvalidSpec"
 )

@@ -35,6 +35,10 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"operator", "--webhook-probe-interval", "-1s"},
 			[]string{"--webhook-probe-interval", "-1s", "want 0"},
 		},
+		"pods that are deleted by force too soon": {
+			[]string{"operator", "--force-delete-after", "10s"},
+			[]string{"--force-delete-after 10s", "want 0, for never, or at least 1m0s"},
+		},
 		"jobs without any pod": {
 			[]string{"operator", "--max-pods-per-job", "0"},
 			[]string{"--max-pods-per-job 0", "from 1 to 100000"},

@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -77,6 +78,8 @@ type operatorOptions struct {
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
+	// forceDeleteAfter is how long pods that do not go are left; 0 for ever.
+	forceDeleteAfter time.Duration
 	// queueing says whether the queues that jobs name are Kueue's.
 	queueing       string
 	gangScheduler  string
@@ -128,6 +131,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"ConfigMap in the operator's namespace with the pod template ("+controllers.AggregatorTemplateKey+") of which the cluster's AggregatorConfig is made where there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
 		"how often a job is created at the version that is not stored, without being stored, to see that jobs are admitted; 0 for never")
+	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
+		"how long a pod that does not go from a node that is gone or not ready is left, from the end of its grace period on, before it is deleted by force; "+
+			"0 for ever. Where such a node is only cut off, two processes of one rank may run")
 	flags.Int32Var(&o.settings.MaxPods, "max-pods-per-job", defaults.MaxPods,
 		"how many pods a job may have: more are refused, and of one that is scaled beyond that no pod is made or deleted")
 	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
@@ -140,6 +146,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 func (o *operatorOptions) validate() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
+	}
+	if after := o.forceDeleteAfter; after != 0 && after < lifecycle.MinForceDeleteAfter {
+		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, lifecycle.MinForceDeleteAfter)
 	}
 	if most := o.settings.MaxPods; most < 1 || most > limits.Replicas {
 		return fmt.Errorf("--max-pods-per-job %d: must be from 1 to %d", most, limits.Replicas)

@@ -102,6 +102,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 		AggregatorConfig: o.options.aggregatorConfig.NamespacedName,
 		Workers:          o.options.workers,
 		NoAllocator:      !o.options.allocator,
+		ForceDeleteAfter: o.options.forceDeleteAfter,
 
 		Gangs:             gang.Setting(o.options.gangScheduler),
 		GangSchedulerName: o.options.gangName,

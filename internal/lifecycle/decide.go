@@ -56,6 +56,11 @@ type Observed struct {
 	Settings workload.Settings
 	// Drain is how long a removed or reported replica lives on.
 	Drain time.Duration
+	// ForceDeleteAfter is how long a pod that does not go is left, from the end of its
+	// grace period on, before it is deleted by force; 0 for ever.
+	ForceDeleteAfter time.Duration
+	// Nodes are those that FindStuckNodes names, by name; nil stands for one that is gone.
+	Nodes map[string]*corev1.Node
 	// NoAllocator says that the operator places no preemptible jobs.
 	NoAllocator bool
 	// Kueue says that the queues that jobs name are Kueue's.
@@ -93,6 +98,9 @@ type Decision struct {
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
+	// ForceDeletePods are objects as they were observed, which go at once though nobody
+	// says that they have ended.
+	ForceDeletePods []*corev1.Pod
 	// DeleteConfigMaps are objects as they were observed.
 	DeleteConfigMaps []*corev1.ConfigMap
 	// DeletePodGroups are objects as they were observed.
@@ -203,6 +211,7 @@ func decide(observed Observed) (decision Decision, cause string) {
 		cause = summaryName
 	}
 	p.reportStalled()
+	p.deleteByForce()
 	p.reportPlace()
 	p.reportQueue()
 	if !p.isExcessive() {

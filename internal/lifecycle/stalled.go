@@ -63,6 +63,9 @@ func (p *pass) stalledPods() []stalledPod {
 			continue
 		}
 		if why, held := p.stallOf(pod); held {
+			if p.ForceDeleteAfter > 0 && why.reason == v2alpha1.ReasonTerminating && len(pod.Finalizers) > 0 {
+				why.text += ", which deletion by force does not take off"
+			}
 			stalled = append(stalled, stalledPod{pod, why})
 		}
 	}

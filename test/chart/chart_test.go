@@ -122,6 +122,7 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 		"operator.replica=3":                 "replica",
 		"server.identity=none":               "identity",
 		"allocator.cycle=soon":               "cycle",
+		"forceDeleteAfter=soon":              "forceDeleteAfter",
 		"queueing=volcano":                   "queueing",
 		"operator.webhook.url=http://x":      "url",
 		"operator.webhook.probeInterval=-1s": "probeInterval",

@@ -31,6 +31,9 @@
 {{- if ne (int .Values.maxPodsPerJob) 5000 }}
 - --max-pods-per-job={{ int .Values.maxPodsPerJob }}
 {{- end }}
+{{- with .Values.forceDeleteAfter }}
+- --force-delete-after={{ . }}
+{{- end }}
 {{- if not .Values.takeover.enabled }}
 - --takeover=false
 {{- end }}

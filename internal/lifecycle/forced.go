@@ -1,0 +1,96 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// MinForceDeleteAfter is the least for which a pod that does not go is left: the
+// condition that tells of it comes first.
+const MinForceDeleteAfter = goingPatience
+
+// nodeLook is how often the node of a pod that does not go is looked at.
+const nodeLook = 30 * time.Second
+
+// FindStuckNodes returns the names of the nodes from which pods do not go for so long
+// that they are deleted by force, if those nodes do not answer.
+func FindStuckNodes(observed Observed) []string {
+	var found []string
+	for _, pod := range observed.Pods {
+		if left, isLeaving := observed.forceDeleteIn(pod); isLeaving && left <= 0 {
+			found = append(found, pod.Spec.NodeName)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// forceDeleteIn returns in how long a pod may be deleted by force; false for one that
+// never is. The deletionTimestamp includes the grace period. Force takes off no
+// finalizer, so it does not help a pod that has one.
+func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
+	if o.ForceDeleteAfter <= 0 || !isTerminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
+		return 0, false
+	}
+	return pod.DeletionTimestamp.Add(o.ForceDeleteAfter).Sub(o.Now), true
+}
+
+// deleteByForce deletes the pods that do not go from nodes that do not answer, where
+// the installation allows it.
+func (p *pass) deleteByForce() {
+	var texts []string
+	for _, pod := range p.Pods {
+		left, isLeaving := p.forceDeleteIn(pod)
+		if !isLeaving {
+			continue
+		}
+		if left > 0 {
+			p.requeueAfter(left)
+			continue
+		}
+		node, isKnown := p.Nodes[pod.Spec.NodeName]
+		how := howNodeIsLost(node)
+		if !isKnown || how == "" {
+			p.requeueAfter(nodeLook)
+			continue
+		}
+		p.decision.ForceDeletePods = append(p.decision.ForceDeletePods, pod)
+		texts = append(texts, fmt.Sprintf("pod %s on node %s, which %s", pod.Name, pod.Spec.NodeName, how))
+	}
+	if len(texts) == 0 {
+		return
+	}
+	message := "deleted by force: " + few(texts, "; ") + ". Make sure that nothing runs there any more"
+	const condition = v2alpha1.ConditionPodsForceDeleted
+	if setCondition(p.status(), condition, corev1.ConditionTrue, condition, message, p.now) {
+		p.event(corev1.EventTypeWarning, condition, message)
+	}
+}
+
+// howNodeIsLost says why nobody on a node can say that a pod has ended, nil standing for
+// a node that is gone; "" where the node answers.
+func howNodeIsLost(node *corev1.Node) string {
+	if node == nil {
+		return "is gone"
+	}
+	for i := range node.Spec.Taints {
+		switch key := node.Spec.Taints[i].Key; key {
+		case corev1.TaintNodeOutOfService, corev1.TaintNodeUnreachable:
+			return "has taint " + key
+		}
+	}
+	for i := range node.Status.Conditions {
+		if ready := &node.Status.Conditions[i]; ready.Type == corev1.NodeReady && ready.Status == corev1.ConditionTrue {
+			return ""
+		}
+	}
+	return "is not ready"
+}

@@ -1,0 +1,110 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+func nodeThat(ready corev1.ConditionStatus, taints ...string) *corev1.Node {
+	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+	for _, key := range taints {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key})
+	}
+	return node
+}
+
+func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	const after = 10 * time.Minute
+	for name, tc := range map[string]struct {
+		after     time.Duration
+		since     time.Duration
+		node      *corev1.Node
+		isUnknown bool
+		finalizer string
+		want      string
+	}{
+		"its node is gone":                 {after: after, since: after, want: "is gone"},
+		"its node is not ready":            {after: after, since: after, node: nodeThat(corev1.ConditionFalse), want: "is not ready"},
+		"nobody hears of its node":         {after: after, since: after, node: nodeThat(corev1.ConditionUnknown), want: "is not ready"},
+		"its node says nothing":            {after: after, since: after, node: &corev1.Node{}, want: "is not ready"},
+		"its node is out of service":       {after: after, since: after, node: nodeThat(corev1.ConditionTrue, corev1.TaintNodeOutOfService), want: "has taint " + corev1.TaintNodeOutOfService},
+		"its node is unreachable":          {after: after, since: after, node: nodeThat(corev1.ConditionTrue, corev1.TaintNodeUnreachable), want: "has taint " + corev1.TaintNodeUnreachable},
+		"its node answers":                 {after: after, since: 10 * after, node: nodeThat(corev1.ConditionTrue, corev1.TaintNodeUnschedulable)},
+		"its node was not looked up":       {after: after, since: after, isUnknown: true},
+		"its time is not over":             {after: after, since: after - time.Second},
+		"it is not allowed":                {since: 1000 * after},
+		"a finalizer holds it":             {after: after, since: after, finalizer: "user/holds"},
+		"it is asked to go in ten minutes": {after: after, since: -after},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startedJob(t)
+			pod := w.pod("job-collector-0")
+			pod.Spec.NodeName = "dead"
+			going := metav1.NewTime(w.now.Add(-tc.since))
+			pod.DeletionTimestamp = &going
+			if tc.finalizer != "" {
+				pod.Finalizers = []string{tc.finalizer}
+			}
+			observed := w.observe()
+			observed.ForceDeleteAfter = tc.after
+			if !tc.isUnknown {
+				observed.Nodes = map[string]*corev1.Node{"dead": tc.node}
+			}
+			decision := Decide(observed)
+			said := findCondition(&decision.Status, v2alpha1.ConditionPodsForceDeleted)
+			if tc.want == "" {
+				if len(decision.ForceDeletePods) > 0 || said != nil {
+					t.Errorf("%v are deleted by force, saying %+v", decision.ForceDeletePods, said)
+				}
+				if isAllowed := tc.after > 0 && tc.finalizer == ""; isAllowed && decision.RequeueAfter == 0 {
+					t.Error("it is not looked at again")
+				}
+				return
+			}
+			if len(decision.ForceDeletePods) != 1 || decision.ForceDeletePods[0].UID != pod.UID {
+				t.Fatalf("%v are deleted by force, want %s", decision.ForceDeletePods, pod.Name)
+			}
+			if want := "pod job-collector-0 on node dead, which " + tc.want; said == nil || !strings.Contains(said.Message, want) {
+				t.Errorf("the condition is %+v, want %q in it", said, want)
+			}
+			last := decision.Events[len(decision.Events)-1]
+			if last.Reason != v2alpha1.ConditionPodsForceDeleted || last.Message != said.Message {
+				t.Errorf("the last event is %+v", last)
+			}
+			if diff := cmp.Diff([]string{"dead"}, FindStuckNodes(observed)); diff != "" {
+				t.Errorf("nodes to look up (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestThatAPodWasDeletedByForceStaysKnown: what it ran may come back with its node.
+func TestThatAPodWasDeletedByForceStaysKnown(t *testing.T) {
+	t.Parallel()
+	w := startedJob(t)
+	pod := w.pod("job-collector-0")
+	pod.Spec.NodeName, pod.DeletionTimestamp = "dead", &metav1.Time{Time: w.now.Add(-time.Hour)}
+	observed := w.observe()
+	observed.ForceDeleteAfter, observed.Nodes = time.Minute, map[string]*corev1.Node{"dead": nil}
+	w.job.Status = Decide(observed).Status
+	delete(w.pods, pod.Name)
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	if !isTrue(&w.job.Status, v2alpha1.ConditionPodsForceDeleted) {
+		t.Error("nothing tells of it any more")
+	}
+}
