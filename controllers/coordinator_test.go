@@ -5,10 +5,14 @@ package controllers
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -118,5 +122,26 @@ var _ = Describe("A coordinator-led job", func() {
 		s.operator.live = current
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.podNames(ctx)).To(HaveLen(5))
+	})
+})
+
+var _ = Describe("The list of a coordinator-led job", func() {
+	It("holds no quantity that takes hours to compute with", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLed(ctx, "")
+		Expect(s.settle(ctx)).To(Succeed())
+		s.askForReplicas(ctx)
+		for _, resource := range []string{"cpus", "gpus", "memory"} {
+			ask := func(quantity string) error {
+				patch := fmt.Sprintf(`[{"op":"add","path":"/spec/members/0/resources","value":{%q:%s}}]`, resource, quantity)
+				return shared.api.Patch(ctx, s.membership(ctx), client.RawPatch(types.JSONPatchType, []byte(patch)), client.DryRunAll)
+			}
+			for _, usual := range []string{`2`, `"2"`, `"500m"`, `"1.5Gi"`, `"0.5"`, `"1e3"`, `"12E"`, `"1E18"`, `"9223372036854775807"`, `"-1"`} {
+				Expect(ask(usual)).To(Succeed(), usual)
+			}
+			for _, absurd := range []string{`"1e-2000000000"`, `"1e19"`, `"1E+999999999"`, `"1e1.5"`, `"` + strings.Repeat("1", 41) + `"`} {
+				Expect(ask(absurd)).To(Satisfy(apierrors.IsInvalid), absurd)
+			}
+		}
 	})
 })

@@ -154,10 +154,12 @@ type DIJobStatus struct {
 
 	// conditions are the observations that phase sums up.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	// +optional
 	Conditions []DIJobCondition `json:"conditions,omitempty"`
 
 	// replicaStatus counts the pods of each role by outcome.
+	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	ReplicaStatus map[ReplicaType]*ReplicaStatus `json:"replicaStatus,omitempty"`
 

@@ -31,6 +31,7 @@ type DIJobStatus struct {
 
 	// replicaRestarts is how often each replica was restarted alone since the
 	// job itself was last restarted, by pod; written by the operator.
+	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	ReplicaRestarts map[string]int32 `json:"replicaRestarts,omitempty"`
 
@@ -40,6 +41,7 @@ type DIJobStatus struct {
 
 	// taskStatus counts the pods of each task by pod phase; written by the
 	// operator. A learner of several GPUs counts under the key aggregator.
+	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	TaskStatus map[string]TaskStatus `json:"taskStatus,omitempty"`
 
@@ -65,6 +67,7 @@ type DIJobStatus struct {
 
 	// conditions are the observations that phase sums up; written by the operator.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	// +optional
 	Conditions []DIJobCondition `json:"conditions,omitempty"`
 
@@ -102,6 +105,8 @@ type DIJobStatus struct {
 }
 
 // TaskStatus counts pods by pod phase.
+//
+// +kubebuilder:validation:MaxProperties=64
 type TaskStatus map[corev1.PodPhase]int32
 
 // DIJobCondition is one observation of a job.
@@ -155,6 +160,7 @@ type LastFailure struct {
 // ScalingStatus is what the operator last acted on when it set replicas.
 type ScalingStatus struct {
 	// specReplicas are the counts of the spec that were last acted on, by task name.
+	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	SpecReplicas map[string]int32 `json:"specReplicas,omitempty"`
 
@@ -165,6 +171,7 @@ type ScalingStatus struct {
 
 	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"); empty
 	// for a job of one task whose ranks are its indexes.
+	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	Ranks map[string]string `json:"ranks,omitempty"`
 

@@ -161,14 +161,23 @@ type LingeringPod struct {
 // the template's.
 type MemberResources struct {
 	// cpus is the CPU, in cores.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?0*([0-9]|1[0-8]))?$`
 	// +optional
 	CPUs *resource.Quantity `json:"cpus,omitempty"`
 
 	// gpus is the number of GPUs.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?0*([0-9]|1[0-8]))?$`
 	// +optional
 	GPUs *resource.Quantity `json:"gpus,omitempty"`
 
 	// memory is the memory, in bytes.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?0*([0-9]|1[0-8]))?$`
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }

@@ -41,6 +41,8 @@ func documented() map[string]struct {
 		"FreeTextLength": {"free texts", FreeTextLength},
 		"RestartsAhead":  {"restarts that a pod knows of", RestartsAhead},
 		"RanksLength":    {"bytes of recorded ranks", RanksLength},
+		"Conditions":     {"conditions of a job", Conditions},
+		"Counted":        {"counts in one summary", Counted},
 		"Named":          {"things that one condition or event names", Named},
 		"MessageLength":  {"bytes of what a condition or event names", MessageLength},
 		"Members":        {"members of a Membership", Members},

@@ -49,6 +49,12 @@ const (
 	// RanksLength is how long the text of recorded ranks may be: that of as many as
 	// Replicas, in no order.
 	RanksLength = 1 << 20
+	// Conditions is how many conditions a job may have; the operator itself sets some
+	// thirty types.
+	Conditions = 256
+	// Counted is how many counts one summary of a job's pods may hold, such as those by pod
+	// phase, or by role in v1alpha1.
+	Counted = 64
 	// Named is how many of many things one message names; it counts the rest.
 	Named = 3
 	// MessageLength is how long the message of a condition or event is kept.

@@ -12,6 +12,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // maxima are what the schemas hold, by resource, version and path.
@@ -44,6 +46,12 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.allocation":                             Replicas,
 		"dijobs v2alpha1 .status.allocation[]":                           NameLength,
 		"dijobs v2alpha1 .status.completedRanks":                         RanksLength,
+		"dijobs v2alpha1 .status.conditions":                             Conditions,
+		"dijobs v2alpha1 .status.replicaRestarts":                        Replicas,
+		"dijobs v2alpha1 .status.scaling.ranks":                          Replicas,
+		"dijobs v2alpha1 .status.scaling.specReplicas":                   Replicas,
+		"dijobs v2alpha1 .status.taskStatus":                             Replicas,
+		"dijobs v2alpha1 .status.taskStatus{}":                           Counted,
 		"dijobs v2alpha1 .status.replicas":                               Replicas,
 		"dijobs v2alpha1 .status.requests":                               Requests,
 		"dijobs v2alpha1 .status.requests[].collectors":                  RecordedURLs,
@@ -53,6 +61,8 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.requests[].learners":                    RecordedURLs,
 		"dijobs v2alpha1 .status.requests[].learners[]":                  FreeTextLength,
 		"dijobs v1alpha1 .spec.volumes":                                  Volumes,
+		"dijobs v1alpha1 .status.conditions":                             Conditions,
+		"dijobs v1alpha1 .status.replicaStatus":                          Counted,
 		"memberships v2alpha1 .spec.coordinator":                         NameLength,
 		"memberships v2alpha1 .spec.lingering":                           LostListed,
 		"memberships v2alpha1 .spec.lingering[].podName":                 NameLength,
@@ -66,6 +76,9 @@ func maxima() map[string]int64 {
 		"memberships v2alpha1 .spec.members[].listedFrom":                2 * Lost,
 		"memberships v2alpha1 .spec.members[].podName":                   NameLength,
 		"memberships v2alpha1 .spec.members[].reported":                  Lost,
+		"memberships v2alpha1 .spec.members[].resources.memory":          quantity.MaxLength,
+		"memberships v2alpha1 .spec.members[].resources.gpus":            quantity.MaxLength,
+		"memberships v2alpha1 .spec.members[].resources.cpus":            quantity.MaxLength,
 		"memberships v2alpha1 .spec.members[].slot":                      NameLength,
 		"memberships v2alpha1 .spec.requests":                            Requests,
 		"memberships v2alpha1 .spec.requests[].collectors":               RecordedURLs,
@@ -85,7 +98,8 @@ func maxima() map[string]int64 {
 func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 	t.Parallel()
 	want := maxima()
-	for _, resource := range []string{"dijobs", "memberships"} {
+	unbounded, met := withoutMaximum(), map[string]bool{}
+	for _, resource := range []string{"aggregatorconfigs", "dijobs", "memberships"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -101,17 +115,55 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 				if wanted := want[path]; isHeld && most != wanted {
 					t.Errorf("%s: the schema holds %d, and this package %d", path, most, wanted)
 				}
-				// What is in a condition is the operator's and v1alpha1's alike, and nothing is sized by it.
-				if !isHeld && (want[path] > 0 || props.Type == "array" && !strings.HasSuffix(path, ".conditions")) {
+				_, name, _ := strings.Cut(path, " ")
+				_, isExcepted := unbounded[name]
+				if !isHeld && !isExcepted && (want[path] > 0 || isSized(props)) {
 					t.Errorf("%s has no maximum in the schema", path)
 				}
 				delete(want, path)
+				met[name] = met[name] || !isHeld
 			})
 		}
 	}
 	for path := range want {
 		t.Errorf("the schemas have no %s", path)
 	}
+	for path := range unbounded {
+		if !met[path] {
+			t.Errorf("the schemas have no %s, or it has a maximum", path)
+		}
+	}
+}
+
+// withoutMaximum are the objects of any fields that have no maximum of their own, by version and
+// path, with why.
+func withoutMaximum() map[string]string {
+	const (
+		standard = "the API server holds the metadata itself"
+		template = "is of another API, whose own lists have no maximum; etcd and the webhooks bound its bytes"
+		view     = "is v2alpha1's part of the job, whose fields have their maxima there"
+	)
+	return map[string]string{
+		"v1alpha1 .metadata":                  standard,
+		"v2alpha1 .metadata":                  standard,
+		"v1alpha1 .spec.aggregator.template":  template,
+		"v2alpha1 .spec.aggregator.template":  template,
+		"v1alpha1 .spec.collector.template":   template,
+		"v1alpha1 .spec.coordinator.template": template,
+		"v1alpha1 .spec.learner.template":     template,
+		"v2alpha1 .spec.tasks[].template":     template,
+		"v1alpha1 .spec.volumes[]":            template,
+		"v2alpha1 .spec.volumes[]":            template,
+		"v1alpha1 .spec.extended":             view,
+		"v1alpha1 .status.extended":           view,
+		"v2alpha1 .status.profilings":         "di-server bounds its bytes",
+	}
+}
+
+// isSized reports whether a value has as many parts as its writer likes.
+func isSized(props *apiextensionsv1.JSONSchemaProps) bool {
+	isMap := props.Type == "object" && len(props.Properties) == 0 || props.AdditionalProperties != nil || props.XPreserveUnknownFields != nil
+	return props.Type == "array" || props.XIntOrString || isMap
 }
 
 // maximum returns the maximum of a field, if it has one.
@@ -119,6 +171,8 @@ func maximum(props *apiextensionsv1.JSONSchemaProps) (int64, bool) {
 	switch {
 	case props.MaxItems != nil:
 		return *props.MaxItems, true
+	case props.MaxProperties != nil:
+		return *props.MaxProperties, true
 	case props.MaxLength != nil:
 		return *props.MaxLength, true
 	case props.Maximum != nil:
@@ -141,5 +195,8 @@ func each(path string, props *apiextensionsv1.JSONSchemaProps, found func(string
 	}
 	if props.Items != nil && props.Items.Schema != nil {
 		each(path+"[]", props.Items.Schema, found)
+	}
+	if props.AdditionalProperties != nil && props.AdditionalProperties.Schema != nil {
+		each(path+"{}", props.AdditionalProperties.Schema, found)
 	}
 }
