@@ -119,19 +119,22 @@ func plain(object *unstructured.Unstructured) map[string]any {
 func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
-		"operator.replica=3":                 "replica",
-		"server.identity=none":               "identity",
-		"allocator.cycle=soon":               "cycle",
-		"forceDeleteAfter=soon":              "forceDeleteAfter",
-		"queueing=volcano":                   "queueing",
-		"operator.webhook.url=http://x":      "url",
-		"operator.webhook.probeInterval=-1s": "probeInterval",
-		"tag=v1.1.3":                         "tag",
-		"image.digest=latest":                "digest",
-		"certManager.issuerRef.kind=A":       "name",
-		"tracing.endpoint=collector":         "endpoint",
-		"tracing.samplingRatio=2":            "samplingRatio",
-		"tracing.samplingRatio=1.5":          "samplingRatio",
+		"operator.replica=3":                   "replica",
+		"server.identity=none":                 "identity",
+		"allocator.cycle=soon":                 "cycle",
+		"forceDeleteAfter=soon":                "forceDeleteAfter",
+		"queueing=volcano":                     "queueing",
+		"operator.webhook.url=http://x":        "url",
+		"operator.webhook.probeInterval=-1s":   "probeInterval",
+		"tag=v1.1.3":                           "tag",
+		"image.digest=latest":                  "digest",
+		"certManager.issuerRef.kind=A":         "name",
+		"tracing.endpoint=collector":           "endpoint",
+		"tracing.samplingRatio=2":              "samplingRatio",
+		"tracing.samplingRatio=1.5":            "samplingRatio",
+		"server.limits.writeBytesPerMinute=0":  "writeBytesPerMinute",
+		"server.limits.profilingBytes=2000000": "profilingBytes",
+		"server.limits.profilingBytes=64Ki":    "profilingBytes",
 	} {
 		t.Run(value, func(t *testing.T) {
 			t.Parallel()
@@ -140,6 +143,34 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 				t.Errorf("got %v, want an error that names %s", err, want)
 			}
 		})
+	}
+}
+
+func TestWhatOneJobMayAskForIsAValue(t *testing.T) {
+	t.Parallel()
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	// Helm reads large numbers of a file as floats.
+	content := `server: {limits: {replicasPerRequest: 2000000, replicasPerJob: 3000000, writesPerSecond: 0.5, writeBurst: 4000000,
+  writeBytesPerMinute: 5242880, profilingBytes: 1048576}}`
+	if err := os.WriteFile(values, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output, err := run(t, program(t, "HELM"), append(renderArgs("di-system", nil), "--values", values)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, byDefault := argsOf(t, decode(t, output), "di-orchestrator-server"), argsOf(t, render(t, "di-system"), "di-orchestrator-server")
+	for _, flag := range []string{
+		"--max-replicas-per-request=2000000", "--max-replicas-per-job=3000000", "--writes-per-second=0.5", "--write-burst=4000000",
+		"--write-bytes-per-minute=5242880", "--max-profiling-bytes=1048576",
+	} {
+		if !slices.Contains(given, flag) {
+			t.Errorf("di-server is run with %q, want %s", given, flag)
+		}
+		name, _, _ := strings.Cut(flag, "=")
+		if slices.ContainsFunc(byDefault, func(arg string) bool { return strings.HasPrefix(arg, name+"=") }) {
+			t.Errorf("by default di-server is run with %q, want its own default of %s", byDefault, name)
+		}
 	}
 }
 

@@ -5,16 +5,22 @@
 - --identity={{ $server.identity }}
 {{- end }}
 {{- with $server.limits.replicasPerRequest }}
-- --max-replicas-per-request={{ . }}
+- --max-replicas-per-request={{ int64 . }}
 {{- end }}
 {{- with $server.limits.replicasPerJob }}
-- --max-replicas-per-job={{ . }}
+- --max-replicas-per-job={{ int64 . }}
 {{- end }}
 {{- with $server.limits.writesPerSecond }}
 - --writes-per-second={{ . }}
 {{- end }}
 {{- with $server.limits.writeBurst }}
-- --write-burst={{ . }}
+- --write-burst={{ int64 . }}
+{{- end }}
+{{- with $server.limits.writeBytesPerMinute }}
+- --write-bytes-per-minute={{ int64 . }}
+{{- end }}
+{{- with $server.limits.profilingBytes }}
+- --max-profiling-bytes={{ int64 . }}
 {{- end }}
 {{- if .Values.metrics.secure }}
 - --metrics-secure
