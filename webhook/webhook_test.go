@@ -69,6 +69,27 @@ var _ = Describe("A job in both versions", func() {
 		Expect(seen.GetAnnotations()).To(BeEmpty())
 	})
 
+	It("is selected by its phase, in the words of each version", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		for name, phase := range map[string]string{"one": "Pending", "two": "Running"} {
+			led := job("v2alpha1", namespace, name, coordinatorLedJob)
+			Expect(c.Create(ctx, led)).To(Succeed())
+			Expect(unstructured.SetNestedField(led.Object, phase, "status", "phase")).To(Succeed())
+			Expect(c.Status().Update(ctx, led)).To(Succeed())
+		}
+		Expect(c.Create(ctx, job("v2alpha1", namespace, "workers", v2Job))).To(Succeed())
+		for version, selected := range map[string]map[string]string{
+			"v2alpha1": {"status.phase=Pending": "one", "status.phase=Running": "two", "status.phase=Failed": "", "spec.lifecycle!=CoordinatorLed": "workers"},
+			"v1alpha1": {"status.phase=Created": "one", "status.phase=Running": "two", "status.phase=Pending": ""},
+		} {
+			for selector, name := range selected {
+				out, err := kubectl(ctx, api.KubeConfig, "get", "dijobs."+version+".diengine.opendilab.org", "-n", namespace, "--field-selector", selector, "-o", "jsonpath={.items[*].metadata.name}")
+				Expect(err).NotTo(HaveOccurred(), out)
+				Expect(strings.TrimSpace(out[strings.LastIndex(out, "\n")+1:])).To(Equal(name), "%s in %s", selector, version)
+			}
+		}
+	})
+
 	It("shows and keeps what only v2alpha1 can say", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		Expect(c.Create(ctx, job("v2alpha1", namespace, "led", coordinatorLedJob))).To(Succeed())

@@ -16,6 +16,7 @@ import (
 // +kubebuilder:deprecatedversion:warning=`diengine.opendilab.org/v1alpha1 DIJob is deprecated and still served: use diengine.opendilab.org/v2alpha1, "kubectl di convert -f FILE --to v2alpha1" converts manifests`
 // +kubebuilder:resource:shortName=dijob
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.replicaStatus.Coordinator.active`,description="coordinators that are pending or run"

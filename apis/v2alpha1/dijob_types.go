@@ -11,6 +11,10 @@ import (
 // Rules about immutable fields stand at the root, where a transition rule runs
 // on every update, also on one that adds or removes the field.
 
+// The selectable fields differ from those of v1alpha1 on purpose: API servers
+// refuse a CRD whose versions have the same ones and different schemas
+// (https://github.com/kubernetes/kubernetes/issues/140689).
+
 // DIJob is a distributed reinforcement-learning training job.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.spec) && has(self.spec.lifecycle) ? self.spec.lifecycle : 'WorkerLed') == (has(oldSelf.spec) && has(oldSelf.spec.lifecycle) ? oldSelf.spec.lifecycle : 'WorkerLed')",fieldPath=".spec.lifecycle",messageExpression="'is immutable: must stay ' + (has(oldSelf.spec) && has(oldSelf.spec.lifecycle) ? oldSelf.spec.lifecycle : 'WorkerLed') + ', not become ' + (has(self.spec) && has(self.spec.lifecycle) ? self.spec.lifecycle : 'WorkerLed') + '; make another job instead'"
@@ -20,6 +24,8 @@ import (
 // +kubebuilder:resource:shortName=dijob
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.elastic.replicas,statuspath=.status.elasticReplicas,selectorpath=.status.selector
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:selectablefield:JSONPath=`.spec.lifecycle`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="ReadyReplicas",type=integer,JSONPath=`.status.readyReplicas`
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`

@@ -127,7 +127,7 @@ func TestListPrintsWhatKubectlGetDoes(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-o", "wide"}, {"-o", "name"}, {"-o", "yaml"}, {"-o", "json"}, {"--no-headers"}, {"--show-labels"}, {"pong"}, {"pong", "cartpole"},
 		{"pong", "-o", "json"}, {"pong", "cartpole", "-o", "name"}, {"--field-selector", "metadata.name=pong"}, {"-l", "app=no"},
-		{"-A", "--field-selector", "metadata.namespace=" + ns},
+		{"-A", "--field-selector", "metadata.namespace=" + ns}, {"--field-selector", "status.phase=Running", "-o", "name"},
 		{"-o", `jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name}{end}`},
 		{"-o", "go-template={{len .items}}"},
 	} {

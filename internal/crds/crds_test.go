@@ -180,6 +180,7 @@ func refuses(t *testing.T, api client.Client) {
 		definition.Spec.Versions = definition.Spec.Versions[1:]
 		definition.Spec.Conversion = nil
 		*definition.Spec.Versions[0].Schema = *withSpec("template", "engineFields")
+		definition.Spec.Versions[0].SelectableFields = nil
 	})
 	before := get(t, api)
 	err := (&crds.Installer{API: api, Namespace: "di-elsewhere", Out: &bytes.Buffer{}}).Install(t.Context())

@@ -78,7 +78,7 @@ func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra
 	own.SortFlags = false
 	own.BoolVarP(&options.all, "all-namespaces", "A", false, "list the jobs of all namespaces")
 	own.StringVarP(&options.labels, "selector", "l", "", "list the jobs that these labels select, such as team=rl,stage!=test")
-	own.StringVar(&options.fields, "field-selector", "", "list the jobs that these fields select; the API server knows metadata.name and metadata.namespace")
+	own.StringVar(&options.fields, "field-selector", "", "list the jobs that these fields select; the API server knows status.phase, spec.lifecycle, metadata.name and metadata.namespace")
 	own.BoolVarP(&options.watch, "watch", "w", false, "go on with each job that changes")
 	own.BoolVar(&options.noHeaders, "no-headers", false, "print no headers")
 	own.BoolVar(&options.showLabel, "show-labels", false, "print the labels as the last column")
