@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -286,6 +287,94 @@ var _ = Describe("While no webhook answers", func() {
 		Expect(alone.Delete(ctx, config)).To(Succeed())
 		Expect(alone.Patch(ctx, config, mergePatch(`{"metadata":{"finalizers":null}}`))).To(Succeed())
 		Expect(alone.Get(ctx, client.ObjectKeyFromObject(config), config)).To(Satisfy(apierrors.IsNotFound))
+	})
+})
+
+var _ = Describe("A manifest that is moved from kubectl apply in v1alpha1 to server-side apply in v2alpha1", func() {
+	const group = `group: g, `
+	apply := func(ctx context.Context, version, namespace, group string, flags ...string) {
+		GinkgoHelper()
+		spec := group + `coordinator: {template: {spec: {containers: [{name: di-container}]}}}`
+		if version == "v2alpha1" {
+			spec = group + `lifecycle: CoordinatorLed, tasks: [{type: coordinator, name: coordinator, replicas: 1, template: {spec: {containers: [{name: di-container}]}}}]`
+		}
+		manifest := filepath.Join(GinkgoT().TempDir(), "job.yaml")
+		Expect(os.WriteFile(manifest, []byte(`{apiVersion: diengine.opendilab.org/`+version+`, kind: DIJob, metadata: {name: j, namespace: `+namespace+`}, spec: {`+spec+`}}`), 0o600)).To(Succeed())
+		out, err := kubectl(ctx, api.KubeConfig, append([]string{"apply", "-f", manifest}, flags...)...)
+		Expect(err).NotTo(HaveOccurred(), out)
+	}
+	left := HaveKeyWithValue("group", "g")
+
+	It("keeps what left it, if both change at once", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		apply(ctx, "v1alpha1", namespace, group)
+		apply(ctx, "v2alpha1", namespace, "", "--server-side", "--force-conflicts")
+		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).To(left)
+	})
+
+	It("loses it, if the same is applied by the server first, in either version", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		apply(ctx, "v1alpha1", namespace, group)
+		apply(ctx, "v1alpha1", namespace, group, "--server-side")
+		apply(ctx, "v2alpha1", namespace, group, "--server-side")
+		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).To(left)
+		apply(ctx, "v2alpha1", namespace, "", "--server-side")
+		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).NotTo(left)
+	})
+})
+
+var _ = Describe("A job that v1alpha1 manages", func() {
+	It("loses what its managers own where it is written while no webhook answers, and is mended as documented", func(ctx SpecContext) {
+		environment, err := testkit.StartAPI()
+		Expect(err).NotTo(HaveOccurred())
+		defer func() { Expect(environment.Stop()).To(Succeed()) }()
+		apply := func(parts string, flags ...string) (string, error) {
+			manifest := filepath.Join(GinkgoT().TempDir(), "job.yaml")
+			Expect(os.WriteFile(manifest, []byte(`{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: j, namespace: default}, spec: {`+
+				parts+`coordinator: {template: {spec: {containers: [{name: di-container}]}}}}}`), 0o600)).To(Succeed())
+			return kubectl(ctx, environment.KubeConfig, append([]string{"apply", "--server-side", "-f", manifest}, flags...)...)
+		}
+		succeed := func(out string, err error) { Expect(err).NotTo(HaveOccurred(), out) }
+		succeed(kubectl(ctx, environment.KubeConfig, "create", "namespace", "di-system"))
+		succeed(kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook")))
+		const collector = `collector: {template: {spec: {containers: [{name: di-container}]}}}, `
+		stop := serveOn(ctx, environment.Config)
+		Eventually(func() error { _, err := apply(collector); return err }).Should(Succeed())
+		stop()
+
+		By("writing its status at v2alpha1, as the operator and di-server do")
+		alone, err := client.New(environment.Config, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		live := job("v2alpha1", metav1.NamespaceDefault, "j", "{}")
+		Expect(alone.Status().Patch(ctx, live, mergePatch(`{"status":{"phase":"Running"}}`))).To(Succeed())
+		version, err := discovery.NewDiscoveryClientForConfigOrDie(environment.Config).ServerVersion()
+		Expect(err).NotTo(HaveOccurred())
+		if keeps := strings.TrimRight(version.Minor, "+") >= "37"; keeps {
+			Expect(live.GetManagedFields()).NotTo(BeEmpty())
+			return
+		}
+		Expect(live.GetManagedFields()).To(BeEmpty())
+
+		By("applying what changes a field and leaves one out")
+		defer serveOn(ctx, environment.Config)()
+		const changed = `cleanPodPolicy: None, `
+		Eventually(func() string { out, _ := apply(changed); return out }).Should(ContainSubstring(`conflict with "before-first-apply"`))
+		succeed(apply(changed, "--force-conflicts"))
+		jsonpath := []string{"get", "dijobs.v1alpha1.diengine.opendilab.org", "j", "-o", "jsonpath={.spec}"}
+		out, err := kubectl(ctx, environment.KubeConfig, jsonpath...)
+		Expect(err).NotTo(HaveOccurred(), out)
+		Expect(out).To(ContainSubstring(`"collector"`))
+
+		By("taking that out once, after which applying works as before")
+		succeed(kubectl(ctx, environment.KubeConfig, "patch", "dijobs.v1alpha1.diengine.opendilab.org", "j", "--type=merge", "-p", `{"spec":{"collector":null}}`))
+		out, err = kubectl(ctx, environment.KubeConfig, jsonpath...)
+		Expect(err).NotTo(HaveOccurred(), out)
+		Expect(out).NotTo(ContainSubstring(`"collector"`))
+		succeed(apply(changed + collector))
+		succeed(apply(changed))
+		out, err = kubectl(ctx, environment.KubeConfig, jsonpath...)
+		Expect(err).NotTo(HaveOccurred(), out)
+		Expect(out).NotTo(ContainSubstring(`"collector"`))
 	})
 })
 
