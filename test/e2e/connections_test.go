@@ -113,11 +113,10 @@ func (t *takeover) putBack(ctx SpecContext, plugins *pluginUser, version string)
 		`patch service di-server --type=merge --patch={"spec":{"selector":{"app.kubernetes.io/name":null}}}`,
 	} {
 		t.system(ctx, step)
-		if strings.HasPrefix(step, "rollout") {
+		if !strings.HasPrefix(step, "scale") {
 			pause(ctx, nodesHear)
 		}
 	}
-	pause(ctx, nodesHear)
 	t.system(ctx, "scale deployment di-orchestrator-server --replicas=0")
 	t.system(ctx, "wait --for=delete pods --selector="+serverPods+" "+waiting())
 	helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
