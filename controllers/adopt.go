@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,13 +41,33 @@ func (r *DIJobReconciler) adopt(ctx context.Context, observed *lifecycle.Observe
 // has no need of it.
 func (r *DIJobReconciler) patchMetadata(ctx context.Context, original, wanted client.Object) effect {
 	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, wanted, patch); err != nil {
+	stored, isObject := wanted.DeepCopyObject().(client.Object)
+	if !isObject {
+		return effect{err: fmt.Errorf("a copy of %T is no object", wanted)}
+	}
+	if err := r.client.Patch(ctx, stored, patch); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return effect{}
 		}
 		return effect{err: fmt.Errorf("adopting %T %s/%s: %w", wanted, wanted.GetNamespace(), wanted.GetName(), err)}
 	}
+	for _, key := range slices.Sorted(maps.Keys(wanted.GetAnnotations())) {
+		if _, kept := stored.GetAnnotations()[key]; !kept {
+			return effect{err: &strippedError{key}}
+		}
+	}
 	return effect{object: wanted, reason: v2alpha1.ReasonAdopted}
+}
+
+// strippedError is what a write ends in of which admission takes a part off. It counts
+// as refused: the next one fares alike.
+type strippedError struct {
+	annotation string
+}
+
+// Error implements error.
+func (e *strippedError) Error() string {
+	return fmt.Sprintf("admission takes annotation %s off, without which the job cannot go on: exempt pods that a DIJob owns", e.annotation)
 }
 
 // tellOfAdoption sends one event for all that was taken over.

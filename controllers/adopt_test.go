@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -448,3 +449,38 @@ func (s *space) expectRanks(ctx context.Context) {
 		}
 	}
 }
+
+var _ = Describe("Admission that takes annotations off pods", func() {
+	It("is told of, and asked again and again later", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		patches := 0
+		strip := func(object client.Object) {
+			if pod, isPod := object.(*corev1.Pod); isPod {
+				pod.Annotations = nil
+			}
+		}
+		s.operator = s.newOperator(interceptor.Funcs{
+			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				strip(object)
+				return next.Create(ctx, object, options...)
+			},
+			Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+				if _, isPod := object.(*corev1.Pod); isPod {
+					patches++
+				}
+				strip(object)
+				return next.Patch(ctx, object, patch, options...)
+			},
+		})
+		s.submitWorkers(ctx, 3)
+		for range 60 {
+			Expect(s.reconcile(ctx)).To(Or(Succeed(), MatchError(ContainSubstring("annotation"))))
+			s.advance(time.Second)
+		}
+		made := len(s.podNames(ctx))
+		Expect(patches).To(And(BeNumerically(">", 0), BeNumerically("<=", 6*made)))
+		Expect(s.created).To(HaveEach(1))
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate,
+			ContainSubstring("admission takes annotation diengine/attempt off")))
+	})
+})

@@ -139,7 +139,7 @@ func (j *journal) noteRefusals(observed *lifecycle.Observed, done effects) {
 // itself. A webhook that fails may do so for days, and an object that is too
 // large for etcd stays so, though the API server answers as for a fault of its own.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+	return errors.As(err, new(*strippedError)) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
 		apierrors.IsInternalError(err) && isOfWebhook(err) || strings.Contains(err.Error(), "etcdserver: request is too large")
 }
 
