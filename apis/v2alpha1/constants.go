@@ -110,6 +110,8 @@ const (
 	ReasonContainerConfig = "ContainerConfig"
 	// ReasonImagePull is that an image cannot be had.
 	ReasonImagePull = "ImagePull"
+	// ReasonMainEnded is that a pod's main container has ended, and another one of its template goes on.
+	ReasonMainEnded = "MainEnded"
 	// ReasonTerminating is that a pod which is being deleted does not go.
 	ReasonTerminating = "Terminating"
 	// ReasonPodSetup is that the node does not get the pod's volumes and network ready.

@@ -774,3 +774,42 @@ func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
 		w.expectPods(coordinator, shared, w.current(slots[1-owner])[0])
 	}
 }
+
+// TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain: that is known and
+// accepted, as nothing is left that tells of it.
+func TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	w.end(coordinator, 0)
+	delete(w.pods, coordinator)
+	w.settle()
+	w.expectPods(coordinator)
+	w.expectPhase(v2alpha1.JobStarting)
+	if w.created[coordinator] != 2 {
+		t.Errorf("it was created %d times", w.created[coordinator])
+	}
+}
+
+func TestTheMessageOfAJobWhoseCoordinatorDoesNotRunIsTrue(t *testing.T) {
+	t.Parallel()
+	w := led(t, ledJob())
+	expect := func(want string) {
+		t.Helper()
+		w.expectPhase(v2alpha1.JobStarting)
+		if got := conditionMessage(&w.job.Status, v2alpha1.ConditionCreated); got != want {
+			t.Errorf("the job says %q, want %q", got, want)
+		}
+	}
+	w.terminate(coordinator)
+	w.step()
+	expect("coordinator job-coordinator is terminating, and is made again once it is gone")
+	delete(w.pods, coordinator)
+	observed := w.observe()
+	observed.Refused = map[string]Refusal{string(names.ReplicaTypeCoordinator): {Until: w.now.Add(time.Hour)}}
+	w.job.Status = Decide(observed).Status
+	expect("the coordinator is not there and waits, as the API server refused it")
+	w.step()
+	expect("the coordinator is gone and is made again")
+	w.settle()
+	expect("coordinator job-coordinator is created")
+}

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 const (
@@ -64,7 +66,7 @@ func stallsOf(pod *corev1.Pod) []stall {
 	case isEnded(pod):
 		return nil
 	}
-	all := slices.Concat(containerStalls(pod), setupStalls(pod), schedulingStalls(pod))
+	all := slices.Concat(containerStalls(pod), outlivingStalls(pod), setupStalls(pod), schedulingStalls(pod))
 	slices.SortStableFunc(all, func(a, b stall) int { return cmp.Compare(a.rank(), b.rank()) })
 	return all
 }
@@ -75,7 +77,7 @@ func (s *stall) rank() int {
 	return slices.Index([]string{
 		v2alpha1.ReasonTerminating,
 		v2alpha1.ReasonCrashLoop, v2alpha1.ReasonContainerStart, v2alpha1.ReasonContainerConfig,
-		v2alpha1.ReasonImagePull, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
+		v2alpha1.ReasonImagePull, v2alpha1.ReasonMainEnded, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
 	}, s.reason)
 }
 
@@ -105,6 +107,25 @@ func terminationStall(pod *corev1.Pod) stall {
 		text += ", held by finalizer " + plain(pod.Finalizers[0])
 	}
 	return stall{reason: v2alpha1.ReasonTerminating, text: text, from: pod.DeletionTimestamp.Add(goingPatience)}
+}
+
+// outlivingStalls: the main container has ended for good, and another one that the
+// template has beside it goes on. The replica has not ended before all of them have.
+func outlivingStalls(pod *corev1.Pod) []stall {
+	main := mainTermination(pod)
+	if main == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || membership.RoleOf(pod) == names.ReplicaTypeCoordinator {
+		return nil
+	}
+	for _, name := range names.OwnContainers(pod) {
+		if terminationOf(pod, name) == nil {
+			return []stall{{
+				reason: v2alpha1.ReasonMainEnded,
+				text:   fmt.Sprintf("its main container has ended (exit code %d), and container %s of its template goes on", main.ExitCode, name),
+				from:   main.FinishedAt.Add(setupPatience),
+			}}
+		}
+	}
+	return nil
 }
 
 // schedulingStalls: no node is found for the pod, or nobody looks for one. A

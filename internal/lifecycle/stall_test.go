@@ -253,6 +253,26 @@ func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
 			},
 			wantReason: v2alpha1.ReasonTerminating, wantText: "is being deleted and does not go from node n1, held by finalizer user/keep",
 		},
+		"a sidecar of the template that outlives what it serves": {
+			status: `{phase: Running, containerStatuses: [{name: di-container, state: {terminated: {exitCode: 0, finishedAt: JUST_NOW}}}, {name: proxy, state: {running: {startedAt: JUST_NOW}}}]}`,
+			policy: corev1.RestartPolicyNever,
+			edit: func(pod *corev1.Pod) {
+				pod.Annotations = map[string]string{names.AnnotationContainers: "di-container,proxy"}
+				pod.Spec.Containers = []corev1.Container{{Name: "di-container"}, {Name: "proxy"}}
+				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(noon.Add(-setupPatience))
+			},
+			wantReason: v2alpha1.ReasonMainEnded, wantText: "its main container has ended (exit code 0), and container proxy of its template goes on",
+		},
+		"a sidecar that may still end": {
+			status: `{phase: Running, containerStatuses: [{name: di-container, state: {terminated: {exitCode: 0, finishedAt: JUST_NOW}}}, {name: proxy, state: {running: {startedAt: JUST_NOW}}}]}`,
+			policy: corev1.RestartPolicyNever,
+			edit: func(pod *corev1.Pod) {
+				pod.Annotations = map[string]string{names.AnnotationContainers: "di-container,proxy"}
+				pod.Spec.Containers = []corev1.Container{{Name: "di-container"}, {Name: "proxy"}}
+				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(noon)
+			},
+			wantChange: setupPatience,
+		},
 		"a pod that has failed": {
 			status: `{phase: Failed, containerStatuses: [{name: di-container, restartCount: 4, state: {terminated: {exitCode: 1, finishedAt: JUST_NOW}}}]}`, policy: onFailure,
 		},

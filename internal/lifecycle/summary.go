@@ -77,10 +77,14 @@ func (p *pass) summarizePhase() {
 
 // sayOfRunning keeps the message of a job that runs true.
 func (p *pass) sayOfRunning(format string, replicas int) {
-	running := findCondition(p.status(), string(v2alpha1.JobRunning))
-	message := fmt.Sprintf(format, replicas)
-	if running != nil && running.Status == corev1.ConditionTrue && running.Message != message {
-		running.Message, running.LastUpdateTime = message, &p.now
+	p.sayOf(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
+}
+
+// sayOf keeps the message of a condition of a phase true, while it holds.
+func (p *pass) sayOf(kind, message string) {
+	held := findCondition(p.status(), kind)
+	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
+		held.Message, held.LastUpdateTime = message, &p.now
 	}
 }
 
@@ -143,11 +147,23 @@ func summarizeReplicas(p *pass) {
 	switch {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !isTerminating(coordinator):
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
+	case coordinator != nil && isTerminating(coordinator):
+		p.sayOfStarting(fmt.Sprintf("coordinator %s is terminating, and is made again once it is gone", coordinator.Name))
 	case coordinator != nil:
-		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("coordinator %s is created", coordinator.Name))
+		p.sayOfStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
+	case status.Phase != "" && p.decision.HeldBack:
+		p.sayOfStarting("the coordinator is not there and waits, as the API server refused it")
+	case status.Phase != "" && p.decision.Waits:
+		p.sayOfStarting("the coordinator waits for what an earlier job of its name left to go")
 	case status.Phase != "":
-		p.setPhase(v2alpha1.JobStarting, "the coordinator is gone and is made again")
+		p.sayOfStarting("the coordinator is gone and is made again")
 	}
+}
+
+// sayOfStarting lets a coordinator-led job be Starting, and keeps the message true.
+func (p *pass) sayOfStarting(message string) {
+	p.setPhase(v2alpha1.JobStarting, message)
+	p.sayOf(conditionOf(v2alpha1.JobStarting, true), message)
 }
 
 // beginCounting forgets what was counted. Tasks that are recorded without any pod
