@@ -7,13 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/etcd"
@@ -27,8 +33,26 @@ const (
 	podGrowth = 1.1
 )
 
-// sizes are how many pods the one job has.
-func sizes() []int { return []int{100, 1000, 5000} }
+// largestValue is what etcd takes as one value.
+const largestValue = 1536 << 10
+
+// size is how many pods the one job has, beside its coordinator if it has one.
+type size struct {
+	pods int
+	led  bool
+}
+
+func (s size) String() string {
+	if s.led {
+		return fmt.Sprintf("coordinator and %d", s.pods)
+	}
+	return shape{1, s.pods}.String()
+}
+
+// sizes are those of worker-led jobs, and of coordinator-led ones up to the largest Membership.
+func sizes() []size {
+	return []size{{100, false}, {1000, false}, {5000, false}, {100, true}, {1000, true}, {limits.Members, true}}
+}
 
 // footprint is what etcd holds of one job once it runs.
 type footprint struct {
@@ -41,7 +65,7 @@ func (f *footprint) total() int64 { return f.job + f.pods + f.configMaps + f.mem
 
 // sizeRow is what one job took.
 type sizeRow struct {
-	pods           int
+	size
 	exist, running time.Duration
 	peak           int64
 	holds          footprint
@@ -49,9 +73,9 @@ type sizeRow struct {
 }
 
 const sizeNotes = `
-One worker-led job. Bytes are the values in etcd once the job runs, as they are stored: the DIJob, all its pods together, its
-ConfigMaps of addresses and its Memberships, of which a worker-led job has none. Inline is what DI_NODES alone would take as a
-value in each pod: its length times the pods. Each row has an operator of its own, under %s; its peak is the most memory
+One job. Bytes are the values in etcd once the job runs, as they are stored: the DIJob, all its pods together, its ConfigMap of
+addresses if it is worker-led, and its Membership if it is coordinator-led, by which a stand-in for di-server asks for all
+replicas at once. Inline is what DI_NODES alone would take as a value in each pod: its length times the pods. Each row has an operator of its own, under %s; its peak is the most memory
 that it held at any time (VmHWM), and must stay below the chart's memory limit of %s.
 `
 
@@ -63,18 +87,19 @@ func runSizes(ctx context.Context, b *bench) (missed figures.Limits, err error) 
 	}
 	defer errs(&err, w.stop)
 	var rows []*sizeRow
-	for _, pods := range sizes() {
-		row, err := w.sizeUp(ctx, pods)
+	for _, size := range sizes() {
+		row, err := w.sizeUp(ctx, size)
 		if err != nil {
-			return missed, fmt.Errorf("1x%d: %w", pods, err)
+			return missed, fmt.Errorf("%s: %w", size, err)
 		}
 		rows = append(rows, row)
 	}
-	first := rows[0]
 	for _, row := range rows {
-		missed.Require(row.peak < operatorMemory, "1x%d: the operator held %s, its limit is %s", row.pods, figures.Mebibytes(row.peak), figures.Mebibytes(operatorMemory))
-		missed.Require(row.podSize() <= podGrowth*first.podSize(), "1x%d: a pod takes %.0f bytes, one of 1x%d %.0f: pods grow with their job",
-			row.pods, row.podSize(), first.pods, first.podSize())
+		first := rows[slices.IndexFunc(rows, func(other *sizeRow) bool { return other.led == row.led })]
+		missed.Require(row.peak < operatorMemory, "%s: the operator held %s, its limit is %s", row, figures.Mebibytes(row.peak), figures.Mebibytes(operatorMemory))
+		missed.Require(row.podSize() <= podGrowth*first.podSize(), "%s: a pod takes %.0f bytes, one of %s %.0f: pods grow with their job",
+			row, row.podSize(), first, first.podSize())
+		missed.Require(max(row.holds.memberships, row.holds.configMaps) < largestValue, "%s: etcd takes no object of more than %d bytes", row, largestValue)
 	}
 	return missed, b.printSizes(rows)
 }
@@ -84,10 +109,10 @@ func (r *sizeRow) podSize() float64 { return float64(r.holds.pods) / float64(r.p
 func (b *bench) printSizes(rows []*sizeRow) error {
 	kibibytes := func(bytes int64) string { return fmt.Sprintf("%.1f KiB", float64(bytes)/1024) }
 	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "jobs x pods\tDIJob\tpods\ta pod\tConfigMaps\tMemberships\tall\tinline\tall pods exist\trun\tpeak RSS\trequests\t")
+	fmt.Fprintln(table, "job\tDIJob\tpods\ta pod\tConfigMap\tMembership\tall\tinline\tall pods exist\trun\tpeak RSS\trequests\t")
 	for _, row := range rows {
 		holds := &row.holds
-		fmt.Fprintf(table, "1x%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", row.pods, kibibytes(holds.job), kibibytes(holds.pods),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", row, kibibytes(holds.job), kibibytes(holds.pods),
 			kibibytes(int64(row.podSize())), kibibytes(holds.configMaps), kibibytes(holds.memberships), kibibytes(holds.total()),
 			kibibytes(int64(row.pods)*holds.nodes), figures.Seconds(row.exist), figures.Seconds(row.running), figures.Mebibytes(row.peak), row.asked.All())
 	}
@@ -95,14 +120,14 @@ func (b *bench) printSizes(rows []*sizeRow) error {
 	fmt.Fprintf(b.out, sizeNotes, installedMemoryLimit, figures.Mebibytes(operatorMemory))
 	fmt.Fprintln(b.out, "\nAll requests of the operator until the job runs:")
 	for _, row := range rows {
-		fmt.Fprintf(b.out, "  1x%d: %s\n", row.pods, row.asked)
+		fmt.Fprintf(b.out, "  %s: %s\n", row, row.asked)
 	}
 	return err
 }
 
 // sizeUp measures one job until it runs.
-func (w *world) sizeUp(ctx context.Context, pods int) (*sizeRow, error) {
-	w.say("1x%d", pods)
+func (w *world) sizeUp(ctx context.Context, size size) (*sizeRow, error) {
+	w.say("%s", size)
 	if err := errors.Join(w.startOperator(ctx), w.warmUp(ctx)); err != nil {
 		return nil, err
 	}
@@ -110,13 +135,22 @@ func (w *world) sizeUp(ctx context.Context, pods int) (*sizeRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	profiled := w.profile(ctx, fmt.Sprintf("size-%d", pods))
-	job := newJob(oursNamespace, "size", pods)
+	profiled := w.profile(ctx, "size-"+size.fileName())
+	job := newJob(oursNamespace, "size", size.pods)
+	pods := size.pods
+	if size.led {
+		job, pods = newLedJob(oursNamespace, "size"), pods+1
+	}
 	began := time.Now()
 	if err := w.submit(ctx, job); err != nil {
 		return nil, err
 	}
-	row := &sizeRow{pods: pods}
+	if size.led {
+		if err := w.ask(ctx, job, size.pods); err != nil {
+			return nil, err
+		}
+	}
+	row := &sizeRow{size: size}
 	last, err := w.waitPods(ctx, job.Namespace, pods)
 	if err != nil {
 		return nil, err
@@ -139,7 +173,44 @@ func (w *world) sizeUp(ctx context.Context, pods int) (*sizeRow, error) {
 	}
 	usage, err := w.operator.Usage()
 	row.peak = usage.PeakBytes
-	return row, errors.Join(err, profiled(), w.keepHeap(ctx, fmt.Sprintf("size-%d", pods)), w.clear(ctx), w.stopOperator())
+	return row, errors.Join(err, profiled(), w.keepHeap(ctx, "size-"+size.fileName()), w.clear(ctx), w.stopOperator())
+}
+
+// fileName names the profiles.
+func (s size) fileName() string { return strings.ReplaceAll(s.String(), " ", "-") }
+
+// newLedJob returns a coordinator-led job that has no replicas yet.
+func newLedJob(namespace, name string) *v2alpha1.DIJob {
+	job := newJob(namespace, name, 0)
+	task := job.Spec.Tasks[0]
+	job.Spec.Lifecycle, job.Spec.Tasks = v2alpha1.LifecycleCoordinatorLed, nil
+	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector} {
+		task.Type, task.Name, task.Replicas = role, string(role), nil
+		if role == v2alpha1.TaskTypeCollector {
+			task.Replicas = ptr.To[int32](0)
+		}
+		job.Spec.Tasks = append(job.Spec.Tasks, task)
+	}
+	return job
+}
+
+// ask asks for collectors once the coordinator runs, as di-server does.
+func (w *world) ask(ctx context.Context, job *v2alpha1.DIJob, replicas int) error {
+	if err := w.waitRunning(ctx, job.Namespace, 1, 1); err != nil {
+		return err
+	}
+	list := &v2alpha1.Membership{}
+	if err := w.API.Get(ctx, client.ObjectKeyFromObject(job), list); err != nil {
+		return fmt.Errorf("reading the Membership of job %s: %w", job.Name, err)
+	}
+	demand := membership.Demand{Task: v2alpha1.TaskTypeCollector, Replicas: int32(replicas)}
+	if _, err := membership.Add(job.Name, &list.Spec, demand, rand.String); err != nil {
+		return fmt.Errorf("adding members: %w", err)
+	}
+	if err := w.submitter.Update(ctx, list); err != nil {
+		return fmt.Errorf("asking for replicas of job %s: %w", job.Name, err)
+	}
+	return nil
 }
 
 // footprintOf reads what etcd holds of the only job of its namespace.

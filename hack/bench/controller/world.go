@@ -192,7 +192,7 @@ func (w *world) warmUp(ctx context.Context) error {
 func (w *world) clear(ctx context.Context) error {
 	w.say("deleting all there is")
 	for _, namespace := range []string{oursNamespace, plainNamespace} {
-		for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}} {
+		for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}, &v2alpha1.Membership{}} {
 			if err := w.API.DeleteAllOf(ctx, object, client.InNamespace(namespace)); err != nil {
 				return fmt.Errorf("deleting %T of %s: %w", object, namespace, err)
 			}
