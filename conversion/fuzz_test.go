@@ -4,12 +4,16 @@
 package conversion
 
 import (
+	"bytes"
 	"encoding/json"
+	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -145,6 +149,43 @@ func FuzzObjects(f *testing.F) {
 		}
 		if !reflect.DeepEqual(want, got) || len(parsed) != len(want) {
 			t.Fatalf("%s: (-want +got):\n%s", raw, cmp.Diff(want, got))
+		}
+	})
+}
+
+// FuzzConvertReview sends anything to the endpoint. Whatever comes, it answers with a
+// review of the same UID or with an error, of which the size is bounded.
+func FuzzConvertReview(f *testing.F) {
+	for _, tc := range pairs() {
+		f.Add([]byte(reviewTo(v2alpha1.GroupVersion.String(), string(fromYAML(f, headV1+tc.v1)))))
+		f.Add([]byte(reviewTo(v1alpha1.GroupVersion.String(), string(fromYAML(f, headV2+tc.v2)), `{"kind":"DIJob"}`)))
+	}
+	for _, review := range []string{`{}`, `{"request":{"objects":[`, reviewOf(`{]`), reviewOf(`[`, `]`), reviewTo("other", manyJobs(3)...), reviewOf(`1,{},"a`)} {
+		f.Add([]byte(review))
+	}
+	handler := NewHandler(Options{})
+	f.Fuzz(func(t *testing.T, review []byte) {
+		recorder := serve(t.Context(), handler, http.MethodPost, bytes.NewReader(review))
+		// What is missing is filled in for each object, and a reason is given for ten.
+		if most := 100*len(review) + 2*maxNamed*6*maxReasonBytes; recorder.Body.Len() > most {
+			t.Fatalf("%q is answered with %d bytes", review, recorder.Body.Len())
+		}
+		if recorder.Code != http.StatusOK {
+			if recorder.Code != http.StatusBadRequest && recorder.Code != http.StatusRequestEntityTooLarge {
+				t.Fatalf("%q is answered %d: %s", review, recorder.Code, recorder.Body)
+			}
+			return
+		}
+		var asked, answer apiextensionsv1.ConversionReview
+		if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || answer.Response == nil || answer.Kind != "ConversionReview" {
+			t.Fatalf("%q is answered %q: %v", review, recorder.Body, err)
+		}
+		if strings.Contains(answer.Response.Result.Message, "panic while converting") {
+			t.Fatalf("%q: %s", review, answer.Response.Result.Message)
+		}
+		if answer.Response.Result.Status == "Success" && kjson.UnmarshalCaseSensitivePreserveInts(review, &asked) == nil && asked.Request != nil &&
+			(answer.Response.UID != asked.Request.UID || len(answer.Response.ConvertedObjects) != len(asked.Request.Objects)) {
+			t.Fatalf("%q is answered with %d objects to %q", review, len(answer.Response.ConvertedObjects), answer.Response.UID)
 		}
 	})
 }
