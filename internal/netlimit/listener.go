@@ -5,6 +5,7 @@ package netlimit
 
 import (
 	"net"
+	"net/http"
 	"sync"
 )
 
@@ -13,8 +14,10 @@ type Limits struct {
 	// PerAddress bounds those of one source address. An API server has one for
 	// each request that it waits for.
 	PerAddress int
-	// Total bounds those of all addresses. Beyond it, the address with the most
-	// loses one of its own.
+	// Total bounds those of all addresses. Beyond it, the address loses one that has
+	// most on which nothing was answered yet: strangers who hold connections open do
+	// not take those of an API server. Where there are none such, the address with the
+	// most loses one of its own.
 	Total int
 	// Refused is told of each connection that is closed for a limit; nobody by
 	// default.
@@ -66,7 +69,7 @@ func (l *limited) admit(conn net.Conn) net.Conn {
 	}
 	var dropped *counted
 	if l.total >= l.limits.Total {
-		if dropped = l.ofGreediest(len(own)); dropped == nil {
+		if dropped = l.ofGreediest(own); dropped == nil {
 			l.mutex.Unlock()
 			return nil
 		}
@@ -87,19 +90,63 @@ func (l *limited) admit(conn net.Conn) net.Conn {
 	return accepted
 }
 
-// ofGreediest returns a connection of the address that has the most, nil where
-// none has more than so many.
-func (l *limited) ofGreediest(most int) *counted {
-	var greediest map[*counted]struct{}
-	for _, open := range l.open {
-		if len(open) > most {
-			greediest, most = open, len(open)
+// ofGreediest returns a connection that gives way to one of an address with that many
+// connections, nil where none does. What was answered on stays where something was not.
+func (l *limited) ofGreediest(own map[*counted]struct{}) *counted {
+	for conn := range greediest(l.open, unanswered(own), unanswered) {
+		if !conn.answered {
+			return conn
 		}
 	}
-	for one := range greediest {
-		return one
+	if unanswered(own) > 0 {
+		return nil
+	}
+	for conn := range greediest(l.open, len(own), func(open map[*counted]struct{}) int { return len(open) }) {
+		return conn
 	}
 	return nil
+}
+
+// greediest returns the connections of the address of which most count, nil where no more
+// do than of another.
+func greediest(all map[string]map[*counted]struct{}, most int, count func(map[*counted]struct{}) int) map[*counted]struct{} {
+	var found map[*counted]struct{}
+	for _, open := range all {
+		if counted := count(open); counted > most {
+			found, most = open, counted
+		}
+	}
+	return found
+}
+
+// unanswered counts the connections on which nothing was answered yet, less those on which
+// something was: an address that is answered may open some more.
+func unanswered(open map[*counted]struct{}) int {
+	count := 0
+	for conn := range open {
+		if conn.answered {
+			count--
+		} else {
+			count++
+		}
+	}
+	return count
+}
+
+// Answered marks a connection of a listener once something was answered on it. It is the
+// ConnState of an http.Server.
+func Answered(conn net.Conn, state http.ConnState) {
+	if state != http.StateIdle {
+		return
+	}
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = wrapped.NetConn()
+	}
+	if conn, ok := conn.(*counted); ok {
+		conn.of.mutex.Lock()
+		conn.answered = true
+		conn.of.mutex.Unlock()
+	}
 }
 
 func (l *limited) remove(conn *counted) {
@@ -119,6 +166,8 @@ type counted struct {
 	net.Conn
 	of      *limited
 	address string
+	// answered is set once something was answered on it.
+	answered bool
 }
 
 // Close implements net.Conn.

@@ -5,7 +5,9 @@ package netlimit
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
 	"testing"
 )
 
@@ -100,5 +102,49 @@ func TestAClosedConnectionMakesRoom(t *testing.T) {
 	close(listener.conns)
 	if _, err := limited.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the end of the listener is %v", err)
+	}
+}
+
+// wrapped is a connection as TLS wraps it.
+type wrapped struct{ net.Conn }
+
+func (w wrapped) NetConn() net.Conn { return w.Conn }
+
+func TestConnectionsOnWhichSomethingIsAnsweredOutlastThoseOfStrangers(t *testing.T) {
+	listener := &arrivals{conns: make(chan net.Conn, 20)}
+	limited := Listen(listener, Limits{PerAddress: 8, Total: 8})
+	answered := arrivalsFrom("10.0.0.1", 4)
+	for _, conn := range answered {
+		listener.conns <- conn
+		accepted, err := limited.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		Answered(wrapped{accepted}, http.StateActive)
+		Answered(wrapped{accepted}, http.StateIdle)
+	}
+	// Each of many strangers has fewer than the one that is answered.
+	for i := range 12 {
+		listener.conns <- &arrival{from: fmt.Sprintf("10.0.1.%d", i%6)}
+	}
+	more := &arrival{from: "10.0.0.1"}
+	listener.conns <- more
+	close(listener.conns)
+	var last net.Conn
+	for {
+		conn, err := limited.Accept()
+		if err != nil {
+			break
+		}
+		last = conn
+	}
+	for i, conn := range answered {
+		//nolint:errcheck // It is one.
+		if conn.(*arrival).closed {
+			t.Errorf("connection %d gives way to a stranger", i)
+		}
+	}
+	if last == nil || last.RemoteAddr().String() != more.RemoteAddr().String() || more.closed {
+		t.Error("who is answered opens no more connections")
 	}
 }
