@@ -81,6 +81,8 @@ type Observer interface {
 	// Holding is told by how many bytes the bodies of the reviews in hand have
 	// grown, or shrunk.
 	Holding(bytes int64)
+	// Refused is told why a review is not answered, once that is said to its sender.
+	Refused(err error)
 	// Reviewed is told what came of a review, once its objects were converted, with
 	// the context of its request.
 	Reviewed(ctx context.Context, outcome Outcome)
@@ -90,6 +92,7 @@ type Observer interface {
 type unobserved struct{}
 
 func (unobserved) Holding(int64)                     {}
+func (unobserved) Refused(error)                     {}
 func (unobserved) Reviewed(context.Context, Outcome) {}
 
 // Handler serves ConversionReviews of apiextensions.k8s.io/v1.
@@ -148,6 +151,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := h.serveInRoom(w, r); err != nil {
 		refuse(w, err)
+		h.observer.Refused(err)
 	}
 }
 
@@ -196,15 +200,16 @@ func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	tooLarge := new(http.MaxBytesError)
 	switch {
-	case errors.As(err, &tooLarge), errors.Is(err, errTooManyObjects):
+	case errors.As(err, &tooLarge), errors.Is(err, ErrTooManyObjects):
 		status = http.StatusRequestEntityTooLarge
 		// The rest of the body is not worth reading.
 		w.Header().Set("Connection", "close")
+	// What is shed sees a deadline too, and may come again.
+	case errors.Is(err, netlimit.ErrShed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusServiceUnavailable
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		status = http.StatusRequestTimeout
 		w.Header().Set("Connection", "close")
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, netlimit.ErrShed):
-		status = http.StatusServiceUnavailable
 	}
 	http.Error(w, fmt.Sprintf("reading the ConversionReview: %v", err), status)
 }

@@ -101,6 +101,8 @@ func (r *recording) Holding(bytes int64) {
 	}
 }
 
+func (r *recording) Refused(error) {}
+
 func (r *recording) Reviewed(_ context.Context, outcome Outcome) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

@@ -15,8 +15,9 @@ import (
 const maxObjects = 500_000
 
 var (
-	errInvalidJSON    = errors.New("the body is not valid JSON")
-	errTooManyObjects = fmt.Errorf("request.objects: more than %d", maxObjects)
+	errInvalidJSON = errors.New("the body is not valid JSON")
+	// ErrTooManyObjects means that a review has more objects than are converted at a time.
+	ErrTooManyObjects = fmt.Errorf("request.objects: more than %d", maxObjects)
 )
 
 // review is what was asked for. Its objects are cut out of the body, and not
@@ -141,7 +142,7 @@ func (c *cutter) elements() ([][]byte, error) {
 	var elements [][]byte
 	for {
 		if len(elements) == maxObjects {
-			return nil, errTooManyObjects
+			return nil, ErrTooManyObjects
 		}
 		c.peek()
 		elements = append(elements, c.skipValue())

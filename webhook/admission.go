@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"runtime/debug"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -55,8 +56,8 @@ func newHandler(log logr.Logger, metrics *hookMetrics, size bounds, fields podFi
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
 	}
-	mux, admitted := http.NewServeMux(), newIntake()
-	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics})))
+	mux, admitted := http.NewServeMux(), newIntake(metrics.Refused)
+	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics, MaxReviewBytes: reviewBytes(debug.SetMemoryLimit(-1))})))
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(defaultV1),
 		PathMutateV2:   mutating(defaultV2),
@@ -72,6 +73,14 @@ func newHandler(log logr.Logger, metrics *hookMetrics, size bounds, fields podFi
 		mux.Handle(path, admitted.handler(handler))
 	}
 	return mux, nil
+}
+
+// reviewBytes returns up to which size a conversion review is read in a process with that
+// memory limit, which is none where it is the largest number: body and answer together take
+// less than half of it.
+func reviewBytes(memoryLimit int64) int64 {
+	const least = 8 << 20
+	return min(conversion.DefaultMaxReviewBytes, max(least, memoryLimit/5))
 }
 
 // admissionHandler returns the handler of one path. A panic is the answer to

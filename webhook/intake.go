@@ -59,15 +59,18 @@ const (
 type intake struct {
 	room         *netlimit.Room
 	small, large *semaphore.Weighted
+	// refused is told why a review is not answered.
+	refused func(error)
 }
 
-func newIntake() *intake {
+func newIntake(refused func(error)) *intake {
 	return &intake{
 		room: netlimit.NewRoom(netlimit.RoomOptions{
 			Size: roomBytes, Share: shareBytes, Patience: time.Second,
 			Pace: netlimit.Pace{Grace: 2 * time.Second, BytesPerSecond: 1 << 20},
 		}),
 		small: semaphore.NewWeighted(smallWork), large: semaphore.NewWeighted(largeWork),
+		refused: refused,
 	}
 }
 
@@ -78,12 +81,12 @@ func (i *intake) handler(next http.Handler) http.Handler {
 		body, err := i.room.Read(w, r, maxAdmissionBytes)
 		defer body.Release()
 		if err != nil {
-			unanswered(w, body.Bytes, fmt.Errorf("reading the AdmissionReview: %w", err))
+			i.unanswered(w, body.Bytes, fmt.Errorf("reading the AdmissionReview: %w", err))
 			return
 		}
 		weight, err := weigh(body.Bytes)
 		if err != nil {
-			unanswered(w, body.Bytes, err)
+			i.unanswered(w, body.Bytes, err)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), admissionTimeout)
@@ -93,7 +96,7 @@ func (i *intake) handler(next http.Handler) http.Handler {
 			turn = i.small
 		}
 		if err := turn.Acquire(ctx, weight); err != nil {
-			unanswered(w, body.Bytes, fmt.Errorf("waiting for other AdmissionReviews: %w", err))
+			i.unanswered(w, body.Bytes, fmt.Errorf("waiting for other AdmissionReviews: %w", err))
 			return
 		}
 		defer turn.Release(weight)
@@ -117,16 +120,18 @@ func weigh(review []byte) (int64, error) {
 }
 
 // unanswered answers a review that was not read in full, or whose turn did not come.
-func unanswered(w http.ResponseWriter, review []byte, err error) {
+func (i *intake) unanswered(w http.ResponseWriter, review []byte, err error) {
+	i.refused(err)
 	status := int32(http.StatusBadRequest)
 	tooLarge := new(http.MaxBytesError)
 	switch {
 	case errors.As(err, &tooLarge), errors.Is(err, errTooManyValues):
 		status = http.StatusRequestEntityTooLarge
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		status = http.StatusRequestTimeout
+	// What is shed sees a deadline too, and may come again.
 	case errors.Is(err, netlimit.ErrShed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusServiceUnavailable
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		status = http.StatusRequestTimeout
 	}
 	// The rest of the body is not worth reading.
 	w.Header().Set("Connection", "close")

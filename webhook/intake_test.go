@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -153,5 +156,34 @@ func TestNothingIsDoneForACallerWhoHasGone(t *testing.T) {
 	defaults := func(*question) (patch, error) { t.Error("defaults are filled in for nobody"); return nil, nil }
 	if response := mutating(defaults)(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
 		t.Errorf("got %+v", response)
+	}
+}
+
+func TestReviewsThatAreNotAnsweredAreCountedByReason(t *testing.T) {
+	t.Parallel()
+	metrics, err := newHookMetrics(nil, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := newHandler(logr.Discard(), metrics, bounds{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, handler, PathValidateV2, reviewOf(t, inTemplate(`"containers":`+listOf(`{}`, 2*mebi)), ""))
+	ask(t, handler, PathMutateV2, bytes.Repeat([]byte("x"), maxAdmissionBytes+1))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathConvert, strings.NewReader("{}")))
+	for reason, want := range map[string]float64{refusedValues: 1, refusedSize: 1, refusedRoom: 0} {
+		if counted := testutil.ToFloat64(metrics.refused.WithLabelValues(reason)); counted != want {
+			t.Errorf("%s: %v are counted, want %v", reason, counted, want)
+		}
+	}
+}
+
+func TestConversionReviewsMayTakeAFifthOfTheMemory(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int64]int64{math.MaxInt64: 128 * mebi, 691 * mebi: 128 * mebi, 230 * mebi: 46 * mebi, 1 * mebi: 8 * mebi} {
+		if got := reviewBytes(limit); got != want {
+			t.Errorf("with %d: %d, want %d", limit, got, want)
+		}
 	}
 }

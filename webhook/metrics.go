@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -22,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
@@ -38,7 +40,18 @@ type hookMetrics struct {
 	admissions *prometheus.CounterVec
 
 	restorations *prometheus.CounterVec
+	refused      *prometheus.CounterVec
 }
+
+// Why a connection is closed, or a review is not answered.
+const (
+	refusedConnection = "connections"
+	refusedSlow       = "slow"
+	refusedShed       = "shed"
+	refusedRoom       = "room"
+	refusedSize       = "size"
+	refusedValues     = "values"
+)
 
 // The results of admission.
 const (
@@ -94,6 +107,15 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 			{Name: "part", Values: []string{certs.PartConversion, certs.PartBundle, certs.PartEndpoint}},
 		},
 	})
+	m.refused = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_webhook_refused_total", Unit: "none",
+		Help: "Connections to the webhooks' port that were closed as there were too many, and reviews that were not answered, by reason: connections, " +
+			"slow for a body that came too slowly, shed for one that gave up its room to others, room for one that found none in time, " +
+			"size for one too large, values for one of too many JSON values or objects.",
+		Labels: []telemetry.Label{{Name: "reason", Values: []string{
+			refusedConnection, refusedSlow, refusedShed, refusedRoom, refusedSize, refusedValues,
+		}}},
+	})
 	if registerer == nil {
 		return m, nil
 	}
@@ -132,6 +154,32 @@ func resultOf(response *admission.Response) string {
 // timed measures how long the endpoint takes.
 func (m *hookMetrics) timed(endpoint http.Handler) http.Handler {
 	return promhttp.InstrumentHandlerDuration(m.duration, endpoint)
+}
+
+func (m *hookMetrics) connectionRefused() {
+	m.refused.WithLabelValues(refusedConnection).Inc()
+}
+
+// Refused implements conversion.Observer, and counts reviews of admission too. What its sender
+// broke off, or is no review, is refused nothing.
+func (m *hookMetrics) Refused(err error) {
+	var large *http.MaxBytesError
+	var reason string
+	switch {
+	case errors.As(err, &large):
+		reason = refusedSize
+	case errors.Is(err, errTooManyValues), errors.Is(err, conversion.ErrTooManyObjects):
+		reason = refusedValues
+	case errors.Is(err, netlimit.ErrShed):
+		reason = refusedShed
+	case errors.Is(err, context.DeadlineExceeded):
+		reason = refusedRoom
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = refusedSlow
+	default:
+		return
+	}
+	m.refused.WithLabelValues(reason).Inc()
 }
 
 // Holding implements conversion.Observer.

@@ -297,6 +297,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	listener = netlimit.Listen(listener, netlimit.Limits{PerAddress: connectionsPerAddress, Total: connections, Refused: func() {
+		s.metrics.connectionRefused()
 		s.options.Log.V(1).Info("A connection is closed: its sender, or all together, have too many")
 	}})
 	server := s.newHTTPServer()
@@ -422,6 +423,7 @@ func dialable(address net.Addr) string {
 func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s.drain.Handler(s.handler),
+		ConnState:         netlimit.Answered,
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ReadTimeout:       time.Minute,
