@@ -49,9 +49,8 @@ type MembershipSpec struct {
 	// jobUID is the UID of the job; an object that records another is stale.
 	JobUID types.UID `json:"jobUID"`
 
-	// members are the wanted replicas, oldest first.
-	// +listType=map
-	// +listMapKey=slot
+	// members are the wanted replicas, oldest first. No two have one slot.
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Members []Member `json:"members,omitempty"`
@@ -229,8 +228,7 @@ type MembershipStatus struct {
 	Lost int32 `json:"lost,omitempty"`
 
 	// slots are the observations of each member.
-	// +listType=map
-	// +listMapKey=slot
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Slots []SlotStatus `json:"slots,omitempty"`

@@ -4,10 +4,17 @@
 package membership
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
@@ -104,4 +111,62 @@ func FuzzForgedMembers(f *testing.F) {
 			t.Fatalf("%d pods linger", got)
 		}
 	})
+}
+
+// TestTheLargestMembershipFitsIntoEtcd builds one of as many members as there may be: names as
+// long as those of pods, all replaced, as many lost pods that linger, and the answer with
+// all URLs. Learners of many pods, and ports that change again and again, are not in it.
+// The API server records who wrote each field of the items of a list that is no atomic one.
+func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
+	t.Parallel()
+	job, namespace := strings.Repeat("j", 63-len("-ddp-learner-xxxxx")), strings.Repeat("n", 63)
+	spec, status := &v2alpha1.MembershipSpec{JobUID: "01234567-89ab-cdef-0123-456789abcdef"}, &v2alpha1.MembershipStatus{}
+	given := 0
+	random := func(int) string { given++; return fmt.Sprintf("%05d", given) }
+	demand := Demand{Task: v2alpha1.TaskTypeCollector, Replicas: limits.Members, Resources: v2alpha1.MemberResources{
+		CPUs: ptr.To(resource.MustParse("1500m")), GPUs: ptr.To(resource.MustParse("8")), Memory: ptr.To(resource.MustParse("1024Gi")),
+	}}
+	fill := func() {
+		if _, err := Complete(job, spec, demand, random); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	for i := range spec.Members {
+		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: spec.Members[i].Slot, Lost: 1})
+	}
+	Remove(job, spec, status, v2alpha1.TaskTypeCollector, limits.Members)
+	fill()
+	status.Slots = nil
+	for i := range spec.Members {
+		member := &spec.Members[i]
+		member.Reported, member.ListedFrom, member.Delisted = limits.Lost, limits.Lost, []int32{limits.Lost + 2}
+		status.Slots = append(status.Slots, v2alpha1.SlotStatus{
+			Slot: member.Slot, Lost: limits.Lost, Launched: PodName(job, member, limits.Lost), Phase: "Succeeded",
+			Ports: []v2alpha1.SlotPort{{Port: 22270}},
+		})
+	}
+	place := Place{Namespace: namespace, Job: job, Ports: func(string, names.ReplicaType) int32 { return 22270 }}
+	Record(spec, Request{ID: strings.Repeat("i", 36), Container: strings.Repeat("c", 64)}, place.URLs(spec.Members, status), time.Now())
+	sizes := map[string]int{}
+	for name, part := range map[string]any{"members": spec.Members, "lingering": spec.Lingering, "requests": spec.Requests, "slots": status.Slots} {
+		encoded, err := json.Marshal(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes[name] = len(encoded)
+		sizes["all"] += len(encoded)
+	}
+	if len(spec.Lingering) != limits.LostListed || len(spec.Requests[0].Collectors) != limits.Members {
+		t.Fatalf("%d pods linger, and the answer lists %d", len(spec.Lingering), len(spec.Requests[0].Collectors))
+	}
+	definition, err := os.ReadFile("../../config/crd/bases/diengine.opendilab.org_memberships.yaml")
+	if err != nil || strings.Contains(string(definition), "x-kubernetes-list-type: map") {
+		t.Fatalf("a list is not atomic, or its definition cannot be read: %v", err)
+	}
+	const most = 3 << 19
+	t.Logf("bytes of JSON: %v of %d", sizes, most)
+	if sizes["all"] > most {
+		t.Errorf("it takes %d bytes, %v, and etcd takes %d", sizes["all"], sizes, most)
+	}
 }
