@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,7 +201,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 func podsToWrite(count int) []client.Object {
 	pods := make([]client.Object, count)
 	for i := range pods {
-		pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint(i))}}
+		pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), UID: types.UID(strconv.Itoa(i))}}
 	}
 	return pods
 }

@@ -50,18 +50,23 @@ func (r *DIJobReconciler) tellOfObjects(job *v2alpha1.DIJob, done effects) {
 			}
 			continue
 		}
-		switch name := one.object.GetName(); {
-		case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
-			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
-		case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
-			r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted pod %s", name)
-		case one.reason == v2alpha1.ReasonFailedCreate:
-			r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", note(one.err.Error()))
-		case one.reason == v2alpha1.ReasonFailedDelete:
-			r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionDelete, "%s", note(one.err.Error()))
-		case one.reason == v2alpha1.ReasonFailedUpdate:
-			r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionUpdate, "%s", note(one.err.Error()))
-		}
+		r.tellOfOne(job, one, isPod)
+	}
+}
+
+// tellOfOne sends the event of one object.
+func (r *DIJobReconciler) tellOfOne(job *v2alpha1.DIJob, one *effect, isPod bool) {
+	switch name := one.object.GetName(); {
+	case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
+	case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted pod %s", name)
+	case one.reason == v2alpha1.ReasonFailedCreate:
+		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", note(one.err.Error()))
+	case one.reason == v2alpha1.ReasonFailedDelete:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionDelete, "%s", note(one.err.Error()))
+	case one.reason == v2alpha1.ReasonFailedUpdate:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionUpdate, "%s", note(one.err.Error()))
 	}
 }
 
