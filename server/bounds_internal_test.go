@@ -30,11 +30,11 @@ func counted(t *testing.T, registry *prometheus.Registry, metric string) map[str
 			if family.GetName() != "di_orchestrator_server_"+metric {
 				continue
 			}
-			label := ""
+			var labels []string
 			for _, pair := range sample.GetLabel() {
-				label += pair.GetValue()
+				labels = append(labels, pair.GetValue())
 			}
-			found[label] = int(sample.GetCounter().GetValue())
+			found[strings.Join(labels, " ")] = int(sample.GetCounter().GetValue())
 		}
 	}
 	return found

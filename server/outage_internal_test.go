@@ -145,9 +145,9 @@ func TestADeployedCoordinatorOutlivesTenMinutesWithoutAPIServer(t *testing.T) {
 		if last.Sub(began) > time.Second || client.later < 60 {
 			t.Errorf("a list was answered %s after the watches broke; %d times later", last.Sub(began), client.later)
 		}
+		before := lists
 		store.set(false)
 		open(true)
-		before := lists
 		mustPass(t, 10*time.Second)
 		synctest.Wait()
 		if lists < before+5 {
