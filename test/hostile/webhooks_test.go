@@ -49,6 +49,14 @@ func onWebhooks() []attack {
 		{name: "8,000 tasks and 1,280 references to none are refused", step: post(webhook.PathValidateV2, review("CREATE", manyReferences(), nil))},
 		{name: "100,000 tasks that are numbers are refused", step: post(webhook.PathMutateV2, review("CREATE", v2Raw(`{"tasks":[1`+strings.Repeat(",1", 99_999)+`]}`), nil))},
 		{name: "100,000 tasks without containers are refused", step: post(webhook.PathValidateV2, review("CREATE", v2Raw(`{"tasks":[{}`+strings.Repeat(",{}", 99_999)+`]}`), nil))},
+		{name: "a million empty containers are refused", step: post(webhook.PathValidateV2, review("CREATE", v2Raw(`{"tasks":[{"type":"learner","template":{"spec":{"containers":[{}`+
+			strings.Repeat(",{}", 1_000_000)+`]}}}]}`), nil))},
+		{name: "130,000 empty containers are refused", step: post(webhook.PathValidateV2, review("CREATE", v2Raw(`{"tasks":[{"type":"learner","template":{"spec":{"containers":[{}`+
+			strings.Repeat(",{}", 130_000)+`]}}}]}`), nil))},
+		{name: "a conversion of two million empty tasks makes no list", step: post(webhook.PathConvert, conversionOf(v1Job(`{`+v1Coordinator+`,"extended":{"tasks":[{}`+
+			strings.Repeat(",{}", 1_900_000)+`]}}`, `{}`)))},
+		{name: "a conversion of an object of 30 MiB is refused", step: post(webhook.PathConvert, conversionOf(v1Job(`{`+v1Coordinator+`,"extended":{"tasks":[{}`+
+			strings.Repeat(",{}", 10_000_000)+`]}}`, `{}`)))},
 		{name: "an update of 60,000 unknown fields is linear", step: post(webhook.PathValidateV2, review("UPDATE", v2Job(unknownFields(60_000)), v2Job(unknownFields(60_001))))},
 		{name: "2,000 tasks are judged in time", step: post(webhook.PathValidateV2, review("CREATE", manyTasks(2_000), nil))},
 		{name: "many empty objects in extended are refused", step: post(webhook.PathValidateV1, review("CREATE", v1Extended(), nil))},
