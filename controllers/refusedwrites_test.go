@@ -185,6 +185,29 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing pod job-")))
 	})
 
+	It("costs few refused deletions of itself, once its time is over", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		refused := s.countRefused()
+		recorder := s.record()
+		s.clock()
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
+		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.TTLSecondsAfterFinished = ptr.To[int32](1) })
+		allow := s.forbid(ctx, v2alpha1.GroupName, "dijobs", func() error { return shared.api.Delete(ctx, s.job(ctx), client.DryRunAll) })
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 12)))
+		Expect(toldOf(recorder)).To(ContainElement(HavePrefix("Warning FailedDelete deleting job")))
+		allow()
+		s.advance(5 * time.Minute)
+		Expect(s.reconcile(ctx)).To(Succeed())
+		Expect(apierrors.IsNotFound(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, &v2alpha1.DIJob{}))).To(BeTrue())
+	})
+
 	It("costs few refused adoptions", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submitLegacy(ctx, "0").team(ctx)
