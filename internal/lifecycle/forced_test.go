@@ -79,9 +79,9 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 			if want := "pod job-collector-0 on node dead, which " + tc.want; said == nil || !strings.Contains(said.Message, want) {
 				t.Errorf("the condition is %+v, want %q in it", said, want)
 			}
-			last := decision.Events[len(decision.Events)-1]
-			if last.Reason != v2alpha1.ConditionPodsForceDeleted || last.Message != said.Message {
-				t.Errorf("the last event is %+v", last)
+			event := Event{Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionPodsForceDeleted, Message: said.Message}
+			if diff := cmp.Diff(event, decision.Events[len(decision.Events)-1]); diff != "" {
+				t.Errorf("the last event (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]string{"dead"}, FindStuckNodes(observed)); diff != "" {
 				t.Errorf("nodes to look up (-want +got):\n%s", diff)

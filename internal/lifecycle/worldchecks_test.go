@@ -438,13 +438,15 @@ func (w *world) checkNodesAtRest() {
 			continue
 		}
 		used[workload.NodesOf(pod)] = true
-		// What a job that has finished leaves is its user's.
-		isLeft := IsFinished(&w.job.Status) && w.history.taken[workload.NodesOf(pod)]
-		if isStarting(pod) && !w.hasNodes(pod) && !isLeft {
+		if IsFinished(&w.job.Status) && w.history.taken[workload.NodesOf(pod)] {
+			// What a job that has finished leaves is its user's.
+			continue
+		}
+		if isStarting(pod) && !w.hasNodes(pod) {
 			w.t.Fatalf("%s waits for ConfigMap %s, which is not there", name, workload.NodesOf(pod))
 		}
 		// What was started with something else goes on: nobody can tell.
-		if isStarting(pod) && w.isMisled(pod) && !isLeft {
+		if isStarting(pod) && w.isMisled(pod) {
 			w.t.Fatalf("%s waits for ConfigMap %s, which does not hold what its name tells", name, workload.NodesOf(pod))
 		}
 	}
