@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
-	"sync"
 
 	kjson "sigs.k8s.io/json"
 
@@ -48,11 +47,15 @@ func decodes[T any](raw []byte) bool {
 	return fitting{}.fits(raw, reflect.TypeFor[T]())
 }
 
-// isUnknown returns whether the type has no field of a member's name.
+// isUnknown returns a predicate that reports whether the type has no field of a
+// member's name. It is for one goroutine.
 func isUnknown[T any]() func(member) bool {
-	known := sync.OnceValue(func() map[string]reflect.Type { return fitting{}.fieldsOf(reflect.TypeFor[T]()) })
+	var known map[string]reflect.Type
 	return func(m member) bool {
-		_, ok := known()[m.key]
+		if known == nil {
+			known = fitting{}.fieldsOf(reflect.TypeFor[T]())
+		}
+		_, ok := known[m.key]
 		return !ok
 	}
 }

@@ -272,13 +272,7 @@ func prepares(t *testing.T, api client.Client) {
 		t.Errorf("got error %v, want the namespace of the earlier release", err)
 	}
 	idle := &crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true, NoTakeover: true}
-	if err := idle.Prepare(t.Context(), conversion); err == nil || !strings.Contains(err.Error(), "takeover.enabled=true") {
-		t.Errorf("got error %v, want the value that lets the operator take over", err)
-	}
-	if err := (&crds.Installer{API: api, Namespace: "di-elsewhere", NoTakeover: true, Out: io.Discard}).Install(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "takeover.enabled=true") || get(t, api).ResourceVersion != before.ResourceVersion {
-		t.Errorf("got error %v, want the value that lets the operator take over, and nothing written", err)
-	}
+	refusesBeside(t, api, idle, conversion)
 	here := &crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true}
 	both := make(chan error)
 	for range 2 {
@@ -287,9 +281,7 @@ func prepares(t *testing.T, api client.Client) {
 	if err := errors.Join(<-both, <-both); err != nil {
 		t.Fatal(err)
 	}
-	if err := idle.Prepare(t.Context(), conversion); err == nil || !strings.Contains(err.Error(), "is not taken over yet") {
-		t.Errorf("got error %v of a takeover that has begun, want that it is not done", err)
-	}
+	refusesBeside(t, api, idle, conversion)
 	after := get(t, api)
 	if after.Generation != before.Generation+1 {
 		t.Errorf("got generation %d after %d, want one write", after.Generation, before.Generation)
@@ -306,6 +298,21 @@ func prepares(t *testing.T, api client.Client) {
 	}
 	if err := idle.Prepare(t.Context(), conversion); err != nil {
 		t.Errorf("got error %v of a takeover that is done", err)
+	}
+}
+
+// refusesBeside expects that nothing is written while an earlier release is not taken over.
+func refusesBeside(t *testing.T, api client.Client, idle *crds.Preparer, conversion *apiextensionsv1.CustomResourceConversion) {
+	t.Helper()
+	before := get(t, api)
+	installer := &crds.Installer{API: api, Namespace: idle.Namespace, NoTakeover: true, Out: io.Discard}
+	for _, err := range []error{idle.Prepare(t.Context(), conversion), installer.Install(t.Context())} {
+		if err == nil || !strings.Contains(err.Error(), "takeover.enabled=true") {
+			t.Errorf("got error %v, want the value that lets the operator take over", err)
+		}
+	}
+	if get(t, api).ResourceVersion != before.ResourceVersion {
+		t.Error("the definition was written")
 	}
 }
 

@@ -137,16 +137,23 @@ func twoLengths(url string) func(context.Context, *world, int) string {
 		if err != nil {
 			return failed(ctx)
 		}
-		outcome := failed(ctx)
-		for reader := bufio.NewReader(conn); ; {
-			response, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				return outcome
-			}
-			_, err = io.Copy(io.Discard, response.Body)
-			if outcome = strconv.Itoa(response.StatusCode); err != nil || response.StatusCode < http.StatusBadRequest {
-				return outcome
-			}
+		return lastAnswer(ctx, conn)
+	}
+}
+
+// lastAnswer returns the outcome of the last answer that comes over a connection, or of
+// the first that is no refusal.
+func lastAnswer(ctx context.Context, conn io.Reader) string {
+	outcome := failed(ctx)
+	for reader := bufio.NewReader(conn); ; {
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return outcome
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if outcome = strconv.Itoa(response.StatusCode); err != nil || response.StatusCode < http.StatusBadRequest {
+			return outcome
 		}
 	}
 }
