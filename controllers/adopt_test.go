@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -453,7 +454,8 @@ func (s *space) expectRanks(ctx context.Context) {
 var _ = Describe("Admission that takes annotations off pods", func() {
 	It("is told of, and asked again and again later", func(ctx SpecContext) {
 		s := newSpace(ctx)
-		patches := 0
+		// Pods are patched in parallel.
+		var patches atomic.Int64
 		strip := func(object client.Object) {
 			if pod, isPod := object.(*corev1.Pod); isPod {
 				pod.Annotations = nil
@@ -466,7 +468,7 @@ var _ = Describe("Admission that takes annotations off pods", func() {
 			},
 			Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 				if _, isPod := object.(*corev1.Pod); isPod {
-					patches++
+					patches.Add(1)
 				}
 				strip(object)
 				return next.Patch(ctx, object, patch, options...)
@@ -478,7 +480,7 @@ var _ = Describe("Admission that takes annotations off pods", func() {
 			s.advance(time.Second)
 		}
 		made := len(s.podNames(ctx))
-		Expect(patches).To(And(BeNumerically(">", 0), BeNumerically("<=", 6*made)))
+		Expect(patches.Load()).To(And(BeNumerically(">", 0), BeNumerically("<=", 6*made)))
 		Expect(s.created).To(HaveEach(1))
 		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate,
 			ContainSubstring("admission takes annotation diengine/attempt off")))
