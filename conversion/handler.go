@@ -43,7 +43,12 @@ const (
 	// list of nothing but empty objects. largeBytes is how much is converted at a time
 	// of objects that are larger than a batch, beside the others.
 	maxObjectBytes = smallReviewBytes
-	largeBytes     = maxObjectBytes + batchBytes
+	// maxObjectValues is more JSON values, as netlimit counts them, than fit into the
+	// 1.5 MiB that etcd takes of an object. maxObjectTasks is more tasks than any schema
+	// let anybody store there.
+	maxObjectValues = 1_050_000
+	maxObjectTasks  = 100_000
+	largeBytes      = maxObjectBytes + batchBytes
 
 	// A review comes at the speed of a local network: one that pauses for longer
 	// than grace, or is slower on the whole, is given up. One that has not come in

@@ -404,10 +404,23 @@ func TestAnObjectThatNoAPIServerStoresIsNotConverted(t *testing.T) {
 		t.Error("it is converted")
 		return nil, nil
 	}
-	response := ask(t, handler, reviewOf(manyItems("tasks", maxObjectBytes)))
-	if want := "request.objects[0] (DIJob n/j): the object has "; response.Result.Status != "Failure" || !strings.HasPrefix(response.Result.Message, want) {
-		t.Errorf("got %q", response.Result.Message)
+	for what, object := range map[string]string{
+		"bytes":       longJob(maxObjectBytes),
+		"JSON values": manyItems("volumes", 3*maxObjectValues),
+		"tasks":       manyItems("tasks", 3*maxObjectTasks),
+	} {
+		response := ask(t, handler, reviewOf(object))
+		const want = "request.objects[0] (DIJob n/j): the object has "
+		if message := response.Result.Message; response.Result.Status != "Failure" || !strings.HasPrefix(message, want) || !strings.Contains(message, " "+what+"; it must have at most ") {
+			t.Errorf("%s: got %q", what, message)
+		}
 	}
+}
+
+// longJob returns a job of v1alpha1 that is one text of that many bytes, mostly.
+func longJob(size int) string {
+	return `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"coordinator":{},"extended":{"group":"` +
+		strings.Repeat("a", size) + `"}}}`
 }
 
 func TestOneLargeObjectIsConvertedAtATime(t *testing.T) {
@@ -423,7 +436,7 @@ func TestOneLargeObjectIsConvertedAtATime(t *testing.T) {
 		running.Add(-1)
 		return raw, nil
 	}
-	large := reviewOf(manyItems("tasks", maxObjectBytes*3/4))
+	large := reviewOf(longJob(maxObjectBytes * 3 / 4))
 	var reviews sync.WaitGroup
 	for range 8 {
 		reviews.Go(func() { serve(t.Context(), handler, http.MethodPost, strings.NewReader(large)) })

@@ -64,6 +64,19 @@ func parseArray(raw []byte) ([][]byte, bool) {
 	return items, true
 }
 
+// countItems returns how many items an array has, 0 for what is none.
+func countItems(raw []byte) int {
+	s, count := scanner{data: raw}, 0
+	if !s.open('[') {
+		return 0
+	}
+	for s.more(']') {
+		s.value()
+		count++
+	}
+	return count
+}
+
 func (o object) index() map[string]int {
 	index := make(map[string]int, 2*len(o))
 	for i := range o {

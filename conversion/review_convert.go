@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
 const (
@@ -269,11 +271,37 @@ func contained(convert func([]byte, string) ([]byte, error), raw []byte, apiVers
 			converted, err = nil, fmt.Errorf("panic while converting: %s", text)
 		}
 	}()
-	if len(raw) > maxObjectBytes {
-		return nil, nil, fmt.Errorf("the object has %d bytes; it must have at most %d, of which etcd takes a quarter", len(raw), maxObjectBytes)
+	if err := checkStorable(raw); err != nil {
+		return nil, nil, err
 	}
 	converted, err = convert(raw, apiVersion)
 	return converted, nil, err
+}
+
+// checkStorable refuses an object that no API server stores, before its conversion takes
+// memory and time that others need.
+func checkStorable(raw []byte) error {
+	if len(raw) > maxObjectBytes {
+		return fmt.Errorf("the object has %d bytes; it must have at most %d, of which etcd takes a quarter", len(raw), maxObjectBytes)
+	}
+	if len(raw) < maxObjectTasks {
+		return nil
+	}
+	if values := netlimit.Values(raw); values > maxObjectValues {
+		return fmt.Errorf("the object has %d JSON values; it must have at most %d, more than etcd takes", values, maxObjectValues)
+	}
+	top, _ := parseObject(raw)
+	rawSpec, _ := top.get("spec")
+	spec, _ := parseObject(rawSpec)
+	rawExtended, _ := spec.get(fieldExtended)
+	extended, _ := parseObject(rawExtended)
+	for _, of := range []object{spec, extended} {
+		tasks, _ := of.get(fieldTasks)
+		if count := countItems(tasks); count > maxObjectTasks {
+			return fmt.Errorf("the object has %d tasks; it must have at most %d", count, maxObjectTasks)
+		}
+	}
+	return nil
 }
 
 // versionLabel returns the version of an apiVersion of this group, and

@@ -53,8 +53,10 @@ func onWebhooks() []attack {
 			strings.Repeat(",{}", 1_000_000)+`]}}}]}`), nil))},
 		{name: "130,000 empty containers are refused", step: post(webhook.PathValidateV2, review("CREATE", v2Raw(`{"tasks":[{"type":"learner","template":{"spec":{"containers":[{}`+
 			strings.Repeat(",{}", 130_000)+`]}}}]}`), nil))},
-		{name: "a conversion of two million empty tasks makes no list", step: post(webhook.PathConvert, conversionOf(v1Job(`{`+v1Coordinator+`,"extended":{"tasks":[{}`+
+		{name: "a conversion of two million empty tasks is refused", step: post(webhook.PathConvert, conversionOf(v1Job(`{`+v1Coordinator+`,"extended":{"tasks":[{}`+
 			strings.Repeat(",{}", 1_900_000)+`]}}`, `{}`)))},
+		{name: "a conversion of as many values as etcd takes is linear", step: post(webhook.PathConvert, conversionOf(v1Job(`{`+v1Coordinator+`,"extended":{"volumes":[{}`+
+			strings.Repeat(",{}", 520_000)+`]}}`, `{}`)))},
 		{name: "a conversion of an object of 30 MiB is refused", step: post(webhook.PathConvert, conversionOf(v1Job(`{`+v1Coordinator+`,"extended":{"tasks":[{}`+
 			strings.Repeat(",{}", 10_000_000)+`]}}`, `{}`)))},
 		{name: "an update of 60,000 unknown fields is linear", step: post(webhook.PathValidateV2, review("UPDATE", v2Job(unknownFields(60_000)), v2Job(unknownFields(60_001))))},
