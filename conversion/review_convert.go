@@ -285,18 +285,14 @@ func checkStorable(raw []byte) error {
 		return fmt.Errorf("the object has %d bytes; it must have at most %d, of which etcd takes a quarter", len(raw), maxObjectBytes)
 	}
 	if len(raw) < maxObjectTasks {
+		// Each task and each value takes a byte at least.
 		return nil
 	}
 	if values := netlimit.Values(raw); values > maxObjectValues {
 		return fmt.Errorf("the object has %d JSON values; it must have at most %d, more than etcd takes", values, maxObjectValues)
 	}
-	top, _ := parseObject(raw)
-	rawSpec, _ := top.get("spec")
-	spec, _ := parseObject(rawSpec)
-	rawExtended, _ := spec.get(fieldExtended)
-	extended, _ := parseObject(rawExtended)
-	for _, of := range []object{spec, extended} {
-		tasks, _ := of.get(fieldTasks)
+	inSpec := valuesOf(valuesOf(raw, "spec")[0], fieldTasks, fieldExtended)
+	for _, tasks := range [][]byte{inSpec[0], valuesOf(inSpec[1], fieldTasks)[0]} {
 		if count := countItems(tasks); count > maxObjectTasks {
 			return fmt.Errorf("the object has %d tasks; it must have at most %d", count, maxObjectTasks)
 		}

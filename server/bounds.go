@@ -4,11 +4,7 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,15 +18,6 @@ const (
 	reportCoalesced = "coalesced"
 	reportUnchanged = "unchanged"
 	reportFailed    = "failed"
-)
-
-// Why a connection is closed, or a body is not read to its end.
-const (
-	refusedConnection = "connections"
-	refusedSlow       = "slow"
-	refusedShed       = "shed"
-	refusedSize       = "size"
-	refusedRoom       = "room"
 )
 
 // bounds counts what the bounds of the server keep back.
@@ -58,7 +45,9 @@ func newBounds(registerer prometheus.Registerer) (*bounds, error) {
 		Name: "di_orchestrator_server_refused_total", Unit: "none",
 		Help: "Connections that were closed as there were too many, and bodies that were not read to their end, by reason: connections, " +
 			"slow for a body that came too slowly, shed for one that gave up its room to others, room for one that found none in time, size for one too large.",
-		Labels: []telemetry.Label{{Name: "reason", Values: []string{refusedConnection, refusedSlow, refusedShed, refusedRoom, refusedSize}}},
+		Labels: []telemetry.Label{{Name: "reason", Values: []string{
+			netlimit.ReasonConnections, netlimit.ReasonSlow, netlimit.ReasonShed, netlimit.ReasonRoom, netlimit.ReasonSize,
+		}}},
 	})
 	if registerer == nil {
 		return b, nil
@@ -78,25 +67,13 @@ func (b *bounds) waitsForBudget() {
 }
 
 func (b *bounds) connectionRefused() {
-	b.refused.WithLabelValues(refusedConnection).Inc()
+	b.refused.WithLabelValues(netlimit.ReasonConnections).Inc()
 }
 
 // bodyEnded counts a body that was not read to its end. One that its sender broke off
 // is refused nothing.
 func (b *bounds) bodyEnded(err error) {
-	var large *http.MaxBytesError
-	var reason string
-	switch {
-	case errors.As(err, &large):
-		reason = refusedSize
-	case errors.Is(err, netlimit.ErrShed):
-		reason = refusedShed
-	case errors.Is(err, context.DeadlineExceeded):
-		reason = refusedRoom
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = refusedSlow
-	default:
-		return
+	if reason := netlimit.ReasonOf(err); reason != "" {
+		b.refused.WithLabelValues(reason).Inc()
 	}
-	b.refused.WithLabelValues(reason).Inc()
 }

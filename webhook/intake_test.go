@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
 const mebi = 1 << 20
@@ -172,7 +173,7 @@ func TestReviewsThatAreNotAnsweredAreCountedByReason(t *testing.T) {
 	ask(t, handler, PathValidateV2, reviewOf(t, inTemplate(`"containers":`+listOf(`{}`, 2*mebi)), ""))
 	ask(t, handler, PathMutateV2, bytes.Repeat([]byte("x"), maxAdmissionBytes+1))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathConvert, strings.NewReader("{}")))
-	for reason, want := range map[string]float64{refusedValues: 1, refusedSize: 1, refusedRoom: 0} {
+	for reason, want := range map[string]float64{refusedValues: 1, netlimit.ReasonSize: 1, netlimit.ReasonRoom: 0} {
 		if counted := testutil.ToFloat64(metrics.refused.WithLabelValues(reason)); counted != want {
 			t.Errorf("%s: %v are counted, want %v", reason, counted, want)
 		}

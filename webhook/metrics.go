@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -43,15 +42,9 @@ type hookMetrics struct {
 	refused      *prometheus.CounterVec
 }
 
-// Why a connection is closed, or a review is not answered.
-const (
-	refusedConnection = "connections"
-	refusedSlow       = "slow"
-	refusedShed       = "shed"
-	refusedRoom       = "room"
-	refusedSize       = "size"
-	refusedValues     = "values"
-)
+// refusedValues is that a review has too many JSON values or objects, beside the reasons
+// of netlimit.
+const refusedValues = "values"
 
 // The results of admission.
 const (
@@ -113,7 +106,7 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 			"slow for a body that came too slowly, shed for one that gave up its room to others, room for one that found none in time, " +
 			"size for one too large, values for one of too many JSON values or objects.",
 		Labels: []telemetry.Label{{Name: "reason", Values: []string{
-			refusedConnection, refusedSlow, refusedShed, refusedRoom, refusedSize, refusedValues,
+			netlimit.ReasonConnections, netlimit.ReasonSlow, netlimit.ReasonShed, netlimit.ReasonRoom, netlimit.ReasonSize, refusedValues,
 		}}},
 	})
 	if registerer == nil {
@@ -157,29 +150,19 @@ func (m *hookMetrics) timed(endpoint http.Handler) http.Handler {
 }
 
 func (m *hookMetrics) connectionRefused() {
-	m.refused.WithLabelValues(refusedConnection).Inc()
+	m.refused.WithLabelValues(netlimit.ReasonConnections).Inc()
 }
 
 // Refused implements conversion.Observer, and counts reviews of admission too. What its sender
 // broke off, or is no review, is refused nothing.
 func (m *hookMetrics) Refused(err error) {
-	var large *http.MaxBytesError
-	var reason string
-	switch {
-	case errors.As(err, &large):
-		reason = refusedSize
-	case errors.Is(err, errTooManyValues), errors.Is(err, conversion.ErrTooManyObjects):
+	reason := netlimit.ReasonOf(err)
+	if errors.Is(err, errTooManyValues) || errors.Is(err, conversion.ErrTooManyObjects) {
 		reason = refusedValues
-	case errors.Is(err, netlimit.ErrShed):
-		reason = refusedShed
-	case errors.Is(err, context.DeadlineExceeded):
-		reason = refusedRoom
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = refusedSlow
-	default:
-		return
 	}
-	m.refused.WithLabelValues(reason).Inc()
+	if reason != "" {
+		m.refused.WithLabelValues(reason).Inc()
+	}
 }
 
 // Holding implements conversion.Observer.

@@ -182,7 +182,7 @@ func logLines(ctx context.Context, w *world, attacker int) string {
 		return err.Error()
 	}
 	return w.fromPod(ctx, fmt.Sprintf("stranger-%d", attacker), message{
-		method: "POST", url: "/v1alpha1/replicas?x=%0A" + "forged",
+		method: "POST", url: "/v1alpha1/replicas?x=%0Aforged",
 		header: http.Header{"User-Agent": {"a " + forgedLine}, "Idempotency-Key": {"a " + forgedLine}}, body: body,
 	})
 }
