@@ -12,6 +12,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -89,5 +90,25 @@ func TestABundleThatAnotherReplicaPublishesAtTheSameTimeIsNotLost(t *testing.T) 
 	}
 	if bundle := got.Webhooks[0].ClientConfig.CABundle; !bytes.Contains(bundle, mine) || !bytes.Contains(bundle, theirs) {
 		t.Errorf("published is\n%s\nwant both\n%s\nand\n%s", bundle, mine, theirs)
+	}
+}
+
+func TestWhoResetAFieldIsToldFromWhoCreatedItWithinTheSameSecond(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	wrote := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Time: &now, FieldsV1: metav1.NewFieldsV1(fields),
+		}
+	}
+	definition := &unstructured.Unstructured{Object: map[string]any{}}
+	// As the API server sorts them.
+	definition.SetManagedFields([]metav1.ManagedFieldsEntry{
+		wrote(string(fieldManager), `{"f:spec":{"f:conversion":{"f:webhook":{".":{}}}}}`),
+		wrote("gitops", `{"f:spec":{"f:conversion":{"f:strategy":{}}}}`),
+		wrote("installer", `{"f:spec":{"f:conversion":{".":{}},"f:group":{}}}`),
+	})
+	if got := managerOf(definition, "conversion"); got != "gitops" {
+		t.Errorf("got %q", got)
 	}
 }

@@ -49,9 +49,9 @@ type Outcome struct {
 	Resets []Reset
 }
 
-// managerOf returns who has reset a field of an object: of those who have written
-// it since it was published, the last who owns the field, else the last. It is
-// nothing where nobody is recorded, as who only takes fields away may not be.
+// managerOf returns who has reset a field of an object, of those who have written since
+// it was published: the last of those who own the most of the field. It is nothing where
+// nobody is recorded, as a writer who only removes fields may not be.
 func managerOf(object *unstructured.Unstructured, field string) string {
 	var published *metav1.Time
 	var others []metav1.ManagedFieldsEntry
@@ -67,19 +67,26 @@ func managerOf(object *unstructured.Unstructured, field string) string {
 	others = slices.DeleteFunc(others, func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Time == nil || entry.Time.Before(published)
 	})
-	rank := func(entry *metav1.ManagedFieldsEntry) int {
-		if owns(entry, field) {
-			return 1
-		}
-		return 0
-	}
 	slices.SortStableFunc(others, func(a, b metav1.ManagedFieldsEntry) int {
-		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), a.Time.Compare(b.Time.Time))
+		return cmp.Or(cmp.Compare(share(&a, field), share(&b, field)), a.Time.Compare(b.Time.Time))
 	})
 	if len(others) == 0 {
 		return ""
 	}
 	return others[len(others)-1].Manager
+}
+
+// share returns how much of a field somebody owns: 2 for what is in it, 1 for the field
+// alone, and 0 for nothing. Who created an object owns the field for as long as it is
+// there, whoever sets what is in it; and times, of a second, often are the same.
+func share(entry *metav1.ManagedFieldsEntry, field string) int {
+	if !owns(entry, field) {
+		return 0
+	}
+	if strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`":{".":{}}`) {
+		return 1
+	}
+	return 2
 }
 
 func owns(entry *metav1.ManagedFieldsEntry, field string) bool {
