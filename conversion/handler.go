@@ -40,15 +40,13 @@ const (
 
 	// maxObjectBytes is the size up to which an object is converted, the same as for
 	// a review of one: to convert takes up to 30 times an object's bytes, if it is a
-	// list of nothing but empty objects. largeBytes is how much is converted at a time
-	// of objects that are larger than a batch, beside the others.
+	// list of nothing but empty objects.
 	maxObjectBytes = smallReviewBytes
 	// maxObjectValues is more JSON values, as netlimit counts them, than fit into the
 	// 1.5 MiB that etcd takes of an object. maxObjectTasks is more tasks than any schema
 	// let anybody store there.
 	maxObjectValues = 1_050_000
 	maxObjectTasks  = 100_000
-	largeBytes      = maxObjectBytes + batchBytes
 
 	// A review comes at the speed of a local network: one that pauses for longer
 	// than grace, or is slower on the whole, is given up. One that has not come in
@@ -106,9 +104,9 @@ type Handler struct {
 	maxBytes int64
 	// large and small are what bodies may take.
 	large, small *netlimit.Room
-	// slots are what may be converted at a time, by all requests together, and
-	// largeWork how many bytes in large objects.
-	slots, largeWork *semaphore.Weighted
+	// slots are how many batches may be converted at a time, by all requests together,
+	// and largeSlot is for one more, of an object that is larger than a batch.
+	slots, largeSlot *semaphore.Weighted
 	// convert is convertValid, but in tests of what happens when that panics.
 	convert func(raw []byte, apiVersion string) ([]byte, error)
 }
@@ -129,9 +127,9 @@ func NewHandler(options Options) *Handler {
 		large:    newRoom(maxLarge, maxLarge, options.Observer),
 		small:    newRoom(smallBytesInFlight, smallBytesInFlight-smallReviewBytes, options.Observer),
 		slots:    semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
+		convert:  convertValid,
 
-		largeWork: semaphore.NewWeighted(largeBytes),
-		convert:   convertValid,
+		largeSlot: semaphore.NewWeighted(1),
 	}
 }
 

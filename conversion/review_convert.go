@@ -181,24 +181,17 @@ func (h *Handler) convertAll(ctx context.Context, batches []*batch, apiVersion s
 	return group.Wait()
 }
 
-// turn waits until a batch may be converted, and returns what ends that. One that is
-// large waits for others such first, so that it holds no processor meanwhile.
+// turn waits until a batch may be converted, and returns what ends that. A batch that is
+// large takes none of the turns of the others: it may last a hundred times theirs.
 func (h *Handler) turn(ctx context.Context, part *batch) (done func(), err error) {
-	var large int64
+	turns := h.slots
 	if part.bytes > 2*batchBytes {
-		large = min(int64(part.bytes), largeBytes)
+		turns = h.largeSlot
 	}
-	if err := h.largeWork.Acquire(ctx, large); err != nil {
-		return nil, fmt.Errorf("waiting for other large objects: %w", err)
+	if err := turns.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("waiting for other objects: %w", err)
 	}
-	if err := h.slots.Acquire(ctx, 1); err != nil {
-		h.largeWork.Release(large)
-		return nil, fmt.Errorf("waiting for a processor: %w", err)
-	}
-	return func() {
-		h.slots.Release(1)
-		h.largeWork.Release(large)
-	}, nil
+	return func() { turns.Release(1) }, nil
 }
 
 // convert replaces the objects by what they become. It ends early, with an error, once
