@@ -35,6 +35,7 @@ import (
 func TestControllers(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Controllers")
 }
 

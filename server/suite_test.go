@@ -28,6 +28,7 @@ import (
 func TestServer(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(testkit.Patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "di-server on a real API server")
 }
 

@@ -59,6 +59,8 @@ const (
 type intake struct {
 	room         *netlimit.Room
 	small, large *semaphore.Weighted
+	// timeout is how long a review may take; the API server waits no longer.
+	timeout time.Duration
 	// refused is told why a review is not answered.
 	refused func(error)
 }
@@ -70,7 +72,7 @@ func newIntake(refused func(error)) *intake {
 			Pace: netlimit.Pace{Grace: 2 * time.Second, BytesPerSecond: 1 << 20},
 		}),
 		small: semaphore.NewWeighted(smallWork), large: semaphore.NewWeighted(largeWork),
-		refused: refused,
+		timeout: admissionTimeout, refused: refused,
 	}
 }
 
@@ -89,7 +91,7 @@ func (i *intake) handler(next http.Handler) http.Handler {
 			i.unanswered(w, body.Bytes, err)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), admissionTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), i.timeout)
 		defer cancel()
 		turn := i.large
 		if weight <= smallAdmission {

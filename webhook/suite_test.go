@@ -34,6 +34,7 @@ func TestWebhooks(t *testing.T) {
 	RegisterFailHandler(Fail)
 	logf.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(testkit.Patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Conversion, defaulting and validation through a real API server")
 }
 

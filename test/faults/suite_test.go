@@ -47,6 +47,7 @@ const patience = testkit.Patience
 func TestFaults(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "What passes reaches no client of di-server")
 }
 

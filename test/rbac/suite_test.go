@@ -46,6 +46,7 @@ func TestRBAC(t *testing.T) {
 	RegisterFailHandler(Fail)
 	logf.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	RunSpecs(t, "The programs use what they may")
 }

@@ -41,6 +41,7 @@ func TestRestore(t *testing.T) {
 	t.Parallel()
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(testkit.Patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	logf.SetLogger(GinkgoLogr)
 	RunSpecs(t, "Restoring what was lost or overwritten, through a real API server")
 }

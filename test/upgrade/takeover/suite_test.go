@@ -38,6 +38,7 @@ func TestTakeover(t *testing.T) {
 	RegisterFailHandler(Fail)
 	logf.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(testkit.Patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	RunSpecs(t, "An earlier release is taken over")
 }
