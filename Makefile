@@ -173,23 +173,23 @@ OBJECTS ?= 1000000
 .PHONY: bench-conversion
 bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS random objects each way.
 	go test ./conversion -run ComesBackFrom -count=1 -timeout 4h -conversion.objects=$(OBJECTS)
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/conversion
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench conversion $(FLAGS)
 
 .PHONY: bench-server
-bench-server: ## Measure di-server and the replicas it asks for, each figure beside a reference; FLAGS as of hack/bench/server.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/server $(FLAGS)
+bench-server: ## Measure di-server under polling coordinators, each figure beside a reference; FLAGS as of bench server -h.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench server $(FLAGS)
 
 .PHONY: bench-controller
-bench-controller: ## Measure what the operator makes of worker-led jobs, each figure beside a reference; FLAGS as of hack/bench/controller.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/controller $(FLAGS)
+bench-controller: ## Measure what the operator makes of worker-led jobs, each figure beside a reference; FLAGS as of bench controller -h.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench controller $(FLAGS)
 
 .PHONY: bench-gangs
-bench-gangs: ## Measure gangs on the real kube-scheduler beside the same jobs without; FLAGS as of hack/bench/gang.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/gang $(FLAGS)
+bench-gangs: ## Measure gangs on the real kube-scheduler beside the same jobs without; FLAGS as of bench gang -h.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench gang $(FLAGS)
 
 .PHONY: bench-upgrade
-bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of hack/bench/upgrade.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench/upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)
+bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of bench upgrade -h.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)
 
 # The tests skipped look at imports and at the generator, not at the mapping.
 .PHONY: mutation

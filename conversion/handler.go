@@ -25,7 +25,7 @@ import (
 // round to. 10,000 jobs of 10 kB, the largest list that the service level of
 // conversion webhooks names (KEP-95), are 96 MB each way: they take the process
 // from 23 MiB to 317 MiB, four such lists at once to 405 MiB, and afterwards it
-// is back at 28 MiB, as hack/bench/conversion measures. The memory limit in
+// is back at 28 MiB, as `bench conversion` measures. The memory limit in
 // config/operator rests on these numbers.
 const (
 	// DefaultMaxReviewBytes is the size up to which a review is read.

@@ -1,0 +1,197 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conversion
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+)
+
+// crdName is the CRD whose kind is converted.
+const crdName = "dijobs." + v2alpha1.GroupName
+
+// plane is an API server that can be restarted while its etcd goes on.
+type plane struct {
+	environment *envtest.Environment
+	config      *rest.Config
+	api         client.WithWatch
+	http        *http.Client
+	// url is where the API server is.
+	url string
+}
+
+// startPlane starts an API server with the CRDs and without webhooks. The
+// caller stops it.
+func startPlane() (*plane, error) {
+	environment, err := testkit.StartAPI()
+	if err != nil {
+		return nil, err
+	}
+	p := &plane{environment: environment}
+	if err := p.connect(environment.Config); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+func (p *plane) stop() error {
+	return p.environment.Stop()
+}
+
+// connect makes the clients. Nothing limits their rate, and no answer is
+// waited out and tried again in the background, which would hide it.
+func (p *plane) connect(config *rest.Config) error {
+	p.config = rest.CopyConfig(config)
+	p.config.QPS = -1
+	p.config.WarningHandler = rest.NoWarnings{}
+	base, _, err := rest.DefaultServerUrlFor(p.config)
+	if err != nil {
+		return fmt.Errorf("URL of the API server: %w", err)
+	}
+	p.url = strings.TrimSuffix(base.String(), "/")
+	if p.http, err = rest.HTTPClientFor(p.config); err != nil {
+		return fmt.Errorf("HTTP client: %w", err)
+	}
+	if p.api, err = client.NewWithWatch(p.config, client.Options{}); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return nil
+}
+
+// restart restarts the API server, which forgets its users, and returns when
+// it is ready.
+func (p *plane) restart(ctx context.Context) error {
+	server := p.environment.ControlPlane.GetAPIServer()
+	if err := server.Stop(); err != nil {
+		return fmt.Errorf("stopping the API server: %w", err)
+	}
+	if err := server.Start(); err != nil {
+		return fmt.Errorf("starting the API server: %w", err)
+	}
+	admin, err := p.environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return fmt.Errorf("adding a user: %w", err)
+	}
+	p.environment.Config = admin.Config()
+	if err := p.connect(admin.Config()); err != nil {
+		return err
+	}
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, last = p.get(ctx, "/readyz")
+		return last == nil, nil
+	})
+	return errors.Join(err, last)
+}
+
+// get reads a path of the API server.
+func (p *plane) get(ctx context.Context, path string) (_ []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	response, err := p.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("reading %s: %s", path, response.Status)
+	}
+	return io.ReadAll(response.Body)
+}
+
+// convertBy makes a converter the one of the CRD.
+func (p *plane) convertBy(ctx context.Context, by *converter) error {
+	stanza := map[string]any{"strategy": "Webhook", "webhook": map[string]any{
+		"conversionReviewVersions": []any{"v1"},
+		"clientConfig":             map[string]any{"url": by.server.URL, "caBundle": by.bundle()},
+	}}
+	return p.editCRD(ctx, func(crd map[string]any) error {
+		return unstructured.SetNestedMap(crd, stanza, "spec", "conversion")
+	})
+}
+
+// serve says whether v1alpha1 is served.
+func (p *plane) serve(ctx context.Context, served bool) error {
+	return p.editCRD(ctx, func(crd map[string]any) error {
+		versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
+		if err != nil {
+			return err
+		}
+		for _, version := range versions {
+			if version, ok := version.(map[string]any); ok && version["name"] == v1alpha1.Version {
+				version["served"] = served
+			}
+		}
+		return unstructured.SetNestedSlice(crd, versions, "spec", "versions")
+	})
+}
+
+func (p *plane) editCRD(ctx context.Context, edit func(map[string]any) error) error {
+	return controlplane.EditCRD(ctx, p.api, crdName, edit)
+}
+
+// converter is a conversion webhook that counts what it is asked.
+type converter struct {
+	server           *httptest.Server
+	reviews, objects atomic.Int64
+}
+
+// startConverter serves a conversion webhook. It is told how many objects a
+// review has by the answer. The caller closes the server.
+func startConverter(handler http.Handler) *converter {
+	c := &converter{}
+	c.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.reviews.Add(1)
+		handler.ServeHTTP(&objectCounter{ResponseWriter: w, objects: &c.objects}, r)
+	}))
+	c.server.StartTLS()
+	return c
+}
+
+func (c *converter) bundle() string {
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.server.Certificate().Raw}))
+}
+
+// taken returns the counts since it was called last.
+func (c *converter) taken() (reviews, objects int64) {
+	return c.reviews.Swap(0), c.objects.Swap(0)
+}
+
+// objectCounter counts the objects in an answer.
+type objectCounter struct {
+	http.ResponseWriter
+	objects *atomic.Int64
+}
+
+// aJob is in an answer once for each job.
+var aJob = regexp.MustCompile(`"kind":"DIJob"`)
+
+// Write implements io.Writer.
+func (c *objectCounter) Write(answer []byte) (int, error) {
+	c.objects.Add(int64(len(aJob.FindAllIndex(answer, -1))))
+	return c.ResponseWriter.Write(answer)
+}

@@ -1,0 +1,136 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+)
+
+const (
+	// submitters is how many jobs are submitted at a time.
+	submitters = 16
+	jobsEvery  = time.Second
+	sayEvery   = 5 * time.Second
+)
+
+// outcome is what came of one round.
+type outcome struct {
+	placings []placing
+	// succeeded and restarted are jobs.
+	succeeded, restarted int
+	// most is how many pods were on nodes at a time.
+	most int
+	took time.Duration
+	// asked is what was asked for by whom, from the first submission to the end.
+	asked map[string]controlplane.Requests
+}
+
+// play submits jobs, with gangs or without, waits until all have ended, and removes them.
+func (w *world) play(ctx context.Context, namespace string, jobs, pods int, gang bool) (*outcome, error) {
+	mark, err := w.WaitQuiet(ctx, restTime)
+	if err != nil {
+		return nil, err
+	}
+	w.Say("%s: submitting %d jobs of %d pods", namespace, jobs, pods)
+	began := time.Now()
+	if err := w.submitAll(ctx, namespace, jobs, pods, gang); err != nil {
+		return nil, err
+	}
+	done := &outcome{}
+	if err := w.waitEnded(ctx, namespace, jobs, done); err != nil {
+		return nil, err
+	}
+	done.took = time.Since(began)
+	if _, err := w.WaitQuiet(ctx, restTime); err != nil {
+		return nil, err
+	}
+	done.placings, done.most = w.ledgers[namespace].placings(time.Now()), w.ledgers[namespace].mostAtOnce()
+	if done.asked, err = w.Since(mark); err != nil {
+		return nil, err
+	}
+	return done, w.clear(ctx, namespace)
+}
+
+func (w *world) submitAll(ctx context.Context, namespace string, jobs, pods int, gang bool) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(submitters)
+	for i := range jobs {
+		group.Go(func() error {
+			job := harness.WorkerLedJob(namespace, fmt.Sprintf("job-%04d", i), pods)
+			if gang {
+				job.Spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
+			}
+			w.ledgers[namespace].submit(job.Name, time.Now())
+			if err := w.submitter.Create(ctx, job); err != nil {
+				return fmt.Errorf("submitting job %s: %w", job.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// waitEnded returns when all jobs have ended, or after the harness.Patience of the run, and
+// how they did.
+func (w *world) waitEnded(ctx context.Context, namespace string, jobs int, done *outcome) error {
+	var said time.Time
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); {
+		var list v2alpha1.DIJobList
+		if err := w.API.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("reading jobs: %w", err)
+		}
+		phases := map[v2alpha1.Phase]int{}
+		done.restarted = 0
+		for i := range list.Items {
+			status := &list.Items[i].Status
+			phases[status.Phase]++
+			if status.Restarts > 0 || status.Reschedules > 0 {
+				done.restarted++
+			}
+		}
+		done.succeeded = phases[v2alpha1.JobSucceeded]
+		if done.succeeded+phases[v2alpha1.JobFailed] == jobs {
+			return w.kubelet.Err()
+		}
+		if time.Since(said) > sayEvery {
+			said = time.Now()
+			w.Say("%s: %v", namespace, phases)
+		}
+		if err := pace.Pause(ctx, jobsEvery); err != nil {
+			return err
+		}
+	}
+	w.Say("%s: only %d of %d jobs have ended after %s", namespace, done.succeeded, jobs, harness.Patience)
+	return w.kubelet.Err()
+}
+
+// clear deletes what a round has made.
+func (w *world) clear(ctx context.Context, namespace string) error {
+	w.Say("%s: deleting all there is", namespace)
+	for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}} {
+		if err := w.API.DeleteAllOf(ctx, object, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("deleting %T of %s: %w", object, namespace, err)
+		}
+	}
+	for deadline := time.Now().Add(harness.Patience); w.kubelet.left() > 0; {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("deleting pods of %s: %d are left", namespace, w.kubelet.left())
+		}
+		if err := pace.Pause(ctx, jobsEvery); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
+)
+
+// The users whose requests are counted, and the submitter, whose are not.
+const (
+	userScheduler   = "bench-scheduler"
+	userControllers = "bench-controllers"
+	userSubmitter   = "bench-submitter"
+)
+
+const (
+	// The namespaces of jobs with gangs, of the same without, and of the first job.
+	gangNamespace  = "bench-gang"
+	plainNamespace = "bench-bare"
+	firstNamespace = "bench-warm"
+	// What gangs of Kubernetes' own need.
+	podGroupGate = "GenericWorkload=true"
+	gangGate     = "GangScheduling=true"
+	podGroupAPI  = "scheduling.k8s.io/v1alpha2=true"
+	// protection is the controller that lets go of PodGroups whose pods have ended.
+	protection = "podgroup-protection-controller"
+	// restTime is how long nobody asks for anything when all is done.
+	restTime = 2 * time.Second
+)
+
+// world is an API server with the real scheduler, nodes that exist in the API only,
+// and an operator.
+type world struct {
+	*harness.World
+	*options
+	submitter client.Client
+	kubelet   *kubelet
+	ledgers   map[string]*ledger
+	operator  *program.Process
+	// foreign are the other programs.
+	foreign []*program.Process
+}
+
+// newWorld starts a world. The caller stops it, also when starting it failed.
+func (b *bench) newWorld(ctx context.Context) (*world, error) {
+	plane, err := b.NewWorld(&controlplane.Options{
+		Users:     []string{harness.UserOperator, userScheduler, userControllers},
+		APIServer: map[string]string{"feature-gates": podGroupGate, "runtime-config": podGroupAPI},
+	})
+	if err != nil {
+		return nil, err
+	}
+	w := &world{World: plane, options: &b.options, ledgers: map[string]*ledger{
+		gangNamespace: newLedger(b.size), plainNamespace: newLedger(b.size), firstNamespace: newLedger(1),
+	}}
+	return w, w.populate(ctx)
+}
+
+// populate creates what jobs need.
+func (w *world) populate(ctx context.Context) error {
+	if err := w.InstallWebhooks(ctx); err != nil {
+		return err
+	}
+	if err := w.CreateNamespaces(ctx, slices.Collect(maps.Keys(w.ledgers))...); err != nil {
+		return err
+	}
+	for i := range w.room {
+		if err := w.addNode(ctx, fmt.Sprintf("node-%03d", i)); err != nil {
+			return err
+		}
+	}
+	var err error
+	if w.submitter, err = w.ClientOf(userSubmitter, -1, 0); err != nil {
+		return err
+	}
+	if w.kubelet, err = startKubelet(ctx, w.Config(), w.work, w.ledgers); err != nil {
+		return err
+	}
+	return w.startPrograms(ctx)
+}
+
+// addNode adds a node with room for one gang.
+func (w *world) addNode(ctx context.Context, name string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	if err := w.API.Create(ctx, node); err != nil {
+		return fmt.Errorf("adding node %s: %w", name, err)
+	}
+	room := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewQuantity(int64(w.size), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(int64(w.size)*(8<<30), resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(w.size)*2, resource.DecimalSI),
+	}
+	node.Status = corev1.NodeStatus{
+		Capacity: room, Allocatable: room,
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Bench"}},
+	}
+	if err := w.API.Status().Update(ctx, node); err != nil {
+		return fmt.Errorf("making node %s ready: %w", name, err)
+	}
+	// The API server gives new nodes a taint, which a controller takes off in a cluster.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := w.API.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+			return err
+		}
+		node.Spec.Taints = nil
+		return w.API.Update(ctx, node)
+	})
+	if err != nil {
+		return fmt.Errorf("taking the taint off node %s: %w", name, err)
+	}
+	return nil
+}
+
+// startPrograms starts the scheduler, the controller that it needs beside it, and
+// the operator, each with its own defaults.
+func (w *world) startPrograms(ctx context.Context) error {
+	w.Say("starting %s, %s and the operator", w.scheduler, w.controllerManager)
+	err := errors.Join(
+		w.startForeign(ctx, w.scheduler, userScheduler, "--feature-gates="+podGroupGate+","+gangGate),
+		w.startForeign(ctx, w.controllerManager, userControllers, "--feature-gates="+podGroupGate, "--controllers="+protection),
+	)
+	if err != nil {
+		return err
+	}
+	w.operator, err = w.StartOperator(ctx, harness.OwnAddress, strings.Fields(w.operatorFlags)...)
+	return err
+}
+
+func (w *world) startForeign(ctx context.Context, binary, user string, flags ...string) error {
+	kubeconfig, err := w.Kubeconfig(user)
+	if err != nil {
+		return err
+	}
+	_, path, _ := strings.Cut(kubeconfig, "=")
+	common := []string{"--kubeconfig=" + path, "--leader-elect=false", "--secure-port=0"}
+	started, err := program.StartForeign(ctx, w.Folder, binary, append(common, flags...)...)
+	if err != nil {
+		return err
+	}
+	w.foreign = append(w.foreign, started)
+	return nil
+}
+
+// stop stops everything, clients first.
+func (w *world) stop() error {
+	var err error
+	if w.operator != nil {
+		err = w.operator.Stop()
+	}
+	for _, each := range w.foreign {
+		err = errors.Join(err, each.Kill())
+	}
+	if w.kubelet != nil {
+		w.kubelet.Stop()
+	}
+	return errors.Join(err, w.Plane.Stop())
+}

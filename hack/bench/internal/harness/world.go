@@ -1,0 +1,129 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
+)
+
+// The users that the programs under measurement run as.
+const (
+	UserOperator = "bench-operator"
+	UserServer   = "bench-server"
+)
+
+// The memory limits of config/operator and config/server.
+const (
+	OperatorMemoryLimit = "GOMEMLIMIT=690MiB"
+	ServerMemoryLimit   = "GOMEMLIMIT=230MiB"
+)
+
+// Patience bounds how long anything may take.
+const Patience = 20 * time.Minute
+
+// World is an API server whose audit log counts the requests of the named users.
+type World struct {
+	*Bench
+	*controlplane.Plane
+}
+
+// NewWorld starts an API server. The caller stops it.
+func (b *Bench) NewWorld(options *controlplane.Options) (*World, error) {
+	b.Say("starting an API server")
+	options.Folder = b.Folder
+	if options.Etcd == nil {
+		// The disk is not under measurement, in the references neither.
+		options.Etcd = map[string]string{"quota-backend-bytes": "8589934592", "unsafe-no-fsync": "true"}
+	}
+	plane, err := controlplane.Start(options)
+	if err != nil {
+		return nil, err
+	}
+	return &World{Bench: b, Plane: plane}, nil
+}
+
+// ClientOf returns a client that acts as a user; a negative qps sets no rate limit.
+func (w *World) ClientOf(name string, qps float32, burst int) (client.WithWatch, error) {
+	user, err := w.User(name)
+	if err != nil {
+		return nil, err
+	}
+	return w.Client(user.Config(), qps, burst)
+}
+
+// CreateNamespaces creates namespaces.
+func (w *World) CreateNamespaces(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if err := w.API.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return fmt.Errorf("creating namespace %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// StartOperator starts an operator, and returns when it is ready. The address
+// that hooksURL returns for the operator's own is where the API server finds its webhooks.
+func (w *World) StartOperator(ctx context.Context, hooksURL func(address string) string, flags ...string) (*program.Process, error) {
+	return w.start(ctx, UserOperator, "operator", OperatorMemoryLimit, func(address string) []string {
+		return append([]string{"--webhook-address", address, "--webhook-url", "https://" + hooksURL(address)}, flags...)
+	})
+}
+
+// OwnAddress has the API server call an operator without a Service in between.
+func OwnAddress(address string) string { return address }
+
+// StartServer starts a di-server, and returns when it is ready.
+func (w *World) StartServer(ctx context.Context, flags ...string) (*program.Process, error) {
+	return w.start(ctx, UserServer, "server", ServerMemoryLimit, func(address string) []string {
+		return append([]string{"--address", address, "--tls-address="}, flags...)
+	})
+}
+
+func (w *World) start(ctx context.Context, user, name, memoryLimit string, flags func(address string) []string) (*program.Process, error) {
+	kubeconfig, err := w.Kubeconfig(user)
+	if err != nil {
+		return nil, err
+	}
+	return program.Start(ctx, &program.Command{
+		Binary: w.Binary, Name: name, Folder: w.Folder, Environment: []string{kubeconfig, memoryLimit}, Flags: flags,
+	})
+}
+
+// WaitQuiet returns the end of the audit log once none of the counted users has
+// requested anything but Leases for so long.
+func (w *World) WaitQuiet(ctx context.Context, quiet time.Duration) (controlplane.Mark, error) {
+	mark, err := w.Mark()
+	if err != nil {
+		return 0, err
+	}
+	since := time.Now()
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, Patience, true, func(context.Context) (bool, error) {
+		counts, err := w.Since(mark)
+		if err != nil {
+			return false, err
+		}
+		for _, requests := range counts {
+			if len(requests.Without("leases")) > 0 {
+				since = time.Now()
+				mark, err = w.Mark()
+				break
+			}
+		}
+		return time.Since(since) > quiet, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("waiting until nobody requests anything: %w", err)
+	}
+	return mark, nil
+}

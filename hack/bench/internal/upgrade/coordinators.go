@@ -1,0 +1,109 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
+)
+
+// pollEvery is how often a coordinator polls di-server.
+const pollEvery = time.Second
+
+// strict is what deployed coordinators are: any answer but a list ends one, and a
+// URL that leaves the list, too, in the end.
+type strict struct {
+	by []coordinator.Caller
+	// address is where they find di-server.
+	address string
+
+	mutex sync.Mutex
+	// known are the URLs that each was told; it is under the mutex.
+	known []map[string]bool
+}
+
+// newStrict returns coordinators, by the names of their pods.
+func newStrict(address string, pods []string) *strict {
+	s := &strict{address: address, known: make([]map[string]bool, len(pods))}
+	for i, pod := range pods {
+		s.by = append(s.by, coordinator.Caller{From: coordinator.Address(i, 0), Namespace: namespace, Pod: pod})
+		s.known[i] = map[string]bool{}
+	}
+	return s
+}
+
+// prober polls for all of them, each at its pace, over a new connection each time.
+func (s *strict) prober() *pace.Prober {
+	return &pace.Prober{
+		Name: fmt.Sprintf("%d coordinators", len(s.by)), Every: pollEvery / time.Duration(len(s.by)),
+		Call: func(ctx context.Context, number int) error { return s.poll(ctx, number%len(s.by)) },
+	}
+}
+
+func (s *strict) poll(ctx context.Context, i int) error {
+	line := coordinator.NewLine(s.address, &s.by[i], false)
+	defer line.Close()
+	listed, err := line.List(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.by[i].Pod, err)
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if gone := learn(s.known[i], listed); len(gone) > 0 {
+		return fmt.Errorf("%s: no longer listed: %s", s.by[i].Pod, strings.Join(gone, ", "))
+	}
+	return nil
+}
+
+// learn adds what is listed to what is known, and returns what is no longer listed.
+func learn(known map[string]bool, listed []string) []string {
+	var gone []string
+	for url := range known {
+		if !slices.Contains(listed, url) {
+			gone = append(gone, url)
+		}
+	}
+	for _, url := range listed {
+		known[url] = true
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// urls is how many URLs all of them know.
+func (s *strict) urls() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	total := 0
+	for _, known := range s.known {
+		total += len(known)
+	}
+	return total
+}
+
+// startServers starts two di-servers behind their Service, which keeps callers
+// where they are. Callers without identity are let in, as after a takeover.
+func (w *world) startServers(ctx context.Context) (err error) {
+	w.Say("starting two di-servers")
+	if w.calls, err = startService(ctx, true); err != nil {
+		return err
+	}
+	w.servers = &deployment{name: "di-server", service: w.calls, start: func(ctx context.Context) (*program.Process, error) {
+		return w.StartServer(ctx, "--identity", "legacy")
+	}}
+	for range 2 {
+		if err := w.servers.add(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
