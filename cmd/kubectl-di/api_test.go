@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
-	"opendilab.org/di-orchestrator/internal/manifests"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 

@@ -30,7 +30,7 @@ func pure() map[string][]string {
 		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
-		"internal/manifests":   {},
+		"cmd/kubectl-di/internal/convert/manifests": {},
 		"internal/migration":   {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":  {"apis/v2alpha1", "internal/limits", "internal/names"},
 		"internal/workload":    {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},

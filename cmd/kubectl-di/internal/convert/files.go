@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"opendilab.org/di-orchestrator/internal/manifests"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
 // input is a file that is read.

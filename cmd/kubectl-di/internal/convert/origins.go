@@ -10,7 +10,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/conversion/importers"
-	"opendilab.org/di-orchestrator/internal/manifests"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
 // same are the origins of what stays where it is.
