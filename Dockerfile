@@ -13,7 +13,7 @@ ARG TARGETOS TARGETARCH
 ARG VERSION=dev
 ARG LDFLAGS="-s -w -X main.version=${VERSION}"
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/ ./cmd/di-orchestrator ./examples/cartpole
+    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/ ./cmd/di-orchestrator ./test/workload/cartpole
 
 FROM scratch AS base
 COPY --from=build /root-of-image/ /

@@ -37,7 +37,7 @@ demo-down: cluster-down ## Take the local cluster down again.
 
 .PHONY: build
 build: ## Build the binaries into out/bin.
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT)/bin/ ./cmd/... ./examples/cartpole
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT)/bin/ ./cmd/... ./test/workload/cartpole
 
 .PHONY: images
 images: build ## Build the image tarballs into out/, without a container engine.

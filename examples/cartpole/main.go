@@ -1,86 +1,251 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cartpole is a small, real reinforcement-learning program without
-// dependencies. One binary plays all parts of a distributed training job; the
-// first argument says which.
+// Command cartpole is a training program for DI Orchestrator to read and to start
+// from: it balances a pole on a cart, alone or as the pods of a DIJob. The first
+// argument is the role: alone, coordinator, collector or worker.
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
-	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/local"
-	"opendilab.org/di-orchestrator/examples/cartpole/internal/roles"
 )
 
-// dialTimeout is short: names and addresses of pods come and go.
-const dialTimeout = 3 * time.Second
+// collectors is how many collectors a coordinator asks for, and retryEvery the
+// pause between two attempts to reach di-server or another pod.
+const (
+	collectors = 2
+	retryEvery = time.Second
+)
 
+// The exit status decides how the pod ends, and with the pods the job.
 func main() {
-	os.Exit(run(os.Args[1:]))
-}
-
-func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(args) > 0 && strings.Contains(args[0], "help") {
-		fmt.Printf("usage: cartpole ROLE [flags]\nroles: local, crash, %s\n", strings.Join(roles.Names(), ", "))
-		return roles.ExitReached
-	}
-	system, err := newSystem()
+	err := run(ctx, cmp.Or(strings.Join(os.Args[1:], " "), "alone"))
+	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return roles.ExitFailed
-	}
-	switch {
-	case len(args) > 0 && args[0] == "local":
-		err = local.Run(ctx, system, args[1:])
-	case len(args) > 0 && args[0] == "crash":
-		err = crash()
-	default:
-		err = roles.Run(ctx, system, args)
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "cartpole:", err)
+		os.Exit(1)
 	}
-	return roles.ExitCode(err)
 }
 
-// crash ends the first process of the container that it is called in, without
-// giving it time for anything: SIGQUIT ends a Go program with a dump of its
-// goroutines, while SIGKILL does not reach the first process from inside.
-func crash() error {
-	if err := syscall.Kill(1, syscall.SIGQUIT); err != nil {
-		return fmt.Errorf("crash the container: %w", err)
+func run(ctx context.Context, role string) error {
+	switch role {
+	case "alone":
+		return train(ctx, func(context.Context) []player { return []player{playHere} }, printProgress)
+	case "collector":
+		return serve(ctx, cmp.Or(os.Getenv("COLLECTOR_PORT"), "22270"))
+	case "coordinator":
+		return coordinate(ctx)
+	case "worker":
+		return work(ctx)
+	}
+	return fmt.Errorf("role %q: want alone, coordinator, collector or worker", role)
+}
+
+func printProgress(p progress) {
+	fmt.Printf("round=%d reward=%.1f players=%d\n", p.Round, p.Reward, p.Players)
+}
+
+// coordinate is the coordinator of a coordinator-led job. It asks di-server for
+// collectors once, and trains with those that di-server lists.
+func coordinate(ctx context.Context) error {
+	go func() { _ = serve(ctx, cmp.Or(os.Getenv("COORDINATOR_PORT"), "22273")) }() // for the readiness probe
+	namespace, pod := os.Getenv("KUBERNETES_POD_NAMESPACE"), os.Getenv("KUBERNETES_POD_NAME")
+	replicas := serverURL(os.Getenv("KUBERNETES_SERVER_URL")) + cmp.Or(os.Getenv("KUBERNETES_SERVER_API_VERSION"), "/v1alpha1") + "/replicas"
+	demand := map[string]any{
+		"namespace": namespace, "coordinator": pod, "collectors": map[string]int{"replicas": collectors}, "learners": map[string]int{"replicas": 0},
+	}
+	// The request adds replicas, so a new coordinator first looks at what there is.
+	list := func(ctx context.Context) ([]string, error) {
+		answer, err := call[reply](ctx, http.MethodGet, replicas+"?"+url.Values{"namespace": {namespace}, "coordinator": {pod}}.Encode(), struct{}{})
+		return answer.Data.Collectors, err
+	}
+	err := retry(ctx, func() error {
+		listed, err := list(ctx)
+		if err == nil && len(listed) == 0 {
+			_, err = call[reply](ctx, http.MethodPost, replicas, demand)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("asking for collectors: %w", err)
+	}
+	return train(ctx, func(ctx context.Context) []player {
+		listed, err := list(ctx)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "reading the list of collectors:", err)
+		}
+		return playersAt(listed)
+	}, printProgress)
+}
+
+// reply is the part of di-server's answers that a coordinator reads.
+type reply struct {
+	Data struct {
+		Collectors []string `json:"collectors"`
+	} `json:"data"`
+}
+
+// work is a pod of a worker-led job. Rank 0 trains with the others, reports how far
+// it is, and tells the others when it has finished.
+func work(ctx context.Context) error {
+	rank, err := strconv.Atoi(os.Getenv("DI_RANK"))
+	if err != nil {
+		return fmt.Errorf("DI_RANK %q: want a number", os.Getenv("DI_RANK"))
+	}
+	if rank > 0 {
+		return serve(ctx, "22270")
+	}
+	go func() { _ = serve(ctx, "22270") }() // for the readiness probe
+	nodes, err := nodesOf(os.Getenv("DI_NODES"))
+	if err != nil {
+		return err
+	}
+	others := nodes[min(1, len(nodes)):]
+	profilings := serverURL(os.Getenv("DI_SERVER_URL")) + "/v2alpha1/job/" + url.PathEscape(os.Getenv("DI_JOB_ID")) + "/profilings"
+	err = train(ctx, func(context.Context) []player { return append(playersAt(others), playHere) }, func(p progress) {
+		printProgress(p)
+		// Training goes on without di-server.
+		if _, err := call[struct{}](ctx, http.MethodPost, profilings, p); err != nil {
+			fmt.Fprintln(os.Stderr, "reporting:", err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	// The job succeeds when all of its workers do.
+	for _, address := range others {
+		err := retry(ctx, func() error {
+			_, err := call[struct{}](ctx, http.MethodPost, "http://"+address+"/finish", struct{}{})
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("finishing: %w", err)
+		}
 	}
 	return nil
 }
 
-func newSystem() (roles.System, error) {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return roles.System{}, fmt.Errorf("host name: %w", err)
+// nodesOf splits DI_NODES: hosts by rank, or after an @ the path of a file with them.
+func nodesOf(list string) ([]string, error) {
+	if path, isFile := strings.CutPrefix(list, "@"); isFile {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("DI_NODES: %w", err)
+		}
+		list = string(content)
 	}
-	return roles.System{
-		Getenv:   os.Getenv,
-		Hostname: hostname,
-		Stdout:   os.Stdout,
-		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Now:      time.Now,
-		Listen: func(ctx context.Context, port int) (net.Listener, error) {
-			return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
-		},
-		Dial: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-	}, nil
+	var nodes []string
+	for node := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		// The place of a rank is empty while the job is resized.
+		if node != "" {
+			nodes = append(nodes, node+":22270")
+		}
+	}
+	return nodes, nil
+}
+
+// serve plays what others ask for, until SIGTERM or a request to finish.
+func serve(ctx context.Context, port string) error {
+	ctx, finish := context.WithCancel(ctx)
+	defer finish()
+	server := &http.Server{Addr: ":" + port, Handler: routes(finish), ReadHeaderTimeout: time.Minute}
+	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.WithoutCancel(ctx)) })
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return nil
+}
+
+func routes(finish func()) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /finish", func(http.ResponseWriter, *http.Request) { finish() })
+	mux.HandleFunc("POST /play", func(w http.ResponseWriter, r *http.Request) {
+		var g game
+		if err := json.NewDecoder(r.Body).Decode(&g); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		reward, _ := playHere(r.Context(), g)
+		_ = json.NewEncoder(w).Encode(reward) // the caller may have left
+	})
+	return mux
+}
+
+// playersAt returns players that other pods run.
+func playersAt(addresses []string) []player {
+	var players []player
+	for _, address := range addresses {
+		players = append(players, func(ctx context.Context, g game) (float64, error) {
+			return call[float64](ctx, http.MethodPost, "http://"+address+"/play", g)
+		})
+	}
+	return players
+}
+
+// serverURL adds the scheme that the operator leaves out.
+func serverURL(address string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	return "http://" + address
+}
+
+// retry calls until a call succeeds.
+func retry(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		fmt.Fprintln(os.Stderr, "retrying:", err)
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// call sends JSON and reads JSON. di-server learns who calls by the pod's token.
+func call[Answer any](ctx context.Context, method, address string, body any) (answer Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return answer, fmt.Errorf("encoding: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(encoded))
+	if err != nil {
+		return answer, fmt.Errorf("calling: %w", err)
+	}
+	if token, err := os.ReadFile("/var/run/secrets/diengine.opendilab.org/token"); err == nil {
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return answer, fmt.Errorf("calling: %w", err)
+	}
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return answer, fmt.Errorf("calling %s: %s", address, response.Status)
+	}
+	if response.ContentLength != 0 {
+		err = json.NewDecoder(response.Body).Decode(&answer)
+	}
+	return answer, err
 }

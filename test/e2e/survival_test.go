@@ -249,7 +249,7 @@ func crashed(roles ...names.ReplicaType) loss {
 // serialOutcome is what a training gives in one process.
 func serialOutcome(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
-	command := exec.CommandContext(ctx, "go", append([]string{"run", "./examples/cartpole", "serial"}, args...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"run", "./test/workload/cartpole", "serial"}, args...)...)
 	command.Dir = testkit.Root()
 	output, err := command.Output()
 	Expect(err).NotTo(HaveOccurred())

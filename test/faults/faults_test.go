@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
 // calls are calls of clients that run beside the spec.

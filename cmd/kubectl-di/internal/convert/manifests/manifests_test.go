@@ -319,7 +319,7 @@ func TestNewTextReadsAsText(t *testing.T) {
 // TestTheExamplesSurvive rewrites the manifests of this repository.
 func TestTheExamplesSurvive(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "..", "examples", "*", "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("finding the examples: %v", err)
 	}
