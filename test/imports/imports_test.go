@@ -98,7 +98,7 @@ type listed struct {
 // list returns all packages that this module's need, by path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...", "./cmd/kubectl-di/internal/convert/...")
 	command.Dir = filepath.Join("..", "..")
 	rely(t, command.Dir) // for go.mod
 	var complaints strings.Builder
