@@ -23,9 +23,11 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/allocator"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -229,7 +231,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 		if previous, known := placeOf(job, pods, r.snapshot); known {
 			wanted.Ended, wanted.Held = lifecycle.EndedRanks(job, pods), heldFor(job, now)
 			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
-			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), hasEnded))
+			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
 			return
 		}
 	}
@@ -241,17 +243,13 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 // isPlacedByOther tells whether a job has a place that the allocator did not give
 // it, which says so in a condition.
 func isPlacedByOther(job *v2alpha1.DIJob) bool {
-	return len(job.Status.Allocation) > 0 && !slices.ContainsFunc(job.Status.Conditions, func(condition v2alpha1.DIJobCondition) bool {
-		return condition.Type == v2alpha1.ConditionAllocated && condition.Status == corev1.ConditionTrue
-	})
+	return len(job.Status.Allocation) > 0 && !conditions.IsTrue(&job.Status, v2alpha1.ConditionAllocated)
 }
 
 // heldFor returns for how long a job has been placed as it is.
 func heldFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
-	for _, condition := range job.Status.Conditions {
-		if condition.Type == v2alpha1.ConditionAllocated && condition.LastUpdateTime != nil {
-			return now.Sub(condition.LastUpdateTime.Time)
-		}
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
+		return now.Sub(allocated.LastUpdateTime.Time)
 	}
 	return 0
 }
@@ -273,10 +271,8 @@ func (a *Allocator) nodes(ctx context.Context) ([]*corev1.Node, error) {
 
 // isLost tells whether a node is not ready for so long that its pods are given up.
 func isLost(node *corev1.Node, now time.Time) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
-		return condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue &&
-			now.Sub(condition.LastTransitionTime.Time) > unreadyGrace
-	})
+	ready := conditions.OfNode(node, corev1.NodeReady)
+	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
 }
 
 // occupy takes from the snapshot what runs, but for the pods of the jobs that
@@ -304,14 +300,9 @@ func (a *Allocator) occupy(ctx context.Context, snapshot *allocator.Snapshot, jo
 
 // occupy takes from a snapshot what a pod has of its node.
 func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
-	if pod.Spec.NodeName != "" && !hasEnded(pod) {
+	if pod.Spec.NodeName != "" && !podstate.Finished(pod) {
 		snapshot.Occupy(pod)
 	}
-}
-
-// hasEnded tells whether a pod has nothing of its node any more.
-func hasEnded(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // placeOf returns where a job is placed: where it was, and one that never was
@@ -324,7 +315,7 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapsh
 	}
 	for _, pod := range pods {
 		node := lifecycle.PlacedOn(pod)
-		if pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && !hasEnded(pod) &&
+		if pod.Spec.NodeName == "" && podstate.Active(pod) &&
 			slices.Contains(allocation, node) && snapshot.IsClosed(node) {
 			return nil, true
 		}
@@ -419,7 +410,7 @@ func (a *Allocator) write(ctx context.Context, job *v2alpha1.DIJob, placement al
 		value, kind = corev1.ConditionFalse, corev1.EventTypeWarning
 	}
 	wanted.Status.Allocation = placement.Nodes
-	told := lifecycle.Tell(&wanted.Status, v2alpha1.ConditionAllocated, value, placement.Reason, placement.Message, a.now())
+	told := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, value, placement.Reason, placement.Message, a.now())
 	if !told && slices.Equal(job.Status.Allocation, placement.Nodes) {
 		return nil
 	}
@@ -456,8 +447,6 @@ func (a *Allocator) isToldOften(job *v2alpha1.DIJob, placement allocator.Placeme
 	if len(placement.Nodes) > 0 || isPlaced(job) {
 		return false
 	}
-	return slices.ContainsFunc(job.Status.Conditions, func(condition v2alpha1.DIJobCondition) bool {
-		return condition.Type == v2alpha1.ConditionAllocated && condition.Status == corev1.ConditionFalse &&
-			condition.Reason == placement.Reason && heldFor(job, a.now()) < a.cycle
-	})
+	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
+	return allocated != nil && allocated.Status == corev1.ConditionFalse && allocated.Reason == placement.Reason && heldFor(job, a.now()) < a.cycle
 }

@@ -11,6 +11,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/allocator"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
@@ -127,10 +128,8 @@ func stateOf(job *v2alpha1.DIJob) string {
 	if len(job.Status.Allocation) == 0 {
 		return stateWaiting
 	}
-	for _, condition := range job.Status.Conditions {
-		if condition.Type == v2alpha1.ConditionAllocated && condition.Reason == v2alpha1.ReasonShrunk {
-			return stateShrunk
-		}
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.Reason == v2alpha1.ReasonShrunk {
+		return stateShrunk
 	}
 	return statePlaced
 }

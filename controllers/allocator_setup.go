@@ -27,8 +27,10 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/allocator"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
@@ -125,10 +127,8 @@ func nodeMatters(object client.Object) any {
 		return nil
 	}
 	ready := corev1.ConditionUnknown
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			ready = condition.Status
-		}
+	if condition := conditions.OfNode(node, corev1.NodeReady); condition != nil {
+		ready = condition.Status
 	}
 	return []any{node.Labels, node.Spec.Unschedulable, node.Spec.Taints, node.Status.Allocatable, ready}
 }
@@ -136,7 +136,7 @@ func nodeMatters(object client.Object) any {
 // podMatters returns what a round rests on in a pod: that it has something of a node.
 func podMatters(object client.Object) any {
 	pod, ok := object.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" || hasEnded(pod) {
+	if !ok || pod.Spec.NodeName == "" || podstate.Finished(pod) {
 		return nil
 	}
 	return pod.Spec.NodeName

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -126,11 +127,10 @@ func trimNode(in any) (any, error) {
 	}}
 	trimmed.Spec.Unschedulable, trimmed.Spec.Taints = node.Spec.Unschedulable, node.Spec.Taints
 	trimmed.Status.Allocatable = node.Status.Allocatable
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			condition.LastHeartbeatTime = metav1.Time{}
-			trimmed.Status.Conditions = append(trimmed.Status.Conditions, condition)
-		}
+	if ready := conditions.OfNode(node, corev1.NodeReady); ready != nil {
+		kept := *ready
+		kept.LastHeartbeatTime = metav1.Time{}
+		trimmed.Status.Conditions = []corev1.NodeCondition{kept}
 	}
 	return trimmed, nil
 }

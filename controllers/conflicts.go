@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/limits"
 )
@@ -93,10 +94,10 @@ func conflictMessage(observed *lifecycle.Observed, decision *lifecycle.Decision,
 	if len(conflicts) == 0 {
 		return ""
 	}
-	for _, condition := range observed.Job.Status.Conditions {
-		isRecent := condition.LastUpdateTime != nil && observed.Now.Sub(condition.LastUpdateTime.Time) < conflictDelay-time.Second
-		if condition.Type == v2alpha1.ConditionNameConflict && condition.Status == corev1.ConditionTrue && isRecent {
-			return condition.Message
+	if recorded := conditions.Find(&observed.Job.Status, v2alpha1.ConditionNameConflict); recorded != nil && recorded.Status == corev1.ConditionTrue {
+		isRecent := recorded.LastUpdateTime != nil && observed.Now.Sub(recorded.LastUpdateTime.Time) < conflictDelay-time.Second
+		if isRecent {
+			return recorded.Message
 		}
 	}
 	slices.Sort(conflicts)

@@ -123,7 +123,7 @@ func TestReasonsOfEventsAreConstantsOfTheAPIAndDocumented(t *testing.T) {
 func TestNoReasonIsWrittenWhereItIsSent(t *testing.T) {
 	t.Parallel()
 	// at is which argument of a function is the reason.
-	at := map[string]int{"Eventf": 3, "event": 1, "report": 1, "Complain": 2, "setCondition": 3}
+	at := map[string]int{"Eventf": 3, "event": 1, "report": 1, "Report": 2, "Set": 3}
 	for _, folder := range []string{"controllers", "internal/lifecycle", "internal/allocator", "webhook", "server", "internal/certs", "cmd/di-orchestrator"} {
 		files, err := filepath.Glob(filepath.Join(testkit.Root(), folder, "*.go"))
 		if err != nil {

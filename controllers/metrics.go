@@ -45,7 +45,7 @@ func ofPhase(phases ...v2alpha1.Phase) telemetry.Label {
 }
 
 func ofReason() telemetry.Label {
-	return telemetry.Label{Name: "reason", Values: lifecycle.Ends()}
+	return telemetry.Label{Name: "reason", Values: lifecycle.FailureReasons()}
 }
 
 func ofTaskType() telemetry.Label {

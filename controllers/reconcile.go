@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
@@ -125,10 +126,10 @@ func (r *DIJobReconciler) sumUp(observed *lifecycle.Observed, decision *lifecycl
 	// Each refusal has an event of its own.
 	reason, message := done.refusals(observed.Job, decision.Lacking)
 	if message != "" || !heldBack {
-		lifecycle.Complain(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
+		conditions.Report(&decision.Status, v2alpha1.ConditionReplicaFailure, reason, message, observed.Now)
 	}
 	message = conflictMessage(observed, decision, done.taken())
-	if lifecycle.Complain(&decision.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
+	if conditions.Report(&decision.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
 		decision.Events = append(decision.Events, lifecycle.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionNameConflict, Message: message,
 		})

@@ -6,7 +6,6 @@ package controllers
 import (
 	"context"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -75,11 +76,11 @@ func podChanges(now func() time.Time) predicate.Predicate {
 		before, okBefore := update.ObjectOld.(*corev1.Pod)
 		after, okAfter := update.ObjectNew.(*corev1.Pod)
 		return okBefore && okAfter &&
-			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || lifecycle.StallsDiffer(before, after, now()))
+			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || podstate.ProblemsDiffer(before, after, now()))
 	}}
 }
 
-// outline is what decisions rest on in a pod beside its stalls.
+// outline is what decisions depend on in a pod beside its problems.
 type outline struct {
 	uid       types.UID
 	deleted   bool
@@ -109,18 +110,16 @@ type containerOutline struct {
 func outlineOf(pod *corev1.Pod) outline {
 	result := outline{
 		uid: pod.UID, deleted: !pod.DeletionTimestamp.IsZero(), phase: pod.Status.Phase, reason: pod.Status.Reason,
-		ready: lifecycle.IsReady(pod), placed: pod.Spec.NodeName != "" && gang.IsMember(pod),
+		ready: podstate.ReportsReady(pod), placed: pod.Spec.NodeName != "" && gang.IsMember(pod),
 		containers: map[string]containerOutline{},
 	}
-	result.disrupted = slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue
-	})
+	result.disrupted = conditions.IsTrueOfPod(pod, corev1.DisruptionTarget)
 	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.IsHeld(pod)
 	result.queue.isForsaken = queueing.IsForsaken(pod)
 	_, result.queue.isEvicted = queueing.Eviction(pod)
 	for i := range pod.Status.ContainerStatuses {
 		status := &pod.Status.ContainerStatuses[i]
-		looping := status.State.Waiting != nil && status.State.Waiting.Reason == "CrashLoopBackOff"
+		looping := status.State.Waiting != nil && status.State.Waiting.Reason == podstate.CrashLoopBackOff
 		if looping || status.State.Terminated != nil {
 			result.containers[status.Name] = containerOutline{looping: looping, terminated: status.State.Terminated}
 		}

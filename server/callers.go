@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,8 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // caller is a pod that a request names as its own, and its job. Who really
@@ -87,11 +88,11 @@ func (s *Server) lookRunning(ctx context.Context, key types.NamespacedName, foun
 	return err
 }
 
-// awaitsSuccessor tells whether a pod's main container has ended, by its
-// status, and will be started again.
+// awaitsSuccessor reports whether a pod's main container has terminated, by its
+// status, and will be restarted.
 func awaitsSuccessor(pod *corev1.Pod) bool {
-	main := membership.MainContainer(pod)
-	if main == nil || !isLive(pod) || pod.DeletionTimestamp != nil {
+	main := podstate.MainContainer(pod)
+	if main == nil || !podstate.Active(pod) {
 		return false
 	}
 	switch pod.Spec.RestartPolicy {
@@ -104,7 +105,7 @@ func awaitsSuccessor(pod *corev1.Pod) bool {
 	case corev1.RestartPolicyAlways:
 	}
 	waiting := main.State.Waiting
-	return main.State.Terminated != nil || waiting != nil && waiting.Reason == "CrashLoopBackOff"
+	return main.State.Terminated != nil || waiting != nil && waiting.Reason == podstate.CrashLoopBackOff
 }
 
 type read func(context.Context, types.NamespacedName, client.Object) error
@@ -181,9 +182,7 @@ func isFinished(job *v2alpha1.DIJob) bool {
 // differ the job has ended by the one that says so.
 func end(job *v2alpha1.DIJob) v2alpha1.Phase {
 	for _, phase := range []v2alpha1.Phase{v2alpha1.JobFailed, v2alpha1.JobSucceeded} {
-		if job.Status.Phase == phase || slices.ContainsFunc(job.Status.Conditions, func(condition v2alpha1.DIJobCondition) bool {
-			return condition.Type == string(phase) && condition.Status == corev1.ConditionTrue
-		}) {
+		if job.Status.Phase == phase || conditions.IsTrue(&job.Status, string(phase)) {
 			return phase
 		}
 	}
@@ -195,5 +194,5 @@ func roleOf(pod *corev1.Pod) names.ReplicaType {
 	if jobOwner(pod) == nil {
 		return ""
 	}
-	return membership.RoleOf(pod)
+	return names.RoleOf(pod)
 }

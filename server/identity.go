@@ -27,6 +27,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 const (
@@ -305,7 +306,7 @@ func (i *identifier) boundPod(ctx context.Context, sender *subject) (*corev1.Pod
 		return nil, failure(KindUnauthenticated, "the token's pod %q is gone", key).because(err)
 	case err != nil:
 		return nil, fmt.Errorf("reading pod %s: %w", key, err)
-	case string(pod.UID) != uid || !isLive(&pod):
+	case string(pod.UID) != uid || podstate.Finished(&pod):
 		return nil, failure(KindUnauthenticated, "the token's pod %q is gone", key)
 	}
 	return &pod, nil
@@ -440,7 +441,7 @@ func (s *subject) settle(pods []*corev1.Pod, strict bool) {
 // pod. One that shares its node's is only told by it where it is a job's, as many
 // that are not share it too.
 func standsFor(pod *corev1.Pod) []string {
-	if !isLive(pod) || pod.Spec.HostNetwork && jobOwner(pod) == nil {
+	if podstate.Finished(pod) || pod.Spec.HostNetwork && jobOwner(pod) == nil {
 		return nil
 	}
 	addresses := make([]string, 0, len(pod.Status.PodIPs))
@@ -450,9 +451,4 @@ func standsFor(pod *corev1.Pod) []string {
 		}
 	}
 	return addresses
-}
-
-// isLive says whether a pod's processes may still run.
-func isLive(pod *corev1.Pod) bool {
-	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

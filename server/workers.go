@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 const messageProfilings = "successfully report profilings"
@@ -158,7 +159,7 @@ func number(pod *corev1.Pod, annotation string) (int, bool) {
 // address returns where a pod serves; empty for one that has no address yet,
 // and for one that has ended, whose address may be another's by now.
 func address(pod *corev1.Pod) string {
-	if pod.Status.PodIP == "" || !isLive(pod) {
+	if pod.Status.PodIP == "" || podstate.Finished(pod) {
 		return ""
 	}
 	port := cmp.Or(names.DIPort(&pod.Spec, ""), names.DefaultWorkerPort)

@@ -13,6 +13,8 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // Snapshot is what of the cluster's nodes is free at one moment. Amounts of
@@ -43,13 +45,7 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 }
 
 func takesPods(node *corev1.Node) bool {
-	return !node.Spec.Unschedulable && node.DeletionTimestamp.IsZero() && isReady(node)
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
-		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
-	})
+	return !node.Spec.Unschedulable && node.DeletionTimestamp.IsZero() && conditions.IsNodeReady(node)
 }
 
 // Occupy takes what a pod has of its node.
@@ -207,7 +203,7 @@ func (r *Requirements) tolerates(node *corev1.Node, matters func(*corev1.Taint) 
 // placed there. That it is not ready is not among them where it says that it is
 // by now: the taint goes in a moment.
 func keepsAway(node *corev1.Node) func(*corev1.Taint) bool {
-	ready := isReady(node)
+	ready := conditions.IsNodeReady(node)
 	return func(taint *corev1.Taint) bool {
 		switch taint.Effect {
 		case corev1.TaintEffectNoSchedule:
@@ -250,6 +246,5 @@ func take(free, amounts []int64, times int32) {
 // yet whether it is ready may be about to be.
 func (s *Snapshot) IsClosed(name string) bool {
 	node := s.find(name)
-	return node != nil && node.Closed && (node.Object.Spec.Unschedulable || slices.ContainsFunc(
-		node.Object.Status.Conditions, func(condition corev1.NodeCondition) bool { return condition.Type == corev1.NodeReady }))
+	return node != nil && node.Closed && (node.Object.Spec.Unschedulable || conditions.OfNode(node.Object, corev1.NodeReady) != nil)
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 const (
@@ -85,16 +87,13 @@ func (kubernetes) words(group *unstructured.Unstructured) Words {
 // OfPod returns what a scheduler says in a pod of why it has not placed it, nothing
 // where that is up to the others of its gang, or to who has the pod wait behind a gate.
 func OfPod(pod *corev1.Pod) Words {
-	for i := range pod.Status.Conditions {
-		scheduled := &pod.Status.Conditions[i]
-		if scheduled.Type != corev1.PodScheduled || scheduled.Status != corev1.ConditionFalse || scheduled.Reason == corev1.PodReasonSchedulingGated {
-			continue
-		}
-		if !strings.Contains(scheduled.Message, waitsForOthers) {
-			return Words{Reason: scheduled.Reason, Message: scheduled.Message}
-		}
+	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
+	switch {
+	case scheduled == nil, scheduled.Status != corev1.ConditionFalse, scheduled.Reason == corev1.PodReasonSchedulingGated,
+		strings.Contains(scheduled.Message, waitsForOthers):
+		return Words{}
 	}
-	return Words{}
+	return Words{Reason: scheduled.Reason, Message: scheduled.Message}
 }
 
 // condition is one of an object's status.

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -91,7 +92,7 @@ func (p *pass) counted() *v2alpha1.DIJob {
 func (p *pass) subdomain() string {
 	own := names.WorkerService(p.Job.Name)
 	for _, pod := range p.Pods {
-		if other := pod.Spec.Subdomain; other != "" && other != own && !isTerminating(pod) && !isEnded(pod) && !p.isStale(pod) {
+		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !p.isStale(pod) {
 			return other
 		}
 	}
@@ -209,7 +210,7 @@ func (p *pass) slotsToName() map[string]string {
 // slotToName returns the slot of a pod that names none: the one that its own
 // name tells, or that of its aggregator; "" where it stands for no member.
 func (p *pass) slotToName(remains membership.Remains, pod *corev1.Pod) string {
-	if membership.RoleOf(pod) == names.ReplicaTypeDDPLearner {
+	if names.RoleOf(pod) == names.ReplicaTypeDDPLearner {
 		if pod = p.aggregatorOf(pod); pod == nil {
 			return ""
 		}
@@ -228,7 +229,7 @@ func (p *pass) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 func (p *pass) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	for _, reference := range learner.OwnerReferences {
 		pod := p.pods[reference.Name]
-		if pod != nil && pod.UID == reference.UID && membership.RoleOf(pod) == names.ReplicaTypeAggregator {
+		if pod != nil && pod.UID == reference.UID && names.RoleOf(pod) == names.ReplicaTypeAggregator {
 			return pod
 		}
 	}
@@ -238,7 +239,7 @@ func (p *pass) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 // slotOfName returns the slot of the replica that was given the pod's name; ""
 // where that is no name of its role.
 func slotOfName(job string, pod *corev1.Pod) string {
-	prefix := names.ReplicaPod(job, membership.RoleOf(pod), "")
+	prefix := names.ReplicaPod(job, names.RoleOf(pod), "")
 	if !strings.HasPrefix(pod.Name, prefix) || !membership.IsReplicaName(job, pod.Name) {
 		return ""
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -183,7 +184,7 @@ func TestConditionsThatAnEarlierReleaseLeftTrueAreEnded(t *testing.T) {
 	}
 	w.settle()
 	w.expectPhase(v2alpha1.JobRunning)
-	if isTrue(&w.job.Status, v2alpha1.ConditionCreated) {
+	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionCreated) {
 		t.Errorf("two phases are true: %+v", w.job.Status.Conditions)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 var (
@@ -233,7 +234,7 @@ func (w *world) befallPod(random *rand.Rand) {
 		w.tell("%d befalls %s", choice, outlinePod(w.pods[name]))
 	}
 	switch {
-	case isTerminating(w.pods[name]) || choice < 2:
+	case podstate.Terminating(w.pods[name]) || choice < 2:
 		w.leave(name, choice)
 	case choice < 10:
 		for _, each := range pods {
@@ -264,9 +265,9 @@ func (w *world) befallPod(random *rand.Rand) {
 // stuck for longer, or goes.
 func (w *world) leave(name string, choice int) {
 	switch pod := w.pods[name]; {
-	case !isTerminating(pod):
+	case !podstate.Terminating(pod):
 		w.terminate(name)
-	case !isEnded(pod) && choice < 12:
+	case !podstate.Finished(pod) && choice < 12:
 		w.end(name, []int32{0, 1, exitTerminated}[choice%3])
 	case choice < 20:
 		delete(w.pods, name)
@@ -274,14 +275,14 @@ func (w *world) leave(name string, choice int) {
 }
 
 func (w *world) toRun(name string) {
-	if pod := w.pods[name]; !isEnded(pod) && !isOutlived(pod) && !isTerminating(pod) && pod.Status.Phase != corev1.PodUnknown && w.schedule(pod) {
+	if pod := w.pods[name]; !podstate.Finished(pod) && !podstate.OnlyInjectedRun(pod) && !podstate.Terminating(pod) && pod.Status.Phase != corev1.PodUnknown && w.schedule(pod) {
 		w.run(name)
 	}
 }
 
 func (w *world) toEnd(name string, code int32) {
 	pod := w.pods[name]
-	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
+	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
 		return
 	}
 	w.end(name, code)
@@ -296,7 +297,7 @@ func (w *world) toEnd(name string, code int32) {
 // toOutlive lets what a pod was made with end while a container that was added goes on.
 func (w *world) toOutlive(name string, code int32) {
 	pod := w.pods[name]
-	if isEnded(pod) || isTerminating(pod) || isOutlived(pod) || pod.Status.Phase != corev1.PodRunning {
+	if podstate.Finished(pod) || podstate.Terminating(pod) || podstate.OnlyInjectedRun(pod) || pod.Status.Phase != corev1.PodRunning {
 		return
 	}
 	w.outlive(name, code)
@@ -310,7 +311,7 @@ func (w *world) toOutlive(name string, code int32) {
 // toFail lets a pod fail in one of the ways that there are.
 func (w *world) toFail(name string, choice int) {
 	pod := w.pods[name]
-	if isEnded(pod) || isOutlived(pod) || isTerminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
+	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
 		return
 	}
 	switch choice {
@@ -339,11 +340,11 @@ func (w *world) loseNode(random *rand.Rand) {
 		pod := w.pods[name]
 		isThere := pod.Spec.NodeName == node || pod.Spec.NodeName == "" && random.IntN(3) == 0
 		switch {
-		case !isThere || isTerminating(pod):
+		case !isThere || podstate.Terminating(pod):
 		case random.IntN(2) == 0:
 			delete(w.pods, name)
 		default:
-			if !isEnded(pod) {
+			if !podstate.Finished(pod) {
 				pod.Status.Phase, pod.Status.Conditions = corev1.PodFailed, disrupted()
 			}
 			w.terminate(name)

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // cleanUp deletes what a finished job needs no longer: its services, and its
@@ -42,7 +44,7 @@ func (p *pass) completeEnd() {
 	status := p.status()
 	if endOfJob(status) == nil {
 		kind, reason := conditionOf(status.Phase, IsCoordinatorLed(p.Job)), reasonOf(status.Phase, IsCoordinatorLed(p.Job))
-		setCondition(status, kind, corev1.ConditionTrue, reason, "an earlier release has ended the job", p.now)
+		conditions.Set(status, kind, corev1.ConditionTrue, reason, "an earlier release has ended the job", p.Now)
 	}
 	if status.CompletionTimestamp == nil {
 		status.CompletionTimestamp = cmp.Or(endOfJob(status).LastTransitionTime, &p.now).DeepCopy()
@@ -54,5 +56,5 @@ func (p *pass) completeEnd() {
 // and so is a coordinator whose sidecar goes on. A worker that has succeeded and
 // whose sidecar goes on is not.
 func isActive(pod *corev1.Pod) bool {
-	return holdsOn(pod) || !isEnded(pod) && !isLooping(pod)
+	return podstate.InjectedRuns(pod) || !podstate.Finished(pod) && !podstate.ContainerExited(pod)
 }

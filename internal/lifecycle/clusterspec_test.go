@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -162,7 +163,7 @@ func TestPodsThatWereToldOfAnotherClusterStartAnew(t *testing.T) {
 			w.allRun()
 			w.expectReschedules(1)
 			const want = "pods were told of another cluster than spec.clusterSpec is to describe now, and all start anew"
-			if got := findCondition(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
+			if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
 				t.Errorf("the condition is %+v, want %s", got, want)
 			}
 		})

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -33,7 +35,7 @@ func coordinatorRules() []rule {
 
 func endWithCoordinator(p *pass) outcome {
 	pod := p.coordinator()
-	if pod == nil || isTerminating(pod) {
+	if pod == nil || podstate.Terminating(pod) {
 		return goOn
 	}
 	succeeded, ended := coordinatorResult(pod)
@@ -44,8 +46,8 @@ func endWithCoordinator(p *pass) outcome {
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
 		return settled
 	}
-	p.status().LastFailure = failureOf(pod, p.now)
-	p.recordEnd(v2alpha1.TaskTypeCoordinator, pod)
+	p.status().LastFailure = podstate.Failure(pod, p.now)
+	p.recordFailure(v2alpha1.TaskTypeCoordinator, pod)
 	p.finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return settled
 }
@@ -57,10 +59,10 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return true, true
 	}
-	if isBlameless(pod) {
+	if podstate.Disrupted(pod) {
 		return false, false
 	}
-	main := mainTermination(pod)
+	main := podstate.MainTermination(pod)
 	if main != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		return main.ExitCode == 0, true
 	}
@@ -114,7 +116,7 @@ func ensureCoordinator(p *pass) outcome {
 			return goOn
 		}
 		pod = built
-	case isEnded(pod) && !isTerminating(pod):
+	case podstate.Finished(pod) && !podstate.Terminating(pod):
 		// Only what befell it ended it, or the job had ended with it.
 		if p.mayReplaceCoordinator(pod) {
 			p.deletePod(pod)
@@ -129,7 +131,7 @@ func ensureCoordinator(p *pass) outcome {
 // does not wait for what befell its replicas.
 func (p *pass) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	found := []interrupted{{pod, v2alpha1.TaskTypeCoordinator}}
-	recorded := findCondition(p.status(), v2alpha1.ConditionReplicasInterrupted)
+	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
 	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= pauseAfter(recorded) {
 		p.tellOfInterruption(found)
 		return true

@@ -15,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 const coordinator = "job-coordinator"
@@ -172,12 +174,12 @@ func TestAUnitWaitsForItsAggregatorConfig(t *testing.T) {
 	learner := w.ask(v2alpha1.TaskTypeLearner, 2)
 	w.settle()
 	w.expectPods(coordinator, w.current(collector)[0])
-	if !isTrue(&w.job.Status, v2alpha1.ConditionAggregatorConfigMissing) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionAggregatorConfigMissing) {
 		t.Errorf("conditions are %+v, want AggregatorConfigMissing", w.job.Status.Conditions)
 	}
 	w.config = config
 	w.settle()
-	if isTrue(&w.job.Status, v2alpha1.ConditionAggregatorConfigMissing) {
+	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionAggregatorConfigMissing) {
 		t.Error("AggregatorConfigMissing stays though there is one")
 	}
 	w.expectPods(slices.Concat([]string{coordinator}, w.current(collector), w.current(learner))...)
@@ -587,7 +589,7 @@ func (w *world) loseOrRun(random *rand.Rand) {
 		return
 	}
 	name := pods[random.IntN(len(pods))]
-	if isTerminating(w.pods[name]) {
+	if podstate.Terminating(w.pods[name]) {
 		return
 	}
 	switch choice := random.IntN(8); {
@@ -619,12 +621,12 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 	w.settle()
 	w.run(coordinator)
 	w.settle()
-	if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 		t.Errorf("the trouble is over at once: %+v", w.job.Status.Conditions)
 	}
 	w.now = w.now.Add(longestPause)
 	w.settle()
-	if isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 		t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
 	}
 }
@@ -652,7 +654,7 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 			if got := len(w.created) - 1; got < 3 || got > 15 {
 				t.Errorf("it is replaced %d times in ten minutes", got)
 			}
-			if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+			if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 				t.Errorf("nothing tells of the trouble: %+v", w.job.Status.Conditions)
 			}
 			interrupt(50 * time.Minute)
@@ -670,7 +672,7 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 				w.now = w.now.Add(longestPause)
 				w.settle()
 			}
-			if isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 				t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
 			}
 		})

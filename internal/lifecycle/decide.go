@@ -210,7 +210,7 @@ func decide(observed Observed) (decision Decision, cause string) {
 	if p.status().Phase != before {
 		cause = summaryName
 	}
-	p.reportStalled()
+	p.reportProblems()
 	p.deleteByForce()
 	p.reportPlace()
 	p.reportQueue()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -58,8 +59,8 @@ func earlierWorld(t *testing.T, subdomain string) *world {
 // leftIn lets an earlier release have stopped in a phase.
 func (w *world) leftIn(phase v2alpha1.Phase) {
 	w.job.Status.Phase = phase
-	setCondition(&w.job.Status, string(phase), corev1.ConditionTrue, "Job"+string(phase), "", metav1.NewTime(w.now))
-	closePhases(&w.job.Status, string(phase), metav1.NewTime(w.now))
+	conditions.Set(&w.job.Status, string(phase), corev1.ConditionTrue, "Job"+string(phase), "", w.now)
+	closePhases(&w.job.Status, string(phase), w.now)
 }
 
 func TestAJobOfAnEarlierReleaseIsRestartedUnderNewAddresses(t *testing.T) {
@@ -295,7 +296,7 @@ func TestTheEndThatAnEarlierReleaseTellsByThePhaseAloneIsFinal(t *testing.T) {
 			w.settle()
 			w.expectPhase(phase)
 			w.expectPods()
-			if !isTrue(&w.job.Status, string(phase)) || w.job.Status.CompletionTimestamp == nil {
+			if !conditions.IsTrue(&w.job.Status, string(phase)) || w.job.Status.CompletionTimestamp == nil {
 				t.Errorf("the end is not recorded: %+v", w.job.Status)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -50,7 +51,7 @@ func runningTraining(t *testing.T) *world {
 }
 
 func conditionMessage(status *v2alpha1.DIJobStatus, condition string) string {
-	found := findCondition(status, condition)
+	found := conditions.Find(status, condition)
 	if found == nil || found.Status != corev1.ConditionTrue {
 		return ""
 	}

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -56,15 +57,15 @@ func countFailures(p *pass) outcome {
 		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
 	})
 	gravest := failures[0]
-	p.status().LastFailure = failureOf(gravest.pod, p.now)
+	p.status().LastFailure = podstate.Failure(gravest.pod, p.now)
 	for i := range failures {
-		p.recordEnd(failures[i].task, failures[i].pod)
+		p.recordFailure(failures[i].task, failures[i].pod)
 	}
 	p.tellOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
 		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
-			gravest.pod.Name, causeOf(gravest.pod), gravest.rule))
+			gravest.pod.Name, podstate.FailureCause(gravest.pod), gravest.rule))
 	case v2alpha1.FailurePolicyRestartReplica:
 		p.restartReplicas(failures)
 	case v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyIgnore:
@@ -77,7 +78,7 @@ func countFailures(p *pass) outcome {
 func (p *pass) tellOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
-		if endOf(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
+		if failureReason(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
 			killed = append(killed, failures[i].pod.Name)
 		}
 	}
@@ -146,7 +147,7 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 	if rule.OnExitCodes == nil {
 		return true
 	}
-	main := mainTermination(pod)
+	main := podstate.MainTermination(pod)
 	if main == nil || main.ExitCode == 0 {
 		return false
 	}
@@ -158,12 +159,12 @@ func (p *pass) restartJob(failed *corev1.Pod) {
 	status := p.status()
 	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
 		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts, the limit is %d",
-			failed.Name, causeOf(failed), status.Restarts, limit))
+			failed.Name, podstate.FailureCause(failed), status.Restarts, limit))
 		return
 	}
 	status.Restarts = limits.Sum(status.Restarts, 1)
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
-	p.enterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, causeOf(failed), p.restartMessage()))
+	p.enterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), p.restartMessage()))
 }
 
 func (p *pass) restartMessage() string {
@@ -185,7 +186,7 @@ func (p *pass) restartReplicas(failures []failure) {
 	for _, failed := range failures {
 		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
 			p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts of the job and %d of its own, the limit is %d",
-				failed.pod.Name, causeOf(failed.pod), status.Restarts, restarts, limit))
+				failed.pod.Name, podstate.FailureCause(failed.pod), status.Restarts, restarts, limit))
 			return
 		}
 	}
@@ -196,11 +197,11 @@ func (p *pass) restartReplicas(failures []failure) {
 	for _, failed := range failures {
 		restarts := limits.Sum(p.restartsOf(failed.pod), 1)
 		status.ReplicaRestarts[failed.pod.Name] = restarts
-		p.decision.ReplicaRestarts = append(p.decision.ReplicaRestarts, Failure{TaskType: failed.task, Reason: endOf(p.Job, failed.pod)})
+		p.decision.ReplicaRestarts = append(p.decision.ReplicaRestarts, Failure{TaskType: failed.task, Reason: failureReason(p.Job, failed.pod)})
 		p.decision.Events = append(p.decision.Events, Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
 			Message: fmt.Sprintf("pod %s has failed%s and is made again alone, %s",
-				failed.pod.Name, causeOf(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
+				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
 		})
 	}
 }
@@ -227,7 +228,7 @@ func restartPause(restarts int32) time.Duration {
 // restart of so many makes again, and if so has it looked at later.
 func (p *pass) isKept(pod *corev1.Pod, restarts int32) bool {
 	pause := restartPause(restarts)
-	if pause == 0 || !isEnded(pod) || isTerminating(pod) {
+	if pause == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
 		return false
 	}
 	left := pod.CreationTimestamp.Add(pause).Sub(p.Now)
@@ -238,24 +239,53 @@ func (p *pass) isKept(pod *corev1.Pod, restarts int32) bool {
 	return true
 }
 
-// hasFailed tells whether a pod failed by what it ran. One that its node lost
-// sight of counts as failed; one of a preemptible job that was asked to leave,
-// saved its work and left does not.
-func hasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	return isOver(pod) && !isBlameless(pod) && !hasLeft(job, pod)
+// Failure is the end of a pod that was recorded.
+type Failure struct {
+	// TaskType is the type of the pod's task.
+	TaskType v2alpha1.TaskType
+	// Reason is one of FailureReasons.
+	Reason string
 }
 
-// hasLeft tells whether a replica of a preemptible job was asked to leave, saved
-// its work and left.
+// recordFailure has the end of a pod counted once the status is written.
+func (p *pass) recordFailure(task v2alpha1.TaskType, pod *corev1.Pod) {
+	p.decision.Failures = append(p.decision.Failures, Failure{TaskType: task, Reason: failureReason(p.Job, pod)})
+}
+
+// FailureReasons are the reasons of pods that ended before their work was done.
+func FailureReasons() []string {
+	return []string{
+		v2alpha1.ReasonError, v2alpha1.ReasonOOMKilled, v2alpha1.ReasonContainerStart, v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonNodeLost,
+		v2alpha1.ReasonRejected, v2alpha1.ReasonEvicted, v2alpha1.ReasonPreempted, v2alpha1.ReasonLeft,
+	}
+}
+
+// failureReason classifies how a pod ended, as one of FailureReasons.
+func failureReason(job *v2alpha1.DIJob, pod *corev1.Pod) string {
+	if podstate.Disruption(pod) == "" && hasLeft(job, pod) {
+		return v2alpha1.ReasonLeft
+	}
+	return podstate.FailureReason(pod)
+}
+
+// hasFailed reports whether a pod failed by its own process. A pod whose node lost
+// contact with it counts as failed; a pod of a preemptible job that was asked to
+// exit, saved its work and exited does not.
+func hasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	return podstate.FailedOrLost(pod) && !podstate.Disrupted(pod) && !hasLeft(job, pod)
+}
+
+// hasLeft reports whether a replica of a preemptible job was asked to exit, saved
+// its work and exited.
 func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	main := mainTermination(pod)
+	main := podstate.MainTermination(pod)
 	return job.Spec.Preemptible && main != nil && main.ExitCode == exitTerminated
 }
 
 // mayReplaceWorker tells whether a failed pod may be made again now: one whose
 // failure is ignored only in a while, and one that was interrupted again.
 func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
-	if !isOver(pod) {
+	if !podstate.FailedOrLost(pod) {
 		return false
 	}
 	if !hasFailed(p.Job, pod) {
@@ -264,7 +294,7 @@ func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 	if action, _ := actionFor(p.Job, seat, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
 	}
-	left := endTime(pod).Add(ignoredDelay).Sub(p.Now)
+	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(p.Now)
 	if left <= 0 {
 		return true
 	}

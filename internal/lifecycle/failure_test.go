@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -95,7 +96,7 @@ func TestAFailureThatFailsTheJobDoesSoAtOnce(t *testing.T) {
 		t.Errorf("restarts are %d and the last failure is %+v", w.job.Status.Restarts, w.job.Status.LastFailure)
 	}
 	const want = "pod job-collector-1 has failed (exit code 2), which fails the job by rule 0 of its failurePolicy"
-	if got := findCondition(&w.job.Status, string(v2alpha1.JobFailed)).Message; got != want {
+	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobFailed)).Message; got != want {
 		t.Errorf("the condition says %q, want %q", got, want)
 	}
 }
@@ -204,7 +205,7 @@ func TestAnOutOfMemoryKillIsToldApart(t *testing.T) {
 	if !slices.Contains(w.events, v2alpha1.ReasonOOMKilled) {
 		t.Errorf("events are %v", w.events)
 	}
-	message := findCondition(&w.job.Status, string(v2alpha1.JobRestarting)).Message
+	message := conditions.Find(&w.job.Status, string(v2alpha1.JobRestarting)).Message
 	if !strings.Contains(message, "(exit code 137, OOMKilled)") {
 		t.Errorf("the condition says %q", message)
 	}
@@ -326,7 +327,7 @@ func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
 	w.settle()
 	w.expectPhase(v2alpha1.JobRestarting)
 	w.expectPods("job-learner-0")
-	if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 		t.Errorf("the trouble is over though nothing is ready: %+v", w.job.Status.Conditions)
 	}
 }

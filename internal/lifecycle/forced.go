@@ -11,11 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // MinForceDeleteAfter is the least for which a pod that does not go is left: the
 // condition that tells of it comes first.
-const MinForceDeleteAfter = goingPatience
+const MinForceDeleteAfter = podstate.TerminatingGracePeriod
 
 // nodeLook is how often the node of a pod that does not go is looked at.
 const nodeLook = 30 * time.Second
@@ -37,7 +39,7 @@ func FindStuckNodes(observed Observed) []string {
 // never is. The deletionTimestamp includes the grace period. Force takes off no
 // finalizer, so it does not help a pod that has one.
 func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
-	if o.ForceDeleteAfter <= 0 || !isTerminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
+	if o.ForceDeleteAfter <= 0 || !podstate.Terminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
 		return 0, false
 	}
 	return pod.DeletionTimestamp.Add(o.ForceDeleteAfter).Sub(o.Now), true
@@ -70,7 +72,7 @@ func (p *pass) deleteByForce() {
 	}
 	message := "deleted by force: " + few(texts, "; ") + ". Make sure that nothing runs there any more"
 	const condition = v2alpha1.ConditionPodsForceDeleted
-	if setCondition(p.status(), condition, corev1.ConditionTrue, condition, message, p.now) {
+	if conditions.Set(p.status(), condition, corev1.ConditionTrue, condition, message, p.Now) {
 		p.event(corev1.EventTypeWarning, condition, message)
 	}
 }
@@ -87,10 +89,8 @@ func howNodeIsLost(node *corev1.Node) string {
 			return "has taint " + key
 		}
 	}
-	for i := range node.Status.Conditions {
-		if ready := &node.Status.Conditions[i]; ready.Type == corev1.NodeReady && ready.Status == corev1.ConditionTrue {
-			return ""
-		}
+	if conditions.IsNodeReady(node) {
+		return ""
 	}
 	return "is not ready"
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 func nodeThat(ready corev1.ConditionStatus, taints ...string) *corev1.Node {
@@ -63,7 +64,7 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 				observed.Nodes = map[string]*corev1.Node{"dead": tc.node}
 			}
 			decision := Decide(observed)
-			said := findCondition(&decision.Status, v2alpha1.ConditionPodsForceDeleted)
+			said := conditions.Find(&decision.Status, v2alpha1.ConditionPodsForceDeleted)
 			if tc.want == "" {
 				if len(decision.ForceDeletePods) > 0 || said != nil {
 					t.Errorf("%v are deleted by force, saying %+v", decision.ForceDeletePods, said)
@@ -104,7 +105,7 @@ func TestThatAPodWasDeletedByForceStaysKnown(t *testing.T) {
 	w.run(w.podNames()...)
 	w.settle()
 	w.expectPhase(v2alpha1.JobRunning)
-	if !isTrue(&w.job.Status, v2alpha1.ConditionPodsForceDeleted) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionPodsForceDeleted) {
 		t.Error("nothing tells of it any more")
 	}
 }

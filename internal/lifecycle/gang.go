@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -46,7 +48,7 @@ func MindsGangs(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
 	if IsCoordinatorLed(job) {
 		return false
 	}
-	return asksForGang(job) || findCondition(&job.Status, v2alpha1.ConditionGangScheduled) != nil || slices.ContainsFunc(pods, gang.IsMember)
+	return asksForGang(job) || conditions.Find(&job.Status, v2alpha1.ConditionGangScheduled) != nil || slices.ContainsFunc(pods, gang.IsMember)
 }
 
 func asksForGang(job *v2alpha1.DIJob) bool {
@@ -117,9 +119,9 @@ func (p *pass) team() team {
 		switch {
 		case p.completed().has(seat.Rank):
 			continue
-		case pod == nil || isTerminating(pod) || p.going[pod]:
+		case pod == nil || podstate.Terminating(pod) || p.deleting[pod]:
 			found.waiting = true
-		case isEnded(pod):
+		case podstate.Finished(pod):
 			continue
 		default:
 			hasNode := pod.Spec.NodeName != ""
@@ -214,7 +216,7 @@ func (p *pass) renameOwner(group *unstructured.Unstructured) *unstructured.Unstr
 // deleteWaiting deletes the pods of the gang that have no node.
 func (p *pass) deleteWaiting() {
 	for _, pod := range p.Pods {
-		if gang.IsMember(pod) && !isEnded(pod) && pod.Spec.NodeName == "" {
+		if gang.IsMember(pod) && !podstate.Finished(pod) && pod.Spec.NodeName == "" {
 			p.deletePod(pod)
 		}
 	}
@@ -286,13 +288,13 @@ func (p *pass) reportGang() {
 	case !asksForGang(p.Job):
 		p.status().Conditions = slices.DeleteFunc(p.status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
 	case IsSuspended(p.Job):
-		if findCondition(p.status(), condition) != nil {
+		if conditions.Find(p.status(), condition) != nil {
 			p.tellGang(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
 		}
 	case p.gang.missing != "" && !p.hasStarted():
 		p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
 	case isUnplaced(p.Job):
-		if findCondition(p.status(), condition) != nil {
+		if conditions.Find(p.status(), condition) != nil {
 			p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has no place for the job")
 		}
 	default:
@@ -306,10 +308,10 @@ func (p *pass) reportPlacing() {
 	placed := p.placed()
 	switch {
 	case placed >= least && least > 0:
-		if !isTrue(p.status(), condition) {
+		if !conditions.IsTrue(p.status(), condition) {
 			p.tellGang(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("the %d pods that are to be placed at once have a node", least))
 		}
-	case placed > 0 && isTrue(p.status(), condition):
+	case placed > 0 && conditions.IsTrue(p.status(), condition):
 	default:
 		words := p.whyNotPlaced()
 		p.tellGang(corev1.ConditionFalse, words.Reason, words.Message)
@@ -337,7 +339,7 @@ func (p *pass) hasStarted() bool {
 }
 
 func (p *pass) isPlaced(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && !isEnded(pod) && !isTerminating(pod) && !p.isStale(pod)
+	return pod.Spec.NodeName != "" && podstate.Active(pod) && !p.isStale(pod)
 }
 
 // whyNotPlaced returns what the scheduler says in the gang's object, and what that
@@ -355,7 +357,7 @@ func (p *pass) whyNotPlaced() gang.Words {
 	if words.Reason == "" {
 		return gang.Words{Reason: v2alpha1.ReasonGangWaiting, Message: "the scheduler has not placed the pods yet"}
 	}
-	words.Message = schedulerWords(cmp.Or(words.Message, "the scheduler finds no place for the pods"))
+	words.Message = podstate.SchedulerMessage(cmp.Or(words.Message, "the scheduler finds no place for the pods"))
 	return words
 }
 
@@ -364,10 +366,10 @@ func (p *pass) whyNotPlaced() gang.Words {
 // each time that it says it in other words.
 func (p *pass) tellGang(value corev1.ConditionStatus, reason, message string) {
 	before := ""
-	if recorded := findCondition(p.status(), v2alpha1.ConditionGangScheduled); recorded != nil {
+	if recorded := conditions.Find(p.status(), v2alpha1.ConditionGangScheduled); recorded != nil {
 		before = recorded.Reason
 	}
-	if !setCondition(p.status(), v2alpha1.ConditionGangScheduled, value, reason, message, p.now) || reason == before {
+	if !conditions.Set(p.status(), v2alpha1.ConditionGangScheduled, value, reason, message, p.Now) || reason == before {
 		return
 	}
 	isQuiet := func(reason string) bool {

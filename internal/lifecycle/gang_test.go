@@ -16,7 +16,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -84,7 +86,7 @@ func (w *world) reapGroup() bool {
 func (w *world) liveMembers() []*corev1.Pod {
 	var live []*corev1.Pod
 	for _, pod := range w.pods {
-		if gang.IsMember(pod) && !isEnded(pod) {
+		if gang.IsMember(pod) && !podstate.Finished(pod) {
 			live = append(live, pod)
 		}
 	}
@@ -110,7 +112,7 @@ func (w *world) schedule(pod *corev1.Pod) bool {
 // scheduleAll has all pods get a node that can have one.
 func (w *world) scheduleAll() {
 	for _, name := range w.podNames() {
-		if pod := w.pods[name]; !isEnded(pod) {
+		if pod := w.pods[name]; !podstate.Finished(pod) {
 			w.schedule(pod)
 		}
 	}
@@ -197,7 +199,7 @@ func (w *world) startAll() {
 	w.settle()
 	w.scheduleAll()
 	for _, name := range w.podNames() {
-		if pod := w.pods[name]; pod.Spec.NodeName != "" && !isEnded(pod) {
+		if pod := w.pods[name]; pod.Spec.NodeName != "" && !podstate.Finished(pod) {
 			w.run(name)
 		}
 	}
@@ -219,7 +221,7 @@ func (w *world) expectLeast(want int32) {
 
 // gangState is the condition GangScheduled, "" for none.
 func (w *world) gangState() string {
-	condition := findCondition(&w.job.Status, v2alpha1.ConditionGangScheduled)
+	condition := conditions.Find(&w.job.Status, v2alpha1.ConditionGangScheduled)
 	if condition == nil {
 		return ""
 	}

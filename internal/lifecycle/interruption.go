@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -45,7 +47,7 @@ func (p *pass) interruptedSeats() []interrupted {
 	var found []interrupted
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
-		if pod := p.pods[seat.Pod]; pod != nil && isOver(pod) && !isTerminating(pod) && !hasFailed(p.Job, pod) {
+		if pod := p.pods[seat.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && !hasFailed(p.Job, pod) {
 			found = append(found, interrupted{pod, p.Job.Spec.Tasks[seat.Task].Type})
 		}
 	}
@@ -68,7 +70,7 @@ func (p *pass) tellOfInterruption(found []interrupted) {
 	pods := make([]*corev1.Pod, len(found))
 	for i, each := range found {
 		pods[i] = each.pod
-		p.recordEnd(each.task, each.pod)
+		p.recordFailure(each.task, each.pod)
 	}
 	recorded := p.recordInterruption(pods, "it is made again and not counted")
 	recorded.Message += fmt.Sprintf(", the next one after a pause of %s", pauseAfter(recorded))
@@ -79,9 +81,9 @@ func (p *pass) tellOfInterruption(found []interrupted) {
 // comes of it.
 func (p *pass) recordInterruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasInterrupted
-	reason := endOf(p.Job, pods[0])
-	setCondition(p.status(), condition, corev1.ConditionTrue, reason, "", p.now)
-	recorded := findCondition(p.status(), condition)
+	reason := failureReason(p.Job, pods[0])
+	conditions.Set(p.status(), condition, corev1.ConditionTrue, reason, "", p.Now)
+	recorded := conditions.Find(p.status(), condition)
 	recorded.LastUpdateTime = &p.now
 	recorded.Message = describeInterruption(pods[0], reason, len(pods)-1) + "; " + outcome
 	return recorded
@@ -94,10 +96,10 @@ func describeInterruption(pod *corev1.Pod, reason string, others int) string {
 		text = fmt.Sprintf("pod %s left with exit code %d", pod.Name, exitTerminated)
 	}
 	if pod.Status.Message != "" {
-		text += saying + lastLine(pod.Status.Message) + `"`
+		text += beforeQuote + podstate.LastLine(pod.Status.Message) + `"`
 	}
 	if others > 0 {
-		text += ", and so did " + roughly(others)
+		text += ", and so did " + morePods(others)
 	}
 	return text
 }
@@ -105,7 +107,7 @@ func describeInterruption(pod *corev1.Pod, reason string, others int) string {
 // pauseLeft returns how long what was interrupted is still to wait; 0 for what
 // is the first in a while. A clock that was set back does not hold it up.
 func (p *pass) pauseLeft() time.Duration {
-	recorded := findCondition(p.status(), v2alpha1.ConditionReplicasInterrupted)
+	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
 		return 0
 	}
@@ -130,7 +132,7 @@ func pauseAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
 // and nothing has befallen any for a while.
 func (p *pass) calmDown() {
 	const condition = v2alpha1.ConditionReplicasInterrupted
-	recorded := findCondition(p.status(), condition)
+	recorded := conditions.Find(p.status(), condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
 		return
 	}
@@ -144,7 +146,7 @@ func (p *pass) calmDown() {
 			return
 		}
 	}
-	clearCondition(p.status(), condition, p.now)
+	conditions.Clear(p.status(), condition, p.Now)
 }
 
 // isAllReady tells whether every wanted replica is ready or has succeeded, which
@@ -158,6 +160,6 @@ func (p *pass) isAllReady() bool {
 	isSeated := len(p.roster.Seats) == int(p.counts.total)
 	return isSeated && !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
 		pod := p.pods[seat.Pod]
-		return !p.completed().has(seat.Rank) && (pod == nil || !isReady(pod))
+		return !p.completed().has(seat.Rank) && (pod == nil || !podstate.Ready(pod))
 	})
 }

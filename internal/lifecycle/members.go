@@ -15,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // A replica that fails again is made again later each time, as the kubelet
@@ -155,7 +156,7 @@ func (p *pass) lost(s *slot) bool {
 		if pod == nil {
 			continue
 		}
-		if isTerminating(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplace(pod, s.recorded.Lost) {
+		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplace(pod, s.recorded.Lost) {
 			return true
 		}
 	}
@@ -169,7 +170,7 @@ func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
 	if lost == 0 {
 		return true
 	}
-	since, befallen := endTime(pod), isBlameless(pod)
+	since, befallen := podstate.FinishTime(pod), podstate.Disrupted(pod)
 	if befallen {
 		since = pod.CreationTimestamp.Time
 	}
@@ -187,7 +188,7 @@ func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
 func (p *pass) interruptedPods(s *slot) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, name := range s.pods {
-		if pod := p.pods[name]; pod != nil && !isTerminating(pod) && befell(pod) != "" {
+		if pod := p.pods[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
 			found = append(found, pod)
 		}
 	}
@@ -208,7 +209,7 @@ func recordMembers(p *pass) outcome {
 		s := &slots[i]
 		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched, Ports: s.recorded.Ports}
 		if pod := p.pods[s.name]; pod != nil && !s.isShadowed {
-			status.Phase = phaseOf(pod)
+			status.Phase = podstate.Phase(pod)
 			port := names.DIPort(&pod.Spec, membership.Role(s.member))
 			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.Reported, s.recorded.Lost), port)
 		}
@@ -262,10 +263,10 @@ func howLost(pod *corev1.Pod) string {
 	switch {
 	case pod == nil:
 		return "is gone"
-	case isTerminating(pod):
+	case podstate.Terminating(pod):
 		return "is being deleted"
 	case pod.Status.Phase == corev1.PodFailed:
-		return "has failed" + causeOf(pod)
+		return "has failed" + podstate.FailureCause(pod)
 	}
 	return ""
 }
@@ -284,7 +285,7 @@ func (p *pass) complete(s *slot) bool {
 func ensureMembers(p *pass) outcome {
 	slots, known := p.slots()
 	coordinator := p.coordinator()
-	if !known || coordinator == nil || isTerminating(coordinator) || isEnded(coordinator) {
+	if !known || coordinator == nil || podstate.Terminating(coordinator) || podstate.Finished(coordinator) {
 		return goOn
 	}
 	var unconfigured []string

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -46,7 +47,7 @@ func FindMissingNodes(observed Observed) []string {
 
 // isStarting reports whether a pod may have containers that were never started.
 func isStarting(pod *corev1.Pod) bool {
-	return phaseOf(pod) == corev1.PodPending && !isTerminating(pod)
+	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
 }
 
 // toldNodes returns what a pod was told of its job's nodes, "" where nobody knows.
@@ -59,7 +60,7 @@ func (p *pass) toldNodes(pod *corev1.Pod) string {
 // as the next pods mostly refer to the same.
 func keepNodes(p *pass) outcome {
 	for _, pod := range p.Pods {
-		if !isEnded(pod) && !p.going[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
+		if !podstate.Finished(pod) && !p.deleting[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
 			p.ensureNodes()
 			break
 		}
@@ -115,7 +116,7 @@ func (p *pass) ensureNodes() bool {
 func (p *pass) isFilled() bool {
 	return !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
 		pod := p.pods[seat.Pod]
-		return !p.completed().has(seat.Rank) && (pod == nil || isTerminating(pod) || isEnded(pod) || p.going[pod])
+		return !p.completed().has(seat.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.deleting[pod])
 	})
 }
 
@@ -124,7 +125,7 @@ func (p *pass) isFilled() bool {
 func (p *pass) deleteUnusedNodes() {
 	used := map[string]bool{}
 	for _, pod := range p.Pods {
-		used[workload.NodesOf(pod)] = used[workload.NodesOf(pod)] || !isEnded(pod)
+		used[workload.NodesOf(pod)] = used[workload.NodesOf(pod)] || !podstate.Finished(pod)
 	}
 	p.deleteNodes(func(configMap *corev1.ConfigMap) bool { return !used[configMap.Name] })
 }

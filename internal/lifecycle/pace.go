@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // CountsInterval is how often at most a status is written of which only counts
@@ -78,14 +79,14 @@ func onlyCountsDiffer(recorded, wanted *v2alpha1.DIJobStatus) bool {
 // sayingOfRunning returns the recorded conditions with what the other status says
 // of a job that runs as before: whether all are ready follows from the counts.
 func sayingOfRunning(recorded, wanted *v2alpha1.DIJobStatus) []v2alpha1.DIJobCondition {
-	said := findCondition(wanted, string(v2alpha1.JobRunning))
-	conditions := slices.Clone(recorded.Conditions)
-	for i := range conditions {
-		if said != nil && conditions[i].Type == said.Type && conditions[i].Status == said.Status {
-			conditions[i].Message, conditions[i].LastUpdateTime = said.Message, said.LastUpdateTime
+	said := conditions.Find(wanted, string(v2alpha1.JobRunning))
+	result := slices.Clone(recorded.Conditions)
+	for i := range result {
+		if said != nil && result[i].Type == said.Type && result[i].Status == said.Status {
+			result[i].Message, result[i].LastUpdateTime = said.Message, said.LastUpdateTime
 		}
 	}
-	return conditions
+	return result
 }
 
 func onlyPhasesDiffer(recorded, wanted *v2alpha1.MembershipStatus) bool {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -154,7 +155,7 @@ func TestTheFirstStatusOfAJobIsWrittenOnceItsPodsAreSeenWhereOtherJobsWait(t *te
 	w.expectPhase("")
 	w.step()
 	w.expectPhase(v2alpha1.JobStarting)
-	pending := findCondition(&w.job.Status, string(v2alpha1.JobPending))
+	pending := conditions.Find(&w.job.Status, string(v2alpha1.JobPending))
 	if pending == nil || pending.Status != corev1.ConditionFalse || pending.Reason != "JobPending" {
 		t.Errorf("the condition of the phase before is %+v", pending)
 	}

@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -26,8 +28,8 @@ type pass struct {
 	now     metav1.Time
 	builder *workload.Builder
 	pods    map[string]*corev1.Pod
-	// going are the pods that the decision deletes.
-	going map[*corev1.Pod]bool
+	// deleting are the pods that the decision deletes.
+	deleting map[*corev1.Pod]bool
 	// services are the names of the services that exist.
 	services map[string]*corev1.Service
 	// configMaps are those that hold what their names tell, by name.
@@ -63,13 +65,13 @@ func newPass(observed Observed) *pass {
 		now:        metav1.NewTime(observed.Now.Truncate(time.Second)),
 		builder:    workload.NewBuilder(observed.Job, observed.Settings),
 		pods:       make(map[string]*corev1.Pod, len(observed.Pods)),
-		going:      map[*corev1.Pod]bool{},
+		deleting:   map[*corev1.Pod]bool{},
 		services:   make(map[string]*corev1.Service, len(observed.Services)),
 		configMaps: genuine(&observed),
 		creating:   map[string]int{},
 	}
 	if !IsCoordinatorLed(observed.Job) {
-		p.Pods = withEnds(p.Pods)
+		p.Pods = podstate.IgnoreInjected(p.Pods)
 	}
 	p.recorded = readRanks(observed.Job.Status.CompletedRanks)
 	observed.Job.Status.DeepCopyInto(&p.decision.Status)
@@ -98,10 +100,10 @@ func (p *pass) completed() *rankSet {
 // deletePod deletes a pod that is not being deleted yet. One whose success is
 // not recorded goes when it is.
 func (p *pass) deletePod(pod *corev1.Pod) {
-	if isTerminating(pod) || p.unrecorded[pod.Name] || p.going[pod] {
+	if podstate.Terminating(pod) || p.unrecorded[pod.Name] || p.deleting[pod] {
 		return
 	}
-	p.going[pod] = true
+	p.deleting[pod] = true
 	p.decision.DeletePods = append(p.decision.DeletePods, pod)
 }
 
@@ -172,10 +174,10 @@ func (p *pass) reportInvalid() {
 func (p *pass) report(condition, reason string, complaints []string) {
 	message := few(unique(complaints), "; ")
 	if message == "" {
-		clearCondition(p.status(), condition, p.now)
+		conditions.Clear(p.status(), condition, p.Now)
 		return
 	}
-	if setCondition(p.status(), condition, corev1.ConditionTrue, reason, message, p.now) {
+	if conditions.Set(p.status(), condition, corev1.ConditionTrue, reason, message, p.Now) {
 		p.event(corev1.EventTypeWarning, reason, message)
 	}
 }
@@ -190,7 +192,7 @@ func (p *pass) finish(phase v2alpha1.Phase, message string) {
 // setPhase makes phase the job's, and tells where that is news.
 func (p *pass) setPhase(phase v2alpha1.Phase, message string) {
 	kind := conditionOf(phase, IsCoordinatorLed(p.Job))
-	closePhases(p.status(), kind, p.now)
+	closePhases(p.status(), kind, p.Now)
 	if !isIn(p.status(), phase, kind) {
 		p.enterPhase(phase, message)
 	}
@@ -201,9 +203,9 @@ func (p *pass) setPhase(phase v2alpha1.Phase, message string) {
 func (p *pass) enterPhase(phase v2alpha1.Phase, message string) {
 	coordinatorLed := IsCoordinatorLed(p.Job)
 	kind, reason := conditionOf(phase, coordinatorLed), reasonOf(phase, coordinatorLed)
-	closePhases(p.status(), kind, p.now)
+	closePhases(p.status(), kind, p.Now)
 	p.status().Phase = phase
-	setCondition(p.status(), kind, corev1.ConditionTrue, reason, message, p.now)
+	conditions.Set(p.status(), kind, corev1.ConditionTrue, reason, message, p.Now)
 	p.tellPhase(phase, reason, message)
 }
 

@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -62,7 +64,7 @@ func (p *pass) isGrouped() bool {
 
 // isInLine tells whether a pod keeps its group from having finished.
 func isInLine(pod *corev1.Pod) bool {
-	return !isEnded(pod) && !queueing.IsHeld(pod) && !queueing.IsForsaken(pod)
+	return !podstate.Finished(pod) && !queueing.IsHeld(pod) && !queueing.IsForsaken(pod)
 }
 
 // whyQueuedAnew says why all replicas are to queue anew, "" where they are not.
@@ -84,7 +86,7 @@ func (p *pass) whyQueuedAnew() string {
 	switch {
 	case p.queued().Queue == "" || p.counts.total < 2 || len(p.recorded.ranges) > 0:
 		return ""
-	case isTrue(&p.Job.Status, v2alpha1.ConditionSuspended) && len(p.Pods) == 0:
+	case conditions.IsTrue(&p.Job.Status, v2alpha1.ConditionSuspended) && len(p.Pods) == 0:
 		return "the job goes on, and queues anew"
 	case p.isDeserted():
 		return "all replicas are gone, and the job queues anew"
@@ -172,14 +174,14 @@ func (p *pass) reportQueue() {
 	case !p.Kueue || IsFinished(p.status()):
 		return
 	case IsSuspended(p.Job):
-		clearCondition(p.status(), condition, p.now)
+		conditions.Clear(p.status(), condition, p.Now)
 		return
 	}
 	var queue string
 	queued, waiting, managed := 0, 0, 0
 	for _, pod := range p.current() {
 		marks := queueing.On(pod)
-		if marks.Queue == "" || isTerminating(pod) || isEnded(pod) {
+		if marks.Queue == "" || podstate.Terminating(pod) || podstate.Finished(pod) {
 			continue
 		}
 		queue = marks.Queue
@@ -197,18 +199,18 @@ func (p *pass) reportQueue() {
 	case managed == 0:
 		p.reportUnmanaged(queue)
 	case waiting == queued:
-		setCondition(p.status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
-			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.now)
+		conditions.Set(p.status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
+			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.Now)
 	default:
-		setCondition(p.status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted,
-			"Kueue has admitted the job from queue "+queue, p.now)
+		conditions.Set(p.status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted,
+			"Kueue has admitted the job from queue "+queue, p.Now)
 	}
 }
 
 func (p *pass) reportUnmanaged(queue string) {
 	message := fmt.Sprintf("Kueue did not take up the pods for queue %s, so they run without its leave: "+
 		"its integration \"pod\" is off, or does not cover namespace %s", queue, p.Job.Namespace)
-	if setCondition(p.status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp, message, p.now) {
+	if conditions.Set(p.status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp, message, p.Now) {
 		p.event(corev1.EventTypeWarning, v2alpha1.ReasonNotTakenUp, message)
 	}
 }

@@ -14,12 +14,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 func (w *world) expectAdmitted(want corev1.ConditionStatus, reason string) {
 	w.t.Helper()
-	condition := findCondition(&w.job.Status, v2alpha1.ConditionAdmitted)
+	condition := conditions.Find(&w.job.Status, v2alpha1.ConditionAdmitted)
 	if condition == nil || condition.Status != want || condition.Reason != reason {
 		w.t.Fatalf("condition Admitted is %+v, want %s by %s", condition, want, reason)
 	}
@@ -82,7 +84,7 @@ func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
 	w.now = w.now.Add(24 * time.Hour)
 	w.settle()
 	w.expectPhase(v2alpha1.JobStarting)
-	if isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
+	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
 		t.Error("a job that waits in its queue is stalled")
 	}
 	w.kueue.isOpen = true
@@ -263,7 +265,7 @@ func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
 			w.settle()
 			w.expectCounts(0, 1)
 			w.expectOneGroup(2 + int(count))
-			told := findCondition(&w.job.Status, string(v2alpha1.JobRescheduling)).Message
+			told := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)).Message
 			if !strings.Contains(told, "Kueue admits a job as a whole") {
 				t.Errorf("the condition says %q", told)
 			}
@@ -385,12 +387,12 @@ func TestAPreemptibleJobDoesNotQueue(t *testing.T) {
 	w.job.Status.Allocation = []string{"a", "a", "b", "b"}
 	w.settle()
 	w.expectPods()
-	if !isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
 		t.Error("nothing says why")
 	}
 	w.change(func(job *v2alpha1.DIJob) { job.Labels = nil })
 	w.settle()
-	if len(w.pods) != 4 || isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+	if len(w.pods) != 4 || conditions.IsTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
 		t.Errorf("without the queue there are pods %v", w.podNames())
 	}
 }
@@ -460,7 +462,7 @@ func (w *world) queueMischief(random *rand.Rand) {
 		one(admitted, func(name string) { w.toEnd(name, 0) }),
 		one(admitted, w.evict),
 		one(w.podNames(), func(name string) {
-			if !isTerminating(w.pods[name]) {
+			if !podstate.Terminating(w.pods[name]) {
 				w.terminate(name)
 			}
 		}),

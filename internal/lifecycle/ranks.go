@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -57,7 +58,7 @@ func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int
 	}
 	beyond := indexesBeyond(job, task, count, pods)
 	for i := len(indexes) - 1; i >= 0 && len(beyond) > 0; i-- {
-		if pod := pods[names.WorkerPod(job, task, indexes[i])]; pod == nil || isTerminating(pod) {
+		if pod := pods[names.WorkerPod(job, task, indexes[i])]; pod == nil || podstate.Terminating(pod) {
 			indexes[i], beyond = beyond[0], beyond[1:]
 		}
 	}
@@ -71,7 +72,7 @@ func indexesBeyond(job, task string, count int32, pods map[string]*corev1.Pod) [
 	var beyond []int32
 	for name, pod := range pods {
 		index, isOf := indexOf(job, task, name)
-		if isOf && index >= count && !isTerminating(pod) && workload.IsOfEarlierRelease(pod) {
+		if isOf && index >= count && !podstate.Terminating(pod) && workload.IsOfEarlierRelease(pod) {
 			beyond = append(beyond, index)
 		}
 	}

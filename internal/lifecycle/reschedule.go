@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -82,7 +84,7 @@ func (p *pass) isAnyToldOtherwise() bool {
 	}
 	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
 		isCurrent := attemptOf(pod) == p.Job.Status.Restarts && rescheduleOf(pod) == p.Job.Status.Reschedules
-		return isCurrent && !p.isStale(pod) && !isTerminating(pod) && !isEnded(pod) && pod.Annotations[names.AnnotationCluster] != cluster
+		return isCurrent && !p.isStale(pod) && podstate.Active(pod) && pod.Annotations[names.AnnotationCluster] != cluster
 	})
 }
 
@@ -91,7 +93,7 @@ func (p *pass) isAnyToldOtherwise() bool {
 // what has succeeded, as long as that is the same replicas'.
 func (p *pass) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
-	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !isTerminating(pod) }
+	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
 	// The place of pods may be lost before it was recorded.
 	isLost := isUnplaced(p.Job) && (recorded != "" || slices.ContainsFunc(p.current(), lives))
 	switch {
@@ -115,7 +117,7 @@ func (p *pass) whyMoved(recorded string) string {
 func (p *pass) runsElsewhere() bool {
 	wasPlaced := slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
 	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
-		runs := !isTerminating(pod) && !isEnded(pod) && pod.Spec.NodeName != ""
+		runs := podstate.Active(pod) && pod.Spec.NodeName != ""
 		isOurs := wasPlaced || !workload.IsOfEarlierRelease(pod)
 		return (wasPlaced || runs) && isElsewhere(p.Job, pod) || isOurs && !p.isRankedInOrder(pod)
 	})
@@ -183,14 +185,14 @@ func (p *pass) reportPlace() {
 	}
 	status := p.status()
 	if placed := len(p.Job.Status.Allocation); placed > 0 {
-		if !isTrue(status, v2alpha1.ConditionAllocated) {
-			setCondition(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
-				fmt.Sprintf("status.allocation places %d replicas", placed), p.now)
+		if !conditions.IsTrue(status, v2alpha1.ConditionAllocated) {
+			conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
+				fmt.Sprintf("status.allocation places %d replicas", placed), p.Now)
 		}
 		return
 	}
 	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
-	if setCondition(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, p.now) {
+	if conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, p.Now) {
 		p.event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
 	}
 }
@@ -238,7 +240,7 @@ func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known
 	nodes = make([]string, total)
 	live := false
 	for _, pod := range pods {
-		if isTerminating(pod) || pod.Status.Phase == corev1.PodFailed {
+		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		rank := rankOf(pod)
@@ -249,7 +251,7 @@ func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known
 			return nil, true
 		}
 		nodes[rank] = pod.Spec.NodeName
-		live = live || !isEnded(pod)
+		live = live || !podstate.Finished(pod)
 	}
 	if !live {
 		return nil, true
@@ -273,10 +275,10 @@ func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 			}
 		}
 	}
-	for _, pod := range withEnds(pods) {
+	for _, pod := range podstate.IgnoreInjected(pods) {
 		_, taken := pod.Annotations[names.AnnotationAttempt]
 		isCurrent := !taken || attemptOf(pod) >= status.Restarts && rescheduleOf(pod) >= status.Reschedules
-		if pod.Status.Phase == corev1.PodSucceeded && !isTerminating(pod) && isCurrent {
+		if pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod) && isCurrent {
 			ended[int(rankOf(pod))] = true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -40,7 +41,7 @@ func TestAPreemptibleJobHasNoPodsBeforeItIsPlaced(t *testing.T) {
 	w := preemptibleWorld(t)
 	w.expectPods()
 	w.expectPhase(v2alpha1.JobPending)
-	if got := findCondition(&w.job.Status, string(v2alpha1.JobPending)).Message; got != "the job waits for the allocator to place it" {
+	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobPending)).Message; got != "the job waits for the allocator to place it" {
 		t.Errorf("the condition says %q", got)
 	}
 	w.job.Status.Allocation = []string{"a", "a", "b"}

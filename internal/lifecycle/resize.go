@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // resize is a task that is to have another number of replicas than before.
@@ -102,7 +104,7 @@ func countsOfPods(observed Observed, wanted *counts, elastic int) map[string]int
 	}
 	task := names.TaskName(&job.Spec.Tasks[elastic])
 	for _, pod := range observed.Pods {
-		if pod.Labels[names.LabelTaskName] == task && !isTerminating(pod) {
+		if pod.Labels[names.LabelTaskName] == task && !podstate.Terminating(pod) {
 			before[task]++
 		}
 	}
@@ -129,15 +131,15 @@ func (p *pass) tellOfResizes() {
 	message := few(texts, "; ")
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
 	if len(p.Pods) > 0 && p.whyRestarted() == "" && !IsSuspended(p.Job) {
-		setCondition(p.status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.now)
+		conditions.Set(p.status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
 	}
 }
 
 // endResize clears the condition of a resize when the job is what it is to be.
 func (p *pass) endResize() {
 	const condition = v2alpha1.ConditionResizing
-	if isTrue(p.status(), condition) && (IsFinished(p.status()) || IsSuspended(p.Job) || p.isAllSeated() && p.isAllReady()) {
-		clearCondition(p.status(), condition, p.now)
+	if conditions.IsTrue(p.status(), condition) && (IsFinished(p.status()) || IsSuspended(p.Job) || p.isAllSeated() && p.isAllReady()) {
+		conditions.Clear(p.status(), condition, p.Now)
 	}
 }
 

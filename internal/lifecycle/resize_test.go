@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // owner is an entry of managed fields; at is in seconds after the world's
@@ -192,7 +193,7 @@ func TestAConditionTellsOfAResizeWhileItIsUnderWay(t *testing.T) {
 	under := func(want corev1.ConditionStatus, message string) {
 		t.Helper()
 		w.expectPhase(v2alpha1.JobRunning)
-		got := findCondition(&w.job.Status, v2alpha1.ConditionResizing)
+		got := conditions.Find(&w.job.Status, v2alpha1.ConditionResizing)
 		switch {
 		case got == nil:
 			t.Fatal("there is no condition")
@@ -200,7 +201,7 @@ func TestAConditionTellsOfAResizeWhileItIsUnderWay(t *testing.T) {
 			t.Fatalf("the condition is %s: %q, want %s: %q", got.Status, got.Message, want, message)
 		}
 	}
-	if findCondition(&w.job.Status, v2alpha1.ConditionResizing) != nil {
+	if conditions.Find(&w.job.Status, v2alpha1.ConditionResizing) != nil {
 		t.Fatal("a job that starts is not resized")
 	}
 	w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 6 })
@@ -243,12 +244,12 @@ func TestAResizeThatEndsOtherwiseIsUnderWayNoLonger(t *testing.T) {
 			w := resizedWorld(t)
 			w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 6 })
 			w.settle()
-			if !isTrue(&w.job.Status, v2alpha1.ConditionResizing) {
+			if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionResizing) {
 				t.Fatal("no resize is under way")
 			}
 			end(w)
 			w.settle()
-			if isTrue(&w.job.Status, v2alpha1.ConditionResizing) {
+			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionResizing) {
 				t.Error("the resize is still under way")
 			}
 		})
@@ -269,7 +270,7 @@ func TestAJobOfTorchStartsAnewDenseWhenItIsResized(t *testing.T) {
 		t.Errorf("the learner was created %d times, want 2", got)
 	}
 	const want = "the job is resized from 4 to 3 replicas, and all start anew as Torch in spec.clusterSpec wants"
-	if got := findCondition(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
+	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
 		t.Errorf("the condition is %+v, want %s", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
 )
 
@@ -60,7 +61,7 @@ func seconds(count int64) time.Duration {
 // made.
 func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
 	since := resumedOrMade(job, now)
-	admitted := findCondition(&job.Status, v2alpha1.ConditionAdmitted)
+	admitted := conditions.Find(&job.Status, v2alpha1.ConditionAdmitted)
 	switch {
 	case admitted == nil || admitted.LastTransitionTime == nil:
 		return since
@@ -73,7 +74,7 @@ func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
 }
 
 func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
-	suspended := findCondition(&job.Status, v2alpha1.ConditionSuspended)
+	suspended := conditions.Find(&job.Status, v2alpha1.ConditionSuspended)
 	switch {
 	case suspended == nil:
 		return job.CreationTimestamp.Time
@@ -111,7 +112,7 @@ func (p *pass) stop() outcome {
 		p.decision.DeleteMembership = true
 	}
 	const message = "spec.suspend is true: the job has no pods until it is false again"
-	if setCondition(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.now) {
+	if conditions.Set(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.Now) {
 		p.event(corev1.EventTypeNormal, v2alpha1.ConditionSuspended, message)
 	}
 	p.setPhase(v2alpha1.JobPending, "the job is suspended")
@@ -120,11 +121,11 @@ func (p *pass) stop() outcome {
 
 // resume says that a job which was suspended is so no longer.
 func (p *pass) resume() {
-	if !isTrue(p.status(), v2alpha1.ConditionSuspended) {
+	if !conditions.IsTrue(p.status(), v2alpha1.ConditionSuspended) {
 		return
 	}
 	const message = "the job goes on"
-	setCondition(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message, p.now)
+	conditions.Set(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message, p.Now)
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
 }
 

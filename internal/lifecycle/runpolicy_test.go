@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // lifecycles are a running job of each kind, and one pod that decides it.
@@ -56,7 +57,7 @@ func TestASuspendedJobHasNoPodsAndStartsAfreshWhenResumed(t *testing.T) {
 		w.settle()
 		w.expectPods()
 		w.expectPhase(v2alpha1.JobPending)
-		if !isTrue(&w.job.Status, v2alpha1.ConditionSuspended) || w.membership != nil || len(w.services) > 0 {
+		if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionSuspended) || w.membership != nil || len(w.services) > 0 {
 			t.Errorf("conditions are %+v, the list %v, services %v", w.job.Status.Conditions, w.membership, w.services)
 		}
 
@@ -66,7 +67,7 @@ func TestASuspendedJobHasNoPodsAndStartsAfreshWhenResumed(t *testing.T) {
 		w.run(pod)
 		w.settle()
 		w.expectPhase(v2alpha1.JobRunning)
-		if isTrue(&w.job.Status, v2alpha1.ConditionSuspended) || w.job.Status.Restarts != 0 {
+		if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionSuspended) || w.job.Status.Restarts != 0 {
 			t.Errorf("conditions are %+v, restarts %d", w.job.Status.Conditions, w.job.Status.Restarts)
 		}
 		if !slices.Contains(w.events, "Suspended") || !slices.Contains(w.events, "Resumed") {

@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // ranksOf returns the rank of each pod.
@@ -224,7 +225,7 @@ func TestASuccessIsRecordedBeforeSuspendingDeletesItsPod(t *testing.T) {
 	w.end("job-evaluator-0", 0)
 	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
 	w.step()
-	if pod := w.pod("job-evaluator-0"); isTerminating(pod) || w.job.Status.CompletedRanks != "3" {
+	if pod := w.pod("job-evaluator-0"); podstate.Terminating(pod) || w.job.Status.CompletedRanks != "3" {
 		t.Errorf("the pod is %s, completed ranks are %q", outlinePod(pod), w.job.Status.CompletedRanks)
 	}
 	w.settle()

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // summarizeWorkers writes the counts and, where no rule has set one, the phase
@@ -50,7 +51,7 @@ func (p *pass) summarizePhase() {
 			ready++
 		case pod != nil:
 			existing++
-			if isReady(pod) {
+			if podstate.Ready(pod) {
 				ready++
 			}
 		}
@@ -82,7 +83,7 @@ func (p *pass) sayOfRunning(format string, replicas int) {
 
 // sayOf keeps the message of a condition of a phase true, while it holds.
 func (p *pass) sayOf(kind, message string) {
-	held := findCondition(p.status(), kind)
+	held := conditions.Find(p.status(), kind)
 	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
 		held.Message, held.LastUpdateTime = message, &p.now
 	}
@@ -92,7 +93,7 @@ func (p *pass) sayOf(kind, message string) {
 func (p *pass) passPending() {
 	status := p.status()
 	if status.Phase == "" {
-		setCondition(status, string(v2alpha1.JobPending), corev1.ConditionTrue, reasonOf(v2alpha1.JobPending, false), p.pendingMessage(), p.now)
+		conditions.Set(status, string(v2alpha1.JobPending), corev1.ConditionTrue, reasonOf(v2alpha1.JobPending, false), p.pendingMessage(), p.Now)
 	}
 }
 
@@ -119,7 +120,7 @@ func (p *pass) summarizeElastic() {
 	}
 	task := names.TaskName(&p.Job.Spec.Tasks[elastic])
 	for _, pod := range p.Pods {
-		if pod.Labels[names.LabelTaskName] == task && !isTerminating(pod) && !isEnded(pod) {
+		if pod.Labels[names.LabelTaskName] == task && podstate.Active(pod) {
 			status.ElasticReplicas++
 		}
 	}
@@ -134,7 +135,7 @@ func summarizeReplicas(p *pass) {
 	status := p.status()
 	p.beginCounting()
 	for _, pod := range p.Pods {
-		p.count(taskOfRole(p.Job, membership.RoleOf(pod)), pod)
+		p.count(taskOfRole(p.Job, names.RoleOf(pod)), pod)
 	}
 	p.calmDown()
 	if IsFinished(status) || IsSuspended(p.Job) {
@@ -145,9 +146,9 @@ func summarizeReplicas(p *pass) {
 	}
 	coordinator := p.coordinator()
 	switch {
-	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !isTerminating(coordinator):
+	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
-	case coordinator != nil && isTerminating(coordinator):
+	case coordinator != nil && podstate.Terminating(coordinator):
 		p.sayOfStarting(fmt.Sprintf("coordinator %s is terminating, and is made again once it is gone", coordinator.Name))
 	case coordinator != nil:
 		p.sayOfStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
@@ -193,8 +194,8 @@ func (p *pass) count(task string, pod *corev1.Pod) {
 	if status.TaskStatus[task] == nil {
 		status.TaskStatus[task] = v2alpha1.TaskStatus{}
 	}
-	status.TaskStatus[task][phaseOf(pod)]++
-	if isReady(pod) && !p.isCrashing(pod) {
+	status.TaskStatus[task][podstate.Phase(pod)]++
+	if podstate.Ready(pod) && !p.isCrashing(pod) {
 		status.ReadyReplicas++
 	}
 }

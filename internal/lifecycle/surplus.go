@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // Doubts are what must be read live before it is acted on, as a cache may be
@@ -58,7 +59,7 @@ func (p *pass) surplusPods(slots []slot) []*corev1.Pod {
 	wanted := p.wantedNames(slots)
 	var surplus []*corev1.Pod
 	for _, pod := range p.Pods {
-		if !wanted[pod.Name] && slotOf(pod) != "" && !isTerminating(pod) {
+		if !wanted[pod.Name] && slotOf(pod) != "" && !podstate.Terminating(pod) {
 			surplus = append(surplus, pod)
 		}
 	}
@@ -94,7 +95,7 @@ func removeSurplus(p *pass) outcome {
 	wanted := p.wantedNames(slots)
 	for _, service := range p.Services {
 		pod := p.pods[service.Name]
-		if !wanted[service.Name] && (pod == nil || isTerminating(pod) || going[pod.Name]) {
+		if !wanted[service.Name] && (pod == nil || podstate.Terminating(pod) || going[pod.Name]) {
 			p.deleteService(service)
 		}
 	}

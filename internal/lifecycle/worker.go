@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -190,7 +191,7 @@ func (p *pass) recordCompleted() {
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
 		pod := p.pods[seat.Pod]
-		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !isTerminating(pod)
+		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
 		recorded := p.isCompleted(seat)
 		if shown || recorded {
 			completed[seat.Rank] = true
@@ -253,7 +254,7 @@ func removeUnseated(p *pass) outcome {
 			p.deletePod(pod)
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// Also one that was given up before it was seen to succeed.
-			if holdsOn(pod) && p.cleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
+			if podstate.InjectedRuns(pod) && p.cleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
 				p.deletePod(pod)
 			}
 		case hasAnothersRank(seat, pod), p.isCompleted(seat):

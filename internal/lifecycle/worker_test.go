@@ -14,7 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // trainingJob has a learner, two collectors and an evaluator, in this order.
@@ -266,13 +268,13 @@ func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 		"no CPU on the node":     func(pod *corev1.Pod) { pod.Status.Reason = "OutOfcpu" },
 		"no GPU on the node":     func(pod *corev1.Pod) { pod.Status.Reason = "OutOfnvidia.com/gpu" },
 		"evicted by the kubelet": func(pod *corev1.Pod) {
-			pod.Status.Reason, pod.Status.Conditions = evicted, disrupted()
+			pod.Status.Reason, pod.Status.Conditions = v2alpha1.ReasonEvicted, disrupted()
 		},
 		"evicted by a kubelet that sets no condition": func(pod *corev1.Pod) {
-			pod.Status.Reason, pod.Status.Message = evicted, "The node was low on resource: memory. "
+			pod.Status.Reason, pod.Status.Message = v2alpha1.ReasonEvicted, "The node was low on resource: memory. "
 		},
 		"not taken by a node that is short": func(pod *corev1.Pod) {
-			pod.Status.Reason, pod.Status.ContainerStatuses = evicted, nil
+			pod.Status.Reason, pod.Status.ContainerStatuses = v2alpha1.ReasonEvicted, nil
 			pod.Status.Message = "Pod was rejected: The node had condition: [DiskPressure]. "
 		},
 		"disrupted by a taint":    func(pod *corev1.Pod) { pod.Status.Conditions = disrupted() },
@@ -319,10 +321,10 @@ func TestAPodThatIsEvictedOverALimitOfItsOwnHasFailed(t *testing.T) {
 	w.settle()
 	w.expectPhase(v2alpha1.JobFailed)
 	failure := w.job.Status.LastFailure
-	if failure.Reason != evicted || !strings.Contains(failure.Message, "EmptyDir") {
+	if failure.Reason != v2alpha1.ReasonEvicted || !strings.Contains(failure.Message, "EmptyDir") {
 		t.Errorf("the last failure is %+v", failure)
 	}
-	if failed := findCondition(&w.job.Status, string(v2alpha1.JobFailed)); !strings.Contains(failed.Message, "(Evicted)") {
+	if failed := conditions.Find(&w.job.Status, string(v2alpha1.JobFailed)); !strings.Contains(failed.Message, "(Evicted)") {
 		t.Errorf("the job says %q", failed.Message)
 	}
 }
@@ -533,13 +535,13 @@ func TestATemplateThatDoesNotDecodeIsSaid(t *testing.T) {
 			spec.Tasks[1].Template.Raw = []byte(broken)
 			w := newWorld(t, spec)
 			w.settle()
-			condition := findCondition(&w.job.Status, v2alpha1.ConditionInvalidSpec)
+			condition := conditions.Find(&w.job.Status, v2alpha1.ConditionInvalidSpec)
 			if condition == nil || condition.Status != corev1.ConditionTrue {
 				t.Fatalf("conditions are %+v, want InvalidSpec", w.job.Status.Conditions)
 			}
 			w.job.Spec.Tasks[1].Template = template
 			w.settle()
-			if isTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
+			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionInvalidSpec) {
 				t.Error("InvalidSpec stays though the spec is mended")
 			}
 			w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0")
@@ -642,7 +644,7 @@ func (w *world) mischief(random *rand.Rand) {
 		return
 	}
 	name := pods[random.IntN(len(pods))]
-	if pod := w.pods[name]; isEnded(pod) || isTerminating(pod) {
+	if pod := w.pods[name]; podstate.Finished(pod) || podstate.Terminating(pod) {
 		return
 	}
 	switch random.IntN(9) {
@@ -663,35 +665,9 @@ func (w *world) mischief(random *rand.Rand) {
 func (w *world) running() []string {
 	var running []string
 	for _, name := range w.podNames() {
-		if pod := w.pods[name]; !isEnded(pod) && !isTerminating(pod) {
+		if pod := w.pods[name]; podstate.Active(pod) {
 			running = append(running, name)
 		}
 	}
 	return running
-}
-
-func TestAPodWhoseNodeSaysNothingOfReadinessIsReadyByItsContainers(t *testing.T) {
-	t.Parallel()
-	container := func(ready bool) corev1.ContainerStatus { return corev1.ContainerStatus{Ready: ready} }
-	condition := func(status corev1.ConditionStatus) []corev1.PodCondition {
-		return []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
-	}
-	for name, tc := range map[string]struct {
-		status corev1.PodStatus
-		want   bool
-	}{
-		"nothing known":                       {corev1.PodStatus{Phase: corev1.PodRunning}, false},
-		"all containers ready":                {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{container(true), container(true)}}, true},
-		"one container not ready":             {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{container(true), container(false)}}, false},
-		"containers of a pod that has ended":  {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{container(true)}}, false},
-		"a condition against the containers":  {corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.ConditionFalse), ContainerStatuses: []corev1.ContainerStatus{container(true)}}, false},
-		"a condition in spite of a container": {corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.ConditionTrue), ContainerStatuses: []corev1.ContainerStatus{container(false)}}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := IsReady(&corev1.Pod{Status: tc.status}); got != tc.want {
-				t.Errorf("ready is %v, want %v", got, tc.want)
-			}
-		})
-	}
 }

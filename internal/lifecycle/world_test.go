@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -235,7 +236,7 @@ func (w *world) actOnDeletions(decision *Decision) bool {
 	changed := false
 	for _, pod := range decision.DeletePods {
 		// The very pod that was observed is deleted, or none.
-		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !isTerminating(stored) {
+		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !podstate.Terminating(stored) {
 			w.write(func() { w.terminate(pod.Name) })
 			changed = true
 		}
@@ -369,7 +370,7 @@ func (w *world) reap() bool {
 	reaped := w.reapGroup()
 	for name, pod := range w.pods {
 		switch {
-		case !isTerminating(pod):
+		case !podstate.Terminating(pod):
 		case len(pod.Finalizers) == 0:
 			delete(w.pods, name)
 			reaped = true
@@ -431,7 +432,7 @@ func (w *world) outlive(name string, exitCode int32) {
 // evict lets a node that is short of something evict a pod.
 func (w *world) evict(name string) {
 	pod := w.pod(name)
-	pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, evicted
+	pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, v2alpha1.ReasonEvicted
 	pod.Status.Conditions = disrupted()
 }
 
@@ -439,7 +440,7 @@ func (w *world) evict(name string) {
 func (w *world) overuse(name string) {
 	w.end(name, 137)
 	pod := w.pod(name)
-	pod.Status.Reason, pod.Status.Message = evicted, `Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". `
+	pod.Status.Reason, pod.Status.Message = v2alpha1.ReasonEvicted, `Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". `
 }
 
 func (w *world) pod(name string) *corev1.Pod {

@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // cache is what an operator knows of a world. Each object in it is as it once
@@ -84,7 +85,7 @@ func (w *world) hearOfGroup() {
 func (w *world) unheard() []string {
 	var behind []string
 	for name, pod := range w.pods {
-		if known := w.cache.pods[name]; known == nil || known.UID != pod.UID || isTerminating(known) != isTerminating(pod) ||
+		if known := w.cache.pods[name]; known == nil || known.UID != pod.UID || podstate.Terminating(known) != podstate.Terminating(pod) ||
 			known.Spec.NodeName != pod.Spec.NodeName ||
 			!equality.Semantic.DeepEqual(known.Status, pod.Status) {
 			behind = append(behind, name)
@@ -117,17 +118,17 @@ func outlinePods(pods []*corev1.Pod) string {
 // outlinePod tells of a pod what a decision may rest on, shortly.
 func outlinePod(pod *corev1.Pod) string {
 	outline := fmt.Sprintf("%s#%s@%d.%d:%s", strings.TrimPrefix(pod.Name, "job-"), pod.Annotations[names.AnnotationRank],
-		attemptOf(pod), rescheduleOf(pod), phaseOf(pod))
-	if isReady(pod) {
+		attemptOf(pod), rescheduleOf(pod), podstate.Phase(pod))
+	if podstate.Ready(pod) {
 		outline += "+ready"
 	}
 	if pod.Status.Reason != "" {
 		outline += "+" + pod.Status.Reason
 	}
-	if main := mainTermination(pod); main != nil {
+	if main := podstate.MainTermination(pod); main != nil {
 		outline += fmt.Sprintf("+%d", main.ExitCode)
 	}
-	if isTerminating(pod) {
+	if podstate.Terminating(pod) {
 		outline += "+going"
 	}
 	return outline

@@ -15,7 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -128,7 +130,7 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 		deleted[pod.Name] = true
 		w.checkDeletion(observed, decision, pod, wanted[pod.Name])
 	}
-	if !isTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
+	if !conditions.IsTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
 		w.checkStart(observed, decision)
 	}
 	for _, pod := range decision.CreatePods {
@@ -177,7 +179,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 
 // hasCause tells whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return IsSuspended(observed.Job) || isOver(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod) ||
+	return IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod) ||
 		isStarting(pod) && workload.NodesOf(pod) != "" && genuine(observed)[workload.NodesOf(pod)] == nil
 }
 
@@ -313,7 +315,7 @@ func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 		return
 	}
 	before, known := w.history.ranks[pod.Name]
-	lives := slices.ContainsFunc(observed.Pods, func(pod *corev1.Pod) bool { return !isTerminating(pod) })
+	lives := slices.ContainsFunc(observed.Pods, func(pod *corev1.Pod) bool { return !podstate.Terminating(pod) })
 	isPlaced := observed.Job.Spec.Preemptible && !lives
 	if !known || rescheduleOf(pod) != before.reschedule {
 		return
@@ -398,7 +400,7 @@ func (w *world) checkInvariants() {
 func (w *world) checkNodes() {
 	w.t.Helper()
 	for name, pod := range w.pods {
-		if nodes := workload.NodesOf(pod); w.configMaps[nodes] == nil && nodes != "" && !isEnded(pod) && !isOutlived(pod) && !w.history.taken[nodes] {
+		if nodes := workload.NodesOf(pod); w.configMaps[nodes] == nil && nodes != "" && !podstate.Finished(pod) && !podstate.OnlyInjectedRun(pod) && !w.history.taken[nodes] {
 			w.t.Fatalf("%s refers to ConfigMap %s, which was deleted", name, nodes)
 		}
 	}
@@ -433,8 +435,8 @@ func (w *world) checkNodesAtRest() {
 	used := map[string]bool{}
 	isFilled := true
 	for name, pod := range w.pods {
-		isFilled = isFilled && (!isEnded(pod) || pod.Status.Phase == corev1.PodSucceeded)
-		if isEnded(pod) || isOutlived(pod) {
+		isFilled = isFilled && (!podstate.Finished(pod) || pod.Status.Phase == corev1.PodSucceeded)
+		if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) {
 			continue
 		}
 		used[workload.NodesOf(pod)] = true
@@ -492,7 +494,7 @@ func (w *world) checkClusters() {
 	var first map[string]string
 	places := map[string]string{}
 	for _, name := range w.podNames() {
-		if pod := w.pods[name]; isTerminating(pod) || isEnded(pod) || w.isMisled(pod) {
+		if pod := w.pods[name]; podstate.Terminating(pod) || podstate.Finished(pod) || w.isMisled(pod) {
 			continue
 		}
 		told := w.environmentOf(w.pods[name])
@@ -585,7 +587,7 @@ func (w *world) checkTold() {
 	w.t.Helper()
 	cluster := workload.DescribeCluster(&w.job.Spec, wantedCounts(w.job).byTask)
 	for _, pod := range w.pods {
-		if told := pod.Annotations[names.AnnotationCluster]; cluster != "" && told != cluster && !isEnded(pod) {
+		if told := pod.Annotations[names.AnnotationCluster]; cluster != "" && told != cluster && !podstate.Finished(pod) {
 			w.t.Fatalf("%s was told of cluster %q, and it is %q", outlinePod(pod), told, cluster)
 		}
 	}

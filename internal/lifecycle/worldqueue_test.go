@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -96,7 +97,7 @@ func (w *world) outlineQueue() string {
 
 func (w *world) queueAlone(pod *corev1.Pod) {
 	switch {
-	case isTerminating(pod), isEnded(pod):
+	case podstate.Terminating(pod), podstate.Finished(pod):
 		w.release(queueing.Release(pod))
 	case w.kueue.isOpen:
 		pod.Spec.SchedulingGates = nil
@@ -117,7 +118,7 @@ func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 	}
 	switch {
 	case group == nil:
-	case !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !isEnded(pod) }):
+	case !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !podstate.Finished(pod) }):
 		group.finished = true
 		w.kueue.finished[name] = true
 		fallthrough
@@ -143,7 +144,7 @@ func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
 		if marks := queueing.On(pod); marks != first {
 			w.t.Fatalf("pods of group %s have marks %+v and %+v", name, first, marks)
 		}
-		if pod.Status.Phase != corev1.PodFailed && (!isTerminating(pod) || phaseOf(pod) != corev1.PodPending) {
+		if pod.Status.Phase != corev1.PodFailed && (!podstate.Terminating(pod) || podstate.Phase(pod) != corev1.PodPending) {
 			active++
 		}
 	}
@@ -161,7 +162,7 @@ func (w *world) evictGroups() {
 		}
 		group.isAdmitted = false
 		for _, pod := range w.pods {
-			if queueing.On(pod).Group == name && !isEnded(pod) && !isTerminating(pod) && len(pod.Spec.SchedulingGates) == 0 {
+			if queueing.On(pod).Group == name && podstate.Active(pod) && len(pod.Spec.SchedulingGates) == 0 {
 				pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 					Type: "TerminationTarget", Status: corev1.ConditionTrue, Message: "Preempted to accommodate a workload",
 				})
@@ -178,7 +179,7 @@ func (w *world) release(released *corev1.Pod) {
 		return
 	}
 	stored.Finalizers = released.Finalizers
-	if isTerminating(stored) && stored.DeletionGracePeriodSeconds != nil && len(stored.Finalizers) == 0 {
+	if podstate.Terminating(stored) && stored.DeletionGracePeriodSeconds != nil && len(stored.Finalizers) == 0 {
 		delete(w.pods, stored.Name)
 	}
 }
@@ -195,7 +196,7 @@ func (w *world) holdBack(pod *corev1.Pod) {
 func (w *world) admitted() []string {
 	var found []string
 	for _, name := range w.podNames() {
-		if pod := w.pods[name]; len(pod.Spec.SchedulingGates) == 0 && !isTerminating(pod) && !isEnded(pod) {
+		if pod := w.pods[name]; len(pod.Spec.SchedulingGates) == 0 && podstate.Active(pod) {
 			found = append(found, name)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // goneContainer stands for a coordinator that asked for replicas and is gone:
@@ -23,41 +23,8 @@ func Container(coordinator *corev1.Pod) string {
 
 // restarts returns how often a pod's main container was restarted.
 func restarts(pod *corev1.Pod) int32 {
-	if main := MainContainer(pod); main != nil {
+	if main := podstate.MainContainer(pod); main != nil {
 		return main.RestartCount
 	}
 	return 0
-}
-
-// MainContainer returns the status of the container that DI-engine runs in:
-// that which the pod was made with as such, else that of the known name, else the
-// one named after the role, else the only one, and of a worker-led job's pod the
-// first; nil while there is none.
-func MainContainer(pod *corev1.Pod) *corev1.ContainerStatus {
-	if own := names.OwnContainers(pod); len(own) > 0 {
-		return statusOf(pod, own[0])
-	}
-	statuses, role := pod.Status.ContainerStatuses, RoleOf(pod)
-	main := statusOf(pod, names.Container)
-	switch {
-	case main != nil:
-		return main
-	case role != "":
-		main = statusOf(pod, string(role))
-	case len(pod.Spec.Containers) > 0:
-		main = statusOf(pod, pod.Spec.Containers[0].Name)
-	}
-	if main == nil && len(statuses) == 1 {
-		return &statuses[0]
-	}
-	return main
-}
-
-func statusOf(pod *corev1.Pod, container string) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if pod.Status.ContainerStatuses[i].Name == container {
-			return &pod.Status.ContainerStatuses[i]
-		}
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 func TestURLsListAggregatorsUnderLearners(t *testing.T) {
@@ -213,12 +214,12 @@ func TestAnInjectedContainerDoesNotHideTheMainOne(t *testing.T) {
 	if got := membership.PodGPUs(pod, names.DefaultGPU); got != 2 {
 		t.Errorf("the pod has %d GPUs, want 2", got)
 	}
-	if got := membership.MainContainer(pod); got.Name != "trainer" {
+	if got := podstate.MainContainer(pod); got.Name != "trainer" {
 		t.Errorf("the main container is %s", got.Name)
 	}
 	// Whoever may write the pod names one that there is not.
 	pod.Annotations[names.AnnotationContainers] = "other"
-	if got := membership.MainContainer(pod); got.Name != "proxy" {
+	if got := podstate.MainContainer(pod); got.Name != "proxy" {
 		t.Errorf("the main container is %s", got.Name)
 	}
 }

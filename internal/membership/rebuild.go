@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // Remains are what is left of a job's replicas where their list was lost, or
@@ -44,7 +45,7 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 		switch {
 		case !stands && lingers(pod):
 			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{
-				Task: taskOf(pod), PodName: pod.Name, Port: names.DIPort(&pod.Spec, RoleOf(pod)),
+				Task: taskOf(pod), PodName: pod.Name, Port: names.DIPort(&pod.Spec, names.RoleOf(pod)),
 			})
 		case !stands:
 		case known:
@@ -64,10 +65,10 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 
 // Stands tells whether a pod would make a member if it named a slot.
 func (r Remains) Stands(pod *corev1.Pod) bool {
-	if !isHead(pod) || !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded {
+	if !isHead(pod) || podstate.Terminating(pod) || pod.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
-	return RoleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0
+	return names.RoleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0
 }
 
 // heads returns the pods that a coordinator is told of, oldest first.
@@ -91,7 +92,7 @@ func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 		return v2alpha1.Member{}, false
 	}
 	member := v2alpha1.Member{Slot: slot, Task: taskOf(pod), PodName: pod.Name}
-	if RoleOf(pod) != names.ReplicaTypeAggregator {
+	if names.RoleOf(pod) != names.ReplicaTypeAggregator {
 		member.Resources = r.resources(pod)
 		return member, true
 	}
@@ -124,21 +125,16 @@ func (r Remains) container() string {
 	return goneContainer
 }
 
-// lingers tells whether the URL of a pod that stands for no member stays
-// listed. A pod that lives and names no slot is not one of ours, but for an
-// aggregator that could be given none.
+// lingers reports whether the URL of a pod that stands for no member stays listed.
+// An active pod without a slot is not one of ours, unless it is an aggregator, which
+// may have none.
 func lingers(pod *corev1.Pod) bool {
-	return !isLive(pod) || RoleOf(pod) == names.ReplicaTypeAggregator
-}
-
-func isLive(pod *corev1.Pod) bool {
-	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-	return pod.DeletionTimestamp.IsZero() && !ended
+	return !podstate.Active(pod) || names.RoleOf(pod) == names.ReplicaTypeAggregator
 }
 
 // isHead tells whether a pod is a replica that a coordinator is told of.
 func isHead(pod *corev1.Pod) bool {
-	switch RoleOf(pod) {
+	switch names.RoleOf(pod) {
 	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeAggregator:
 		return true
 	case names.ReplicaTypeCoordinator, names.ReplicaTypeDDPLearner:
@@ -147,15 +143,10 @@ func isHead(pod *corev1.Pod) bool {
 }
 
 func taskOf(pod *corev1.Pod) v2alpha1.TaskType {
-	if RoleOf(pod) == names.ReplicaTypeCollector {
+	if names.RoleOf(pod) == names.ReplicaTypeCollector {
 		return v2alpha1.TaskTypeCollector
 	}
 	return v2alpha1.TaskTypeLearner
-}
-
-// RoleOf returns the role of a pod of a coordinator-led job, as its label says it.
-func RoleOf(pod *corev1.Pod) names.ReplicaType {
-	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
 }
 
 func sum(counts []int32) int32 {

@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // maxGPUs bounds the GPUs of one unit, whatever its pods say.
@@ -93,7 +94,7 @@ type ddpLearner struct {
 func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
 	var learners []ddpLearner
 	for _, pod := range r.Pods {
-		if RoleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
+		if names.RoleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
 			continue
 		}
 		learner := ddpLearner{
@@ -109,7 +110,7 @@ func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
 	slices.SortFunc(learners, func(a, b ddpLearner) int {
 		return cmp.Or(
 			cmp.Compare(a.start, b.start),
-			-compareBool(isLive(a.pod), isLive(b.pod)),
+			-compareBool(podstate.Active(a.pod), podstate.Active(b.pod)),
 			-a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time),
 			cmp.Compare(a.pod.Name, b.pod.Name),
 		)

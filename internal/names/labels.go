@@ -6,7 +6,11 @@
 // constant or function per fact. It must not read or write a cluster.
 package names
 
-import "opendilab.org/di-orchestrator/apis/v2alpha1"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
 
 // Labels of coordinator-led jobs' pods and services.
 const (
@@ -113,6 +117,11 @@ func ReplicaLabels(job string, role ReplicaType, pod string) map[string]string {
 	labels[LabelReplicaType] = string(role)
 	labels[LabelPodName] = pod
 	return labels
+}
+
+// RoleOf returns the role of a pod of a coordinator-led job, "" for other pods.
+func RoleOf(pod *corev1.Pod) ReplicaType {
+	return ReplicaType(pod.Labels[LabelReplicaType])
 }
 
 // WorkerJobLabels returns the labels that all pods and the service of a

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // GroupName is the API group of Kueue, whose kind Workload tells that it is installed.
@@ -167,13 +168,11 @@ func IsForsaken(pod *corev1.Pod) bool {
 
 // Eviction returns what Kueue says of a pod that it evicts, and whether it does.
 func Eviction(pod *corev1.Pod) (message string, evicted bool) {
-	for i := range pod.Status.Conditions {
-		condition := &pod.Status.Conditions[i]
-		if condition.Type == terminationTarget && condition.Status == corev1.ConditionTrue && IsManaged(pod) {
-			return condition.Message, true
-		}
+	target := conditions.OfPod(pod, terminationTarget)
+	if target == nil || target.Status != corev1.ConditionTrue || !IsManaged(pod) {
+		return "", false
 	}
-	return "", false
+	return target.Message, true
 }
 
 // IsHeld tells whether a pod has gone but for Kueue's finalizer: its node, or the

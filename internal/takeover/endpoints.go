@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // Nodes join a Service with its endpoints by the name of the port. The Service of
@@ -76,7 +77,7 @@ func renamed(service *corev1.Service) []int32 {
 // Service may have. They go with the pod.
 func bridges(service *corev1.Service, number int32, pod *corev1.Pod) []*discoveryv1.EndpointSlice {
 	i := slices.IndexFunc(service.Spec.Ports, func(port corev1.ServicePort) bool { return port.Port == number })
-	if i < 0 || !isReady(pod) || !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+	if i < 0 || !podstate.Ready(pod) || !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
 		return nil
 	}
 	ports := bridgedPorts(&service.Spec.Ports[i], pod)

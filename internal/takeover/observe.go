@@ -6,7 +6,6 @@ package takeover
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // deployments are those of an earlier release.
@@ -67,7 +67,7 @@ func (r *Runner) observe(ctx context.Context) (*Observed, error) {
 	var ours []string
 	for i := range pods.Items {
 		observed.count(&pods.Items[i])
-		if isOurServer(&pods.Items[i]) && isReady(&pods.Items[i]) {
+		if isOurServer(&pods.Items[i]) && podstate.Ready(&pods.Items[i]) {
 			ours = append(ours, pods.Items[i].Name)
 		}
 	}
@@ -132,10 +132,4 @@ func earlierOf(pod *corev1.Pod) string {
 
 func isOurServer(pod *corev1.Pod) bool {
 	return pod.Labels[ourLabel] == ourName && pod.Labels[componentLabel] == serverComponent
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-	})
 }

@@ -31,14 +31,16 @@ func pure() map[string][]string {
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
 		"cmd/kubectl-di/internal/convert/manifests": {},
+		"internal/conditions":                       {"apis/v2alpha1"},
+		"internal/podstate":                         {"apis/v2alpha1", "internal/conditions", "internal/names"},
 		"internal/migration":                        {"apis/v1alpha1", "apis/v2alpha1"},
-		"internal/membership":                       {"apis/v2alpha1", "internal/limits", "internal/names"},
+		"internal/membership":                       {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate"},
 		"internal/workload":                         {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
-		"internal/queueing":                         {"apis/v2alpha1"},
-		"internal/gang":                             {},
+		"internal/queueing":                         {"apis/v2alpha1", "internal/conditions"},
+		"internal/gang":                             {"internal/conditions"},
 		"internal/quantity":                         {},
-		"internal/lifecycle":                        {"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload", "internal/queueing"},
-		"internal/allocator":                        {"apis/v2alpha1", "internal/limits", "internal/names"},
+		"internal/lifecycle":                        {"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload", "internal/queueing", "internal/conditions", "internal/podstate"},
+		"internal/allocator":                        {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // localhost is where a forwarded port is listened on.
@@ -81,7 +82,7 @@ func (f *Forward) target(ctx context.Context) (string, int32, error) {
 		need := Right{Verb: "list", Resource: "pods", Namespace: f.service.Namespace}
 		return "", 0, need.Denied("looking for the pods of service "+f.service.String(), err)
 	}
-	ready := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isReady(&pod) })
+	ready := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !podstate.Ready(&pod) })
 	if len(service.Spec.Selector) == 0 || len(ready) == 0 {
 		return "", 0, fmt.Errorf("service %s has no ready pod: is di-server up? See kubectl -n %s get pods", f.service, f.service.Namespace)
 	}
@@ -92,12 +93,6 @@ func (f *Forward) target(ctx context.Context) (string, int32, error) {
 		return "", 0, fmt.Errorf("service %s has no port %d, nor %d, that its pods serve", f.service, names.ServerPortV1, names.ServerPortV2)
 	}
 	return pod.Name, port, nil
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-	})
 }
 
 // targetPort returns the port of a pod that di-server's port leads to, on

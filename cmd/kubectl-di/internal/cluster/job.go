@@ -18,6 +18,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // tokenSeconds is for how long a token is valid: the least that the API server
@@ -92,8 +93,7 @@ func (c *Cluster) livePod(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod
 		return nil, err
 	}
 	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		return ended || pod.DeletionTimestamp != nil || !metav1.IsControlledBy(&pod, job)
+		return !podstate.Active(&pod) || !metav1.IsControlledBy(&pod, job)
 	})
 	if len(pods) == 0 {
 		return nil, whyNoPod(job)

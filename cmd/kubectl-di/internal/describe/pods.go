@@ -12,9 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // writePods writes the pods that there are, by task.
@@ -87,7 +87,7 @@ func statusOf(pod *corev1.Pod) string {
 	switch {
 	case pod.Status.Reason != "":
 		return pod.Status.Reason
-	case pod.Status.Phase == corev1.PodRunning && !lifecycle.IsReady(pod):
+	case pod.Status.Phase == corev1.PodRunning && !podstate.ReportsReady(pod):
 		return phase + ", not ready"
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
 		return phase + unscheduled(pod)
@@ -97,12 +97,11 @@ func statusOf(pod *corev1.Pod) string {
 
 // unscheduled says why no node is found for a pod.
 func unscheduled(pod *corev1.Pod) string {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse && condition.Reason != "" {
-			return ", " + condition.Reason
-		}
+	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
+	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason == "" {
+		return ""
 	}
-	return ""
+	return ", " + scheduled.Reason
 }
 
 // podRestarts says how often the kubelet started the pod's containers again, and
@@ -122,7 +121,7 @@ func (p *page) podRestarts(pod *corev1.Pod) string {
 // exitCode returns what the main container of a pod ended with, now or before
 // its last start.
 func exitCode(pod *corev1.Pod) string {
-	main := membership.MainContainer(pod)
+	main := podstate.MainContainer(pod)
 	switch {
 	case main == nil:
 		return "-"

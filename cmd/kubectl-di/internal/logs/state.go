@@ -9,6 +9,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // state is what a pod tells of one of its containers.
@@ -31,7 +34,7 @@ type state struct {
 
 // stateOf returns the state of a pod's container.
 func stateOf(pod *corev1.Pod, container string) state {
-	isOver := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	isOver := podstate.Finished(pod)
 	status := statusOf(pod, container)
 	if status == nil {
 		return state{isOver: isOver, waiting: waitingOf(pod)}
@@ -107,11 +110,8 @@ func describeWaiting(waiting *corev1.ContainerStateWaiting) string {
 
 // waitingOf says what a pod without containers waits for.
 func waitingOf(pod *corev1.Pod) string {
-	for i := range pod.Status.Conditions {
-		condition := &pod.Status.Conditions[i]
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-			return condition.Reason + ": " + condition.Message
-		}
+	if scheduled := conditions.OfPod(pod, corev1.PodScheduled); scheduled != nil && scheduled.Status == corev1.ConditionFalse {
+		return scheduled.Reason + ": " + scheduled.Message
 	}
 	if pod.Spec.NodeName == "" {
 		return "waiting for a node"

@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/terminal"
+	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // follow tells how the jobs fare until all have ended.
@@ -130,10 +131,9 @@ func (f *follower) title() string {
 // whyFailed says why a job has failed, as far as its status tells.
 func whyFailed(job *v2alpha1.DIJob) string {
 	var why strings.Builder
-	for _, condition := range job.Status.Conditions {
-		if condition.Type == string(v2alpha1.JobFailed) && condition.Status == corev1.ConditionTrue && condition.Message != "" {
-			fmt.Fprintf(&why, ": %s (%s)", oneLine(condition.Message), condition.Reason)
-		}
+	failed := conditions.Find(&job.Status, string(v2alpha1.JobFailed))
+	if failed != nil && failed.Status == corev1.ConditionTrue && failed.Message != "" {
+		fmt.Fprintf(&why, ": %s (%s)", oneLine(failed.Message), failed.Reason)
 	}
 	if failure := job.Status.LastFailure; failure != nil {
 		fmt.Fprintf(&why, "\nthe last failure was of pod %s", failure.Pod)

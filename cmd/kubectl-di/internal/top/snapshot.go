@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // Snapshot is a job and what belongs to it at one time.
@@ -117,9 +118,7 @@ func replica(job *v2alpha1.DIJob, pod *corev1.Pod) Replica {
 		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Task: replicas.Task(pod), Node: pod.Spec.NodeName,
 		Status: podStatus(pod), CreatedAt: pod.CreationTimestamp.Time, Restarts: job.Status.ReplicaRestarts[pod.Name],
 	}
-	r.Ready = pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-	})
+	r.Ready = podstate.Ready(pod)
 	for i := range pod.Status.ContainerStatuses {
 		r.Restarts += pod.Status.ContainerStatuses[i].RestartCount
 	}

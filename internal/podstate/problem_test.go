@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package lifecycle
+package podstate
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// noon is when the pods of these tests are looked at.
+// noon is when these tests read the pods.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // podIn returns a collector whose status is written as kubectl shows it.
@@ -43,7 +43,7 @@ func podIn(t *testing.T, status string) *corev1.Pod {
 	return pod
 }
 
-// clocked puts times in place of what a status says of them.
+// clocked replaces the names of times in a status by times.
 func clocked(status string) string {
 	at := func(ago time.Duration) string { return `"` + noon.Add(-ago).Format(time.RFC3339) + `"` }
 	return strings.NewReplacer(
@@ -51,7 +51,7 @@ func clocked(status string) string {
 	).Replace(status)
 }
 
-func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
+func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 	t.Parallel()
 	always, never, onFailure := corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
 	tests := map[string]struct {
@@ -236,19 +236,19 @@ func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
 			wantReason: v2alpha1.ReasonImagePull,
 			wantText:   `image "fetch:1" of init container fetch cannot be pulled`,
 		},
-		"two containers, the more serious one told": {
+		"two containers, the more serious one comes first": {
 			status:     `{phase: Running, containerStatuses: [{name: di-container, state: {waiting: {reason: ImagePullBackOff}}}, {name: proxy, restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}}]}`,
 			wantReason: v2alpha1.ReasonCrashLoop,
 			wantText:   "container proxy crashes again and again",
 		},
 		"a pod that is being deleted": {
 			status: `{phase: Pending, containerStatuses: [{name: di-container, state: {waiting: {reason: ImagePullBackOff}}}]}`,
-			edit:   func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }, wantChange: goingPatience,
+			edit:   func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }, wantChange: TerminatingGracePeriod,
 		},
 		"a pod that does not go": {
 			status: `{phase: Running}`,
 			edit: func(pod *corev1.Pod) {
-				pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(-goingPatience)))
+				pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(-TerminatingGracePeriod)))
 				pod.Spec.NodeName, pod.Finalizers = "n1", []string{"user/keep"}
 			},
 			wantReason: v2alpha1.ReasonTerminating, wantText: "is being deleted and does not go from node n1, held by finalizer user/keep",
@@ -259,7 +259,7 @@ func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
 			edit: func(pod *corev1.Pod) {
 				pod.Annotations = map[string]string{names.AnnotationContainers: "di-container,proxy"}
 				pod.Spec.Containers = []corev1.Container{{Name: "di-container"}, {Name: "proxy"}}
-				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(noon.Add(-setupPatience))
+				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(noon.Add(-SetupGracePeriod))
 			},
 			wantReason: v2alpha1.ReasonMainEnded, wantText: "its main container has ended (exit code 0), and container proxy of its template goes on",
 		},
@@ -271,7 +271,7 @@ func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
 				pod.Spec.Containers = []corev1.Container{{Name: "di-container"}, {Name: "proxy"}}
 				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(noon)
 			},
-			wantChange: setupPatience,
+			wantChange: SetupGracePeriod,
 		},
 		"a pod that has failed": {
 			status: `{phase: Failed, containerStatuses: [{name: di-container, restartCount: 4, state: {terminated: {exitCode: 1, finishedAt: JUST_NOW}}}]}`, policy: onFailure,
@@ -288,26 +288,25 @@ func TestAPodThatDoesNotGetOnSaysWhy(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(pod)
 			}
-			p := newPass(Observed{Job: &v2alpha1.DIJob{}, Now: noon})
-			why, held := p.stallOf(pod)
-			if held != (tc.wantReason != "") {
-				t.Fatalf("stalled is %v by %+v, want reason %q", held, why, tc.wantReason)
+			problem, active, changes := ActiveProblem(pod, noon)
+			if active != (tc.wantReason != "") {
+				t.Fatalf("active is %v with %+v, want reason %q", active, problem, tc.wantReason)
 			}
-			got := []string{why.reason, why.text, why.lastWords}
+			got := []string{problem.Reason, problem.Message, problem.LastMessage}
 			if diff := cmp.Diff([]string{tc.wantReason, tc.wantText, tc.wantWords}, got); diff != "" {
-				t.Errorf("reason, text and last words (-want +got):\n%s", diff)
+				t.Errorf("reason, message and last message (-want +got):\n%s", diff)
 			}
-			if p.decision.RequeueAfter != tc.wantChange {
-				t.Errorf("looked at again in %v, want %v", p.decision.RequeueAfter, tc.wantChange)
+			if changes != tc.wantChange {
+				t.Errorf("changes in %v, want %v", changes, tc.wantChange)
 			}
 		})
 	}
 }
 
-func TestACrashIsToldAlikeBetweenTheAttempts(t *testing.T) {
+func TestACrashLoopHasOneMessageBetweenRestarts(t *testing.T) {
 	t.Parallel()
 	const end = `{terminated: {exitCode: 1, reason: Error, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW, message: bye}}`
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	for count, state := range map[int]string{
 		10: `state: ` + end,
 		11: `state: {waiting: {reason: CrashLoopBackOff}}, lastState: ` + end,
@@ -315,48 +314,47 @@ func TestACrashIsToldAlikeBetweenTheAttempts(t *testing.T) {
 		19: `state: {waiting: {reason: ContainerCreating}}, lastState: ` + end,
 	} {
 		pod := podIn(t, clocked(fmt.Sprintf(`{phase: Running, containerStatuses: [{name: di-container, restartCount: %d, %s}]}`, count, state)))
-		p := newPass(Observed{Job: &v2alpha1.DIJob{}, Now: noon})
-		why, held := p.stallOf(pod)
-		told[describeStalled([]stalledPod{{pod, why}})] = held
+		problem, active, _ := ActiveProblem(pod, noon)
+		seen[problem.Message+": "+problem.LastMessage] = active
 	}
 	want := map[string]bool{
-		`job-collector-a (collector): container di-container crashes again and again: exit code 1, restarted 10+ times, saying "bye"`: true,
+		"container di-container crashes again and again: exit code 1, restarted 10+ times: bye": true,
 	}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }
 
-func TestTheNumbersOfNodesMakeNoOtherStall(t *testing.T) {
+func TestTheNumbersOfNodesDoNotChangeAProblem(t *testing.T) {
 	t.Parallel()
-	var stalls [][]stall
+	var problems [][]Problem
 	for _, message := range []string{
 		"0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.",
 		"0/90 nodes are available: 1 Insufficient memory, 89 Insufficient cpu. preemption: 0/90 nodes are available: 90 No preemption victims found for incoming pod.",
 	} {
-		stalls = append(stalls, stallsOf(podIn(t, `{phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: "`+message+`"}]}`)))
+		problems = append(problems, Problems(podIn(t, `{phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: "`+message+`"}]}`)))
 	}
-	if !reflect.DeepEqual(stalls[0], stalls[1]) {
-		t.Errorf("stalls are %+v and %+v, want the same", stalls[0], stalls[1])
+	if !reflect.DeepEqual(problems[0], problems[1]) {
+		t.Errorf("problems are %+v and %+v, want the same", problems[0], problems[1])
 	}
 }
 
-func TestCountsAreToldInSteps(t *testing.T) {
+func TestCountsAreRoundedDownToSteps(t *testing.T) {
 	t.Parallel()
 	for count, want := range map[int32]string{
 		0: "once", 1: "once", 2: "2+ times", 4: "2+ times", 5: "5+ times", 9: "5+ times", 10: "10+ times",
 		49: "20+ times", 50: "50+ times", 999: "500+ times", 2147483647: "2000000000+ times",
 	} {
 		if got := times(count); got != want {
-			t.Errorf("%d is told as %q, want %q", count, got, want)
+			t.Errorf("%d is described as %q, want %q", count, got, want)
 		}
 	}
 }
 
-func TestWordsOfOthersAreBounded(t *testing.T) {
+func TestQuotedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
-	got := lastLine("first\n" + strings.Repeat("é", 1000) + "\tthe  \"cause\"\n\n")
-	if len(got) > wordsLength+3 || !strings.HasPrefix(got, "...") || !strings.HasSuffix(got, "é the 'cause'") {
+	got := LastLine("first\n" + strings.Repeat("é", 1000) + "\tthe  \"cause\"\n\n")
+	if len(got) > quotedLength+3 || !strings.HasPrefix(got, "...") || !strings.HasSuffix(got, "é the 'cause'") {
 		t.Errorf("last line is %q of %d bytes", got, len(got))
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // unplaced makes the scheduler find no node for pods.
@@ -37,21 +39,21 @@ func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
 			for range 5 {
 				w.step()
 			}
-			if isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
+			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
 				t.Fatal("it is told before its grace period is over")
 			}
 			decision := Decide(w.observe())
-			if due := w.now.Add(decision.RequeueAfter); decision.RequeueAfter == 0 || due.After(going.Add(goingPatience)) {
+			if due := w.now.Add(decision.RequeueAfter); decision.RequeueAfter == 0 || due.After(going.Add(podstate.TerminatingGracePeriod)) {
 				t.Fatalf("the job is looked at again in %s", decision.RequeueAfter)
 			}
-			w.now = going.Add(goingPatience)
+			w.now = going.Add(podstate.TerminatingGracePeriod)
 			w.step()
-			stalled := findCondition(&w.job.Status, v2alpha1.ConditionReplicasStalled)
+			stalled := conditions.Find(&w.job.Status, v2alpha1.ConditionReplicasStalled)
 			if stalled == nil || stalled.Reason != v2alpha1.ReasonTerminating || !strings.Contains(stalled.Message, "job-collector-0 (collector)") ||
 				!strings.Contains(stalled.Message, "node dead") {
 				t.Fatalf("the condition is %+v", stalled)
 			}
-			running := findCondition(&w.job.Status, string(v2alpha1.JobRunning))
+			running := conditions.Find(&w.job.Status, string(v2alpha1.JobRunning))
 			if running.Status == corev1.ConditionTrue && running.Message != "not all 4 replicas are ready" {
 				t.Errorf("the job says %q", running.Message)
 			}
@@ -62,8 +64,8 @@ func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
 			}
 			w.run(w.podNames()...)
 			w.step()
-			running = findCondition(&w.job.Status, string(v2alpha1.JobRunning))
-			if isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) || running.Message != "all 4 replicas are ready" {
+			running = conditions.Find(&w.job.Status, string(v2alpha1.JobRunning))
+			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) || running.Message != "all 4 replicas are ready" {
 				t.Errorf("with all ready the job says %q and %+v", running.Message, w.job.Status.Conditions)
 			}
 		})
@@ -107,7 +109,7 @@ func (w *world) crashed(name string, restarts int32, runs bool, words string) {
 
 // stalled returns the condition's status, reason and message.
 func (w *world) stalled() []string {
-	condition := findCondition(&w.job.Status, v2alpha1.ConditionReplicasStalled)
+	condition := conditions.Find(&w.job.Status, v2alpha1.ConditionReplicasStalled)
 	if condition == nil {
 		return nil
 	}
@@ -166,7 +168,7 @@ func TestAJobThatIsOverOrSuspendedIsNotStalled(t *testing.T) {
 				t.Helper()
 				w.unplaced(pod)
 				w.settle()
-				if !isTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
+				if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
 					t.Fatalf("the condition is %v", w.stalled())
 				}
 				stop(w)
@@ -207,14 +209,14 @@ func TestTheMostSeriousPodsAreNamedFirstAndTheOthersCounted(t *testing.T) {
 
 func TestManyPodsAreCountedInSteps(t *testing.T) {
 	t.Parallel()
-	stalled := make([]stalledPod, 100)
-	for i := range stalled {
-		stalled[i].pod = &corev1.Pod{}
+	problems := make([]podProblem, 100)
+	for i := range problems {
+		problems[i].pod = &corev1.Pod{}
 	}
 	for count, want := range map[int]string{3: "", 4: "; and 1 more pod", 12: "; and 9 more pods", 13: "; and 10+ more pods", 100: "; and 50+ more pods"} {
-		message := describeStalled(stalled[:count])
-		if rest := strings.TrimPrefix(message, describeStalled(stalled[:namedStalls])); rest != want {
-			t.Errorf("of %d pods the rest are told as %q, want %q", count, rest, want)
+		message := describeProblems(problems[:count])
+		if rest := strings.TrimPrefix(message, describeProblems(problems[:namedProblems])); rest != want {
+			t.Errorf("of %d pods the rest are counted as %q, want %q", count, rest, want)
 		}
 	}
 }
@@ -290,7 +292,7 @@ func TestACrashLoopIsToldOnceUntilItIsOver(t *testing.T) {
 	w.now = w.now.Add(decision.RequeueAfter)
 	w.settle()
 	w.expectStalled("False", "", "")
-	if decision.RequeueAfter > stableAfter || w.job.Status.ReadyReplicas != ready {
+	if decision.RequeueAfter > podstate.StableAfter || w.job.Status.ReadyReplicas != ready {
 		t.Errorf("looked at again after %v, then %d replicas are ready, want %d", decision.RequeueAfter, w.job.Status.ReadyReplicas, ready)
 	}
 }

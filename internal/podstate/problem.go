@@ -1,0 +1,177 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podstate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const (
+	// SetupGracePeriod is how long a pod may wait for a scheduler's first attempt or
+	// for its node's volumes and network: as long as the kubelet waits for volumes
+	// before it reports an error.
+	SetupGracePeriod = 2 * time.Minute
+	// TerminatingGracePeriod is how long a pod may still exist after its own grace
+	// period for deletion.
+	TerminatingGracePeriod = time.Minute
+	// StableAfter is how long a container runs before its earlier crashes no longer
+	// count: the time after which the kubelet resets its backoff.
+	StableAfter = 10 * time.Minute
+	// toleratedRestarts is how often a container may have restarted before the next
+	// crash makes a crash loop: anything may crash once.
+	toleratedRestarts = 1
+)
+
+// Problem is something in a pod's status that keeps the pod from running or from
+// terminating.
+type Problem struct {
+	// Reason is a reason of the condition ReplicasStalled.
+	Reason string
+	// Message describes the problem. It stays the same while the kubelet retries.
+	Message string
+	// LastMessage is what a container or the kubelet reported last. It may differ at
+	// each retry.
+	LastMessage string
+	// from and until bound when the problem is active; zero times do not.
+	from, until time.Time
+}
+
+// ProblemsDiffer reports whether two states of a pod differ in their problems as
+// far as decisions depend on them. A problem that clears within its grace period is
+// not a change: most pods wait briefly for the scheduler and the node.
+func ProblemsDiffer(before, after *corev1.Pod, now time.Time) bool {
+	was, is := Problems(before), Problems(after)
+	began := slices.ContainsFunc(is, func(p Problem) bool { return !slices.Contains(was, p) })
+	return began || slices.ContainsFunc(was, func(p Problem) bool {
+		active, _ := p.Active(now)
+		return active && !slices.Contains(is, p)
+	})
+}
+
+// Problems returns the problems of a pod, the most serious first. It needs no
+// clock: a problem with a grace period records when it becomes active.
+func Problems(pod *corev1.Pod) []Problem {
+	switch {
+	case Terminating(pod):
+		return []Problem{terminationProblem(pod)}
+	case Finished(pod):
+		return nil
+	}
+	all := slices.Concat(containerProblems(pod), mainEndedProblems(pod), setupProblems(pod), schedulingProblems(pod))
+	slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Severity(), b.Severity()) })
+	return all
+}
+
+// ActiveProblem returns the most serious active problem of a pod, and after how long
+// the set of its active problems changes by itself, 0 for never.
+func ActiveProblem(pod *corev1.Pod, now time.Time) (worst Problem, found bool, changes time.Duration) {
+	for _, problem := range Problems(pod) {
+		active, after := problem.Active(now)
+		if after > 0 && (changes == 0 || after < changes) {
+			changes = after
+		}
+		if active && !found {
+			worst, found = problem, true
+		}
+	}
+	return worst, found, changes
+}
+
+// Severity orders problems, the most serious first: a problem of a later stage is
+// less likely to pass by itself.
+func (p *Problem) Severity() int {
+	return slices.Index([]string{
+		v2alpha1.ReasonTerminating,
+		v2alpha1.ReasonCrashLoop, v2alpha1.ReasonContainerStart, v2alpha1.ReasonContainerConfig,
+		v2alpha1.ReasonImagePull, v2alpha1.ReasonMainEnded, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
+	}, p.Reason)
+}
+
+// Active reports whether the problem is past its grace period and not outdated, and
+// after how long that changes by itself, 0 for never.
+func (p *Problem) Active(now time.Time) (active bool, changes time.Duration) {
+	switch {
+	case now.Before(p.from):
+		return false, p.from.Sub(now)
+	case p.until.IsZero():
+		return true, 0
+	case now.Before(p.until):
+		return true, p.until.Sub(now)
+	}
+	return false, 0
+}
+
+// terminationProblem: the pod still exists after its grace period, which its
+// deletionTimestamp includes. Its node does not respond, or a finalizer blocks the
+// deletion.
+func terminationProblem(pod *corev1.Pod) Problem {
+	text := "is being deleted and does not go"
+	if pod.Spec.NodeName != "" {
+		text += " from node " + pod.Spec.NodeName
+	}
+	if len(pod.Finalizers) > 0 {
+		text += ", held by finalizer " + quotable(pod.Finalizers[0])
+	}
+	return Problem{Reason: v2alpha1.ReasonTerminating, Message: text, from: pod.DeletionTimestamp.Add(TerminatingGracePeriod)}
+}
+
+// mainEndedProblems: the main container has terminated for good, and another
+// container of the template still runs. The replica finishes with the last of them.
+func mainEndedProblems(pod *corev1.Pod) []Problem {
+	main := MainTermination(pod)
+	if main == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || names.RoleOf(pod) == names.ReplicaTypeCoordinator {
+		return nil
+	}
+	for _, name := range names.OwnContainers(pod) {
+		if terminationOf(pod, name) == nil {
+			return []Problem{{
+				Reason:  v2alpha1.ReasonMainEnded,
+				Message: fmt.Sprintf("its main container has ended (exit code %d), and container %s of its template goes on", main.ExitCode, name),
+				from:    main.FinishedAt.Add(SetupGracePeriod),
+			}}
+		}
+	}
+	return nil
+}
+
+// schedulingProblems: no node fits the pod, or no scheduler handles it. A pod with a
+// scheduling gate waits on purpose.
+func schedulingProblems(pod *corev1.Pod) []Problem {
+	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
+	switch {
+	case scheduled == nil && pod.Spec.NodeName == "" && Phase(pod) == corev1.PodPending:
+		return []Problem{{
+			Reason:  v2alpha1.ReasonUnschedulable,
+			Message: fmt.Sprintf("scheduler %q does not look at it", cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)),
+			from:    pod.CreationTimestamp.Add(SetupGracePeriod),
+		}}
+	case scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable:
+		return nil
+	}
+	return []Problem{{Reason: v2alpha1.ReasonUnschedulable, Message: "cannot be scheduled: " + SchedulerMessage(scheduled.Message)}}
+}
+
+// setupProblems: the node does not set up the pod's volumes and network. The status
+// does not say which volume; the pod's events do.
+func setupProblems(pod *corev1.Pod) []Problem {
+	scheduled, prepared := conditions.OfPod(pod, corev1.PodScheduled), conditions.OfPod(pod, corev1.PodReadyToStartContainers)
+	if scheduled == nil || prepared == nil || scheduled.Status != corev1.ConditionTrue ||
+		prepared.Status != corev1.ConditionFalse || Phase(pod) != corev1.PodPending {
+		return nil
+	}
+	return []Problem{{
+		Reason:  v2alpha1.ReasonPodSetup,
+		Message: fmt.Sprintf("node %s does not get its volumes and network ready; see the events of the pod", pod.Spec.NodeName),
+		from:    scheduled.LastTransitionTime.Add(SetupGracePeriod),
+	}}
+}

@@ -1,0 +1,110 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podstate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// quotedLength bounds a quoted message of another program, in bytes.
+const quotedLength = 240
+
+// LastLine returns the last line of a text that is not empty, quotable and
+// bounded: that of an error, after its stack trace.
+func LastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return quotable(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// quotable makes a message of another program fit into one line in double quotes:
+// its own quotes become single, and its length is bounded. The cause stands at the end.
+func quotable(text string) string {
+	return tail(strings.ReplaceAll(strings.Join(strings.Fields(text), " "), `"`, "'"), quotedLength)
+}
+
+// tail returns at most so many bytes from the end of a text, and marks the cut.
+func tail(text string, length int) string {
+	if len(text) > length {
+		text = "..." + text[len(text)-length:]
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// exitText describes how a container terminated. A specific reason, such as
+// OOMKilled, precedes the exit code; the kubelet's Error and Completed add nothing.
+func exitText(end *corev1.ContainerStateTerminated) string {
+	switch end.Reason {
+	case "", "Error", "Completed":
+		return fmt.Sprintf("exit code %d", end.ExitCode)
+	}
+	return fmt.Sprintf("%s, exit code %d", end.Reason, end.ExitCode)
+}
+
+// times describes a count in steps, because an exact count would change the
+// message at each restart.
+func times(count int32) string {
+	switch step := FloorStep(count); step {
+	case 0, 1:
+		return "once"
+	default:
+		return strconv.Itoa(int(step)) + "+ times"
+	}
+}
+
+// FloorStep rounds a count down to 1, 2, 5, 10, 20, 50, 100 and so on.
+func FloorStep(count int32) int32 {
+	var reached int32
+	for unit := int64(1); unit <= int64(count); unit *= 10 {
+		for _, factor := range []int64{1, 2, 5} {
+			if unit*factor <= int64(count) {
+				reached = int32(unit * factor)
+			}
+		}
+	}
+	return reached
+}
+
+// SchedulerMessage returns why no node is available, without the numbers of
+// nodes, which change as nodes and other pods come and go. A message that is not
+// kube-scheduler's stays as it is.
+func SchedulerMessage(message string) string {
+	message, _, _ = strings.Cut(message, " preemption: ")
+	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
+	_, causes, found := strings.Cut(message, " nodes are available: ")
+	if !found {
+		return quotable(message)
+	}
+	// A cause may itself contain a comma.
+	var kept []string
+	for part := range strings.SplitSeq(causes, ", ") {
+		number, cause, counted := strings.Cut(part, " ")
+		switch {
+		case counted && strings.Trim(number, "0123456789") == "":
+			kept = append(kept, cause)
+		case len(kept) > 0:
+			kept[len(kept)-1] += ", " + part
+		default:
+			kept = append(kept, part)
+		}
+	}
+	slices.Sort(kept)
+	return quotable("no node is available: " + strings.Join(slices.Compact(kept), ", "))
+}
+
+// pullMessage returns why an image cannot be pulled, "" if the kubelet only says
+// that it backs off.
+func pullMessage(message string) string {
+	if strings.HasPrefix(message, "Back-off pulling image ") {
+		_, message, _ = strings.Cut(message, ": ErrImagePull: ")
+	}
+	if strings.HasPrefix(message, "rpc error: code = ") {
+		_, message, _ = strings.Cut(message, " desc = ")
+	}
+	return LastLine(message)
+}
