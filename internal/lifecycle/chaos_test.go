@@ -409,7 +409,7 @@ func (w *world) calm(random *rand.Rand) {
 		}
 	})
 	for range 10 {
-		w.now = w.now.Add(firstPause)
+		w.now = w.now.Add(firstBackoff)
 		w.rest()
 		if IsFinished(&w.job.Status) {
 			break

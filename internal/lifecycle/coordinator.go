@@ -52,9 +52,9 @@ func endWithCoordinator(p *pass) outcome {
 	return settled
 }
 
-// coordinatorResult tells whether the coordinator has succeeded, if it has
-// ended. One that never restarts has ended with its main container and as that
-// did, though a sidecar goes on or fails after it.
+// coordinatorResult reports whether the coordinator has finished, and whether it
+// succeeded. One that never restarts finishes with its main container, even if a
+// sidecar still runs or fails later.
 func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return true, true
@@ -84,8 +84,8 @@ func ensureMembership(p *pass) outcome {
 	return goOn
 }
 
-// newMembership is empty for a new job. Where the object was lost while
-// replicas live, or an earlier release made them, they make the list.
+// newMembership is empty for a new job. If the object was lost while replicas run, or
+// an earlier release created them, the list is rebuilt from the pods.
 func newMembership(p *pass) *v2alpha1.Membership {
 	spec := p.remains().Spec()
 	spec.JobUID = p.Job.UID
@@ -117,7 +117,7 @@ func ensureCoordinator(p *pass) outcome {
 		}
 		pod = built
 	case podstate.Finished(pod) && !podstate.Terminating(pod):
-		// Only what befell it ended it, or the job had ended with it.
+		// It was disrupted: the job would have finished with it otherwise.
 		if p.mayReplaceCoordinator(pod) {
 			p.deletePod(pod)
 		}
@@ -126,17 +126,17 @@ func ensureCoordinator(p *pass) outcome {
 	return goOn
 }
 
-// mayReplaceCoordinator reports whether an interrupted coordinator may be made
-// again now, and then says what befell it. One that lived for as long as the pause
-// does not wait for what befell its replicas.
+// mayReplaceCoordinator reports whether a disrupted coordinator may be recreated now,
+// and then reports the disruption. A coordinator that lived for as long as the backoff
+// does not wait for disruptions of its replicas.
 func (p *pass) mayReplaceCoordinator(pod *corev1.Pod) bool {
-	found := []interrupted{{pod, v2alpha1.TaskTypeCoordinator}}
+	found := []disruptedPod{{pod, v2alpha1.TaskTypeCoordinator}}
 	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
-	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= pauseAfter(recorded) {
-		p.tellOfInterruption(found)
+	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= backoffAfter(recorded) {
+		p.reportDisruption(found)
 		return true
 	}
-	return p.mayGoOn(found)
+	return p.mayRecreate(found)
 }
 
 func (p *pass) coordinator() *corev1.Pod {

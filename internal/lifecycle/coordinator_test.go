@@ -617,14 +617,14 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 		t.Errorf("it is made %d times in an hour", got)
 	}
 	w.expectPhase(v2alpha1.JobStarting)
-	w.now = w.now.Add(longestPause)
+	w.now = w.now.Add(longestBackoff)
 	w.settle()
 	w.run(coordinator)
 	w.settle()
 	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 		t.Errorf("the trouble is over at once: %+v", w.job.Status.Conditions)
 	}
-	w.now = w.now.Add(longestPause)
+	w.now = w.now.Add(longestBackoff)
 	w.settle()
 	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
 		t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
@@ -665,11 +665,11 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 			if listed := len(place.Listed(&w.membership.Spec, &w.membership.Status).Collectors); listed != len(w.created)-1 {
 				t.Errorf("%d URLs are listed, want those of all %d pods that there were", listed, len(w.created)-1)
 			}
-			w.now = w.now.Add(longestPause)
+			w.now = w.now.Add(longestBackoff)
 			w.settle()
 			for range 2 {
 				w.run(w.podNames()...)
-				w.now = w.now.Add(longestPause)
+				w.now = w.now.Add(longestBackoff)
 				w.settle()
 			}
 			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
@@ -705,7 +705,7 @@ func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
 	w.run(coordinator)
-	w.now = w.now.Add(2 * longestPause)
+	w.now = w.now.Add(2 * longestBackoff)
 	for _, name := range w.podNames() {
 		w.evict(name)
 	}

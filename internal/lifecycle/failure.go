@@ -21,33 +21,33 @@ import (
 )
 
 const (
-	// defaultBackoffLimit is how often a job is restarted where it does not say.
+	// defaultBackoffLimit is how often a job is restarted if its spec does not say.
 	defaultBackoffLimit int32 = 3
-	// exitTerminated is the exit code of a process that SIGTERM ended.
+	// exitTerminated is the exit code of a process that SIGTERM terminated.
 	exitTerminated = 143
-	// ignoredDelay is how long a pod whose failure is ignored is left alone
-	// before it is made again, as nothing else bounds how often it is.
+	// ignoredDelay is the delay before a pod whose failure is ignored is recreated:
+	// nothing else bounds how often that happens.
 	ignoredDelay = 5 * time.Second
-	// shortestAttempt is how long an attempt lasts at least once there were more of
-	// them than jobs have by default; each further one lasts twice as long.
-	shortestAttempt = 2 * time.Second
-	// firstPause is how long a pod waits at least to be made again that was
-	// interrupted again. longestPause bounds both.
-	firstPause, longestPause = 10 * time.Second, 5 * time.Minute
+	// firstRestartBackoff is the minimum duration of an attempt after more restarts than
+	// jobs have by default; it doubles with each further one.
+	firstRestartBackoff = 2 * time.Second
+	// firstBackoff is the minimum delay before a pod that was disrupted repeatedly is
+	// recreated. longestBackoff bounds both.
+	firstBackoff, longestBackoff = 10 * time.Second, 5 * time.Minute
 )
 
-// failure is a failed pod that was not counted yet, and what comes of it.
+// failure is a failed pod that is not counted yet, and the action that follows.
 type failure struct {
 	pod    *corev1.Pod
 	task   v2alpha1.TaskType
 	rank   int32
 	action v2alpha1.FailurePolicyAction
-	// rule is the rule of the failure policy that says so, -1 for none.
+	// rule is the index of the failure policy's rule that matched, -1 for none.
 	rule int
 }
 
-// countFailures records what the failures of this round lead to, the gravest
-// of them for all. What is to be deleted is deleted once that is recorded.
+// countFailures records the action that follows from the new failures, the gravest
+// one for all of them. Pods are deleted once that is recorded.
 func countFailures(p *pass) outcome {
 	failures := p.failures()
 	if len(failures) == 0 {
@@ -61,7 +61,7 @@ func countFailures(p *pass) outcome {
 	for i := range failures {
 		p.recordFailure(failures[i].task, failures[i].pod)
 	}
-	p.tellOutOfMemory(failures)
+	p.reportOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
 		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
@@ -74,8 +74,8 @@ func countFailures(p *pass) outcome {
 	return settled
 }
 
-// tellOutOfMemory tells once of the pods of a round that used too much memory.
-func (p *pass) tellOutOfMemory(failures []failure) {
+// reportOutOfMemory records one event for the new failures that used too much memory.
+func (p *pass) reportOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
 		if failureReason(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
@@ -92,14 +92,14 @@ func (p *pass) tellOutOfMemory(failures []failure) {
 	p.event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
 
-// gravity orders what failures lead to.
+// gravity orders actions, the gravest first.
 func gravity(action v2alpha1.FailurePolicyAction) int {
 	return slices.Index([]v2alpha1.FailurePolicyAction{
 		v2alpha1.FailurePolicyFailJob, v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyRestartReplica,
 	}, action)
 }
 
-// failures returns the failed pods that count and were not counted yet.
+// failures returns the failed pods that count and are not counted yet.
 func (p *pass) failures() []failure {
 	var failures []failure
 	for i := range p.roster.Seats {
@@ -117,15 +117,15 @@ func (p *pass) failures() []failure {
 	return failures
 }
 
-// isCounted tells whether a pod's failure is recorded as a restart of its
-// replica alone.
+// isCounted reports whether a pod's failure is recorded as a restart of its replica
+// alone.
 func (p *pass) isCounted(pod *corev1.Pod) bool {
 	recorded := p.Job.Status.ReplicaRestarts[pod.Name]
 	return believed(replicaRestartOf(pod), recorded) < recorded
 }
 
-// actionFor returns what the failure of a seat's pod leads to by the job's
-// failure policy, and by which rule of it; by none the job restarts.
+// actionFor returns the action that follows the failure of a replica's pod, and the
+// index of the failure policy's rule that says so. Without any the job restarts.
 func actionFor(job *v2alpha1.DIJob, seat *workload.Seat, pod *corev1.Pod) (v2alpha1.FailurePolicyAction, int) {
 	if job.Spec.FailurePolicy != nil {
 		task := names.TaskName(&job.Spec.Tasks[seat.Task])
@@ -138,8 +138,8 @@ func actionFor(job *v2alpha1.DIJob, seat *workload.Seat, pod *corev1.Pod) (v2alp
 	return v2alpha1.FailurePolicyRestartJob, -1
 }
 
-// matches tells whether a rule is for the failure of a task's pod. Where no
-// exit code is known, a rule about exit codes is not.
+// matches reports whether a rule covers the failure of a task's pod. Without a known
+// exit code, a rule about exit codes does not.
 func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) bool {
 	if len(rule.Tasks) > 0 && !slices.Contains(rule.Tasks, task) {
 		return false
@@ -154,7 +154,7 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 	return slices.Contains(rule.OnExitCodes.Values, main.ExitCode) == (rule.OnExitCodes.Operator == v2alpha1.ExitCodesIn)
 }
 
-// restartJob starts the next attempt, if there may be one more.
+// restartJob starts the next attempt, unless the limit is reached.
 func (p *pass) restartJob(failed *corev1.Pod) {
 	status := p.status()
 	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
@@ -179,8 +179,8 @@ func ordinal(restart, limit int32) string {
 	return fmt.Sprintf("restart %d of %d", restart, limit)
 }
 
-// restartReplicas lets only the failed replicas start again, each as often as
-// the limit allows beyond the job's restarts.
+// restartReplicas restarts only the failed replicas, each as often as the limit
+// allows beyond the job's restarts.
 func (p *pass) restartReplicas(failures []failure) {
 	status, limit := p.status(), p.backoffLimit()
 	for _, failed := range failures {
@@ -213,25 +213,25 @@ func (p *pass) backoffLimit() int32 {
 	return defaultBackoffLimit
 }
 
-// restartPause returns how long the pods of an attempt are kept at least before
-// those of the next one are made. What fails at once every time would else keep
-// the cluster busy, where the limit is high or there is none.
-func restartPause(restarts int32) time.Duration {
-	var pause time.Duration
+// restartBackoff returns how long an attempt lasts at least before the next one
+// starts. With a high limit or none, a job that fails at once each time would
+// otherwise keep the cluster busy.
+func restartBackoff(restarts int32) time.Duration {
+	var backoff time.Duration
 	for range min(restarts-defaultBackoffLimit, 10) {
-		pause = min(max(2*pause, shortestAttempt), longestPause)
+		backoff = min(max(2*backoff, firstRestartBackoff), longestBackoff)
 	}
-	return pause
+	return backoff
 }
 
-// isKept tells whether an ended pod is still in the way of the one that a
-// restart of so many makes again, and if so has it looked at later.
+// isKept reports whether a finished pod stays until the backoff of that many restarts
+// is over, and if so requeues the job for then.
 func (p *pass) isKept(pod *corev1.Pod, restarts int32) bool {
-	pause := restartPause(restarts)
-	if pause == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
+	backoff := restartBackoff(restarts)
+	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
 		return false
 	}
-	left := pod.CreationTimestamp.Add(pause).Sub(p.Now)
+	left := pod.CreationTimestamp.Add(backoff).Sub(p.Now)
 	if left <= 0 {
 		return false
 	}
@@ -282,14 +282,14 @@ func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	return job.Spec.Preemptible && main != nil && main.ExitCode == exitTerminated
 }
 
-// mayReplaceWorker tells whether a failed pod may be made again now: one whose
-// failure is ignored only in a while, and one that was interrupted again.
+// mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
+// failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
 func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
 	if !hasFailed(p.Job, pod) {
-		return !p.pausing
+		return !p.backingOff
 	}
 	if action, _ := actionFor(p.Job, seat, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
@@ -302,12 +302,13 @@ func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 	return false
 }
 
-// restartsOf returns how often a replica was restarted alone before it failed.
+// restartsOf returns how often the replica of a failed pod was restarted alone.
 func (p *pass) restartsOf(pod *corev1.Pod) int32 {
 	return believed(replicaRestartOf(pod), p.status().ReplicaRestarts[pod.Name])
 }
 
-// replicaRestartOf returns which restart of its replica alone made the pod.
+// replicaRestartOf returns the count of restarts of its replica alone that the pod
+// was created with.
 func replicaRestartOf(pod *corev1.Pod) int32 {
 	return annotatedNumber(pod, names.AnnotationReplicaRestart, 0)
 }

@@ -248,12 +248,12 @@ func TestOnlyWhatIsRestartedMoreOftenThanByDefaultWaits(t *testing.T) {
 	const s = time.Second
 	want := []time.Duration{0, 0, 0, 0, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 256 * s, 300 * s, 300 * s}
 	for restarts, want := range want {
-		if got := restartPause(int32(restarts)); got != want {
+		if got := restartBackoff(int32(restarts)); got != want {
 			t.Errorf("restart %d waits %v, want %v", restarts, got, want)
 		}
 	}
-	if got := restartPause(1 << 30); got != 300*s {
-		t.Errorf("the pause grows to %v", got)
+	if got := restartBackoff(1 << 30); got != 300*s {
+		t.Errorf("the backoff grows to %v", got)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
 	for _, pod := range w.pods {
 		pod.Annotations[names.AnnotationAttempt] = "8"
 	}
-	w.now = w.now.Add(longestPause)
+	w.now = w.now.Add(longestBackoff)
 	w.end("job-learner-0", 1)
 	w.pod("job-learner-0").CreationTimestamp = metav1.NewTime(w.now)
 	w.settle()

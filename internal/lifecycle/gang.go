@@ -289,13 +289,13 @@ func (p *pass) reportGang() {
 		p.status().Conditions = slices.DeleteFunc(p.status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
 	case IsSuspended(p.Job):
 		if conditions.Find(p.status(), condition) != nil {
-			p.tellGang(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
+			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
 		}
 	case p.gang.missing != "" && !p.hasStarted():
-		p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
+		p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
 	case isUnplaced(p.Job):
 		if conditions.Find(p.status(), condition) != nil {
-			p.tellGang(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has no place for the job")
+			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has no place for the job")
 		}
 	default:
 		p.reportPlacing()
@@ -309,12 +309,12 @@ func (p *pass) reportPlacing() {
 	switch {
 	case placed >= least && least > 0:
 		if !conditions.IsTrue(p.status(), condition) {
-			p.tellGang(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("the %d pods that are to be placed at once have a node", least))
+			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("the %d pods that are to be placed at once have a node", least))
 		}
 	case placed > 0 && conditions.IsTrue(p.status(), condition):
 	default:
 		words := p.whyNotPlaced()
-		p.tellGang(corev1.ConditionFalse, words.Reason, words.Message)
+		p.setGangScheduled(corev1.ConditionFalse, words.Reason, words.Message)
 	}
 }
 
@@ -361,10 +361,10 @@ func (p *pass) whyNotPlaced() gang.Words {
 	return words
 }
 
-// tellGang sets the condition. Events tell that the gang is placed, that there is
+// setGangScheduled sets the condition. Events tell that the gang is placed, that there is
 // no scheduler for it, and that its scheduler has begun to say why it waits: not
 // each time that it says it in other words.
-func (p *pass) tellGang(value corev1.ConditionStatus, reason, message string) {
+func (p *pass) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
 	if recorded := conditions.Find(p.status(), v2alpha1.ConditionGangScheduled); recorded != nil {
 		before = recorded.Reason

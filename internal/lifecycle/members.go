@@ -18,23 +18,23 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// A replica that fails again is made again later each time, as the kubelet
-// does with containers.
+// A replica that fails repeatedly is replaced with an exponential backoff, as the
+// kubelet restarts containers.
 const (
 	firstReplacementDelay = 10 * time.Second
 	lastReplacementDelay  = 5 * time.Minute
 )
 
-// slot is a member with what is known of it.
+// slot is a member with its recorded status and its pods.
 type slot struct {
 	member *v2alpha1.Member
-	// recorded is what its status says.
+	// recorded is its recorded status.
 	recorded v2alpha1.SlotStatus
-	// name is that of its current pod; for a unit, that of its aggregator.
+	// name is the name of its current pod; for a unit, of its aggregator.
 	name string
 	// pods are the names of all its pods, the one named first.
 	pods []string
-	// isShadowed is set where another slot has one of these names.
+	// isShadowed is set if another slot has one of these names.
 	isShadowed bool
 }
 
@@ -45,7 +45,7 @@ func (p *pass) slots() ([]slot, bool) {
 		return nil, false
 	}
 	if excess := excessOfMembers(list.Spec.Members); excess != "" {
-		// Nothing is made or deleted by a list that nobody can have asked for.
+		// di-server writes no such list, so nothing is created or deleted for it.
 		p.invalid = append(p.invalid, excess)
 		return nil, false
 	}
@@ -60,9 +60,9 @@ func (p *pass) slots() ([]slot, bool) {
 	return slots, true
 }
 
-// findShadowed finds the slots that have a pod's name together with another: the
-// names of replacements follow from a short hash. The slot that the pod was made for
-// keeps the name, else the first of the list.
+// findShadowed marks slots that share a pod's name with another slot: the names of
+// replacements follow from a short hash. The slot that the pod was created for keeps
+// the name, else the first of the list.
 func (p *pass) findShadowed(slots []slot) {
 	owners := make(map[string]int, len(slots))
 	for i := range slots {
@@ -80,8 +80,8 @@ func (p *pass) findShadowed(slots []slot) {
 	}
 }
 
-// nextLost returns a count of losses beyond the recorded one by which a slot has names
-// that are not given.
+// nextLost returns a count of losses beyond the recorded one that gives the slot
+// names which are not taken.
 func (p *pass) nextLost(s *slot, given map[string]bool) int32 {
 	lost := s.recorded.Lost
 	isGiven := func(name string) bool { return given[name] || p.pods[name] != nil }
@@ -97,8 +97,8 @@ func (p *pass) nextLost(s *slot, given map[string]bool) int32 {
 	return lost
 }
 
-// excessOfMembers says what of a Membership is beyond all that di-server adds to one, ""
-// where nothing is. Names and ports are made by these counts.
+// excessOfMembers describes what exceeds the limits of a Membership, "" for nothing.
+// di-server stays within them. Names and ports depend on these counts.
 func excessOfMembers(members []v2alpha1.Member) string {
 	if len(members) > limits.Members {
 		return fmt.Sprintf("the Membership has %d members: must be at most %d", len(members), limits.Members)
@@ -126,9 +126,9 @@ func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotS
 	return v2alpha1.SlotStatus{Slot: name}
 }
 
-// missing tells whether one of the slot's pods is not there though it has been:
-// the slot was seen complete, or what is left of it shows that it was. A pod's
-// service comes after the pod was seen, and is such a trace.
+// missing reports whether a pod of the slot existed and is gone: the slot is recorded
+// as complete, or its remains show that it was. A service is such a trace, because it
+// is created after its pod was observed.
 func (p *pass) missing(s *slot) bool {
 	present, traced := 0, false
 	for _, name := range s.pods {
@@ -145,8 +145,8 @@ func (p *pass) missing(s *slot) bool {
 	return traced || p.pods[s.name] == nil && present > 0
 }
 
-// lost tells whether the slot's pod, or any pod of its unit, is lost, so that
-// the slot is to be filled anew.
+// lost reports whether the slot's pod, or any pod of its unit, is lost, so that the
+// slot needs new pods.
 func (p *pass) lost(s *slot) bool {
 	if p.missing(s) {
 		return p.Confirmed
@@ -163,15 +163,14 @@ func (p *pass) lost(s *slot) bool {
 	return false
 }
 
-// mayReplace reports whether a failed pod has been left long enough. What befell
-// one may befall the next one as well, so it waits too, but not where it lived for
-// that long.
+// mayReplace reports whether the backoff of a failed pod is over. A disruption may hit
+// the next pod as well, so it backs off, too, but not if the pod lived for that long.
 func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
 	if lost == 0 {
 		return true
 	}
-	since, befallen := podstate.FinishTime(pod), podstate.Disrupted(pod)
-	if befallen {
+	since, isDisrupted := podstate.FinishTime(pod), podstate.Disrupted(pod)
+	if isDisrupted {
 		since = pod.CreationTimestamp.Time
 	}
 	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
@@ -179,13 +178,13 @@ func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
 	if left <= 0 {
 		return true
 	}
-	p.pausing = p.pausing || befallen
+	p.backingOff = p.backingOff || isDisrupted
 	p.requeueAfter(left)
 	return false
 }
 
-// interruptedPods returns the pods of a slot that ended by what befell them.
-func (p *pass) interruptedPods(s *slot) []*corev1.Pod {
+// disruptedPods returns the pods of a slot that were disrupted.
+func (p *pass) disruptedPods(s *slot) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, name := range s.pods {
 		if pod := p.pods[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
@@ -195,15 +194,15 @@ func (p *pass) interruptedPods(s *slot) []*corev1.Pod {
 	return found
 }
 
-// recordMembers writes what became of the replicas. A loss is only counted
-// here; the new name follows from the record in the next pass.
+// recordMembers records the state of the replicas. It only counts a loss; the new
+// name follows from the record in the next reconcile.
 func recordMembers(p *pass) outcome {
 	slots, known := p.slots()
 	if !known {
 		return goOn
 	}
 	var wanted v2alpha1.MembershipStatus
-	var interrupted []*corev1.Pod
+	var disrupted []*corev1.Pod
 	given := p.wantedNames(slots)
 	for i := range slots {
 		s := &slots[i]
@@ -215,19 +214,19 @@ func recordMembers(p *pass) outcome {
 		}
 		switch {
 		case s.isShadowed:
-			// It never had a pod of this name, and gets one of the next.
+			// It never had a pod of this name, and gets the next name.
 			status.Lost = p.nextLost(s, given)
 		case p.lost(s):
 			status.Lost = p.nextLost(s, given)
-			p.tellOfLoss(s)
-			interrupted = append(interrupted, p.interruptedPods(s)...)
+			p.reportLoss(s)
+			disrupted = append(disrupted, p.disruptedPods(s)...)
 		case p.complete(s):
 			status.Launched = s.name
 		}
 		wanted.Slots = append(wanted.Slots, status)
 	}
-	if len(interrupted) > 0 {
-		p.recordInterruption(interrupted, "another is made under another name, later each time that happens to it")
+	if len(disrupted) > 0 {
+		p.recordDisruption(disrupted, "another is made under another name, later each time that happens to it")
 	}
 	wanted.Members = int32(len(slots))
 	for i := range wanted.Slots {
@@ -239,8 +238,8 @@ func recordMembers(p *pass) outcome {
 	return goOn
 }
 
-// tellOfLoss says which pod of a slot is lost, and how.
-func (p *pass) tellOfLoss(s *slot) {
+// reportLoss records an event for the lost pod of a slot.
+func (p *pass) reportLoss(s *slot) {
 	for _, name := range s.pods {
 		how := howLost(p.pods[name])
 		if how == "" {
@@ -258,7 +257,7 @@ func (p *pass) tellOfLoss(s *slot) {
 	}
 }
 
-// howLost says how a pod was lost, "" for one that was not.
+// howLost describes how a pod was lost, "" for one that was not.
 func howLost(pod *corev1.Pod) string {
 	switch {
 	case pod == nil:
@@ -280,8 +279,8 @@ func (p *pass) complete(s *slot) bool {
 	return true
 }
 
-// ensureMembers makes the pods and services of the slots, while there is a
-// coordinator that they are for.
+// ensureMembers creates the pods and services of the slots while there is a
+// coordinator.
 func ensureMembers(p *pass) outcome {
 	slots, known := p.slots()
 	coordinator := p.coordinator()
@@ -308,7 +307,7 @@ func ensureMembers(p *pass) outcome {
 	return goOn
 }
 
-// describeUnconfigured says why the learner of a slot has no AggregatorConfig.
+// describeUnconfigured describes why the learner of a slot has no AggregatorConfig.
 func (p *pass) describeUnconfigured(slot string) string {
 	if p.AggregatorConfigNotShared == "" {
 		return fmt.Sprintf("learner of slot %s wants an AggregatorConfig and there is none", slot)
@@ -332,9 +331,9 @@ func (p *pass) ensureUnit(s *slot) {
 	}
 }
 
-// ensureReplica makes a pod where it is not there, and its service once it is:
-// nobody reaches a pod before, and so no name that was reached is given twice,
-// though the operator may die before it has recorded the pod.
+// ensureReplica creates a pod, and its service once the pod exists. Nothing can reach
+// a pod before it has its service, so that no name that was reached is used twice even
+// if the operator dies before it has recorded the pod.
 func (p *pass) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
 	if pod := p.pods[name]; pod != nil {
 		p.ensureReplicaService(pod)
@@ -345,8 +344,8 @@ func (p *pass) ensureReplica(role names.ReplicaType, name string, build func() (
 	}
 }
 
-// slotOf returns the slot that a pod fills or filled, "" for the coordinator
-// and for pods that we have not made.
+// slotOf returns the slot that a pod fills or filled, "" for the coordinator and for
+// pods that the operator has not created.
 func slotOf(pod *corev1.Pod) string {
 	return pod.Annotations[names.AnnotationSlot]
 }

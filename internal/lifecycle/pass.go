@@ -55,8 +55,8 @@ type pass struct {
 	marked *queueing.Marks
 	// gang is what pods that are created belong to.
 	gang gangOfPass
-	// pausing is set while what was interrupted again is not made again yet.
-	pausing bool
+	// backingOff is set while disrupted pods wait to be recreated.
+	backingOff bool
 }
 
 func newPass(observed Observed) *pass {
@@ -206,10 +206,10 @@ func (p *pass) enterPhase(phase v2alpha1.Phase, message string) {
 	closePhases(p.status(), kind, p.Now)
 	p.status().Phase = phase
 	conditions.Set(p.status(), kind, corev1.ConditionTrue, reason, message, p.Now)
-	p.tellPhase(phase, reason, message)
+	p.recordPhaseEvent(phase, reason, message)
 }
 
-func (p *pass) tellPhase(phase v2alpha1.Phase, reason, message string) {
+func (p *pass) recordPhaseEvent(phase v2alpha1.Phase, reason, message string) {
 	kind := corev1.EventTypeNormal
 	if phase == v2alpha1.JobFailed || phase == v2alpha1.JobRestarting {
 		kind = corev1.EventTypeWarning

@@ -431,7 +431,7 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
 		for range 3 {
 			// Pauses after interruptions pass.
-			w.now = w.now.Add(2 * longestPause)
+			w.now = w.now.Add(2 * longestBackoff)
 			w.settle()
 			w.run(w.admitted()...)
 		}

@@ -114,8 +114,8 @@ func countsOfPods(observed Observed, wanted *counts, elastic int) map[string]int
 	return before
 }
 
-// tellOfResizes sends one event for all tasks that were resized.
-func (p *pass) tellOfResizes() {
+// reportResizes sends one event for all tasks that were resized.
+func (p *pass) reportResizes() {
 	p.resizes = findResizes(p.Observed, &p.counts)
 	if p.Job.Status.Scaling == nil && statusWriter(p.Job).isOperator() {
 		// Nobody asked for more: pods are still to come.

@@ -24,7 +24,7 @@ func summarizeWorkers(p *pass) {
 		p.count(pod.Labels[names.LabelTaskName], pod)
 	}
 	p.summarizeElastic()
-	p.calmDown()
+	p.resetBackoff()
 	p.endResize()
 	if p.isExcessive() && status.Phase != "" {
 		// What its pods are for is not known.
@@ -137,7 +137,7 @@ func summarizeReplicas(p *pass) {
 	for _, pod := range p.Pods {
 		p.count(taskOfRole(p.Job, names.RoleOf(pod)), pod)
 	}
-	p.calmDown()
+	p.resetBackoff()
 	if IsFinished(status) || IsSuspended(p.Job) {
 		return
 	}

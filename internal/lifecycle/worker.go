@@ -34,7 +34,7 @@ func workerRules() []rule {
 		{"a job whose deciding ranks have all succeeded has succeeded", succeed},
 		{"failures are counted", countFailures},
 		{"a suspended job has no pods", suspend},
-		{"what befell pods again and again makes them wait", pauseInterrupted},
+		{"what befell pods again and again makes them wait", backOffDisrupted},
 		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
 		{"what pods were told of each other is kept while they live", keepNodes},
 		{"a gang is told of before its pods are", ensureGang},
@@ -96,7 +96,7 @@ func recordCounts(p *pass) outcome {
 	p.counts = wantedCounts(p.counted())
 	status := p.status()
 	if !IsFinished(&p.Job.Status) {
-		p.tellOfResizes()
+		p.reportResizes()
 		status.Replicas = p.counts.total
 		scaling := &v2alpha1.ScalingStatus{
 			SpecReplicas: p.counts.spec, LastReplicas: p.counts.total, LastAllocation: p.lastAllocation(),

@@ -594,7 +594,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 				if IsFinished(&w.job.Status) {
 					break
 				}
-				w.now = w.now.Add(firstPause)
+				w.now = w.now.Add(firstBackoff)
 				w.settle()
 			}
 			w.expectPhase(v2alpha1.JobSucceeded)
