@@ -22,7 +22,7 @@ import (
 
 // adoptWorkers takes over the pods of a worker-led job that an earlier release
 // made, which did not say of which attempt they are.
-func adoptWorkers(p *pass) outcome {
+func adoptWorkers(p *plan) outcome {
 	for _, pod := range p.Pods {
 		if _, told := pod.Annotations[names.AnnotationAttempt]; !told {
 			p.decision.AdoptPods = append(p.decision.AdoptPods, p.adoptedWorker(pod))
@@ -38,33 +38,33 @@ func adoptWorkers(p *pass) outcome {
 // adoptedWorker returns a pod as it is to be taken over: as one of this attempt
 // and placement. Earlier releases count a restart, or that a job is placed anew,
 // before they replace what it is about: that is of the one before.
-func (p *pass) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
-	status := &p.Job.Status
+func (in *input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
+	status := &in.Job.Status
 	attempt, reschedule := status.Restarts, status.Reschedules
 	switch {
-	case status.Phase == v2alpha1.JobRestarting && hasFailed(p.Job, pod):
+	case status.Phase == v2alpha1.JobRestarting && hasFailed(in.Job, pod):
 		attempt = max(attempt-1, 0)
-	case status.Phase == v2alpha1.JobRescheduling && p.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(p.Job, pod):
+	case status.Phase == v2alpha1.JobRescheduling && in.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(in.Job, pod):
 		reschedule = max(reschedule-1, 0)
 	}
 	wanted := pod.DeepCopy()
-	wanted.OwnerReferences = p.storedReferences(pod)
+	wanted.OwnerReferences = in.storedReferences(pod)
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
-	p.labelWorker(wanted)
+	in.labelWorker(wanted)
 	return wanted
 }
 
 // labelWorker labels a pod with its task, by which pods are counted and selected,
 // and which v1.1.0 and v1.1.1 did not say in labels.
-func (p *pass) labelWorker(pod *corev1.Pod) {
+func (in *input) labelWorker(pod *corev1.Pod) {
 	if pod.Labels[names.LabelTaskName] != "" {
 		return
 	}
-	for i := range p.Job.Spec.Tasks {
-		task := &p.Job.Spec.Tasks[i]
-		if _, isOf := indexOf(p.Job.Name, names.TaskName(task), pod.Name); isOf {
-			for key, value := range names.WorkerLabels(p.Job.Name, task.Type, names.TaskName(task), pod.Name) {
+	for i := range in.Job.Spec.Tasks {
+		task := &in.Job.Spec.Tasks[i]
+		if _, isOf := indexOf(in.Job.Name, names.TaskName(task), pod.Name); isOf {
+			for key, value := range names.WorkerLabels(in.Job.Name, task.Type, names.TaskName(task), pod.Name) {
 				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value)
 			}
 			return
@@ -75,21 +75,21 @@ func (p *pass) labelWorker(pod *corev1.Pod) {
 // counted returns the job without a total that an earlier release wrote and the
 // spec has changed since. Such a one is what its pods were told; another was
 // asked for by somebody.
-func (p *pass) counted() *v2alpha1.DIJob {
-	status := &p.Job.Status
-	if status.Scaling != nil || !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
+func (in *input) counted() *v2alpha1.DIJob {
+	status := &in.Job.Status
+	if status.Scaling != nil || !slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
 		return annotatedNumber(pod, names.AnnotationReplicas, 0) == status.Replicas && workload.IsOfEarlierRelease(pod)
 	}) {
-		return p.Job
+		return in.Job
 	}
-	job := *p.Job
+	job := *in.Job
 	job.Status.Replicas = 0
 	return &job
 }
 
 // subdomain returns that of the pods' addresses: of pods of this attempt that
 // live on, as pods find each other by it, else the job's service.
-func (p *pass) subdomain() string {
+func (p *plan) subdomain() string {
 	own := names.WorkerService(p.Job.Name)
 	for _, pod := range p.Pods {
 		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !p.isStale(pod) {
@@ -102,7 +102,7 @@ func (p *pass) subdomain() string {
 // ensureWorkerService creates the service of a worker-led job, and ends those of
 // an earlier release. These are kept, as they are, while pods live that they were
 // made for.
-func (p *pass) ensureWorkerService() {
+func (p *plan) ensureWorkerService() {
 	wanted := workload.WorkerService(p.Job)
 	if p.roster.Subdomain != wanted.Name && len(p.Services) > 0 {
 		return
@@ -115,7 +115,8 @@ func (p *pass) ensureWorkerService() {
 	wanted.Name = p.roster.Subdomain
 	if existing := p.services[wanted.Name]; existing != nil && len(p.Pods) == 0 && !isSameService(existing, wanted) {
 		p.deleteService(existing)
-		delete(p.services, wanted.Name)
+		p.createService(wanted)
+		return
 	}
 	p.ensureService(wanted)
 }
@@ -126,7 +127,7 @@ func isSameService(a, b *corev1.Service) bool {
 }
 
 // selector returns the labels by which services select the pods that live.
-func (p *pass) selector() map[string]string {
+func (p *plan) selector() map[string]string {
 	selector := map[string]string{}
 	if len(p.Pods) == 0 {
 		return selector
@@ -145,7 +146,7 @@ const adoptionDelay = time.Second
 // else while there is any. Owner references come to name the stored version, as
 // the garbage collector resolves no version that is not served; and the replicas
 // of a job that goes on come to name their slots, from which its list is made.
-func adopt(p *pass) outcome {
+func adopt(p *plan) outcome {
 	slots := p.slotsToName()
 	for _, pod := range p.Pods {
 		if slots[pod.Name] == "" && !p.isEarlier(pod) {
@@ -179,29 +180,29 @@ func (d *Decision) isAdoption() bool {
 
 // isEarlier tells whether an object names a job in another version than the one
 // that jobs are to be stored in.
-func (p *pass) isEarlier(object metav1.Object) bool {
-	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion, p.Job.UID)
+func (in *input) isEarlier(object metav1.Object) bool {
+	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), in.Settings.JobVersion, in.Job.UID)
 	return is
 }
 
 // storedReferences returns an object's owner references, those to jobs in that
 // version and the others as they are.
-func (p *pass) storedReferences(object metav1.Object) []metav1.OwnerReference {
-	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), p.Settings.JobVersion, p.Job.UID)
+func (in *input) storedReferences(object metav1.Object) []metav1.OwnerReference {
+	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), in.Settings.JobVersion, in.Job.UID)
 	return references
 }
 
 // slotsToName returns the slots that pods are still to name, by pod. Once there
 // is a list, a pod that names none is an unknown one.
-func (p *pass) slotsToName() map[string]string {
-	if p.Membership != nil || IsSuspended(p.Job) || IsFinished(&p.Job.Status) {
+func (in *input) slotsToName() map[string]string {
+	if in.Membership != nil || IsSuspended(in.Job) || IsFinished(&in.Job.Status) {
 		return nil
 	}
-	remains := p.remains()
+	remains := in.remains()
 	slots := map[string]string{}
-	for _, pod := range p.Pods {
+	for _, pod := range in.Pods {
 		if slotOf(pod) == "" {
-			slots[pod.Name] = p.slotToName(remains, pod)
+			slots[pod.Name] = in.slotToName(remains, pod)
 		}
 	}
 	return slots
@@ -209,9 +210,9 @@ func (p *pass) slotsToName() map[string]string {
 
 // slotToName returns the slot of a pod that names none: the one that its own
 // name tells, or that of its aggregator; "" where it stands for no member.
-func (p *pass) slotToName(remains membership.Remains, pod *corev1.Pod) string {
+func (in *input) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 	if names.RoleOf(pod) == names.ReplicaTypeDDPLearner {
-		if pod = p.aggregatorOf(pod); pod == nil {
+		if pod = in.aggregatorOf(pod); pod == nil {
 			return ""
 		}
 	}
@@ -219,16 +220,16 @@ func (p *pass) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 	case slotOf(pod) != "":
 		return slotOf(pod)
 	case remains.Stands(pod):
-		return slotOfName(p.Job.Name, pod)
+		return slotOfName(in.Job.Name, pod)
 	}
 	return ""
 }
 
 // aggregatorOf returns the aggregator that a DDP learner names as an owner; nil
 // where it is gone.
-func (p *pass) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
+func (in *input) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	for _, reference := range learner.OwnerReferences {
-		pod := p.pods[reference.Name]
+		pod := in.pods[reference.Name]
 		if pod != nil && pod.UID == reference.UID && names.RoleOf(pod) == names.ReplicaTypeAggregator {
 			return pod
 		}
@@ -247,16 +248,16 @@ func slotOfName(job string, pod *corev1.Pod) string {
 }
 
 // remains are what a list is made from where there is none.
-func (p *pass) remains() membership.Remains {
-	gpu := p.Settings.Defaults().GPUResource
-	return membership.Remains{Job: p.Job.Name, Pods: p.Pods, GPU: gpu, LearnerGPUs: p.learnerGPUs(gpu)}
+func (in *input) remains() membership.Remains {
+	gpu := in.Settings.Defaults().GPUResource
+	return membership.Remains{Job: in.Job.Name, Pods: in.Pods, GPU: gpu, LearnerGPUs: in.learnerGPUs(gpu)}
 }
 
 // learnerGPUs returns the GPUs of the job's learner template, 0 where it has
 // none that can be read: what is wrong with it is said when it is used.
-func (p *pass) learnerGPUs(gpu corev1.ResourceName) int32 {
-	for i := range p.Job.Spec.Tasks {
-		task := &p.Job.Spec.Tasks[i]
+func (in *input) learnerGPUs(gpu corev1.ResourceName) int32 {
+	for i := range in.Job.Spec.Tasks {
+		task := &in.Job.Spec.Tasks[i]
 		if task.Type != v2alpha1.TaskTypeLearner {
 			continue
 		}

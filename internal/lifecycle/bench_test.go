@@ -29,7 +29,7 @@ func largeJob(b *testing.B, pods int) Observed {
 		}},
 	}
 	observed := Observed{Job: job, Confirmed: true, Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	p := newPass(observed)
+	p := newPlan(newInput(observed))
 	recordCounts(p)
 	seatAll(p)
 	for i := range p.roster.Seats {

@@ -15,7 +15,7 @@ import (
 
 // cleanUp deletes what a finished job needs no longer: its services, and its
 // pods by its policy. It acts once the end is recorded.
-func cleanUp(p *pass) outcome {
+func cleanUp(p *plan) outcome {
 	if !IsFinished(&p.Job.Status) {
 		return goOn
 	}
@@ -34,13 +34,13 @@ func cleanUp(p *pass) outcome {
 	return settled
 }
 
-func (p *pass) cleanPodPolicy() v2alpha1.CleanPodPolicy {
-	return cmp.Or(p.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
+func (in *input) cleanPodPolicy() v2alpha1.CleanPodPolicy {
+	return cmp.Or(in.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 }
 
 // completeEnd records of a job that an earlier release has ended what that did
 // not: the condition where there is the phase only, and since when it has finished.
-func (p *pass) completeEnd() {
+func (p *plan) completeEnd() {
 	status := p.status()
 	if endOfJob(status) == nil {
 		kind, reason := conditionOf(status.Phase, IsCoordinatorLed(p.Job)), reasonOf(status.Phase, IsCoordinatorLed(p.Job))

@@ -33,7 +33,7 @@ func coordinatorRules() []rule {
 	}
 }
 
-func endWithCoordinator(p *pass) outcome {
+func endWithCoordinator(p *plan) outcome {
 	pod := p.coordinator()
 	if pod == nil || podstate.Terminating(pod) {
 		return goOn
@@ -69,7 +69,7 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	return false, pod.Status.Phase == corev1.PodFailed
 }
 
-func ensureMembership(p *pass) outcome {
+func ensureMembership(p *plan) outcome {
 	switch stored := p.Membership; {
 	case stored == nil && !p.mayCreate(ofMembership):
 		return settled
@@ -86,7 +86,7 @@ func ensureMembership(p *pass) outcome {
 
 // newMembership is empty for a new job. If the object was lost while replicas run, or
 // an earlier release created them, the list is rebuilt from the pods.
-func newMembership(p *pass) *v2alpha1.Membership {
+func newMembership(p *plan) *v2alpha1.Membership {
 	spec := p.remains().Spec()
 	spec.JobUID = p.Job.UID
 	return &v2alpha1.Membership{
@@ -101,7 +101,7 @@ func newMembership(p *pass) *v2alpha1.Membership {
 	}
 }
 
-func ensureCoordinator(p *pass) outcome {
+func ensureCoordinator(p *plan) outcome {
 	pod := p.coordinator()
 	switch {
 	case pod == nil:
@@ -129,7 +129,7 @@ func ensureCoordinator(p *pass) outcome {
 // mayReplaceCoordinator reports whether a disrupted coordinator may be recreated now,
 // and then reports the disruption. A coordinator that lived for as long as the backoff
 // does not wait for disruptions of its replicas.
-func (p *pass) mayReplaceCoordinator(pod *corev1.Pod) bool {
+func (p *plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	found := []disruptedPod{{pod, v2alpha1.TaskTypeCoordinator}}
 	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
 	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= backoffAfter(recorded) {
@@ -139,6 +139,6 @@ func (p *pass) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	return p.mayRecreate(found)
 }
 
-func (p *pass) coordinator() *corev1.Pod {
-	return p.pods[names.CoordinatorPod(p.Job.Name)]
+func (in *input) coordinator() *corev1.Pod {
+	return in.pods[names.CoordinatorPod(in.Job.Name)]
 }

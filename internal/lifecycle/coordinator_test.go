@@ -48,7 +48,7 @@ func (w *world) ask(task v2alpha1.TaskType, ddpGPUs ...int32) string {
 // current returns the names of a slot's pods.
 func (w *world) current(slot string) []string {
 	w.t.Helper()
-	slots, _ := newPass(w.observe()).slots()
+	slots, _ := newPlan(newInput(w.observe())).slots()
 	for i := range slots {
 		if slots[i].member.Slot == slot {
 			return slots[i].pods

@@ -99,8 +99,8 @@ func (o *Observed) excess(wanted *counts) []string {
 // isExcessive reports whether the job is to have more pods than it may have, or is
 // resized to pods that cannot be made. Of such a
 // job nothing is made, and what it has goes on: a slip of who scales it ends nothing.
-func (p *pass) isExcessive() bool {
-	return len(p.tooMany) > 0
+func (in *input) isExcessive() bool {
+	return len(in.tooMany) > 0
 }
 
 // specCount returns what the spec says of a task; elastic.replicas wins.

@@ -164,13 +164,14 @@ type Event struct {
 	Pod string
 }
 
-// rule is one step of a decision. The first that settles it ends the row.
+// rule is one step of a decision. It reads the input of a plan and adds to the plan.
+// Rules apply in order until one settles the decision.
 type rule struct {
 	name  string
-	apply func(*pass) outcome
+	apply func(*plan) outcome
 }
 
-// outcome says whether the rules that follow are still to be asked.
+// outcome says whether the following rules still apply.
 type outcome bool
 
 const (
@@ -178,30 +179,28 @@ const (
 	settled outcome = true
 )
 
-// summaryName names the step that sums up the pods, after the rules.
+// summaryName names the step that summarizes the pods, after the rules.
 const summaryName = "the phase sums up the pods"
 
-// Decide says what is to be done for a job.
+// Decide returns what to do for a job.
 func Decide(observed Observed) Decision {
-	decision, _ := decide(observed)
+	decision, _ := newPlan(newInput(observed)).decide()
 	return decision
 }
 
-// decide also names the step that gave the job its phase, "" where the phase
-// stays.
-func decide(observed Observed) (decision Decision, cause string) {
-	p := newPass(observed)
-	rules, summarize := workerRules(), summarizeWorkers
-	if IsCoordinatorLed(observed.Job) {
-		rules, summarize = coordinatorRules(), summarizeReplicas
-	}
-	if IsLeftAlone(observed.Job) {
+// decide also names the step that changed the job's phase, "" if none did.
+func (p *plan) decide() (decision Decision, cause string) {
+	if IsLeftAlone(p.Job) {
 		return p.decision, ""
 	}
-	if p.refuseExcess(); p.isExcessive() {
+	rules, summarize := workerRules(), summarizeWorkers
+	switch {
+	case IsCoordinatorLed(p.Job):
+		rules, summarize = coordinatorRules(), summarizeReplicas
+	case p.isExcessive():
 		rules = rulesOfExcess()
 	}
-	cause = p.follow(rules)
+	cause = p.apply(rules)
 	if p.decision.DeleteJob || p.decision.isAdoption() {
 		return p.decision, ""
 	}
@@ -218,12 +217,12 @@ func decide(observed Observed) (decision Decision, cause string) {
 		p.reportGang()
 	}
 	p.reportInvalid()
-	p.decision.Status.ObservedGeneration = observed.Job.Generation
+	p.decision.Status.ObservedGeneration = p.Job.Generation
 	return p.decision, cause
 }
 
-// follow asks the rules in order and names the last that changed the phase.
-func (p *pass) follow(rules []rule) (cause string) {
+// apply applies the rules in order and names the last one that changed the phase.
+func (p *plan) apply(rules []rule) (cause string) {
 	for _, rule := range rules {
 		before := p.status().Phase
 		result := rule.apply(p)
@@ -237,13 +236,13 @@ func (p *pass) follow(rules []rule) (cause string) {
 	return cause
 }
 
-// IsCoordinatorLed tells a coordinator-led job from a worker-led one.
+// IsCoordinatorLed reports whether a job is coordinator-led, and not worker-led.
 func IsCoordinatorLed(job *v2alpha1.DIJob) bool {
 	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// IsLeftAlone tells whether nothing is to be done for a job: it is another controller's,
-// or is being deleted, which is the garbage collector's.
+// IsLeftAlone reports whether the operator does nothing for a job: another controller
+// manages it, or it is being deleted and the garbage collector deletes its objects.
 func IsLeftAlone(job *v2alpha1.DIJob) bool {
 	if !job.DeletionTimestamp.IsZero() {
 		return true

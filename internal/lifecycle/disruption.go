@@ -29,7 +29,7 @@ import (
 const quietPeriod = time.Minute
 
 // backOffDisrupted has pods wait that are disrupted again within the backoff.
-func backOffDisrupted(p *pass) outcome {
+func backOffDisrupted(p *plan) outcome {
 	if disrupted := p.disruptedReplicas(); len(disrupted) > 0 {
 		p.backingOff = !p.mayRecreate(disrupted)
 	}
@@ -43,7 +43,7 @@ type disruptedPod struct {
 }
 
 // disruptedReplicas returns the disrupted pods of desired replicas.
-func (p *pass) disruptedReplicas() []disruptedPod {
+func (p *plan) disruptedReplicas() []disruptedPod {
 	var found []disruptedPod
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
@@ -56,7 +56,7 @@ func (p *pass) disruptedReplicas() []disruptedPod {
 
 // mayRecreate reports whether disrupted pods may be recreated now, and then reports
 // their disruption; else it requeues the job for the end of the backoff.
-func (p *pass) mayRecreate(disrupted []disruptedPod) bool {
+func (p *plan) mayRecreate(disrupted []disruptedPod) bool {
 	if left := p.backoffLeft(); left > 0 {
 		p.requeueAfter(left)
 		return false
@@ -66,7 +66,7 @@ func (p *pass) mayRecreate(disrupted []disruptedPod) bool {
 }
 
 // reportDisruption reports what disrupted pods that are recreated under their names.
-func (p *pass) reportDisruption(disrupted []disruptedPod) {
+func (p *plan) reportDisruption(disrupted []disruptedPod) {
 	pods := make([]*corev1.Pod, len(disrupted))
 	for i, each := range disrupted {
 		pods[i] = each.pod
@@ -79,7 +79,7 @@ func (p *pass) reportDisruption(disrupted []disruptedPod) {
 
 // recordDisruption sets the condition for disrupted pods, with what the operator
 // does about them.
-func (p *pass) recordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
+func (p *plan) recordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasInterrupted
 	reason := failureReason(p.Job, pods[0])
 	conditions.Set(p.status(), condition, corev1.ConditionTrue, reason, "", p.Now)
@@ -106,7 +106,7 @@ func describeDisruption(pod *corev1.Pod, reason string, others int) string {
 
 // backoffLeft returns how long disrupted pods must still wait, 0 for the first
 // disruption. A clock that was set back does not extend the backoff.
-func (p *pass) backoffLeft() time.Duration {
+func (p *plan) backoffLeft() time.Duration {
 	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
 		return 0
@@ -130,7 +130,7 @@ func backoffAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
 
 // resetBackoff clears the condition once all pods are ready and none was disrupted
 // for a while.
-func (p *pass) resetBackoff() {
+func (p *plan) resetBackoff() {
 	const condition = v2alpha1.ConditionReplicasInterrupted
 	recorded := conditions.Find(p.status(), condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
@@ -151,7 +151,7 @@ func (p *pass) resetBackoff() {
 
 // isAllReady reports whether every desired replica is ready or has succeeded. During
 // a restart none is. Of a coordinator-led job it reports whether the coordinator runs.
-func (p *pass) isAllReady() bool {
+func (p *plan) isAllReady() bool {
 	if IsCoordinatorLed(p.Job) {
 		coordinator := p.coordinator()
 		return coordinator != nil && coordinator.Status.Phase == corev1.PodRunning

@@ -13,7 +13,7 @@ import (
 // nameElastic writes into the spec of a job that was stored before the webhook
 // did so which task is resized and its count, without which the API server has
 // no answer to GET of the scale subresource.
-func nameElastic(p *pass) outcome {
+func nameElastic(p *plan) outcome {
 	elastic := names.ElasticTask(&p.Job.Spec)
 	written := ptr.Deref(p.Job.Spec.Elastic, v2alpha1.Elastic{})
 	if elastic < 0 || written.Replicas != nil && written.Task != "" || IsFinished(&p.Job.Status) {

@@ -48,7 +48,7 @@ type failure struct {
 
 // countFailures records the action that follows from the new failures, the gravest
 // one for all of them. Pods are deleted once that is recorded.
-func countFailures(p *pass) outcome {
+func countFailures(p *plan) outcome {
 	failures := p.failures()
 	if len(failures) == 0 {
 		return goOn
@@ -75,7 +75,7 @@ func countFailures(p *pass) outcome {
 }
 
 // reportOutOfMemory records one event for the new failures that used too much memory.
-func (p *pass) reportOutOfMemory(failures []failure) {
+func (p *plan) reportOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
 		if failureReason(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
@@ -100,7 +100,7 @@ func gravity(action v2alpha1.FailurePolicyAction) int {
 }
 
 // failures returns the failed pods that count and are not counted yet.
-func (p *pass) failures() []failure {
+func (p *plan) failures() []failure {
 	var failures []failure
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
@@ -119,8 +119,8 @@ func (p *pass) failures() []failure {
 
 // isCounted reports whether a pod's failure is recorded as a restart of its replica
 // alone.
-func (p *pass) isCounted(pod *corev1.Pod) bool {
-	recorded := p.Job.Status.ReplicaRestarts[pod.Name]
+func (in *input) isCounted(pod *corev1.Pod) bool {
+	recorded := in.Job.Status.ReplicaRestarts[pod.Name]
 	return believed(replicaRestartOf(pod), recorded) < recorded
 }
 
@@ -155,7 +155,7 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 }
 
 // restartJob starts the next attempt, unless the limit is reached.
-func (p *pass) restartJob(failed *corev1.Pod) {
+func (p *plan) restartJob(failed *corev1.Pod) {
 	status := p.status()
 	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
 		p.finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts, the limit is %d",
@@ -167,7 +167,7 @@ func (p *pass) restartJob(failed *corev1.Pod) {
 	p.enterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), p.restartMessage()))
 }
 
-func (p *pass) restartMessage() string {
+func (p *plan) restartMessage() string {
 	return ordinal(p.status().Restarts, p.backoffLimit()) + " is under way"
 }
 
@@ -181,7 +181,7 @@ func ordinal(restart, limit int32) string {
 
 // restartReplicas restarts only the failed replicas, each as often as the limit
 // allows beyond the job's restarts.
-func (p *pass) restartReplicas(failures []failure) {
+func (p *plan) restartReplicas(failures []failure) {
 	status, limit := p.status(), p.backoffLimit()
 	for _, failed := range failures {
 		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
@@ -206,9 +206,9 @@ func (p *pass) restartReplicas(failures []failure) {
 	}
 }
 
-func (p *pass) backoffLimit() int32 {
-	if p.Job.Spec.BackoffLimit != nil {
-		return *p.Job.Spec.BackoffLimit
+func (in *input) backoffLimit() int32 {
+	if in.Job.Spec.BackoffLimit != nil {
+		return *in.Job.Spec.BackoffLimit
 	}
 	return defaultBackoffLimit
 }
@@ -226,7 +226,7 @@ func restartBackoff(restarts int32) time.Duration {
 
 // isKept reports whether a finished pod stays until the backoff of that many restarts
 // is over, and if so requeues the job for then.
-func (p *pass) isKept(pod *corev1.Pod, restarts int32) bool {
+func (p *plan) isKept(pod *corev1.Pod, restarts int32) bool {
 	backoff := restartBackoff(restarts)
 	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
 		return false
@@ -248,7 +248,7 @@ type Failure struct {
 }
 
 // recordFailure has the end of a pod counted once the status is written.
-func (p *pass) recordFailure(task v2alpha1.TaskType, pod *corev1.Pod) {
+func (p *plan) recordFailure(task v2alpha1.TaskType, pod *corev1.Pod) {
 	p.decision.Failures = append(p.decision.Failures, Failure{TaskType: task, Reason: failureReason(p.Job, pod)})
 }
 
@@ -284,7 +284,7 @@ func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 
 // mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
 // failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
-func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
+func (p *plan) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
@@ -303,7 +303,7 @@ func (p *pass) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
 }
 
 // restartsOf returns how often the replica of a failed pod was restarted alone.
-func (p *pass) restartsOf(pod *corev1.Pod) int32 {
+func (p *plan) restartsOf(pod *corev1.Pod) int32 {
 	return believed(replicaRestartOf(pod), p.status().ReplicaRestarts[pod.Name])
 }
 

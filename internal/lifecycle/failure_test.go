@@ -70,7 +70,7 @@ func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
 			t.Parallel()
 			w := runningJob(t, 3, rules...)
 			w.end(tc.pod, tc.code)
-			p := newPass(w.observe())
+			p := newPlan(newInput(w.observe()))
 			recordCounts(p)
 			seatAll(p)
 			for i := range p.roster.Seats {

@@ -47,7 +47,7 @@ func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 
 // deleteByForce deletes the pods that do not go from nodes that do not answer, where
 // the installation allows it.
-func (p *pass) deleteByForce() {
+func (p *plan) deleteByForce() {
 	var texts []string
 	for _, pod := range p.Pods {
 		left, isLeaving := p.forceDeleteIn(pod)

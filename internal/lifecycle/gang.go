@@ -25,8 +25,8 @@ import (
 // scheduler: nobody tells when one is installed.
 const GangPatience = 30 * time.Second
 
-// gangOfPass is what a pass finds out about a job's gang.
-type gangOfPass struct {
+// gangPlan is what a plan says about a job's gang.
+type gangPlan struct {
 	// provider and group are what pods that are created are marked with; nil where
 	// they are not.
 	provider *gang.Provider
@@ -37,7 +37,7 @@ type gangOfPass struct {
 	missing string
 }
 
-func (g *gangOfPass) mark(pod *corev1.Pod) {
+func (g *gangPlan) mark(pod *corev1.Pod) {
 	if g.provider != nil {
 		g.provider.Mark(pod, g.group)
 	}
@@ -66,7 +66,7 @@ func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 // ensureGang has the scheduler told of a job's gang before it sees its pods. It
 // creates no pod of a job that has not started where there is no scheduler that
 // would wait for the others.
-func ensureGang(p *pass) outcome {
+func ensureGang(p *plan) outcome {
 	result := p.decideGang()
 	if p.decision.CreatePodGroup != nil && !p.mayCreate(ofPodGroup) {
 		p.decision.CreatePodGroup = nil
@@ -75,7 +75,7 @@ func ensureGang(p *pass) outcome {
 	return result
 }
 
-func (p *pass) decideGang() outcome {
+func (p *plan) decideGang() outcome {
 	switch {
 	case !asksForGang(p.Job):
 		p.deletePodGroups()
@@ -111,7 +111,7 @@ type team struct {
 	started bool
 }
 
-func (p *pass) team() team {
+func (p *plan) team() team {
 	var found team
 	for i := range p.roster.Seats {
 		seat := &p.roster.Seats[i]
@@ -139,7 +139,7 @@ func (p *pass) team() team {
 // gangProvider returns the scheduler that the gang is left to, and the object
 // that it has been told of it by, if there is one. A job that has started stays
 // with the scheduler that it has.
-func (p *pass) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
+func (p *plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
 	chosen, why := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
 	if len(p.PodGroups) == 0 {
 		if chosen == nil {
@@ -155,7 +155,7 @@ func (p *pass) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructu
 }
 
 // createGroup creates the object where pods are to be placed.
-func (p *pass) createGroup(provider *gang.Provider, team *team) outcome {
+func (p *plan) createGroup(provider *gang.Provider, team *team) outcome {
 	if !team.waiting {
 		return goOn
 	}
@@ -172,7 +172,7 @@ func (p *pass) createGroup(provider *gang.Provider, team *team) outcome {
 // levelGroup has the object be as it is to be. Where its API does not let it be
 // changed it is replaced while nobody is placed by it; else it stays, and pods
 // that it would have wait for more than there are do without it, anew where they wait already.
-func (p *pass) levelGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
+func (p *plan) levelGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
 	p.gang.words = provider.Read(group)
 	group = p.renameOwner(group)
 	isEnough := leastOf(p.Job, p.counts.total) >= provider.Least(group)
@@ -203,7 +203,7 @@ func (p *pass) levelGroup(provider *gang.Provider, group *unstructured.Unstructu
 }
 
 // renameOwner has the object name its job in the version in which others do.
-func (p *pass) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
+func (p *plan) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
 	if !p.isEarlier(group) {
 		return group
 	}
@@ -214,7 +214,7 @@ func (p *pass) renameOwner(group *unstructured.Unstructured) *unstructured.Unstr
 }
 
 // deleteWaiting deletes the pods of the gang that have no node.
-func (p *pass) deleteWaiting() {
+func (p *plan) deleteWaiting() {
 	for _, pod := range p.Pods {
 		if gang.IsMember(pod) && !podstate.Finished(pod) && pod.Spec.NodeName == "" {
 			p.deletePod(pod)
@@ -222,13 +222,13 @@ func (p *pass) deleteWaiting() {
 	}
 }
 
-func (p *pass) markWith(provider *gang.Provider, group string) {
+func (p *plan) markWith(provider *gang.Provider, group string) {
 	p.gang.provider, p.gang.group = provider, group
 }
 
 // wantedGang says what the scheduler is to be told. It waits for no more pods
 // than there will be.
-func (p *pass) wantedGang(team *team) (*gang.Gang, error) {
+func (p *plan) wantedGang(team *team) (*gang.Gang, error) {
 	job := p.Job
 	least := leastOf(job, p.counts.total)
 	if team.waiting {
@@ -247,7 +247,7 @@ func (p *pass) wantedGang(team *team) (*gang.Gang, error) {
 
 // replaceGroup takes away the object and the pods that wait by it, none of
 // which has a node. Others are made when all are gone.
-func (p *pass) replaceGroup(group *unstructured.Unstructured) outcome {
+func (p *plan) replaceGroup(group *unstructured.Unstructured) outcome {
 	p.deleteWaiting()
 	p.deletePodGroups()
 	p.decision.UpdatePodGroup = nil
@@ -262,7 +262,7 @@ func (p *pass) replaceGroup(group *unstructured.Unstructured) outcome {
 // go first, of which those that have no node make room. A job that has started
 // goes on without it, and so do those pods: what is made from now on is none of
 // the others that they wait for.
-func (p *pass) awaitGroup(group *unstructured.Unstructured, team *team) outcome {
+func (p *plan) awaitGroup(group *unstructured.Unstructured, team *team) outcome {
 	if team.started {
 		p.deleteWaiting()
 		return goOn
@@ -271,7 +271,7 @@ func (p *pass) awaitGroup(group *unstructured.Unstructured, team *team) outcome 
 }
 
 // deletePodGroups deletes the objects that tell of the job's gang.
-func (p *pass) deletePodGroups() {
+func (p *plan) deletePodGroups() {
 	for _, group := range p.PodGroups {
 		if group.GetDeletionTimestamp().IsZero() {
 			p.decision.DeletePodGroups = append(p.decision.DeletePodGroups, group)
@@ -281,7 +281,7 @@ func (p *pass) deletePodGroups() {
 
 // reportGang says whether the gang is placed. Once it is, it stays so until no
 // pod of the job has a node any more: one that is lost is made again by itself.
-func (p *pass) reportGang() {
+func (p *plan) reportGang() {
 	const condition = v2alpha1.ConditionGangScheduled
 	switch {
 	case IsCoordinatorLed(p.Job) || IsFinished(p.status()):
@@ -302,7 +302,7 @@ func (p *pass) reportGang() {
 	}
 }
 
-func (p *pass) reportPlacing() {
+func (p *plan) reportPlacing() {
 	const condition = v2alpha1.ConditionGangScheduled
 	least := leastOf(p.Job, p.counts.total)
 	placed := p.placed()
@@ -319,7 +319,7 @@ func (p *pass) reportPlacing() {
 }
 
 // placed counts the replicas that have a node, or needed one and have succeeded.
-func (p *pass) placed() int32 {
+func (p *plan) placed() int32 {
 	var count int32
 	for _, each := range p.completed().ranges {
 		count += each.last - each.first + 1
@@ -334,17 +334,17 @@ func (p *pass) placed() int32 {
 
 // hasStarted tells whether some replica has a node, or needed one and has
 // succeeded: what is made now no longer starts the job in part.
-func (p *pass) hasStarted() bool {
+func (p *plan) hasStarted() bool {
 	return len(p.completed().ranges) > 0 || slices.ContainsFunc(p.Pods, p.isPlaced)
 }
 
-func (p *pass) isPlaced(pod *corev1.Pod) bool {
+func (p *plan) isPlaced(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && podstate.Active(pod) && !p.isStale(pod)
 }
 
 // whyNotPlaced returns what the scheduler says in the gang's object, and what that
 // leaves out, in a pod.
-func (p *pass) whyNotPlaced() gang.Words {
+func (p *plan) whyNotPlaced() gang.Words {
 	words := p.gang.words
 	for _, pod := range p.Pods {
 		if words.Reason != "" && words.Message != "" {
@@ -364,7 +364,7 @@ func (p *pass) whyNotPlaced() gang.Words {
 // setGangScheduled sets the condition. Events tell that the gang is placed, that there is
 // no scheduler for it, and that its scheduler has begun to say why it waits: not
 // each time that it says it in other words.
-func (p *pass) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
+func (p *plan) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
 	if recorded := conditions.Find(p.status(), v2alpha1.ConditionGangScheduled); recorded != nil {
 		before = recorded.Reason

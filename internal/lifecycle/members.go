@@ -39,7 +39,7 @@ type slot struct {
 }
 
 // slots returns the job's slots; none, and false, while the list is missing.
-func (p *pass) slots() ([]slot, bool) {
+func (p *plan) slots() ([]slot, bool) {
 	list := p.Membership
 	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.Job.UID {
 		return nil, false
@@ -63,12 +63,12 @@ func (p *pass) slots() ([]slot, bool) {
 // findShadowed marks slots that share a pod's name with another slot: the names of
 // replacements follow from a short hash. The slot that the pod was created for keeps
 // the name, else the first of the list.
-func (p *pass) findShadowed(slots []slot) {
+func (in *input) findShadowed(slots []slot) {
 	owners := make(map[string]int, len(slots))
 	for i := range slots {
 		for _, name := range slots[i].pods {
 			first, isOwned := owners[name]
-			if pod := p.pods[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
+			if pod := in.pods[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
 				slots[first].isShadowed, isOwned = true, false
 			}
 			if isOwned {
@@ -82,12 +82,12 @@ func (p *pass) findShadowed(slots []slot) {
 
 // nextLost returns a count of losses beyond the recorded one that gives the slot
 // names which are not taken.
-func (p *pass) nextLost(s *slot, given map[string]bool) int32 {
+func (in *input) nextLost(s *slot, given map[string]bool) int32 {
 	lost := s.recorded.Lost
-	isGiven := func(name string) bool { return given[name] || p.pods[name] != nil }
+	isGiven := func(name string) bool { return given[name] || in.pods[name] != nil }
 	for lost < limits.Lost {
 		lost++
-		if pods := membership.PodNames(p.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
+		if pods := membership.PodNames(in.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
 			for _, name := range pods {
 				given[name] = true
 			}
@@ -129,25 +129,25 @@ func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotS
 // missing reports whether a pod of the slot existed and is gone: the slot is recorded
 // as complete, or its remains show that it was. A service is such a trace, because it
 // is created after its pod was observed.
-func (p *pass) missing(s *slot) bool {
+func (in *input) missing(s *slot) bool {
 	present, traced := 0, false
 	for _, name := range s.pods {
-		if p.pods[name] != nil {
+		if in.pods[name] != nil {
 			present++
 			continue
 		}
-		service := p.services[name]
+		service := in.services[name]
 		traced = traced || service != nil && service.DeletionTimestamp.IsZero()
 	}
 	if s.recorded.Launched == s.name {
 		return present < len(s.pods)
 	}
-	return traced || p.pods[s.name] == nil && present > 0
+	return traced || in.pods[s.name] == nil && present > 0
 }
 
 // lost reports whether the slot's pod, or any pod of its unit, is lost, so that the
 // slot needs new pods.
-func (p *pass) lost(s *slot) bool {
+func (p *plan) lost(s *slot) bool {
 	if p.missing(s) {
 		return p.Confirmed
 	}
@@ -165,7 +165,7 @@ func (p *pass) lost(s *slot) bool {
 
 // mayReplace reports whether the backoff of a failed pod is over. A disruption may hit
 // the next pod as well, so it backs off, too, but not if the pod lived for that long.
-func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
+func (p *plan) mayReplace(pod *corev1.Pod, lost int32) bool {
 	if lost == 0 {
 		return true
 	}
@@ -184,10 +184,10 @@ func (p *pass) mayReplace(pod *corev1.Pod, lost int32) bool {
 }
 
 // disruptedPods returns the pods of a slot that were disrupted.
-func (p *pass) disruptedPods(s *slot) []*corev1.Pod {
+func (in *input) disruptedPods(s *slot) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, name := range s.pods {
-		if pod := p.pods[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
+		if pod := in.pods[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
 			found = append(found, pod)
 		}
 	}
@@ -196,7 +196,7 @@ func (p *pass) disruptedPods(s *slot) []*corev1.Pod {
 
 // recordMembers records the state of the replicas. It only counts a loss; the new
 // name follows from the record in the next reconcile.
-func recordMembers(p *pass) outcome {
+func recordMembers(p *plan) outcome {
 	slots, known := p.slots()
 	if !known {
 		return goOn
@@ -239,7 +239,7 @@ func recordMembers(p *pass) outcome {
 }
 
 // reportLoss records an event for the lost pod of a slot.
-func (p *pass) reportLoss(s *slot) {
+func (p *plan) reportLoss(s *slot) {
 	for _, name := range s.pods {
 		how := howLost(p.pods[name])
 		if how == "" {
@@ -270,9 +270,9 @@ func howLost(pod *corev1.Pod) string {
 	return ""
 }
 
-func (p *pass) complete(s *slot) bool {
+func (in *input) complete(s *slot) bool {
 	for _, name := range s.pods {
-		if p.pods[name] == nil {
+		if in.pods[name] == nil {
 			return false
 		}
 	}
@@ -281,7 +281,7 @@ func (p *pass) complete(s *slot) bool {
 
 // ensureMembers creates the pods and services of the slots while there is a
 // coordinator.
-func ensureMembers(p *pass) outcome {
+func ensureMembers(p *plan) outcome {
 	slots, known := p.slots()
 	coordinator := p.coordinator()
 	if !known || coordinator == nil || podstate.Terminating(coordinator) || podstate.Finished(coordinator) {
@@ -308,15 +308,15 @@ func ensureMembers(p *pass) outcome {
 }
 
 // describeUnconfigured describes why the learner of a slot has no AggregatorConfig.
-func (p *pass) describeUnconfigured(slot string) string {
-	if p.AggregatorConfigNotShared == "" {
+func (in *input) describeUnconfigured(slot string) string {
+	if in.AggregatorConfigNotShared == "" {
 		return fmt.Sprintf("learner of slot %s wants an AggregatorConfig and there is none", slot)
 	}
 	return fmt.Sprintf("learner of slot %s wants an AggregatorConfig that is not shared: annotate %s with %s=%s, or name another",
-		slot, p.AggregatorConfigNotShared, names.AnnotationSharedWith, p.Job.Namespace)
+		slot, in.AggregatorConfigNotShared, names.AnnotationSharedWith, in.Job.Namespace)
 }
 
-func (p *pass) ensureUnit(s *slot) {
+func (p *plan) ensureUnit(s *slot) {
 	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
 		return p.builder.Aggregator(p.AggregatorConfig, s.member, s.name)
 	})
@@ -334,7 +334,7 @@ func (p *pass) ensureUnit(s *slot) {
 // ensureReplica creates a pod, and its service once the pod exists. Nothing can reach
 // a pod before it has its service, so that no name that was reached is used twice even
 // if the operator dies before it has recorded the pod.
-func (p *pass) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
+func (p *plan) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
 	if pod := p.pods[name]; pod != nil {
 		p.ensureReplicaService(pod)
 		return

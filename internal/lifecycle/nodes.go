@@ -51,14 +51,14 @@ func isStarting(pod *corev1.Pod) bool {
 }
 
 // toldNodes returns what a pod was told of its job's nodes, "" where nobody knows.
-func (p *pass) toldNodes(pod *corev1.Pod) string {
-	return workload.ToldNodes(pod, p.configMaps)
+func (in *input) toldNodes(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, in.configMaps)
 }
 
 // keepNodes makes the ConfigMap again that live pods refer to, and deletes those
 // that none does. Where pods are to be made the ones that were referred to stay,
 // as the next pods mostly refer to the same.
-func keepNodes(p *pass) outcome {
+func keepNodes(p *plan) outcome {
 	for _, pod := range p.Pods {
 		if !podstate.Finished(pod) && !p.deleting[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
 			p.ensureNodes()
@@ -72,20 +72,20 @@ func keepNodes(p *pass) outcome {
 }
 
 // lacksNodes reports whether a pod refers to a ConfigMap that is not there.
-func (p *pass) lacksNodes(pod *corev1.Pod) bool {
+func (in *input) lacksNodes(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
-	return name != "" && p.configMaps[name] == nil
+	return name != "" && in.configMaps[name] == nil
 }
 
 // hasLostNodes reports whether a pod waits for a ConfigMap that nobody can make
 // again, as the job has another roster by now. Another pod takes its place.
-func (p *pass) hasLostNodes(pod *corev1.Pod) bool {
+func (p *plan) hasLostNodes(pod *corev1.Pod) bool {
 	return isStarting(pod) && p.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
 }
 
 // currentNodes returns the name of the ConfigMap of pods that are made now, ""
 // where none can be made.
-func (p *pass) currentNodes() string {
+func (p *plan) currentNodes() string {
 	configMap, err := p.builder.NodesConfigMap(&p.roster)
 	if err != nil {
 		return ""
@@ -95,25 +95,29 @@ func (p *pass) currentNodes() string {
 
 // ensureNodes creates the ConfigMap of pods that are made now. It reports whether
 // that is there, or will be before them.
-func (p *pass) ensureNodes() bool {
+func (p *plan) ensureNodes() bool {
 	configMap, err := p.builder.NodesConfigMap(&p.roster)
 	switch {
 	case err != nil:
 		// What is wrong with it is said of the pods.
 		return false
-	case p.configMaps[configMap.Name] != nil:
+	case p.configMaps[configMap.Name] != nil, p.creates(configMap.Name):
 		return true
 	case p.isConfigMapTaken(configMap.Name), !p.mayCreate(ofConfigMaps):
 		return false
 	}
-	p.configMaps[configMap.Name] = configMap
 	p.decision.CreateConfigMaps = append(p.decision.CreateConfigMaps, configMap)
 	p.deleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
 	return true
 }
 
+// creates reports whether the plan creates a ConfigMap with the name.
+func (p *plan) creates(configMap string) bool {
+	return slices.ContainsFunc(p.decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
+}
+
 // isFilled reports whether every seat has a pod that stays, or needs none.
-func (p *pass) isFilled() bool {
+func (p *plan) isFilled() bool {
 	return !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
 		pod := p.pods[seat.Pod]
 		return !p.completed().has(seat.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.deleting[pod])
@@ -122,7 +126,7 @@ func (p *pass) isFilled() bool {
 
 // deleteUnusedNodes deletes the ConfigMaps that no pod refers to which may still
 // start a container.
-func (p *pass) deleteUnusedNodes() {
+func (p *plan) deleteUnusedNodes() {
 	used := map[string]bool{}
 	for _, pod := range p.Pods {
 		used[workload.NodesOf(pod)] = used[workload.NodesOf(pod)] || !podstate.Finished(pod)
@@ -130,7 +134,7 @@ func (p *pass) deleteUnusedNodes() {
 	p.deleteNodes(func(configMap *corev1.ConfigMap) bool { return !used[configMap.Name] })
 }
 
-func (p *pass) deleteNodes(isUnwanted func(*corev1.ConfigMap) bool) {
+func (p *plan) deleteNodes(isUnwanted func(*corev1.ConfigMap) bool) {
 	for _, configMap := range p.ConfigMaps {
 		if configMap.DeletionTimestamp.IsZero() && isUnwanted(configMap) && !slices.Contains(p.decision.DeleteConfigMaps, configMap) {
 			p.decision.DeleteConfigMaps = append(p.decision.DeleteConfigMaps, configMap)

@@ -32,7 +32,7 @@ type podProblem struct {
 
 // reportProblems sets the condition that names pods with problems. It records an
 // event when the condition becomes true or its reason changes.
-func (p *pass) reportProblems() {
+func (p *plan) reportProblems() {
 	const condition = v2alpha1.ConditionReplicasStalled
 	problems := p.podProblems()
 	if len(problems) == 0 {
@@ -55,7 +55,7 @@ func (p *pass) reportProblems() {
 
 // podProblems returns the pods of an unfinished job that have problems, the most
 // serious first. It requeues the job for when time alone changes that.
-func (p *pass) podProblems() []podProblem {
+func (p *plan) podProblems() []podProblem {
 	if IsFinished(p.status()) || IsSuspended(p.Job) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (p *pass) podProblems() []podProblem {
 
 // problemOf returns the most serious active problem of a pod. It requeues the job
 // for when time alone changes that.
-func (p *pass) problemOf(pod *corev1.Pod) (podstate.Problem, bool) {
+func (p *plan) problemOf(pod *corev1.Pod) (podstate.Problem, bool) {
 	worst, found, changes := podstate.ActiveProblem(pod, p.Now)
 	if changes > 0 {
 		p.requeueAfter(changes)
@@ -89,7 +89,7 @@ func (p *pass) problemOf(pod *corev1.Pod) (podstate.Problem, bool) {
 
 // isCrashing reports whether a pod is in a crash loop, also while it runs in
 // between.
-func (p *pass) isCrashing(pod *corev1.Pod) bool {
+func (p *plan) isCrashing(pod *corev1.Pod) bool {
 	problem, active := p.problemOf(pod)
 	return active && problem.Reason == v2alpha1.ReasonCrashLoop
 }

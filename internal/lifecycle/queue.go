@@ -24,41 +24,42 @@ import (
 // by itself. What was started without a queue goes on without.
 
 // queued returns what the job's pods are to bear, none where it does not queue.
-func (p *pass) queued() queueing.Marks {
-	if !p.Kueue || p.isVolcanosQueue() {
+func (in *input) queued() queueing.Marks {
+	if !in.Kueue || in.isVolcanosQueue() {
 		return queueing.Marks{}
 	}
-	return queueing.Of(p.Job)
+	return queueing.Of(in.Job)
 }
 
 // isVolcanosQueue tells whether the queue that the spec names is Volcano's, to
 // which the job's gang is left. What the job's label names is Kueue's.
-func (p *pass) isVolcanosQueue() bool {
-	if p.Job.Labels[queueing.LabelQueue] != "" || !asksForGang(p.Job) {
+func (in *input) isVolcanosQueue() bool {
+	if in.Job.Labels[queueing.LabelQueue] != "" || !asksForGang(in.Job) {
 		return false
 	}
-	provider, _ := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
+	provider, _ := gang.Choose(in.Gangs.Setting, in.Job.Spec.Scheduling.SchedulerName, in.Gangs.Served)
 	return provider != nil && provider.Name == gang.Volcano
 }
 
 // current returns the pods of this attempt and placement.
-func (p *pass) current() []*corev1.Pod {
+func (p *plan) current() []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(p.Pods), p.isStale)
 }
 
 // groupOf returns the marks of a pod of a worker-led job, if it is in a group
 // that the operator has made.
-func (p *pass) groupOf(pod *corev1.Pod) (queueing.Marks, bool) {
+func (in *input) groupOf(pod *corev1.Pod) (queueing.Marks, bool) {
 	marks := queueing.On(pod)
-	ours := marks.In(p.Job, attemptOf(pod), rescheduleOf(pod), marks.Size)
+	ours := marks.In(in.Job, attemptOf(pod), rescheduleOf(pod), marks.Size)
 	return marks, marks.Size > 1 && marks == ours && marks.Group != ""
 }
 
-// isGrouped tells whether the pods are a group that Kueue admits as a whole.
-func (p *pass) isGrouped() bool {
-	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
-		_, grouped := p.groupOf(pod)
-		return grouped
+// isGrouped reports whether the pods of a status's attempt are a group that Kueue admits
+// as a whole.
+func (in *input) isGrouped(status *v2alpha1.DIJobStatus) bool {
+	return slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
+		_, grouped := in.groupOf(pod)
+		return grouped && !isStale(pod, status)
 	})
 }
 
@@ -68,7 +69,7 @@ func isInLine(pod *corev1.Pod) bool {
 }
 
 // whyQueuedAnew says why all replicas are to queue anew, "" where they are not.
-func (p *pass) whyQueuedAnew() string {
+func (p *plan) whyQueuedAnew() string {
 	if p.Job.Spec.Preemptible {
 		return ""
 	}
@@ -96,7 +97,7 @@ func (p *pass) whyQueuedAnew() string {
 
 // isDeserted tells whether a job that had pods has lost all of them by what befell
 // them, so that its group has finished.
-func (p *pass) isDeserted() bool {
+func (p *plan) isDeserted() bool {
 	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
 		return false
 	}
@@ -106,7 +107,7 @@ func (p *pass) isDeserted() bool {
 }
 
 // marks returns what the pods of a worker-led job bear that are created now.
-func (p *pass) marks() queueing.Marks {
+func (p *plan) marks() queueing.Marks {
 	if p.marked == nil {
 		marks := p.findMarks()
 		p.marked = &marks
@@ -114,7 +115,7 @@ func (p *pass) marks() queueing.Marks {
 	return *p.marked
 }
 
-func (p *pass) findMarks() queueing.Marks {
+func (p *plan) findMarks() queueing.Marks {
 	members := p.current()
 	isFresh := len(members) == 0 && len(p.completed().ranges) == 0
 	if isFresh {
@@ -143,7 +144,7 @@ func (p *pass) findMarks() queueing.Marks {
 // mayQueue tells whether the pods of a worker-led job may be created as far as
 // its queue goes: of two that decide where and when a job runs each would do
 // without the other.
-func (p *pass) mayQueue() bool {
+func (p *plan) mayQueue() bool {
 	if p.Job.Spec.Preemptible && p.queued().Queue != "" && len(p.current()) == 0 {
 		p.invalid = append(p.invalid, fmt.Sprintf(
 			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", p.queued().Queue))
@@ -155,7 +156,7 @@ func (p *pass) mayQueue() bool {
 // releaseHeld lets go of pods that have gone but for Kueue's finalizer, as their
 // names are those of the pods that replace them, for which Kueue waits. That one
 // was evicted is recorded first.
-func releaseHeld(p *pass) outcome {
+func releaseHeld(p *plan) outcome {
 	for _, pod := range p.Pods {
 		_, evicted := queueing.Eviction(pod)
 		isRecorded := believed(attemptOf(pod), p.Job.Status.Restarts) < p.Job.Status.Restarts ||
@@ -168,7 +169,7 @@ func releaseHeld(p *pass) outcome {
 }
 
 // reportQueue says whether Kueue has admitted the job.
-func (p *pass) reportQueue() {
+func (p *plan) reportQueue() {
 	const condition = v2alpha1.ConditionAdmitted
 	switch {
 	case !p.Kueue || IsFinished(p.status()):
@@ -207,7 +208,7 @@ func (p *pass) reportQueue() {
 	}
 }
 
-func (p *pass) reportUnmanaged(queue string) {
+func (p *plan) reportUnmanaged(queue string) {
 	message := fmt.Sprintf("Kueue did not take up the pods for queue %s, so they run without its leave: "+
 		"its integration \"pod\" is off, or does not cover namespace %s", queue, p.Job.Namespace)
 	if conditions.Set(p.status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp, message, p.Now) {

@@ -23,7 +23,7 @@ import (
 // succeeded stay those of the same replicas. The ranks of a single task that are in
 // order need no record; those of several do, as a user may change the order of the
 // tasks. While there is no pod and is to be none the record stays.
-func (p *pass) recordRanks() {
+func (p *plan) recordRanks() {
 	scaling := p.status().Scaling
 	if scaling == nil || len(p.Pods) == 0 && (IsSuspended(p.Job) || isUnplaced(p.Job)) {
 		return
@@ -47,7 +47,7 @@ func (p *pass) recordRanks() {
 // isAnyMoved reports whether a replica without a pod has another rank than the recorded
 // one. The new rank is recorded before a pod is made: a pass that makes only some of
 // the pods, and no record, leaves the next pass two truths.
-func (p *pass) isAnyMoved() bool {
+func (p *plan) isAnyMoved() bool {
 	before := p.Job.Status.Scaling
 	if before == nil || len(before.Ranks) == 0 {
 		return false
@@ -106,18 +106,18 @@ func formerRanks(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string
 // isOthersSuccess tells whether a rank that is recorded to have succeeded is
 // another replica's in the order of the spec, in which ranks start where a job is
 // placed.
-func (p *pass) isOthersSuccess() bool {
-	before := p.Job.Status.Scaling
-	if before == nil || len(p.recorded.ranges) == 0 {
+func (in *input) isOthersSuccess() bool {
+	before := in.Job.Status.Scaling
+	if before == nil || len(in.recorded.ranges) == 0 {
 		return false
 	}
-	former := formerRanks(p.Job, before)
+	former := formerRanks(in.Job, before)
 	var first int32
-	for i, count := range p.counts.byTask {
-		ranks := readRun(former[names.TaskName(&p.Job.Spec.Tasks[i])])
+	for i, count := range in.counts.byTask {
+		ranks := readRun(former[names.TaskName(&in.Job.Spec.Tasks[i])])
 		for index := range count {
 			isSame := int(index) < len(ranks) && ranks[index] == first+index
-			if p.recorded.has(first+index) && !isSame {
+			if in.recorded.has(first+index) && !isSame {
 				return true
 			}
 		}

@@ -96,7 +96,7 @@ const createdAtOnce = 64
 // mayCreate reports whether one more object of a kind is created in this pass,
 // and counts it. Else a later pass creates it: the next one, or, where the API
 // server refused one of the kind, the first after its delay.
-func (p *pass) mayCreate(kind string) bool {
+func (p *plan) mayCreate(kind string) bool {
 	if p.decision.Lacking == nil {
 		p.decision.Lacking = map[string]int{}
 	}

@@ -25,7 +25,7 @@ import (
 // than before, where a resize does so, where they are to queue anew, and where pods
 // were told of another cluster. It compares with what was recorded of the last time,
 // and only for the last with the pods, as others may be about to come.
-func reschedule(p *pass) outcome {
+func reschedule(p *plan) outcome {
 	if IsFinished(&p.Job.Status) {
 		return goOn
 	}
@@ -44,7 +44,7 @@ func reschedule(p *pass) outcome {
 }
 
 // whyRescheduled says why the replicas start anew, "" where they do not.
-func (p *pass) whyRescheduled() string {
+func (p *plan) whyRescheduled() string {
 	recorded := ""
 	if before := p.Job.Status.Scaling; before != nil {
 		recorded = before.LastAllocation
@@ -52,7 +52,7 @@ func (p *pass) whyRescheduled() string {
 	if why := p.whyMoved(recorded); why != "" || IsSuspended(p.Job) {
 		return why
 	}
-	if why := p.whyRestarted(); why != "" && len(p.resizes) > 0 {
+	if why := p.whyRestarted(p.status()); why != "" && len(p.resizes) > 0 {
 		former := p.counts.total
 		for _, resize := range p.resizes {
 			former -= resize.to - resize.from
@@ -65,9 +65,10 @@ func (p *pass) whyRescheduled() string {
 	return p.whyQueuedAnew()
 }
 
-// whyRestarted says by what a resize restarts all replicas, "" where it does not.
-func (p *pass) whyRestarted() string {
-	if why := whyRestarted(p.Job, p.resizes); why != "" || !p.isGrouped() {
+// whyRestarted describes what makes a resize restart all replicas, "" if it does not.
+// The status tells which pods are of the current attempt.
+func (in *input) whyRestarted(status *v2alpha1.DIJobStatus) string {
+	if why := whyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
 		return why
 	}
 	return "Kueue admits a job as a whole"
@@ -77,7 +78,7 @@ func (p *pass) whyRestarted() string {
 // which was told of another cluster than one that is made now would be: the
 // record of a resize was lost, or spec.clusterSpec was changed. What a pod of an
 // attempt was told that is not recorded yet is not for this pass to judge.
-func (p *pass) isAnyToldOtherwise() bool {
+func (p *plan) isAnyToldOtherwise() bool {
 	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.byTask)
 	if cluster == "" || isUnplaced(p.Job) {
 		return false
@@ -91,7 +92,7 @@ func (p *pass) isAnyToldOtherwise() bool {
 // whyMoved says why a job that was placed as recorded is placed otherwise now.
 // One that is suspended gives up its place, has no pods to start anew, and keeps
 // what has succeeded, as long as that is the same replicas'.
-func (p *pass) whyMoved(recorded string) string {
+func (p *plan) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
 	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
 	// The place of pods may be lost before it was recorded.
@@ -114,7 +115,7 @@ func (p *pass) whyMoved(recorded string) string {
 // earlier release ran, or lost its place before that was recorded. Then all its
 // pods count, also those that go, and their ranks do: others would get what those
 // leave, and not the ranks that the allocator reckons with.
-func (p *pass) runsElsewhere() bool {
+func (p *plan) runsElsewhere() bool {
 	wasPlaced := slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
 	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
 		runs := podstate.Active(pod) && pod.Spec.NodeName != ""
@@ -125,10 +126,10 @@ func (p *pass) runsElsewhere() bool {
 
 // isRankedInOrder tells whether a pod has the rank that its replica gets where
 // ranks are in the order of the spec.
-func (p *pass) isRankedInOrder(pod *corev1.Pod) bool {
+func (in *input) isRankedInOrder(pod *corev1.Pod) bool {
 	rank := rankOf(pod)
-	for i, count := range p.counts.byTask {
-		index, isOf := indexOf(p.Job.Name, names.TaskName(&p.Job.Spec.Tasks[i]), pod.Name)
+	for i, count := range in.counts.byTask {
+		index, isOf := indexOf(in.Job.Name, names.TaskName(&in.Job.Spec.Tasks[i]), pod.Name)
 		if isOf {
 			return index == rank && index < count
 		}
@@ -179,7 +180,7 @@ func isUnplaced(job *v2alpha1.DIJob) bool {
 
 // reportPlace says whether a job is placed, where the operator's allocator,
 // whose condition that is, is switched off.
-func (p *pass) reportPlace() {
+func (p *plan) reportPlace() {
 	if !p.NoAllocator || !WantsPlace(p.Job) {
 		return
 	}
@@ -206,10 +207,14 @@ func digestOf(allocation []string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// isStale tells whether a pod is of an earlier attempt, or of one that was
-// placed otherwise.
-func (p *pass) isStale(pod *corev1.Pod) bool {
-	restarts, reschedules := p.status().Restarts, p.status().Reschedules
+// isStale reports whether a pod is of an earlier attempt or placement.
+func (p *plan) isStale(pod *corev1.Pod) bool {
+	return isStale(pod, p.status())
+}
+
+// isStale reports whether a pod is of an earlier attempt or placement than a status.
+func isStale(pod *corev1.Pod, status *v2alpha1.DIJobStatus) bool {
+	restarts, reschedules := status.Restarts, status.Reschedules
 	return believed(attemptOf(pod), restarts) < restarts || believed(rescheduleOf(pod), reschedules) < reschedules
 }
 

@@ -114,13 +114,8 @@ func countsOfPods(observed Observed, wanted *counts, elastic int) map[string]int
 	return before
 }
 
-// reportResizes sends one event for all tasks that were resized.
-func (p *pass) reportResizes() {
-	p.resizes = findResizes(p.Observed, &p.counts)
-	if p.Job.Status.Scaling == nil && statusWriter(p.Job).isOperator() {
-		// Nobody asked for more: pods are still to come.
-		p.resizes = nil
-	}
+// reportResizes records one event for all tasks that were resized.
+func (p *plan) reportResizes() {
 	texts := make([]string, len(p.resizes))
 	for i, resize := range p.resizes {
 		texts[i] = p.describe(resize)
@@ -130,13 +125,13 @@ func (p *pass) reportResizes() {
 	}
 	message := few(texts, "; ")
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
-	if len(p.Pods) > 0 && p.whyRestarted() == "" && !IsSuspended(p.Job) {
+	if len(p.Pods) > 0 && p.whyRestarted(p.status()) == "" && !IsSuspended(p.Job) {
 		conditions.Set(p.status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
 	}
 }
 
 // endResize clears the condition of a resize when the job is what it is to be.
-func (p *pass) endResize() {
+func (p *plan) endResize() {
 	const condition = v2alpha1.ConditionResizing
 	if conditions.IsTrue(p.status(), condition) && (IsFinished(p.status()) || IsSuspended(p.Job) || p.isAllSeated() && p.isAllReady()) {
 		conditions.Clear(p.status(), condition, p.Now)
@@ -144,7 +139,7 @@ func (p *pass) endResize() {
 }
 
 // isAllSeated tells whether no pod is there that the job is not to have.
-func (p *pass) isAllSeated() bool {
+func (p *plan) isAllSeated() bool {
 	seated := make(map[string]bool, len(p.roster.Seats))
 	for i := range p.roster.Seats {
 		seated[p.roster.Seats[i].Pod] = true
@@ -153,32 +148,32 @@ func (p *pass) isAllSeated() bool {
 }
 
 // describe says of a task that was resized from what to what, and by whom.
-func (p *pass) describe(resize resize) string {
+func (in *input) describe(resize resize) string {
 	text := fmt.Sprintf("%d -> %d replicas of task %s", resize.from, resize.to, resize.task)
-	if p.isElastic(resize.task) && p.counts.asked != resize.to {
-		text += fmt.Sprintf(" (%d asked for)", p.counts.asked)
+	if in.isElastic(resize.task) && in.counts.asked != resize.to {
+		text += fmt.Sprintf(" (%d asked for)", in.counts.asked)
 	}
-	return text + ", " + p.writerOf(resize).String()
+	return text + ", " + in.writerOf(resize).String()
 }
 
-func (p *pass) isElastic(task string) bool {
-	elastic := names.ElasticTask(&p.Job.Spec)
-	return elastic >= 0 && names.TaskName(&p.Job.Spec.Tasks[elastic]) == task
+func (in *input) isElastic(task string) bool {
+	elastic := names.ElasticTask(&in.Job.Spec)
+	return elastic >= 0 && names.TaskName(&in.Job.Spec.Tasks[elastic]) == task
 }
 
 // writerOf returns who wrote last what a task was resized by.
-func (p *pass) writerOf(resize resize) writer {
-	job, elastic := p.Job, p.isElastic(resize.task)
+func (in *input) writerOf(resize resize) writer {
+	job, elastic := in.Job, in.isElastic(resize.task)
 	var before map[string]int32
 	if job.Status.Scaling != nil {
 		before = job.Status.Scaling.SpecReplicas
 	}
 	switch {
-	case elastic && p.counts.byStatus:
+	case elastic && in.counts.byStatus:
 		return statusWriter(job)
-	case elastic && before[resize.task] != p.counts.spec[resize.task]:
+	case elastic && before[resize.task] != in.counts.spec[resize.task]:
 		return elasticWriter(job, names.ElasticTask(&job.Spec))
-	case !maps.Equal(before, p.counts.spec):
+	case !maps.Equal(before, in.counts.spec):
 		return tasksWriter(job)
 	}
 	return boundsWriter(job, resize.to)

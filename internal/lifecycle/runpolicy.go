@@ -19,7 +19,7 @@ import (
 // ttlSecondsAfterFinished, which mean what they mean in a batch/v1 Job.
 
 // expire deletes a job that has been finished for as long as it is to be kept.
-func expire(p *pass) outcome {
+func expire(p *plan) outcome {
 	finished, kept := p.Job.Status.CompletionTimestamp, p.Job.Spec.TTLSecondsAfterFinished
 	if !IsFinished(&p.Job.Status) || finished == nil || kept == nil {
 		return goOn
@@ -34,7 +34,7 @@ func expire(p *pass) outcome {
 }
 
 // endAtDeadline fails a job that has been active for longer than it may be.
-func endAtDeadline(p *pass) outcome {
+func endAtDeadline(p *plan) outcome {
 	limit := p.Job.Spec.ActiveDeadlineSeconds
 	if limit == nil || IsSuspended(p.Job) || IsFinished(&p.Job.Status) {
 		return goOn
@@ -86,7 +86,7 @@ func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
 
 // suspend stops a suspended job: its pods go, and then the list of replicas
 // that its coordinator asked for, as the next coordinator starts afresh.
-func suspend(p *pass) outcome {
+func suspend(p *plan) outcome {
 	if !IsSuspended(p.Job) {
 		p.resume()
 		return goOn
@@ -102,7 +102,7 @@ func suspend(p *pass) outcome {
 }
 
 // stop takes what a suspended job has beside its pods, and says that it is suspended.
-func (p *pass) stop() outcome {
+func (p *plan) stop() outcome {
 	for _, service := range p.Services {
 		p.deleteService(service)
 	}
@@ -120,7 +120,7 @@ func (p *pass) stop() outcome {
 }
 
 // resume says that a job which was suspended is so no longer.
-func (p *pass) resume() {
+func (p *plan) resume() {
 	if !conditions.IsTrue(p.status(), v2alpha1.ConditionSuspended) {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 
 // summarizeWorkers writes the counts and, where no rule has set one, the phase
 // of a worker-led job.
-func summarizeWorkers(p *pass) {
+func summarizeWorkers(p *plan) {
 	status := p.status()
 	p.beginCounting()
 	for _, pod := range p.Pods {
@@ -39,7 +39,7 @@ func summarizeWorkers(p *pass) {
 // summarizePhase: a job that has been Running stays so while it has pods, as
 // resizing or replacing a replica restarts nobody. It is Starting once all its
 // pods are created.
-func (p *pass) summarizePhase() {
+func (p *plan) summarizePhase() {
 	status := p.status()
 	existing, ready := 0, 0
 	for i := range p.roster.Seats {
@@ -77,12 +77,12 @@ func (p *pass) summarizePhase() {
 }
 
 // sayOfRunning keeps the message of a job that runs true.
-func (p *pass) sayOfRunning(format string, replicas int) {
+func (p *plan) sayOfRunning(format string, replicas int) {
 	p.sayOf(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
 }
 
 // sayOf keeps the message of a condition of a phase true, while it holds.
-func (p *pass) sayOf(kind, message string) {
+func (p *plan) sayOf(kind, message string) {
 	held := conditions.Find(p.status(), kind)
 	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
 		held.Message, held.LastUpdateTime = message, &p.now
@@ -90,14 +90,14 @@ func (p *pass) sayOf(kind, message string) {
 }
 
 // passPending lets a new job whose pods are there already have been Pending.
-func (p *pass) passPending() {
+func (p *plan) passPending() {
 	status := p.status()
 	if status.Phase == "" {
 		conditions.Set(status, string(v2alpha1.JobPending), corev1.ConditionTrue, reasonOf(v2alpha1.JobPending, false), p.pendingMessage(), p.Now)
 	}
 }
 
-func (p *pass) pendingMessage() string {
+func (p *plan) pendingMessage() string {
 	if isUnplaced(p.Job) {
 		return "the job waits for the allocator to place it"
 	}
@@ -111,7 +111,7 @@ func (p *pass) pendingMessage() string {
 }
 
 // summarizeElastic writes what the scale subresource shows.
-func (p *pass) summarizeElastic() {
+func (p *plan) summarizeElastic() {
 	status := p.status()
 	status.ElasticReplicas, status.Selector = 0, ""
 	elastic := names.ElasticTask(&p.Job.Spec)
@@ -131,7 +131,7 @@ func (p *pass) summarizeElastic() {
 
 // summarizeReplicas writes the counts and, where no rule has set one, the phase
 // of a coordinator-led job.
-func summarizeReplicas(p *pass) {
+func summarizeReplicas(p *plan) {
 	status := p.status()
 	p.beginCounting()
 	for _, pod := range p.Pods {
@@ -162,14 +162,14 @@ func summarizeReplicas(p *pass) {
 }
 
 // sayOfStarting lets a coordinator-led job be Starting, and keeps the message true.
-func (p *pass) sayOfStarting(message string) {
+func (p *plan) sayOfStarting(message string) {
 	p.setPhase(v2alpha1.JobStarting, message)
 	p.sayOf(conditionOf(v2alpha1.JobStarting, true), message)
 }
 
 // beginCounting forgets what was counted. Tasks that are recorded without any pod
 // stay so: v0.2.2 records all roles, and its clients read each.
-func (p *pass) beginCounting() {
+func (p *plan) beginCounting() {
 	status := p.status()
 	var empty map[string]v2alpha1.TaskStatus
 	for task, counts := range status.TaskStatus {
@@ -186,7 +186,7 @@ func (p *pass) beginCounting() {
 
 // count counts a pod under its task. One that crashes again and again is not
 // counted as ready in between.
-func (p *pass) count(task string, pod *corev1.Pod) {
+func (p *plan) count(task string, pod *corev1.Pod) {
 	status := p.status()
 	if status.TaskStatus == nil {
 		status.TaskStatus = map[string]v2alpha1.TaskStatus{}

@@ -31,7 +31,7 @@ func FindDoubts(observed Observed) Doubts {
 	if !IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) || IsFinished(&observed.Job.Status) {
 		return doubts
 	}
-	p := newPass(observed)
+	p := newPlan(newInput(observed))
 	slots, known := p.slots()
 	if !known {
 		isNew := observed.Job.Status.Phase == "" && len(observed.Pods) == 0
@@ -55,10 +55,10 @@ func FindDoubts(observed Observed) Doubts {
 
 // surplusPods returns the pods that fill no slot. A pod that names no slot is
 // not one of ours to delete.
-func (p *pass) surplusPods(slots []slot) []*corev1.Pod {
-	wanted := p.wantedNames(slots)
+func (in *input) surplusPods(slots []slot) []*corev1.Pod {
+	wanted := in.wantedNames(slots)
 	var surplus []*corev1.Pod
-	for _, pod := range p.Pods {
+	for _, pod := range in.Pods {
 		if !wanted[pod.Name] && slotOf(pod) != "" && !podstate.Terminating(pod) {
 			surplus = append(surplus, pod)
 		}
@@ -66,8 +66,8 @@ func (p *pass) surplusPods(slots []slot) []*corev1.Pod {
 	return surplus
 }
 
-func (p *pass) wantedNames(slots []slot) map[string]bool {
-	wanted := map[string]bool{names.CoordinatorPod(p.Job.Name): true}
+func (in *input) wantedNames(slots []slot) map[string]bool {
+	wanted := map[string]bool{names.CoordinatorPod(in.Job.Name): true}
 	for i := range slots {
 		for _, name := range slots[i].pods {
 			wanted[name] = true
@@ -78,7 +78,7 @@ func (p *pass) wantedNames(slots []slot) map[string]bool {
 
 // removeSurplus deletes the pods that fill no slot, and the services that have
 // no pod to come. While the list is missing nothing is deleted.
-func removeSurplus(p *pass) outcome {
+func removeSurplus(p *plan) outcome {
 	slots, known := p.slots()
 	if !known || !p.Confirmed {
 		return goOn
@@ -106,21 +106,21 @@ func removeSurplus(p *pass) outcome {
 // request is still to live; 0 for one that was lost. The record of a removal has
 // the URL of the slot's replica, for a unit that of its aggregator; the record of
 // a report has those of what takes its place.
-func (p *pass) drainLeft(name string, slots []slot) time.Duration {
+func (in *input) drainLeft(name string, slots []slot) time.Duration {
 	fills := func(url string) bool {
-		pod := p.pods[names.PodOfURL(url)]
+		pod := in.pods[names.PodOfURL(url)]
 		return pod != nil && slotOf(pod) == name
 	}
 	if i := slices.IndexFunc(slots, func(s slot) bool { return s.member.Slot == name }); i >= 0 {
 		fills = func(url string) bool { return slices.Contains(slots[i].pods, names.PodOfURL(url)) }
 	}
 	var removed time.Time
-	for i := range p.Membership.Spec.Requests {
-		request := &p.Membership.Spec.Requests[i]
+	for i := range in.Membership.Spec.Requests {
+		request := &in.Membership.Spec.Requests[i]
 		told := slices.Concat(request.Collectors, request.Learners)
 		if slices.ContainsFunc(told, fills) && request.Time.After(removed) {
 			removed = request.Time.Time
 		}
 	}
-	return removed.Add(p.Drain).Sub(p.Now)
+	return removed.Add(in.Drain).Sub(in.Now)
 }

@@ -22,7 +22,7 @@ type Taken struct {
 
 // isTaken reports whether another owner has a name that the job needs, so that it
 // is waited for. What is to go is a conflict only when it does not.
-func (p *pass) isTaken(kind, name string, all map[string]Taken) bool {
+func (p *plan) isTaken(kind, name string, all map[string]Taken) bool {
 	taken, found := all[name]
 	if !found {
 		return false
@@ -51,14 +51,14 @@ func (p *pass) isTaken(kind, name string, all map[string]Taken) bool {
 	return true
 }
 
-func (p *pass) isPodTaken(name string) bool {
+func (p *plan) isPodTaken(name string) bool {
 	return p.isTaken("pod", name, p.TakenPods)
 }
 
-func (p *pass) isConfigMapTaken(name string) bool {
+func (p *plan) isConfigMapTaken(name string) bool {
 	return p.isTaken("ConfigMap", name, p.TakenConfigMaps)
 }
 
-func (p *pass) isServiceTaken(name string) bool {
+func (p *plan) isServiceTaken(name string) bool {
 	return p.isTaken("service", name, p.TakenServices)
 }

@@ -53,33 +53,18 @@ func rulesOfExcess() []rule {
 	}
 }
 
-// refuseExcess finds whether a worker-led job that has not finished is to have more pods
-// than it may have, before anything is sized by its counts. Schema and webhook refuse
-// such a job, but neither what the scale subresource and the status are given.
-func (p *pass) refuseExcess() {
-	if IsCoordinatorLed(p.Job) || IsFinished(&p.Job.Status) {
-		return
-	}
-	p.counts = wantedCounts(p.counted())
-	if p.tooMany = p.excess(&p.counts); len(p.tooMany) == 0 {
-		p.tooMany = p.unbuildable()
-	}
-	p.invalid = append(p.invalid, p.tooMany...)
-}
-
-// unbuildable says why no pod could be made of a job that a resize starts anew, nil
-// where they can: the pods that it has are not given up for that.
-func (p *pass) unbuildable() []string {
-	before := p.Job.Status.Scaling
-	if len(p.Pods) == 0 || before == nil || before.LastReplicas == p.counts.total && maps.Equal(before.SpecReplicas, p.counts.spec) {
+// unbuildable describes why no pods can be built for a job that a resize restarts, nil
+// if they can: the job keeps its pods then.
+func (in *input) unbuildable() []string {
+	before := in.Job.Status.Scaling
+	if len(in.Pods) == 0 || before == nil || before.LastReplicas == in.counts.total && maps.Equal(before.SpecReplicas, in.counts.spec) {
 		return nil
 	}
-	p.resizes = findResizes(p.Observed, &p.counts)
-	if !p.Job.Spec.Preemptible && (len(p.resizes) == 0 || p.whyRestarted() == "") {
+	if !in.Job.Spec.Preemptible && (len(in.resizes) == 0 || in.whyRestarted(&in.Job.Status) == "") {
 		return nil
 	}
-	roster := seatReplicas(p.Job, p.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, p.toldNodes)
-	builder := workload.NewBuilder(p.Job, p.Settings)
+	roster := seatReplicas(in.Job, in.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.toldNodes)
+	builder := workload.NewBuilder(in.Job, in.Settings)
 	for i := range roster.Seats {
 		if i > 0 && roster.Seats[i].Task == roster.Seats[i-1].Task {
 			continue
@@ -92,8 +77,7 @@ func (p *pass) unbuildable() []string {
 }
 
 // recordCounts writes what the job is to have, and what it was derived from.
-func recordCounts(p *pass) outcome {
-	p.counts = wantedCounts(p.counted())
+func recordCounts(p *plan) outcome {
 	status := p.status()
 	if !IsFinished(&p.Job.Status) {
 		p.reportResizes()
@@ -111,12 +95,12 @@ func recordCounts(p *pass) outcome {
 // lastAllocation returns what is to be recorded of the allocation that is acted on. A
 // suspended job acts on no other than before: its pods may still be on their way out
 // when it goes on, and then tell whether they were placed otherwise.
-func (p *pass) lastAllocation() string {
-	if !p.Job.Spec.Preemptible {
+func (in *input) lastAllocation() string {
+	if !in.Job.Spec.Preemptible {
 		return ""
 	}
-	digest, before := digestOf(p.Job.Status.Allocation), p.Job.Status.Scaling
-	if IsSuspended(p.Job) && before != nil && before.LastAllocation != digest {
+	digest, before := digestOf(in.Job.Status.Allocation), in.Job.Status.Scaling
+	if IsSuspended(in.Job) && before != nil && before.LastAllocation != digest {
 		return ""
 	}
 	return digest
@@ -125,7 +109,7 @@ func (p *pass) lastAllocation() string {
 // learnRestarts takes over what the pods know of restarts, and a status that
 // was restored from a backup does not. What is too far ahead for that is not believed:
 // it would count against the job for good.
-func (p *pass) learnRestarts() {
+func (p *plan) learnRestarts() {
 	status, recorded := p.status(), &p.Job.Status
 	for _, pod := range p.Pods {
 		status.Restarts = max(status.Restarts, believed(attemptOf(pod), recorded.Restarts))
@@ -145,7 +129,7 @@ func (p *pass) learnRestarts() {
 
 // removeStale deletes the pods of earlier attempts and placements, and waits
 // until they are gone: their names are the next one's.
-func removeStale(p *pass) outcome {
+func removeStale(p *plan) outcome {
 	stale := false
 	for _, pod := range p.Pods {
 		if !p.isStale(pod) {
@@ -170,7 +154,7 @@ func removeStale(p *pass) outcome {
 	return settled
 }
 
-func seatAll(p *pass) outcome {
+func seatAll(p *plan) outcome {
 	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods, p.toldNodes)
 	p.roster.ReplicaRestarts = p.status().ReplicaRestarts
 	p.recordRanks()
@@ -178,14 +162,14 @@ func seatAll(p *pass) outcome {
 	return goOn
 }
 
-func recordCompleted(p *pass) outcome {
+func recordCompleted(p *plan) outcome {
 	p.recordCompleted()
 	return goOn
 }
 
 // recordCompleted writes which of the wanted ranks have succeeded: those that
 // are recorded already, and those whose pods show it now.
-func (p *pass) recordCompleted() {
+func (p *plan) recordCompleted() {
 	completed := map[int32]bool{}
 	p.unrecorded = map[string]bool{}
 	for i := range p.roster.Seats {
@@ -205,14 +189,14 @@ func (p *pass) recordCompleted() {
 
 // isCompleted tells whether a seat's rank is recorded to have succeeded. The
 // records of an earlier attempt do not count.
-func (p *pass) isCompleted(seat *workload.Seat) bool {
+func (p *plan) isCompleted(seat *workload.Seat) bool {
 	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && p.recorded.has(seat.Rank)
 }
 
 // succeed ends the job when every replica of the tasks that decide has
 // succeeded: of all tasks, where the job does not name any or those that it names
 // have no replicas, as nothing else would ever end it.
-func succeed(p *pass) outcome {
+func succeed(p *plan) outcome {
 	seats := slices.DeleteFunc(slices.Clone(p.roster.Seats), func(seat workload.Seat) bool { return !decides(p.Job, seat.Task) })
 	if len(seats) == 0 {
 		seats = p.roster.Seats
@@ -242,7 +226,7 @@ func decides(job *v2alpha1.DIJob, task int) bool {
 // removeUnseated deletes pods that shrinking left without a seat, those whose
 // rank is another's or has succeeded already, those that have succeeded and still
 // run, and failed ones that are to be made again under the same name.
-func removeUnseated(p *pass) outcome {
+func removeUnseated(p *plan) outcome {
 	seats := make(map[string]*workload.Seat, len(p.roster.Seats))
 	for i := range p.roster.Seats {
 		seats[p.roster.Seats[i].Pod] = &p.roster.Seats[i]
@@ -270,7 +254,7 @@ func removeUnseated(p *pass) outcome {
 	return goOn
 }
 
-func ensureWorkers(p *pass) outcome {
+func ensureWorkers(p *plan) outcome {
 	if isUnplaced(p.Job) || !p.mayQueue() {
 		return goOn
 	}

@@ -159,11 +159,9 @@ func (w *world) step() bool {
 	w.now = w.now.Add(time.Second)
 	w.failed, w.died = false, false
 	observed := w.observe()
-	before := observed.Job.DeepCopy()
-	decision, cause := decide(observed)
-	if !equality.Semantic.DeepEqual(before, observed.Job) {
-		w.t.Fatalf("Decide changed what was observed (-before +after):\n%s", cmp.Diff(before, observed.Job))
-	}
+	in, before := newInput(observed), newInput(copyObserved(&observed))
+	decision, cause := newPlan(in).decide()
+	w.checkInput(before, in)
 	if w.isTraced {
 		w.tell("pass: sees %s; %s", outlinePods(observed.Pods), outlineDecision(&observed, &decision, cause))
 	}

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -617,4 +619,33 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 func isRankIn(rank int32, text string) bool {
 	ranks := readRanks(text)
 	return ranks.has(rank)
+}
+
+// checkInput: no rule changes what it reads, neither the observation nor what was
+// computed from it.
+func (w *world) checkInput(before, after *input) {
+	w.t.Helper()
+	// A builder remembers the templates that it has read.
+	before.builder, after.builder = nil, nil
+	if !reflect.DeepEqual(before, after) {
+		w.t.Fatalf("a rule has changed its input (-before +after):\n%s", cmp.Diff(before.Observed, after.Observed))
+	}
+}
+
+// copyObserved copies an observation with the objects in it.
+func copyObserved(observed *Observed) Observed {
+	copied := *observed
+	copied.Job, copied.Membership = observed.Job.DeepCopy(), observed.Membership.DeepCopy()
+	copied.Pods, copied.Services, copied.ConfigMaps = copyAll(observed.Pods), copyAll(observed.Services), copyAll(observed.ConfigMaps)
+	copied.PodGroups = copyAll(observed.PodGroups)
+	return copied
+}
+
+// copyAll copies objects in their order.
+func copyAll[T interface{ DeepCopy() T }](objects []T) []T {
+	copies := slices.Clone(objects)
+	for i, object := range objects {
+		copies[i] = object.DeepCopy()
+	}
+	return copies
 }
