@@ -29,7 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
@@ -114,9 +115,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"where the webhooks' certificate is from: own, signed by the operator, or secret, kept by somebody else, such as cert-manager, in --webhook-secret")
 	flags.StringVar(&o.webhookSecret, "webhook-secret", "",
 		"Secret in the operator's namespace that has the webhooks' certificate, with its key and ca.crt; di-server's, in "+serverCertificate+", is kept by somebody else then, too")
-	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "jobs that are worked on at a time")
+	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "jobs that are worked on at a time")
 	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
-	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "how often all preemptible jobs are placed anew though nothing changes")
+	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "how often all preemptible jobs are placed anew though nothing changes")
 	flags.StringVar(&o.queueing, "queueing", queueingAuto,
 		"whose the queues are that jobs name: kueue, none for nobody's that this operator knows, or auto for Kueue's where its API is served")
 	flags.StringVar(&o.gangScheduler, "gang-scheduler", string(gang.Auto),
@@ -128,7 +129,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
 	flags.StringVar(&o.defaultConfig, "default-aggregator-config", "",
-		"ConfigMap in the operator's namespace with the pod template ("+controllers.AggregatorTemplateKey+") of which the cluster's AggregatorConfig is made where there is none")
+		"ConfigMap in the operator's namespace with the pod template ("+dijob.AggregatorTemplateKey+") of which the cluster's AggregatorConfig is made where there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
 		"how often a job is created at the version that is not stored, without being stored, to see that jobs are admitted; 0 for never")
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
@@ -334,7 +335,7 @@ func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (boo
 	case queueingKueue:
 		return func(context.Context) (bool, error) { return true, nil }
 	case queueingAuto:
-		return controllers.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+		return dijob.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
 	}
 	return nil
 }
