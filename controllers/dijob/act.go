@@ -118,7 +118,7 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	if group.err != nil {
 		return done
 	}
-	r.tellOfLosses(observed.Job, decision)
+	r.recordLosses(observed.Job, decision)
 	create := r.createUntilRefused(observed.Job, decision.NewerFields)
 	configMaps := r.inParallel(ctx, toObjects(decision.CreateConfigMaps), create)
 	done = append(done, configMaps...)
@@ -171,8 +171,8 @@ func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecy
 		if err := r.client.Status().Update(ctx, stored); err != nil {
 			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
 		}
-		r.journal.wrote(observed.Job, stored, r.now())
-		r.journal.wroteStatus(observed.Job, r.now())
+		r.assumed.add(observed.Job, stored, r.now())
+		r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
 		return effect{}
 	})[0]
 }
@@ -229,7 +229,7 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 	err := r.send(ctx, object, newer)
 	switch {
 	case err == nil:
-		r.journal.wrote(job, object, r.now())
+		r.assumed.add(job, object, r.now())
 		return effect{object: object, reason: v2alpha1.ReasonSuccessfulCreate}
 	case apierrors.IsAlreadyExists(err):
 		err = r.checkOwner(ctx, job, object)

@@ -70,8 +70,8 @@ func (e *strippedError) Error() string {
 	return fmt.Sprintf("admission takes annotation %s off, without which the job cannot go on: exempt pods that a DIJob owns", e.annotation)
 }
 
-// tellOfAdoption sends one event for all that was taken over.
-func (r *Reconciler) tellOfAdoption(observed *lifecycle.Observed, done effects) {
+// recordAdoption records one event for all objects that were adopted.
+func (r *Reconciler) recordAdoption(observed *lifecycle.Observed, done effects) {
 	if observed.Settings.JobVersion != v2alpha1.Version {
 		// References are moved on the way back, and nothing is taken over.
 		return

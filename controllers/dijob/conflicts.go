@@ -29,17 +29,17 @@ type conflict struct {
 	taken lifecycle.Taken
 }
 
-// noteConflicts remembers the names that others have for as long as nobody tries
+// recordConflicts remembers the names that others have for as long as nobody tries
 // them again. Names that a pass tried with success are forgotten.
-func (j *journal) noteConflicts(observed *lifecycle.Observed, taken effects) {
+func (s *jobStates) recordConflicts(observed *lifecycle.Observed, taken effects) {
 	until := observed.Now.Add(conflictDelay)
-	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
-		entry.conflicts = slices.DeleteFunc(entry.conflicts, func(old conflict) bool {
+	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
+		state.conflicts = slices.DeleteFunc(state.conflicts, func(old conflict) bool {
 			return old.job != observed.Job.UID || !old.taken.Until.After(observed.Now)
 		})
 		for i := range taken {
 			object := taken[i].object
-			entry.conflicts = append(entry.conflicts, conflict{
+			state.conflicts = append(state.conflicts, conflict{
 				job: observed.Job.UID, kind: reflect.TypeOf(object), name: object.GetName(), taken: takenBy(taken[i].err, until),
 			})
 		}
@@ -56,11 +56,11 @@ func takenBy(err error, until time.Time) lifecycle.Taken {
 }
 
 // observeConflicts adds the names that others have.
-func (j *journal) observeConflicts(observed *lifecycle.Observed) {
+func (s *jobStates) observeConflicts(observed *lifecycle.Observed) {
 	observed.TakenPods, observed.TakenServices, observed.TakenConfigMaps = map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}
-	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
-		for i := range entry.conflicts {
-			each := &entry.conflicts[i]
+	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
+		for i := range state.conflicts {
+			each := &state.conflicts[i]
 			if names := each.among(observed); names != nil && each.job == observed.Job.UID {
 				names[each.name] = each.taken
 			}

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/recorder"
 )
 
-// The actions that events name.
+// The actions of events.
 const (
 	actionCreate = "Create"
 	actionDelete = "Delete"
@@ -25,13 +25,14 @@ const (
 	actionAdopt  = "Adopt"
 )
 
-// toldAlone is how many objects of one pass have an event each for the same reason.
-// More have one together, so that events of a large job do not crowd out others'.
-const toldAlone = 16
+// maxSingleEvents is how many objects of one reconcile get an event each for the same
+// reason. More share one event, so that a large job does not crowd out the events of
+// other jobs.
+const maxSingleEvents = 16
 
-// tellOfObjects sends an event for each pod that was written, and for each
-// object that could not be; one for many.
-func (r *Reconciler) tellOfObjects(job *v2alpha1.DIJob, done effects) {
+// recordWrites records an event for each pod that was written, and for each object
+// whose write failed; one event for many pods.
+func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
 	pods := map[string][]*corev1.Pod{}
 	for i := range done {
 		if pod, isPod := done[i].object.(*corev1.Pod); isPod && !errors.As(done[i].err, &leavingError{}) {
@@ -44,18 +45,18 @@ func (r *Reconciler) tellOfObjects(job *v2alpha1.DIJob, done effects) {
 			continue
 		}
 		_, isPod := one.object.(*corev1.Pod)
-		if all := pods[one.reason]; isPod && len(all) > toldAlone {
+		if all := pods[one.reason]; isPod && len(all) > maxSingleEvents {
 			if one.object == all[0] {
-				r.tellOfMany(job, one, len(all))
+				r.recordManyWrites(job, one, len(all))
 			}
 			continue
 		}
-		r.tellOfOne(job, one, isPod)
+		r.recordWrite(job, one, isPod)
 	}
 }
 
-// tellOfOne sends the event of one object.
-func (r *Reconciler) tellOfOne(job *v2alpha1.DIJob, one *effect, isPod bool) {
+// recordWrite records the event of one object.
+func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, isPod bool) {
 	switch name := one.object.GetName(); {
 	case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
 		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
@@ -70,9 +71,9 @@ func (r *Reconciler) tellOfOne(job *v2alpha1.DIJob, one *effect, isPod bool) {
 	}
 }
 
-// tellOfMany sends one event for many pods that had the same end, about the first:
-// events about the same object would be taken for one that repeats itself.
-func (r *Reconciler) tellOfMany(job *v2alpha1.DIJob, first *effect, count int) {
+// recordManyWrites records one event for many pods with the same result, about the
+// first pod: the API server would count events about the job as repetitions of one.
+func (r *Reconciler) recordManyWrites(job *v2alpha1.DIJob, first *effect, count int) {
 	switch first.reason {
 	case v2alpha1.ReasonSuccessfulCreate:
 		r.recorder.Eventf(job, first.object, corev1.EventTypeNormal, first.reason, actionCreate, "created %d pods", count)
@@ -87,22 +88,22 @@ func (r *Reconciler) tellOfMany(job *v2alpha1.DIJob, first *effect, count int) {
 	}
 }
 
-// tellOfLosses sends an event for each replica that was recorded as lost.
-func (r *Reconciler) tellOfLosses(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
+// recordLosses records an event for each replica that the Membership counts as lost.
+func (r *Reconciler) recordLosses(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
 	for i := range decision.Losses {
-		r.tell(job, &decision.Losses[i])
+		r.recordEvent(job, &decision.Losses[i])
 	}
 }
 
-// tellOfJob sends the decision's events.
-func (r *Reconciler) tellOfJob(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
+// recordEvents records the events of a decision.
+func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
 	for i := range decision.Events {
-		r.tell(job, &decision.Events[i])
+		r.recordEvent(job, &decision.Events[i])
 	}
 }
 
 // tell sends an event that a decision has.
-func (r *Reconciler) tell(job *v2alpha1.DIJob, event *lifecycle.Event) {
+func (r *Reconciler) recordEvent(job *v2alpha1.DIJob, event *lifecycle.Event) {
 	var related runtime.Object
 	if event.Pod != "" {
 		related = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: event.Pod}}

@@ -34,16 +34,16 @@ func TestManyPodsOfOnePassHaveOneEvent(t *testing.T) {
 			recorder := events.NewFakeRecorder(100)
 			r := &Reconciler{recorder: recorder}
 			var done effects
-			for i := range toldAlone + 1 {
+			for i := range maxSingleEvents + 1 {
 				one := tc.effect
 				one.object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("job-collector-%d", i)}}
 				done = append(done, one)
 			}
-			r.tellOfObjects(&v2alpha1.DIJob{}, done)
-			if got := strings.Join(toldOf(recorder), "\n"); got != tc.want {
+			r.recordWrites(&v2alpha1.DIJob{}, done)
+			if got := strings.Join(eventsOf(recorder), "\n"); got != tc.want {
 				t.Errorf("told is %q, want %q", got, tc.want)
 			}
-			if r.tellOfObjects(&v2alpha1.DIJob{}, done[:toldAlone]); tc.want != "" && len(toldOf(recorder)) != toldAlone {
+			if r.recordWrites(&v2alpha1.DIJob{}, done[:maxSingleEvents]); tc.want != "" && len(eventsOf(recorder)) != maxSingleEvents {
 				t.Error("few pods do not have an event each")
 			}
 		})

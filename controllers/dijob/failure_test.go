@@ -148,7 +148,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 					break
 				}
 			}
-			told := strings.Join(toldOf(recorder), "\n")
+			told := strings.Join(eventsOf(recorder), "\n")
 			if restarts == enough {
 				Expect(told).To(ContainSubstring("Warning JobRestarting pod job-learner-0 has failed (exit code 2), restart 2 is under way"))
 				return
@@ -202,7 +202,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting), "no pod of the attempt was seen yet")
 		s.report(ctx, "job-learner-0", exited(4))
 		Expect(s.settle(ctx)).To(Succeed())
-		Expect(toldOf(recorder)).To(ContainElements(
+		Expect(eventsOf(recorder)).To(ContainElements(
 			"Warning JobRestarting pod job-learner-0 has failed (exit code 1), restart 1 of 3 is under way",
 			"Warning JobRestarting pod job-learner-0 has failed (exit code 4), restart 2 of 3 is under way",
 		))
@@ -251,7 +251,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 			Expect(job.Status.LastFailure).To(BeNil())
 			Expect(job).To(condition(v2alpha1.ConditionReplicasInterrupted, corev1.ConditionTrue, reason,
 				And(HavePrefix("pod job-collector-0 "), HaveSuffix("is made again and not counted, the next one after a pause of 10s"))))
-			Expect(toldOf(recorder)).To(ContainElement(HavePrefix("Warning " + reason + " pod job-collector-0 ")))
+			Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning " + reason + " pod job-collector-0 ")))
 		},
 		Entry("when its node has no CPU left for it", outOfCPUStatus, "Rejected"),
 		Entry("when its node has no memory left for it", `{phase: Failed, reason: OutOfmemory}`, "Rejected"),
@@ -324,7 +324,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 		s.report(ctx, "job-collector-1", oomStatus)
 		s.report(ctx, "job-learner-0", exited(137))
 		Expect(s.settle(ctx)).To(Succeed())
-		Expect(toldOf(recorder)).To(ContainElement(
+		Expect(eventsOf(recorder)).To(ContainElement(
 			"Warning OOMKilled pod job-collector-0 was killed as it used more memory than its limit, and so were 1 others"))
 	})
 })
@@ -356,7 +356,7 @@ var _ = Describe("A replica that is interrupted again and again", func() {
 		Expect(made).To(BeNumerically("<", 20), "pods that are made in an hour")
 		Expect(longest).To(BeNumerically("~", 5*time.Minute, time.Second))
 		Expect(s.job(ctx).Status.Restarts).To(BeZero())
-		told := toldOf(recorder)
+		told := eventsOf(recorder)
 		Expect(told).To(ContainElements(
 			`Warning Rejected pod job-collector-0 ended by what befell it (OutOfcpu), saying "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 4000"; it is made again and not counted, the next one after a pause of 10s`,
 			HaveSuffix("the next one after a pause of 5m0s"),
@@ -508,7 +508,7 @@ var _ = Describe("A failure policy", func() {
 				Expect(remade).To(Equal(1))
 				Expect(after[pod]).NotTo(BeElementOf(before[pod], types.UID("")))
 				Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
-				Expect(toldOf(recorder)).To(ContainElement(And(
+				Expect(eventsOf(recorder)).To(ContainElement(And(
 					HavePrefix("Warning ReplicaRestarting pod "+pod+" has failed"), HaveSuffix("is made again alone, restart 1 of 2"))))
 			case ignore:
 				Expect(job.Status.Restarts).To(BeZero())

@@ -262,7 +262,7 @@ func (r *Reconciler) patchPodGroup(ctx context.Context, observed *lifecycle.Obse
 		if err := r.client.Patch(ctx, wanted, client.MergeFrom(observed.PodGroups[0]), controllers.FieldOwner); err != nil {
 			return effect{err: fmt.Errorf("patching %s %s/%s: %w", typeOf(wanted), wanted.GetNamespace(), wanted.GetName(), err)}
 		}
-		r.journal.wrote(observed.Job, wanted, r.now())
+		r.assumed.add(observed.Job, wanted, r.now())
 		return effect{}
 	})[0]
 }

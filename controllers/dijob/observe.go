@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -35,7 +36,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 			return observed, err
 		}
 	}
-	beliefs := r.journal.beliefs(client.ObjectKeyFromObject(job))
+	assumed := r.assumed.owned.List(client.ObjectKeyFromObject(job))
 	owned := []client.ListOption{
 		client.InNamespace(job.Namespace),
 		client.MatchingFields{controllers.OwnerIndex: job.Name},
@@ -46,7 +47,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 	if err := r.client.List(ctx, &pods, owned...); err != nil {
 		return observed, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	r.journal.observeConflicts(&observed)
+	r.states.observeConflicts(&observed)
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; isOfJob(pod, job) {
 			observed.Pods = append(observed.Pods, pod)
@@ -66,9 +67,9 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 		}
 	}
 	if !lifecycle.IsCoordinatorLed(job) {
-		return observed, r.observeWorkerLed(ctx, &observed, beliefs, owned)
+		return observed, r.observeWorkerLed(ctx, &observed, assumed, owned)
 	}
-	return observed, r.observeCoordinatorLed(ctx, &observed, beliefs)
+	return observed, r.observeCoordinatorLed(ctx, &observed, assumed)
 }
 
 func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {
@@ -83,7 +84,7 @@ func leftBy(object client.Object) lifecycle.Taken {
 	return lifecycle.Taken{}
 }
 
-func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief, owned []client.ListOption) error {
+func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.Observed, assumed assume.Objects, owned []client.ListOption) error {
 	var configMaps corev1.ConfigMapList
 	if err := r.client.List(ctx, &configMaps, owned...); err != nil {
 		return fmt.Errorf("listing the ConfigMaps of job %s/%s: %w", observed.Job.Namespace, observed.Job.Name, err)
@@ -97,7 +98,7 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 	if err := r.observeGang(ctx, observed); err != nil {
 		return err
 	}
-	r.journal.complete(observed, beliefs)
+	r.complete(observed, assumed)
 	if err := r.confirmNodes(ctx, observed); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (r *Reconciler) confirmNodes(ctx context.Context, observed *lifecycle.Obser
 	return nil
 }
 
-func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, beliefs map[string]belief) error {
+func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, assumed assume.Objects) error {
 	var err error
 	if err = r.observeAggregatorConfig(ctx, observed); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecy
 	if observed.Membership, err = controllers.Find(ctx, r.client, key, &v2alpha1.Membership{}); err != nil {
 		return err
 	}
-	r.journal.complete(observed, beliefs)
+	r.complete(observed, assumed)
 	return r.confirm(ctx, observed)
 }
 

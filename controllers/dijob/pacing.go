@@ -18,16 +18,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
 )
 
 const (
-	// patiencePerPod is how long news of a job's pods are gathered before the job
-	// is looked at, for each pod that it has: some ten times as long as a look
-	// takes, so that no job keeps the operator busy by its size alone. A job of
-	// ten pods waits a millisecond.
-	patiencePerPod = 100 * time.Microsecond
-	// longestPatience bounds that.
-	longestPatience = 500 * time.Millisecond
+	// debouncePerPod is how long the events of a job's pods are debounced, for each pod
+	// of the job: some ten times as long as a reconcile takes, so that no job keeps the
+	// operator busy by its size alone. A job of ten pods waits a millisecond.
+	debouncePerPod = 100 * time.Microsecond
+	// maxDebounce bounds the sum.
+	maxDebounce = 500 * time.Millisecond
 )
 
 type (
@@ -37,88 +37,89 @@ type (
 	deleteEvent = event.TypedDeleteEvent[client.Object]
 )
 
-// ownedHandler hands on news of what jobs own, those of one job's pods together,
-// and tells the journal what the caches have.
+// ownedHandler enqueues the job that owns an object of an event, once for the events
+// of many pods, and confirms the assumed objects that the caches have.
 type ownedHandler struct {
 	handler.EventHandler
-	journal *journal
+	assumed *assume.Cache
+	states  *jobStates
 }
 
 // Create implements handler.EventHandler.
 func (h *ownedHandler) Create(ctx context.Context, created createEvent, into queue) {
-	h.note(created.Object, false)
-	h.EventHandler.Create(ctx, created, h.gather(created.Object, into))
+	h.confirm(created.Object, h.assumed.Confirm)
+	h.EventHandler.Create(ctx, created, h.debounce(created.Object, into))
 }
 
 // Update implements handler.EventHandler.
 func (h *ownedHandler) Update(ctx context.Context, updated updateEvent, into queue) {
-	h.note(updated.ObjectNew, false)
-	h.EventHandler.Update(ctx, updated, h.gather(updated.ObjectNew, into))
+	h.confirm(updated.ObjectNew, h.assumed.Confirm)
+	h.EventHandler.Update(ctx, updated, h.debounce(updated.ObjectNew, into))
 }
 
 // Delete implements handler.EventHandler.
 func (h *ownedHandler) Delete(ctx context.Context, deleted deleteEvent, into queue) {
-	h.note(deleted.Object, true)
-	h.EventHandler.Delete(ctx, deleted, h.gather(deleted.Object, into))
+	h.confirm(deleted.Object, h.assumed.ConfirmDeleted)
+	h.EventHandler.Delete(ctx, deleted, h.debounce(deleted.Object, into))
 }
 
-func (h *ownedHandler) note(object client.Object, gone bool) {
+// confirm passes what a watch event says of an object to the assume cache of its job.
+func (h *ownedHandler) confirm(object client.Object, confirm func(types.NamespacedName, client.Object)) {
 	for _, owner := range object.GetOwnerReferences() {
 		if owner.Kind == controllers.JobKind {
-			h.journal.saw(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, object, gone)
+			confirm(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, object)
 		}
 	}
 }
 
-// gather lets the news of pods wait for more. Of other objects there are few, or
-// somebody waits for what is made of them.
-func (h *ownedHandler) gather(object client.Object, into queue) queue {
+// debounce debounces the events of pods. Of other objects there are few, or a client
+// waits for their effect.
+func (h *ownedHandler) debounce(object client.Object, into queue) queue {
 	priorities, hasPriorities := into.(priorityqueue.PriorityQueue[reconcile.Request])
 	if _, isPod := object.(*corev1.Pod); isPod && hasPriorities {
-		return &gatheringQueue{PriorityQueue: priorities, journal: h.journal}
+		return &debouncingQueue{PriorityQueue: priorities, states: h.states}
 	}
 	return into
 }
 
-// gatheringQueue lets a job wait for more news, the longer the more pods it
-// has. One that waits already does not wait longer.
-type gatheringQueue struct {
+// debouncingQueue adds a job after a delay that grows with its number of pods. A job
+// that waits already does not wait longer.
+type debouncingQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
-	journal *journal
+	states *jobStates
 }
 
 // Add implements workqueue.TypedInterface.
-func (q *gatheringQueue) Add(job reconcile.Request) {
+func (q *debouncingQueue) Add(job reconcile.Request) {
 	q.AddWithOpts(priorityqueue.AddOpts{}, job)
 }
 
 // AddWithOpts implements priorityqueue.PriorityQueue.
-func (q *gatheringQueue) AddWithOpts(options priorityqueue.AddOpts, jobs ...reconcile.Request) {
+func (q *debouncingQueue) AddWithOpts(options priorityqueue.AddOpts, jobs ...reconcile.Request) {
 	for _, job := range jobs {
-		options.After = patienceFor(q.journal.size(job.NamespacedName))
+		options.After = debounceOf(q.states.get(job.NamespacedName).pods)
 		q.PriorityQueue.AddWithOpts(options, job)
 	}
 }
 
-// timelyRetries tries a job again when it was to be looked at anyway, if that is
-// sooner: what waits for its time, such as counts, a deadline or a drain, does
-// not wait for a quota.
+// timelyRetries bounds the backoff of a job by the time at which the job is due
+// anyway: a deadline, a drain or a delayed status does not wait for a quota.
 type timelyRetries struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
-	journal *journal
-	now     func() time.Time
+	states *jobStates
+	now    func() time.Time
 }
 
 // When implements workqueue.TypedRateLimiter.
 func (t *timelyRetries) When(job reconcile.Request) time.Duration {
 	delay := t.TypedRateLimiter.When(job)
-	if left := t.journal.due(job.NamespacedName).Sub(t.now()); left > 0 {
+	if left := t.states.get(job.NamespacedName).due.Sub(t.now()); left > 0 {
 		return min(delay, left)
 	}
 	return delay
 }
 
-// newQueue makes the queue of jobs as controller-runtime does, and remembers it.
+// newQueue creates the queue of jobs as controller-runtime does, and keeps it.
 func (r *Reconciler) newQueue(log logr.Logger) func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue {
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) queue {
 		r.queue = priorityqueue.New(name, func(options *priorityqueue.Opts[reconcile.Request]) {
@@ -128,11 +129,12 @@ func (r *Reconciler) newQueue(log logr.Logger) func(string, workqueue.TypedRateL
 	}
 }
 
-// othersWait tells whether other jobs wait to be looked at.
+// othersWait reports whether other jobs wait in the queue.
 func (r *Reconciler) othersWait() bool {
 	return r.queue != nil && r.queue.Len() > 0
 }
 
-func patienceFor(pods int) time.Duration {
-	return min(time.Duration(pods)*patiencePerPod, longestPatience)
+// debounceOf returns how long the events of a job with a number of pods are debounced.
+func debounceOf(pods int) time.Duration {
+	return min(time.Duration(pods)*debouncePerPod, maxDebounce)
 }

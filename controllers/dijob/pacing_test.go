@@ -29,6 +29,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
@@ -322,7 +323,7 @@ var _ = Describe("A job whose caches are behind", func() {
 				err := next.List(ctx, list, options...)
 				if pods, ok := list.(*corev1.PodList); ok {
 					for i := range pods.Items {
-						s.operator.journal.saw(client.ObjectKey{Namespace: s.name, Name: "job"}, &pods.Items[i], false)
+						s.operator.assumed.owned.Confirm(client.ObjectKey{Namespace: s.name, Name: "job"}, &pods.Items[i])
 					}
 					pods.Items = nil
 				}
@@ -367,7 +368,7 @@ func (q *recordingQueue) AddWithOpts(options priorityqueue.AddOpts, jobs ...reco
 	}
 }
 
-func TestNewsOfManyPodsAreGathered(t *testing.T) {
+func TestEventsOfManyPodsAreDebounced(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		pods   int
@@ -377,7 +378,7 @@ func TestNewsOfManyPodsAreGathered(t *testing.T) {
 		"of a new job":        {0, workerPod("pod", ""), 0},
 		"of a small job":      {10, workerPod("pod", ""), time.Millisecond},
 		"of a large job":      {1000, workerPod("pod", ""), 100 * time.Millisecond},
-		"of a huge job":       {100000, workerPod("pod", ""), longestPatience},
+		"of a huge job":       {100000, workerPod("pod", ""), maxDebounce},
 		"of what is no pod":   {1000, &v2alpha1.Membership{ObjectMeta: workerPod("job", "").ObjectMeta}, 0},
 		"of a job's services": {1000, &corev1.Service{ObjectMeta: workerPod("job", "").ObjectMeta}, 0},
 	}
@@ -385,18 +386,18 @@ func TestNewsOfManyPodsAreGathered(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var j journal
-			j.on(job, func(entry *journalEntry) { entry.pods = tc.pods })
+			var states jobStates
+			states.update(job, func(state *jobState) { state.pods = tc.pods })
 			queue := &recordingQueue{}
 			enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 				return []reconcile.Request{{NamespacedName: job}}
 			})
-			owned := &ownedHandler{EventHandler: enqueue, journal: &j}
+			owned := &ownedHandler{EventHandler: enqueue, assumed: &assume.Cache{}, states: &states}
 			owned.Create(t.Context(), event.CreateEvent{Object: tc.object}, queue)
 			owned.Update(t.Context(), event.UpdateEvent{ObjectOld: tc.object, ObjectNew: tc.object}, queue)
 			owned.Delete(t.Context(), event.DeleteEvent{Object: tc.object}, queue)
 			if len(queue.after) == 0 {
-				t.Fatal("nothing is handed on")
+				t.Fatal("nothing is enqueued")
 			}
 			for _, after := range queue.after {
 				if after != tc.want {
@@ -407,67 +408,43 @@ func TestNewsOfManyPodsAreGathered(t *testing.T) {
 	}
 }
 
-func TestWhatWasWrittenIsBelievedUntilAWatchTells(t *testing.T) {
+func TestAssumedObjectsCompleteWhatTheCachesHave(t *testing.T) {
 	t.Parallel()
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "job", UID: "job-uid", ResourceVersion: "3"}}
-	key := client.ObjectKeyFromObject(job)
-	older := workerPod("pod", "")
-	older.ResourceVersion = "4"
+	recreated := job.DeepCopy()
+	recreated.UID = "other-uid"
+	meta := func(name string) metav1.ObjectMeta { return workerPod(name, "").ObjectMeta }
 	tests := map[string]struct {
-		then func(*journal, *lifecycle.Observed)
-		want int
+		observed lifecycle.Observed
+		want     int
 	}{
-		"at once":                        {func(*journal, *lifecycle.Observed) {}, 1},
-		"when a watch tells":             {func(j *journal, _ *lifecycle.Observed) { j.saw(key, workerPod("pod", ""), false) }, 0},
-		"when a watch tells of another":  {func(j *journal, _ *lifecycle.Observed) { j.saw(key, workerPod("other", ""), false) }, 1},
-		"when a watch tells of the past": {func(j *journal, _ *lifecycle.Observed) { j.saw(key, older, false) }, 1},
-		"when a watch tells of its end":  {func(j *journal, _ *lifecycle.Observed) { j.saw(key, older, true) }, 0},
-		"when it is cached":              {func(_ *journal, o *lifecycle.Observed) { o.Pods = []*corev1.Pod{workerPod("pod", "")} }, 1},
-		"when no watch tells for long":   {func(_ *journal, o *lifecycle.Observed) { o.Now = start.Add(believed + 1) }, 0},
-		"when another job has the name": {func(_ *journal, o *lifecycle.Observed) {
-			o.Job = o.Job.DeepCopy()
-			o.Job.UID = "other-uid"
-		}, 0},
-		"when the job was gone": {func(j *journal, _ *lifecycle.Observed) { j.forget(key) }, 0},
+		"the caches have none":             {lifecycle.Observed{Job: job}, 1},
+		"the caches have the pod":          {lifecycle.Observed{Job: job, Pods: []*corev1.Pod{workerPod("pod", "")}}, 1},
+		"another job has the name by then": {lifecycle.Observed{Job: recreated}, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var j journal
-			j.wrote(job, workerPod("pod", ""), start)
-			observed := lifecycle.Observed{Job: job, Now: start}
-			tc.then(&j, &observed)
-			j.complete(&observed, j.beliefs(key))
-			if got := len(observed.Pods); got != tc.want {
-				t.Errorf("%d pods are observed, want %d", got, tc.want)
+			var objects assumedObjects
+			for _, object := range []client.Object{
+				job.DeepCopy(), workerPod("pod", ""), &corev1.Service{ObjectMeta: meta("service")}, &corev1.ConfigMap{ObjectMeta: meta("nodes")},
+				&v2alpha1.Membership{ObjectMeta: meta("job")},
+			} {
+				objects.add(job, object, now)
 			}
-		})
-	}
-}
-
-func TestAJobIsDecidedOnAsItWasLastWritten(t *testing.T) {
-	t.Parallel()
-	version := func(uid types.UID, version string) *v2alpha1.DIJob {
-		return &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "job", UID: uid, ResourceVersion: version}}
-	}
-	tests := map[string]struct{ cached, want *v2alpha1.DIJob }{
-		"the cache is behind":      {version("a", "9"), version("a", "10")},
-		"the cache is as new":      {version("a", "10"), version("a", "10")},
-		"the cache is newer":       {version("a", "11"), version("a", "11")},
-		"the cache has another":    {version("b", "9"), version("b", "9")},
-		"the cache tells no order": {version("a", "x"), version("a", "x")},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var j journal
-			written := version("a", "10")
-			j.wrote(written, written, time.Time{})
-			for range 2 {
-				got := j.latest(tc.cached)
-				if got.UID != tc.want.UID || got.ResourceVersion != tc.want.ResourceVersion {
-					t.Errorf("decided on %s of version %s, want %s of %s", got.UID, got.ResourceVersion, tc.want.UID, tc.want.ResourceVersion)
+			observed := tc.observed
+			observed.Now = now
+			objects.complete(&observed, objects.owned.List(client.ObjectKeyFromObject(job)))
+			lists := 0
+			if observed.Membership != nil {
+				lists++
+			}
+			for kind, got := range map[string]int{
+				"pods": len(observed.Pods), "services": len(observed.Services), "ConfigMaps": len(observed.ConfigMaps), "Memberships": lists,
+			} {
+				if got != tc.want {
+					t.Errorf("%d %s are observed, want %d", got, kind, tc.want)
 				}
 			}
 		})

@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
@@ -33,13 +34,14 @@ const nextPart = time.Millisecond
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
 	if err == nil && (job == nil || lifecycle.IsLeftAlone(job)) {
-		r.journal.forget(request.NamespacedName)
+		r.states.forget(request.NamespacedName)
+		r.assumed.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	job = r.journal.latest(job)
+	job = assume.Latest(&r.assumed.jobs, job)
 	observed, err := r.observe(ctx, job)
 	if err == nil {
 		err = r.observeNodes(ctx, &observed)
@@ -48,15 +50,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	job = observed.Job
-	observed.Refused = r.journal.refused(&observed)
+	observed.Refused = r.states.refused(&observed)
 	decision := lifecycle.Decide(observed)
 	if decision.DeleteJob {
 		return r.expire(ctx, &observed)
 	}
 	decision.PaceMembership(&observed)
 	done := r.act(ctx, &observed, &decision)
-	r.journal.noteRefusals(&observed, done)
-	r.journal.noteConflicts(&observed, done.taken())
+	r.states.recordRefusals(&observed, done)
+	r.states.recordConflicts(&observed, done.taken())
 	r.sumUp(&observed, &decision, done)
 	decision.PaceStatus(&observed)
 	if r.othersWait() && done.errors() == nil && len(done.taken()) == 0 {
@@ -64,10 +66,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	committed, commitErr := r.commit(ctx, job, &decision.Status)
 
-	r.tellOfObjects(job, done)
-	r.tellOfAdoption(&observed, done)
+	r.recordWrites(job, done)
+	r.recordAdoption(&observed, done)
 	if committed {
-		r.tellOfJob(job, &decision)
+		r.recordEvents(job, &decision)
 		r.metrics.observe(job, &decision, observed.Now)
 		logChanges(ctx, job, &decision)
 	}
@@ -78,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	logPass(ctx, &observed, &decision, committed, next)
 	tracePass(ctx, &observed, &decision, committed)
 	if err := errors.Join(done.errors(), commitErr); err != nil {
-		r.journal.setDue(request.NamespacedName, next, r.now())
+		r.states.setDue(request.NamespacedName, next, r.now())
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: next}, nil
@@ -89,8 +91,8 @@ func (r *Reconciler) nextLook(job *v2alpha1.DIJob, decision *lifecycle.Decision,
 	switch {
 	case decision.More && done.created():
 		return nextPart
-	case r.journal.believes(job) && (decision.RequeueAfter == 0 || decision.RequeueAfter > believed):
-		return believed
+	case r.assumed.owned.Has(client.ObjectKeyFromObject(job)) && (decision.RequeueAfter == 0 || decision.RequeueAfter > assume.TTL):
+		return assume.TTL
 	}
 	return decision.RequeueAfter
 }
@@ -103,8 +105,8 @@ func (r *Reconciler) expire(ctx context.Context, observed *lifecycle.Observed) (
 		}
 		return effect{}
 	})
-	r.tellOfObjects(observed.Job, done)
-	return ctrl.Result{RequeueAfter: r.journal.nextWrite(observed.Job, observed.Now)}, done.errors()
+	r.recordWrites(observed.Job, done)
+	return ctrl.Result{RequeueAfter: r.states.nextWrite(observed.Job, observed.Now)}, done.errors()
 }
 
 // deleteJob deletes a job, and lets the garbage collector delete what it owns.
@@ -138,7 +140,7 @@ func (r *Reconciler) sumUp(observed *lifecycle.Observed, decision *lifecycle.Dec
 	if message != "" {
 		lookAgain(decision, conflictDelay)
 	}
-	lookAgain(decision, r.journal.nextWrite(observed.Job, observed.Now))
+	lookAgain(decision, r.states.nextWrite(observed.Job, observed.Now))
 }
 
 // lookAgain has a job looked at again after a time, if no sooner anyway; 0 changes nothing.
@@ -164,7 +166,7 @@ func (r *Reconciler) commit(ctx context.Context, job *v2alpha1.DIJob, status *v2
 		}
 		return false, fmt.Errorf("patching the status of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	r.journal.wrote(job, wanted, r.now())
-	r.journal.wroteStatus(job, r.now())
+	r.assumed.add(job, wanted, r.now())
+	r.states.recordStatusWrite(client.ObjectKeyFromObject(job), r.now())
 	return true, nil
 }

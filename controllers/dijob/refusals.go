@@ -97,14 +97,14 @@ func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused ma
 
 // refused returns what the operator remembers of the job's refused creations. A
 // job that says something else now, or another AggregatorConfig, begins anew.
-func (j *journal) refused(observed *lifecycle.Observed) map[string]lifecycle.Refusal {
+func (s *jobStates) refused(observed *lifecycle.Observed) map[string]lifecycle.Refusal {
 	of := versionsOf(observed)
 	var refused map[string]lifecycle.Refusal
-	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
-		if entry.refusedOf != of {
-			entry.refusals, entry.refusedWrites, entry.refusedOf = nil, nil, of
+	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
+		if state.refusedOf != of {
+			state.refusals, state.refusedWrites, state.refusedOf = nil, nil, of
 		}
-		refused = maps.Clone(entry.refusals)
+		refused = maps.Clone(state.refusals)
 	})
 	return refused
 }
@@ -117,13 +117,13 @@ func versionsOf(observed *lifecycle.Observed) string {
 	return versions
 }
 
-// noteRefusals remembers which kinds the API server refused to create in a pass.
-func (j *journal) noteRefusals(observed *lifecycle.Observed, done effects) {
+// recordRefusals remembers which kinds the API server refused to create in a pass.
+func (s *jobStates) recordRefusals(observed *lifecycle.Observed, done effects) {
 	created, refused := done.byKind(observed.Job)
 	if len(refused) == 0 && len(observed.Refused) == 0 {
 		return
 	}
-	j.on(client.ObjectKeyFromObject(observed.Job), func(entry *journalEntry) {
+	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
 		next := map[string]lifecycle.Refusal{}
 		for _, kind := range slices.Concat(slices.Collect(maps.Keys(observed.Refused)), slices.Collect(maps.Keys(refused))) {
 			after := observed.Refused[kind].After(created[kind], refused[kind], observed.Now)
@@ -131,7 +131,7 @@ func (j *journal) noteRefusals(observed *lifecycle.Observed, done effects) {
 				next[kind] = after
 			}
 		}
-		entry.refusals = next
+		state.refusals = next
 	})
 }
 

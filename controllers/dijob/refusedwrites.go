@@ -141,7 +141,7 @@ func (w refusedWrites) expire(now time.Time) refusedWrites {
 }
 
 func writeKey(object client.Object) string {
-	return beliefKey(object) + " " + string(object.GetUID())
+	return fmt.Sprintf("%T %s %s", object, object.GetName(), object.GetUID())
 }
 
 // digest identifies what is written.
@@ -179,7 +179,7 @@ func (r *Reconciler) write(
 		return nil
 	}
 	verb += fmt.Sprintf(" %T", objects[0])
-	known := r.journal.refusedWrites(observed.Job, verb)
+	known := r.states.refusedWrites(observed.Job, verb)
 	try, room := known.plan(objects, content, observed.Now)
 	done := make(effects, len(objects))
 	for i := range done {
@@ -200,7 +200,7 @@ func (r *Reconciler) write(
 			known = known.forget(writeKey(objects[i]))
 		}
 	}
-	r.journal.noteRefusedWrites(observed.Job, verb, known.expire(observed.Now))
+	r.states.recordRefusedWrites(observed.Job, verb, known.expire(observed.Now))
 	return done
 }
 
@@ -235,29 +235,29 @@ func tryWhile(room int, numbers []int, do func(int) (refused bool)) {
 }
 
 // refusedWrites returns what is remembered of a job's refused writes of a verb.
-func (j *journal) refusedWrites(job *v2alpha1.DIJob, verb string) (known refusedWrites) {
-	j.on(client.ObjectKeyFromObject(job), func(entry *journalEntry) { known = slices.Clone(entry.refusedWrites[verb]) })
+func (s *jobStates) refusedWrites(job *v2alpha1.DIJob, verb string) (known refusedWrites) {
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) { known = slices.Clone(state.refusedWrites[verb]) })
 	return known
 }
 
-func (j *journal) noteRefusedWrites(job *v2alpha1.DIJob, verb string, known refusedWrites) {
-	j.on(client.ObjectKeyFromObject(job), func(entry *journalEntry) {
+func (s *jobStates) recordRefusedWrites(job *v2alpha1.DIJob, verb string, known refusedWrites) {
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {
 		if len(known) == 0 {
-			delete(entry.refusedWrites, verb)
+			delete(state.refusedWrites, verb)
 			return
 		}
-		if entry.refusedWrites == nil {
-			entry.refusedWrites = map[string]refusedWrites{}
+		if state.refusedWrites == nil {
+			state.refusedWrites = map[string]refusedWrites{}
 		}
-		entry.refusedWrites[verb] = known
+		state.refusedWrites[verb] = known
 	})
 }
 
 // nextWrite returns in how long the next refused write of a job may be tried again; 0 for never.
-func (j *journal) nextWrite(job *v2alpha1.DIJob, now time.Time) time.Duration {
+func (s *jobStates) nextWrite(job *v2alpha1.DIJob, now time.Time) time.Duration {
 	var soonest time.Time
-	j.on(client.ObjectKeyFromObject(job), func(entry *journalEntry) {
-		for _, known := range entry.refusedWrites {
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {
+		for _, known := range state.refusedWrites {
 			if next := known.next(now); !next.IsZero() && (soonest.IsZero() || next.Before(soonest)) {
 				soonest = next
 			}

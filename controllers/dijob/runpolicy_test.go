@@ -61,7 +61,7 @@ var _ = Describe("A worker-led job that is suspended", func() {
 			job := s.job(ctx)
 			Expect(job).To(condition(suspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, Not(BeEmpty())))
 			Expect(job.Status.Restarts).To(Equal(before.Restarts))
-			Expect(toldOf(recorder)).To(ContainElements(HavePrefix("Normal Suspended "), HavePrefix("Normal Resumed ")))
+			Expect(eventsOf(recorder)).To(ContainElements(HavePrefix("Normal Suspended "), HavePrefix("Normal Resumed ")))
 		},
 		Entry("before anything of it was seen", func(context.Context, *space) {}),
 		Entry("Pending", func(ctx context.Context, s *space) {
@@ -179,7 +179,7 @@ var _ = Describe("The time of a worker-led job", func() {
 		job := s.job(ctx)
 		Expect(job).To(condition("Failed", corev1.ConditionTrue, "JobFailed", Equal("the job was active for longer than its 600 seconds")))
 		Expect(job.Status.LastFailure.Reason).To(Equal(v2alpha1.ReasonDeadlineExceeded))
-		Expect(toldOf(recorder)).To(ContainElement("Warning JobFailed the job was active for longer than its 600 seconds"))
+		Expect(eventsOf(recorder)).To(ContainElement("Warning JobFailed the job was active for longer than its 600 seconds"))
 		Expect(s.podNames(ctx)).To(BeEmpty())
 	})
 
@@ -253,7 +253,7 @@ var _ = Describe("A job that says who runs it", func() {
 		Expect(s.podNames(ctx)).To(BeEmpty())
 		Expect(s.services(ctx)).To(BeEmpty())
 		Expect(s.writes).To(BeZero())
-		Expect(toldOf(recorder)).To(BeEmpty())
+		Expect(eventsOf(recorder)).To(BeEmpty())
 		Expect(lifecycle.WantsPlace(s.job(ctx))).To(BeFalse(), "the allocator does not place it either")
 
 		job.Spec.ManagedBy = ptr.To("example.com/other")

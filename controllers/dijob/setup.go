@@ -42,7 +42,7 @@ const (
 // retries returns the delays between the attempts at one job.
 func (r *Reconciler) retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	return &timelyRetries{TypedRateLimiter: backoff, journal: &r.journal, now: r.now}
+	return &timelyRetries{TypedRateLimiter: backoff, states: &r.states, now: r.now}
 }
 
 // DefaultWorkers is how many jobs are reconciled at a time where nothing else is said.
@@ -116,7 +116,8 @@ type Reconciler struct {
 	now      func() time.Time
 	options  Options
 	metrics  *jobMetrics
-	journal  journal
+	assumed  assumedObjects
+	states   jobStates
 	// gangs follows the schedulers of gangs; nil where there are none.
 	gangs *gangs
 	// queue has the jobs that wait; nil where none can.
@@ -176,5 +177,5 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 // ownedBy enqueues the job that owns an object, together with other news of it.
 func (r *Reconciler) ownedBy(mgr ctrl.Manager) handler.EventHandler {
 	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v2alpha1.DIJob{}, handler.OnlyControllerOwner())
-	return &ownedHandler{EventHandler: owner, journal: &r.journal}
+	return &ownedHandler{EventHandler: owner, assumed: &r.assumed.owned, states: &r.states}
 }

@@ -107,7 +107,7 @@ var _ = Describe("A job whose pods do not get on", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx)).To(condition(stalled, corev1.ConditionTrue, v2alpha1.ReasonUnschedulable, HavePrefix(
 			"job-collector-0 (collector): cannot be scheduled: no node is available: Insufficient nvidia.com/gpu, node(s) had untolerated taint")))
-		Expect(toldOf(recorder)).To(ContainElement(HavePrefix("Warning Unschedulable job-collector-0 (collector): ")))
+		Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning Unschedulable job-collector-0 (collector): ")))
 
 		By("another node that has no room either")
 		for _, name := range s.podNames(ctx) {
@@ -120,7 +120,7 @@ var _ = Describe("A job whose pods do not get on", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx)).To(condition(stalled, corev1.ConditionFalse, "", BeEmpty()))
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
-		Expect(toldOf(recorder)).NotTo(ContainElement(ContainSubstring("Unschedulable")), "an event each time")
+		Expect(eventsOf(recorder)).NotTo(ContainElement(ContainSubstring("Unschedulable")), "an event each time")
 	})
 
 	It("says that an image cannot be pulled, once for all tries", func(ctx SpecContext) {
@@ -204,8 +204,8 @@ func (s *space) expectNoWrite(ctx context.Context) {
 	Expect(s.writes).To(Equal(before), "writes of the operator")
 }
 
-// toldOf takes the events that were sent since the last time.
-func toldOf(recorder *events.FakeRecorder) []string {
+// eventsOf takes the events that were sent since the last time.
+func eventsOf(recorder *events.FakeRecorder) []string {
 	var told []string
 	for {
 		select {
