@@ -42,7 +42,9 @@ func TestAnObjectIsAssumedUntilTheCachesHaveIt(t *testing.T) {
 			event: func(c *Cache) { c.Confirm(owner, &corev1.Service{ObjectMeta: pod("pod", "uid", "5").ObjectMeta}) }, missing: true,
 		},
 		"a watch event of another owner": {
-			event: func(c *Cache) { c.Confirm(types.NamespacedName{Namespace: "space", Name: "other"}, pod("pod", "uid", "5")) }, missing: true,
+			event: func(c *Cache) {
+				c.Confirm(types.NamespacedName{Namespace: "space", Name: "other"}, pod("pod", "uid", "5"))
+			}, missing: true,
 		},
 		"a watch event reports its deletion in an earlier version": {event: func(c *Cache) { c.ConfirmDeleted(owner, pod("pod", "uid", "4")) }},
 		"a watch event reports the deletion of its predecessor": {
