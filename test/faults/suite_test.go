@@ -36,7 +36,6 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
-	"opendilab.org/di-orchestrator/examples/cartpole/diserver"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
