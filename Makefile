@@ -70,7 +70,7 @@ release: ## Build all of the release VERSION into out/release; SNAPSHOT=1 takes 
 	@$(RELEASE) build $(RELEASE_FLAGS)
 
 .PHONY: release-check
-release-check: ## Build the release twice and compare the bytes; FRESH=1 compiles everything anew for it.
+release-check: ## Build the release twice and compare the bytes; FRESH=1 compiles everything again for it.
 	@$(RELEASE) preflight $(RELEASE_FLAGS) --twice
 	@$(MAKE) --no-print-directory release
 	@$(RELEASE) check $(RELEASE_FLAGS) $(if $(FRESH),--fresh)

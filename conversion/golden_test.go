@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-var update = flag.Bool("update", false, "write the second document of each golden file anew")
+var update = flag.Bool("update", false, "rewrite the second document of each golden file")
 
 // between stands before the second document of a golden file.
 const between = "---\n# The same in the other version, written by go test ./conversion -run Golden -update.\n"

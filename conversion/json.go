@@ -245,7 +245,7 @@ func (s *scanner) open(bracket byte) bool {
 	return true
 }
 
-// more steps over a comma and says whether another element follows.
+// more steps over a comma and reports whether another element follows.
 func (s *scanner) more(closing byte) bool {
 	c := s.peek()
 	if c == ',' {
@@ -264,7 +264,7 @@ func (s *scanner) key() string {
 	return text(raw)
 }
 
-// plain says whether the inside of a JSON string stands for itself.
+// plain reports whether the inside of a JSON string stands for itself.
 func plain[T string | []byte](inside T) bool {
 	for i := range len(inside) {
 		if c := inside[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x80 {

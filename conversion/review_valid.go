@@ -11,7 +11,7 @@ import (
 // maxDepth is how deep values may be nested, which encoding/json says too.
 const maxDepth = 10_000
 
-// valid says whether the bytes are one JSON value, as json.Valid does, in about
+// valid reports whether the bytes are one JSON value, as json.Valid does, in about
 // a quarter of its time, which is half as long as converting takes.
 func valid(raw []byte) bool {
 	c := checker{scanner{data: raw}}

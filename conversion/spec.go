@@ -40,7 +40,7 @@ func rolePosition(name string) int {
 	return slices.Index(names[:], name)
 }
 
-// isSharedSpecField says whether both versions have the field of the spec,
+// isSharedSpecField reports whether both versions have the field of the spec,
 // with the same meaning.
 func isSharedSpecField(name string) bool {
 	switch name {
@@ -89,7 +89,7 @@ func specToHub(v1 object) object {
 	return hub.completedBy(extended.without(fieldLifecycle, "group", "priorityClassName", "cleanPodPolicy", "volumes"))
 }
 
-// isWorkerLed says whether extended makes a job one that its workers lead.
+// isWorkerLed reports whether extended makes a job one that its workers lead.
 func isWorkerLed(extended object) bool {
 	lifecycle, stated := extended.get(fieldLifecycle)
 	return stated && text(lifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
@@ -245,7 +245,7 @@ func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
 	return shown, joinArray(rest), canonical
 }
 
-// isCanonical says whether v1alpha1's field of the role implies name and
+// isCanonical reports whether v1alpha1's field of the role implies name and
 // replicas of the task.
 func isCanonical(task object, role string) bool {
 	replicas, _ := task.get(fieldReplicas)

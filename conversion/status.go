@@ -84,7 +84,7 @@ func statusFromHub(hub object, keys statusKeys) object {
 // v1alpha1; the mark keeps even that apart, so that it comes back.
 const phaseMark = "v1alpha1/"
 
-// shownAsCreated says whether v1alpha1 shows this phase of the hub as Created.
+// shownAsCreated reports whether v1alpha1 shows this phase of the hub as Created.
 func shownAsCreated(phase string) bool {
 	switch v2alpha1.Phase(phase) {
 	case v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling:
@@ -94,7 +94,7 @@ func shownAsCreated(phase string) bool {
 	}
 }
 
-// needsMark says whether a phase of v1alpha1 would be taken for one of the
+// needsMark reports whether a phase of v1alpha1 would be taken for one of the
 // hub's, or for one that bears the mark.
 func needsMark(phase string) bool {
 	unmarked := phase
@@ -196,7 +196,7 @@ func countsToHub(v1, extended object, keys statusKeys) ([]byte, bool) {
 	return replicaCountsToHub(replicas, kept, keys), counted
 }
 
-// sameCounts says whether two replicaStatus count the same. An absent count is
+// sameCounts reports whether two replicaStatus count the same. An absent count is
 // zero: typed clients drop zeros from what they write back.
 func sameCounts(a, b []byte) bool {
 	countsOfA, okA := decodeCounts(a)

@@ -74,7 +74,7 @@ var _ = Describe("A job whose replicas an earlier release made", func() {
 		Expect(status).To(Equal(http.StatusOK), answer)
 		Expect(urlsIn(answer, names.ReplicaTypeDDPLearner)).To(HaveLen(3))
 		Expect(answer).NotTo(Or(ContainSubstring("zzzzz"), ContainSubstring("bbbbb")))
-		Expect(membershipOf(ctx, job).Spec.Members[1].Reported).To(BeEquivalentTo(1))
+		Expect(membershipOf(ctx, job).Spec.Members[1].FailureReports).To(BeEquivalentTo(1))
 
 		By("telling the old aggregator what it was told before")
 		cacheKnows(ctx, &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name}})

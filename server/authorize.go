@@ -213,7 +213,7 @@ func (g *gate) mayApproach(ctx context.Context, sender *subject, to target, want
 	return unknown(sender)
 }
 
-// isOwn tells whether a target may be of a job whose pod the sender is. A pod
+// isOwn reports whether a target may be of a job whose pod the sender is. A pod
 // that the cache knows is of the job that it says, and one that it does not
 // know yet may be of each that its name allows.
 func (g *gate) isOwn(ctx context.Context, sender *subject, to target) (bool, error) {

@@ -33,18 +33,18 @@ func newBounds(registerer prometheus.Registerer) (*bounds, error) {
 	b := &bounds{}
 	b.reports = b.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_server_profilings_total", Unit: "reports",
-		Help: "What jobs report of themselves, by what becomes of it: written, coalesced for a newer report that came before it was written, " +
-			"unchanged as the job says the same already, or failed to be written, each time.",
+		Help: "Profiling reports of jobs, by outcome: written, coalesced into a newer report, " +
+			"unchanged, or failed, counted for every attempt.",
 		Labels: []telemetry.Label{{Name: "outcome", Values: []string{reportWritten, reportCoalesced, reportUnchanged, reportFailed}}},
 	})
 	b.overBudget = b.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_server_writes_over_budget_total", Unit: "writes",
-		Help: "Writes that had to wait as more bytes were written for their job than one may have a minute.",
+		Help: "Writes that waited for the byte rate limit of their job.",
 	})
 	b.refused = b.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_server_refused_total", Unit: "none",
-		Help: "Connections that were closed as there were too many, and bodies that were not read to their end, by reason: connections, " +
-			"slow for a body that came too slowly, shed for one that gave up its room to others, room for one that found none in time, size for one too large.",
+		Help: "Closed connections and rejected bodies, by reason: connections (too many), " +
+			"slow (body too slow), shed (body dropped in favour of others), room (no buffer in time), size (body too large).",
 		Labels: []telemetry.Label{{Name: "reason", Values: []string{
 			netlimit.ReasonConnections, netlimit.ReasonSlow, netlimit.ReasonShed, netlimit.ReasonRoom, netlimit.ReasonSize,
 		}}},

@@ -31,7 +31,7 @@ func newCalls(registerer prometheus.Registerer, log logr.Logger) (*calls, error)
 	c := &calls{log: log, missing: cache.NewLRUExpireCache(maxMissing)}
 	c.total = c.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_server_calls_total", Unit: "calls",
-		Help: "Calls about jobs, by what their sender was identified by (token, address, node, none) and whether they were allowed.",
+		Help: "Calls about jobs, by how their sender was authenticated (token, address, node, none) and whether they were allowed.",
 		Labels: []telemetry.Label{
 			{Name: "identity", Values: []string{string(byToken), string(byAddress), string(byNode), string(byNothing)}},
 			{Name: "decision", Values: []string{decisionAllowed, decisionRefused}},
@@ -62,7 +62,7 @@ func (c *calls) called(by evidence, allowed bool) {
 
 func (c *calls) unidentified(from string, job *v2alpha1.DIJob) {
 	c.log.WithValues(names.LogWhole(job)...).Info(
-		"A caller that cannot be identified was let in, as mode legacy says; mode enforce would refuse it", "address", from)
+		"Admitted an unauthenticated caller (mode legacy); mode enforce would reject it", "address", from)
 }
 
 // forbiddenInterval is how often it is told of the same permission that is missing.
@@ -76,7 +76,7 @@ func (c *calls) forbidden(err error) {
 		return
 	}
 	c.missing.Add(err.Error(), true, forbiddenInterval)
-	c.log.Error(err, "A permission of di-server is missing; requests that need it wait for it")
+	c.log.Error(err, "di-server lacks a permission; requests that need it wait")
 }
 
 // audit logs a write that was done to the job of a request, and on whose behalf.

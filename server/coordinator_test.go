@@ -61,7 +61,7 @@ var _ = Describe("the v1 protocol", func() {
 		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
 		first := urlsIn(created, names.ReplicaTypeCollector)
 		list := membershipOf(ctx, job)
-		list.Status.Slots = []v2alpha1.SlotStatus{{Slot: list.Spec.Members[0].Slot, Lost: 1, Ports: []v2alpha1.SlotPort{{Port: 22270}}}}
+		list.Status.Slots = []v2alpha1.SlotStatus{{Slot: list.Spec.Members[0].Slot, Losses: 1, Ports: []v2alpha1.SlotPort{{Port: 22270}}}}
 		Expect(api.live.Status().Update(ctx, list)).To(Succeed())
 		cacheKnows(ctx, list)
 		for i := range job.Spec.Tasks {
@@ -117,7 +117,7 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(answer).To(ContainSubstring(`"coordinator":"` + aggregator + `"`))
 		Expect(urlsIn(answer, names.ReplicaTypeDDPLearner)).To(HaveLen(10))
 		list = membershipOf(ctx, job)
-		Expect(list.Spec.Members[0].Reported).To(BeEquivalentTo(1))
+		Expect(list.Spec.Members[0].FailureReports).To(BeEquivalentTo(1))
 		cacheKnows(ctx, list)
 		_, after := call(ctx, http.MethodGet, own, "{}")
 		Expect(urlsIn(after, names.ReplicaTypeDDPLearner)).To(Equal(ddpURLs(namespace, aggregator)))
@@ -147,7 +147,7 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(gold(status, answer)).To(HavePrefix("200 "))
 		Expect(answer).To(ContainSubstring(`"collectors":[],"learners":[]`))
 		for _, member := range membershipOf(ctx, job).Spec.Members {
-			Expect(member.Reported).To(BeEquivalentTo(1), member.Slot)
+			Expect(member.FailureReports).To(BeEquivalentTo(1), member.Slot)
 		}
 
 		By("refusing a foreign name")
@@ -235,21 +235,21 @@ var _ = Describe("the v1 protocol", func() {
 		job := newTrainer(ctx, namespace)
 		first := body(`"collectors":{"replicas":2}`)
 		call(ctx, http.MethodPost, base, first)
-		asked := membershipOf(ctx, job).Spec.Coordinator
+		asked := membershipOf(ctx, job).Spec.CoordinatorInstance
 		setMainContainer(ctx, namespace, `{"restartCount":1,"state":{"running":{}}}`)
 
 		_, added := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`), names.HeaderCaller, names.CallerUser)
 		Expect(urlsIn(added, names.ReplicaTypeCollector)).To(HaveLen(1))
 		list := membershipOf(ctx, job)
 		Expect(list.Spec.Members).To(HaveLen(3))
-		Expect(list.Spec.Coordinator).To(Equal(asked))
+		Expect(list.Spec.CoordinatorInstance).To(Equal(asked))
 
 		By("letting the coordinator's own request be its first")
 		_, all := call(ctx, http.MethodPost, base, first)
 		Expect(urlsIn(all, names.ReplicaTypeCollector)).To(HaveLen(3))
 		list = membershipOf(ctx, job)
 		Expect(list.Spec.Members).To(HaveLen(3))
-		Expect(list.Spec.Coordinator).To(HaveSuffix("/1"))
+		Expect(list.Spec.CoordinatorInstance).To(HaveSuffix("/1"))
 	})
 
 	It("returns to a restarted coordinator what is there and creates only what is missing", func(ctx SpecContext) {

@@ -26,12 +26,12 @@ type mortalClient struct {
 	lock sync.Mutex
 	// writes is how many writes are left before the crash.
 	writes int
-	// done tells whether the last write reaches the API server.
+	// done reports whether the last write reaches the API server.
 	done bool
 	dead bool
 }
 
-// dying counts a write and tells whether to do it and what to answer. Nothing
+// dying counts a write and reports whether to do it and what to answer. Nothing
 // more becomes of a request that calls when the server has crashed.
 func (m *mortalClient) dying(ctx context.Context) (bool, error) {
 	m.lock.Lock()
@@ -124,7 +124,7 @@ var _ = Describe("a server that crashes", func() {
 				reports := int32(0)
 				members := membershipOf(ctx, job).Spec.Members
 				for _, member := range members {
-					reports += member.Reported
+					reports += member.FailureReports
 				}
 				Expect(members).To(HaveLen(3 + 1 + 2 - 1))
 				Expect(reports).To(BeEquivalentTo(1))

@@ -36,7 +36,7 @@ type edit func(*v2alpha1.Membership) (membership.URLs, error)
 // which also records the request, and returns the answer. A repeat of a
 // recorded request is answered and not done. What was read live decides, so
 // that no edit is decided on an old list; where another write came between,
-// the edit is made anew on what that left.
+// the edit is recreated on what that left.
 func (s *Server) change(ctx context.Context, by *caller, request membership.Request, edit edit) (membership.URLs, error) {
 	w := &write{store: s.store, request: request, arrived: s.options.Clock.Now(), clock: s.options.Clock, watches: s.options.Watches, budget: s.budget}
 	w.request.ID, w.uncertain = s.unanswered.take(request)
@@ -149,7 +149,7 @@ func (s *Server) settle(ctx context.Context, written *v2alpha1.Membership) {
 		return order >= 0, err
 	})
 	if err != nil {
-		s.options.Log.WithValues(names.LogJob(key)...).Error(err, "The cache is behind what was written")
+		s.options.Log.WithValues(names.LogJob(key)...).Error(err, "Cache is stale after a write")
 	}
 }
 

@@ -228,7 +228,7 @@ func tryCall(ctx context.Context, method, url, body string, headers ...string) (
 // failed is how an answer begins that says that a request was not done.
 const failed = `{"success":false`
 
-// isLater tells whether an answer says that the request may be sent again.
+// isLater reports whether an answer says that the request may be sent again.
 func isLater(status int, answer string) bool {
 	return status == http.StatusOK && strings.HasPrefix(answer, failed)
 }

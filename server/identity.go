@@ -250,7 +250,7 @@ func (i *identifier) mayReview(ctx context.Context, remote string) error {
 	return i.strangers.wait(ctx, "")
 }
 
-// mayBeOurs tells whether a token may be valid, as far as it says so itself: one
+// mayBeOurs reports whether a token may be valid, as far as it says so itself: one
 // that has the form of a JSON Web Token has to name our audience and may not
 // have expired. Of others only the API server knows.
 func mayBeOurs(token string, now time.Time) bool {
@@ -380,7 +380,7 @@ func (i *identifier) cachedAt(ctx context.Context, found *subject, address netip
 	return nil
 }
 
-// isGateway tells whether an address was nobody's when it called before. A pod's
+// isGateway reports whether an address was nobody's when it called before. A pod's
 // own would be known by then.
 func (i *identifier) isGateway(address netip.Addr) bool {
 	_, known := i.nobodies.Get(address)

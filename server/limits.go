@@ -19,7 +19,7 @@ import (
 // Limits bound what one job may ask for, so that no job takes the cluster or
 // di-server from the others.
 type Limits struct {
-	// ReplicasPerRequest is how many replicas of one task a request may ask for.
+	// ReplicasPerRequest is the maximum number of replicas of one task in a request.
 	ReplicasPerRequest int32
 	// ReplicasPerJob is how many replicas a job may have; a coordinator-led one
 	// never more than by default.
@@ -35,7 +35,7 @@ type Limits struct {
 	// a time, in all and of one address. By default an address has more where callers
 	// that are not known are let in, as many may come through one gateway.
 	Connections, ConnectionsPerAddress int
-	// ProfilingBytes is how large a report of a job may be.
+	// ProfilingBytes is the maximum size of a profiling report, in bytes.
 	ProfilingBytes int
 }
 

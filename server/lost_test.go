@@ -32,7 +32,7 @@ type flakyClient struct {
 	// failures is how many writes are left that fail, with err.
 	failures atomic.Int32
 	err      error
-	// done tells whether the writes that fail reach the API server.
+	// done reports whether the writes that fail reach the API server.
 	done bool
 	// cut makes live reads fail after a write that failed, which the request's
 	// time does not outlast.
@@ -134,7 +134,7 @@ var _ = Describe("a write", func() {
 		members := membershipOf(ctx, job).Spec.Members
 		reports := int32(0)
 		for _, member := range members {
-			reports += member.Reported
+			reports += member.FailureReports
 		}
 		Expect(members).To(HaveLen(want.members))
 		Expect(reports).To(BeEquivalentTo(want.reports))
@@ -295,7 +295,7 @@ var _ = Describe("a write", func() {
 			tell(fmt.Sprintf(`{"restartCount":%d,"state":{"running":{}}}`, restarts+1))
 			Eventually(answered).Should(Receive(Equal(http.StatusOK)))
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
-			Expect(membershipOf(ctx, job).Spec.Coordinator).To(HaveSuffix(fmt.Sprintf("/%d", restarts+1)))
+			Expect(membershipOf(ctx, job).Spec.CoordinatorInstance).To(HaveSuffix(fmt.Sprintf("/%d", restarts+1)))
 		}
 
 		By("going on with what the status says when it does not come along")

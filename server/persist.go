@@ -58,7 +58,7 @@ func patience() wait.DelayFunc {
 	}.DelayFunc()
 }
 
-// passes tells whether an error may go away without anybody changing the
+// passes reports whether an error may go away without anybody changing the
 // request. All do but the answers of a server that understood it: an API
 // server that starts, is overloaded, loses its leader or its connections fails
 // in more ways than can be told. A missing permission passes too, as roles may
@@ -76,7 +76,7 @@ func passes(err error) bool {
 	return !isDefinite(err) && !isUndecodable(err) && !isTooLarge(err)
 }
 
-// isTooLarge tells whether an object has become larger than etcd takes, which
+// isTooLarge reports whether an object has become larger than etcd takes, which
 // the API server tells as a fault of its own.
 func isTooLarge(err error) bool {
 	return apierrors.IsRequestEntityTooLargeError(err) ||
@@ -84,7 +84,7 @@ func isTooLarge(err error) bool {
 		err != nil && strings.Contains(err.Error(), "trying to send message larger than max")
 }
 
-// isDefinite tells whether the API server will say the same again.
+// isDefinite reports whether the API server will say the same again.
 func isDefinite(err error) bool {
 	for _, definite := range []func(error) bool{
 		apierrors.IsNotFound,
@@ -105,7 +105,7 @@ func isDefinite(err error) bool {
 	return false
 }
 
-// isUndecodable tells whether an error says that content is no good.
+// isUndecodable reports whether an error says that content is no good.
 func isUndecodable(err error) bool {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
@@ -114,7 +114,7 @@ func isUndecodable(err error) bool {
 		runtime.IsStrictDecodingError(err)
 }
 
-// isUncertain tells whether a write that failed so may be done nevertheless:
+// isUncertain reports whether a write that failed so may be done nevertheless:
 // all but the API server's own refusals leave that open.
 func isUncertain(err error) bool {
 	var status apierrors.APIStatus

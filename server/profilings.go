@@ -50,7 +50,7 @@ type turn struct {
 	timer *time.Timer
 }
 
-// begin says whether a job's report is to be written now; else it waits, in the
+// begin reports whether a job's report is to be written now; else it waits, in the
 // place of one that did before.
 func (r *reports) begin(job types.UID, given *report) (bool, error) {
 	r.mutex.Lock()

@@ -134,7 +134,7 @@ func replacements(by *caller, list *v2alpha1.Membership, place *place, replaced 
 	urls := membership.URLs{Collectors: []string{}, Learners: []string{}}
 	for i := range replaced {
 		member := &replaced[i]
-		pod := membership.PodName(by.job.Name, member, membership.Lost(&list.Status, member.Slot))
+		pod := membership.PodName(by.job.Name, member, membership.Losses(&list.Status, member.Slot))
 		urls.Learners = append(urls.Learners, place.DDPURLs(member, pod)...)
 	}
 	return urls
@@ -178,7 +178,7 @@ func (s *Server) grow(by *caller, list *v2alpha1.Membership, demands []membershi
 		add = membership.Complete
 		membership.Forget(spec, &list.Status)
 	}
-	spec.Coordinator = by.container()
+	spec.CoordinatorInstance = by.container()
 	return s.addMembers(by, spec, demands, add)
 }
 

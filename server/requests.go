@@ -50,24 +50,24 @@ func newRequests(registerer prometheus.Registerer, log logr.Logger, watches *Wat
 	method := telemetry.Label{Name: "method", Values: []string{http.MethodGet, http.MethodPost, http.MethodDelete, telemetry.Other}}
 	r.total = r.Counter(telemetry.Metric{
 		Name: "di_orchestrator_server_requests_total", Unit: "requests",
-		Help:   "Requests by route, method and the code that was answered: later and fault are answered with 200 and success false. What is later may succeed when it is sent again; a fault is one of di-server, or of the job's templates.",
+		Help:   "Requests by route, method and response code. Codes later and fault are responses with status 200 and success false: later may succeed on retry, fault is an error of di-server or of the job's templates.",
 		Labels: []telemetry.Label{route, method, {Name: "code", Values: codes()}},
 	})
 	r.duration = r.Histogram(telemetry.Metric{
 		Name: "di_orchestrator_server_request_duration_seconds", Unit: "seconds",
-		Help:   "Time from when a request was read to its answer, by route and method.",
+		Help:   "Time from reading a request to its response, by route and method.",
 		Labels: []telemetry.Label{route, method},
 	}, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60)
 	r.inFlight = r.Gauge(telemetry.Metric{
-		Name: "di_orchestrator_server_requests_in_flight", Help: "Requests that were read and not answered yet.", Unit: "requests",
+		Name: "di_orchestrator_server_requests_in_flight", Help: "Requests in flight: read and not yet answered.", Unit: "requests",
 	})
 	r.held = r.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_server_requests_held", Unit: "requests",
-		Help: "Requests that wait now as a watch of the API server is broken, or just was.",
+		Help: "Requests that wait because a watch of the API server is broken, or was until just now.",
 	})
 	r.heldEver = r.Counter(telemetry.Metric{
 		Name: "di_orchestrator_server_requests_held_total", Unit: "requests",
-		Help: "Requests that had to wait as a watch of the API server was broken, or just had been.",
+		Help: "Requests that waited because a watch of the API server was broken, or had been until just then.",
 	})
 	r.readWatches(watches)
 	if registerer == nil {
@@ -82,7 +82,7 @@ func newRequests(registerer prometheus.Registerer, log logr.Logger, watches *Wat
 func (r *requests) readWatches(watches *Watches) {
 	r.Read(telemetry.Metric{
 		Name: "di_orchestrator_server_watch_open", Unit: "none",
-		Help:   "Whether a watch keeps what answers are made from current, by resource: 1 for yes, 0 for no.",
+		Help:   "Whether the watch of a resource is open, so that the cache is current: 1 for yes, 0 for no.",
 		Labels: []telemetry.Label{{Name: "resource", Values: watchedResources()}},
 	}, func(tell func(float64, ...string)) error {
 		for resource, open := range watches.state() {

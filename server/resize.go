@@ -147,8 +147,8 @@ func annotatedRequests(job *v2alpha1.DIJob) []v2alpha1.RecordedRequest {
 	return records
 }
 
-// editJob writes an edit of a job in one optimistic write, made anew where
-// another write came between. It tells whether the edit may have been written
+// editJob writes an edit of a job in one optimistic write, recreated where
+// another write came between. It reports whether the edit may have been written
 // though it failed.
 func (s *Server) editJob(ctx context.Context, id jobID, wanted permission, edit func(*v2alpha1.DIJob) (jobPatch, error)) (bool, error) {
 	// What the cache does not know is looked for once, as others look it up.

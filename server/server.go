@@ -296,10 +296,10 @@ func (s *Server) serve(ctx context.Context, server *http.Server, doors []door) e
 func (s *Server) tellMode() {
 	switch s.options.Identity {
 	case ModeOff:
-		s.options.Log.Info("WARNING: callers are not identified: whoever reaches this server reads and resizes every job. " +
+		s.options.Log.Info("WARNING: authentication is off: any client that reaches this server can read and resize every job.  " +
 			"Set identity to enforce or legacy")
 	case ModeLegacy:
-		s.options.Log.Info("Callers that cannot be identified are let in, counted and logged: set identity to enforce once there are none")
+		s.options.Log.Info("Unauthenticated callers are admitted, counted and logged: set identity to enforce once there are none")
 	case ModeEnforce:
 	}
 }

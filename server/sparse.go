@@ -121,8 +121,8 @@ func loggable(text string) string {
 // whoever connects can cause.
 func (s *Server) httpLog() *log.Logger {
 	return log.New(writeFunc(func(line []byte) (int, error) {
-		s.sparsely(context.Background(), "A connection failed", func(to logr.Logger) {
-			to.Info("A connection failed", "reason", loggable(strings.TrimSpace(string(line))))
+		s.sparsely(context.Background(), "Connection failed", func(to logr.Logger) {
+			to.Info("Connection failed", "reason", loggable(strings.TrimSpace(string(line))))
 		})
 		return len(line), nil
 	}), "", 0)

@@ -231,7 +231,7 @@ func jobOwner(object metav1.Object) *metav1.OwnerReference {
 	return owner
 }
 
-// ownedBy says whether a job controls an object. One of another namespace may
+// ownedBy reports whether a job controls an object. One of another namespace may
 // say so too, but is none of its.
 func ownedBy(object metav1.Object, job *v2alpha1.DIJob) bool {
 	owner := jobOwner(object)

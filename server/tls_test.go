@@ -140,7 +140,7 @@ func clientsTrust(ctx context.Context, bundle types.NamespacedName) string {
 	return trust.Data[certs.BundleKey]
 }
 
-// handshake says whether a client that trusts a bundle accepts who serves under a name.
+// handshake reports whether a client that trusts a bundle accepts who serves under a name.
 func handshake(ctx context.Context, address, name, bundle string) error {
 	GinkgoHelper()
 	roots := x509.NewCertPool()

@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
-// isNoProbe tells whether a request is worth a span.
+// isNoProbe reports whether a request is worth a span.
 func isNoProbe(request *http.Request) bool {
 	return !strings.HasSuffix(request.URL.Path, "/healthz")
 }

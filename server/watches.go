@@ -76,7 +76,7 @@ func (w *Watches) state() map[string]bool {
 	return open
 }
 
-// current tells whether nothing is to be waited for.
+// current reports whether nothing is to be waited for.
 func (w *Watches) current() bool {
 	if w == nil {
 		return true
@@ -231,7 +231,7 @@ func (t *watchTransport) patiently(request *http.Request) (*http.Response, error
 			err = errors.Join(errors.New(response.Status), response.Body.Close())
 		}
 		if !told {
-			t.watches.log.Info("A watch could not be opened, trying again", "path", request.URL.Path, "reason", err.Error())
+			t.watches.log.Info("Cannot open a watch; retrying", "path", request.URL.Path, "reason", err.Error())
 		}
 		timer := time.NewTimer(delay())
 		select {

@@ -154,9 +154,9 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 			status, _ := call(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q,%q]`, podOf(url), foreign)))
 			Expect(status).To(Equal(http.StatusNotFound), foreign)
 		}
-		Expect(membershipOf(ctx, job).Spec.Members[0].Reported).To(BeZero())
+		Expect(membershipOf(ctx, job).Spec.Members[0].FailureReports).To(BeZero())
 		ask(ctx, http.MethodPost, base+"/failed", body(fmt.Sprintf(`"collectors":[%q]`, url)))
-		Expect(membershipOf(ctx, job).Spec.Members[0].Reported).To(BeEquivalentTo(1))
+		Expect(membershipOf(ctx, job).Spec.Members[0].FailureReports).To(BeEquivalentTo(1))
 	})
 
 	It("answers 404 for the pods of a job that is gone", func(ctx SpecContext) {

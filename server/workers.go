@@ -27,7 +27,7 @@ const messageProfilings = "successfully report profilings"
 // jobID is what a worker calls its job.
 type jobID struct {
 	key types.NamespacedName
-	// generation is how often the job had been restarted or placed anew when
+	// generation is how often the job had been restarted or placed again when
 	// the worker was made; -1 where the worker does not say.
 	generation int64
 }

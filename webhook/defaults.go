@@ -68,7 +68,7 @@ func dropUnusedRoles(changes *patch, spec map[string]json.RawMessage) {
 	}
 }
 
-// isZeroRole says whether a role is the zero value of its Go type, which is
+// isZeroRole reports whether a role is the zero value of its Go type, which is
 // told by the containers: of all that is empty, no others are written. A person
 // who writes an empty role has forgotten something, and reads what.
 func isZeroRole(role json.RawMessage) bool {

@@ -60,7 +60,7 @@ func levelCounts(changes *patch, asked *question, elastic int) {
 	}
 }
 
-// elasticTaskGone says whether an update removed the task that defaulting named
+// elasticTaskGone reports whether an update removed the task that defaulting named
 // in elastic and left its name there, as who applies a manifest does: what the
 // manifest never said, it does not take back.
 func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
@@ -73,7 +73,7 @@ func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
 }
 
 // forgetElasticTask forgets what defaulting wrote about a task that is gone, so
-// that it is written anew, if there is a task to write it about.
+// that it is rewritten, if there is a task to write it about.
 func forgetElasticTask(changes *patch, spec, old *v2alpha1.DIJobSpec) {
 	elastic := spec.Elastic
 	elastic.Task = ""

@@ -59,31 +59,31 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 	versions := []string{v1alpha1.Version, v2alpha1.Version, telemetry.Other}
 	m.converted = m.Counter(telemetry.Metric{
 		Name: "di_orchestrator_conversions_total", Unit: "objects",
-		Help: "Objects that conversion reviews asked for, by their version, the wanted one, and the result: converted, unchanged or failed.",
+		Help: "Objects in conversion reviews, by their version, the requested version, and the result: converted, unchanged or failed.",
 		Labels: []telemetry.Label{{Name: "from", Values: versions}, {Name: "to", Values: versions}, {Name: "result", Values: []string{
 			string(conversion.ResultConverted), string(conversion.ResultUnchanged), string(conversion.ResultFailed),
 		}}},
 	})
 	m.panics = m.Counter(telemetry.Metric{
 		Name: "di_orchestrator_conversion_panics_total", Unit: "objects",
-		Help: "Objects at which the conversion panicked; each is a fault of this program, which its log shows.",
+		Help: "Objects whose conversion panicked; each is a bug of this program, and its log has the stack.",
 	})
 	m.objects = m.Histogram(telemetry.Metric{
 		Name: "di_orchestrator_conversion_review_objects", Help: "Objects in a conversion review.", Unit: "objects",
 	}, 0, 1, 10, 50, 100, 500, 1000, 2000, 5000, 10_000, 50_000)
 	m.bytes = m.Gauge(telemetry.Metric{
-		Name: "di_orchestrator_conversion_bytes_in_flight", Help: "Bytes of the bodies of the conversion reviews in hand.", Unit: "bytes",
+		Name: "di_orchestrator_conversion_bytes_in_flight", Help: "Bytes of the conversion reviews in flight.", Unit: "bytes",
 	})
 	// The bounds 0.05, 1 and 6 are those of the service level for conversion
 	// webhooks: one object, a namespace's list, a cluster's list.
 	m.duration = m.Histogram(telemetry.Metric{
 		Name: "di_orchestrator_conversion_review_duration_seconds", Unit: "seconds",
-		Help:   "Time to answer a conversion review, waiting, reading and writing included, by HTTP status.",
+		Help:   "Time to answer a conversion review, including waiting, reading and writing, by HTTP status.",
 		Labels: []telemetry.Label{{Name: "code", Values: []string{"200", "400", "405", "408", "413", "415", "500", "503", telemetry.Other}}},
 	}, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6, 10, 30)
 	m.admissions = m.Counter(telemetry.Metric{
 		Name: "di_orchestrator_admission_requests_total", Unit: "requests",
-		Help: "Questions of admission, by the webhook that is asked, the version that the user wrote, the operation, and the result: allowed, denied as not valid, or failed as the object could not be read.",
+		Help: "Admission reviews, by webhook, version that the user wrote, operation, and result: allowed, denied (invalid), or failed (unreadable object).",
 		Labels: []telemetry.Label{
 			{Name: "webhook", Values: []string{"mutate-dijob", "validate-dijob", "validate-aggregatorconfig"}},
 			{Name: "version", Values: versions},
@@ -93,8 +93,8 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 	})
 	m.restorations = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_webhook_restorations_total", Unit: "writes",
-		Help: "How often this operator published again what the webhooks need and somebody else had reset, by the kind of the object and " +
-			"what of it: the strategy of the conversion, whom to trust, or where to call. One that grows all the time is somebody who applies old manifests.",
+		Help: "How often this operator restored webhook configuration that another client had overwritten, by kind and " +
+			"part: conversion strategy, CA bundle or endpoint. Steady growth means that another client keeps applying old manifests.",
 		Labels: []telemetry.Label{
 			{Name: "kind", Values: []string{"CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}},
 			{Name: "part", Values: []string{certs.PartConversion, certs.PartBundle, certs.PartEndpoint}},
@@ -102,9 +102,9 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 	})
 	m.refused = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_webhook_refused_total", Unit: "none",
-		Help: "Connections to the webhooks' port that were closed as there were too many, and reviews that were not answered, by reason: connections, " +
-			"slow for a body that came too slowly, shed for one that gave up its room to others, room for one that found none in time, " +
-			"size for one too large, values for one of too many JSON values or objects.",
+		Help: "Closed connections to the webhooks' port and unanswered reviews, by reason: connections (too many), " +
+			"slow (body too slow), shed (body dropped in favour of others), room (no buffer in time), " +
+			"size (body too large), values (too many JSON values or objects).",
 		Labels: []telemetry.Label{{Name: "reason", Values: []string{
 			netlimit.ReasonConnections, netlimit.ReasonSlow, netlimit.ReasonShed, netlimit.ReasonRoom, netlimit.ReasonSize, refusedValues,
 		}}},
@@ -180,6 +180,6 @@ func (m *hookMetrics) Reviewed(ctx context.Context, outcome conversion.Outcome) 
 	}
 	for _, panicked := range outcome.Panicked {
 		job := types.NamespacedName{Namespace: panicked.Namespace, Name: panicked.Name}
-		m.log.WithValues(names.LogJob(job)...).Error(errors.New(panicked.Cause), "Converting an object panicked", "object", panicked.Object, "stack", panicked.Stack)
+		m.log.WithValues(names.LogJob(job)...).Error(errors.New(panicked.Cause), "Conversion panicked", "object", panicked.Object, "stack", panicked.Stack)
 	}
 }

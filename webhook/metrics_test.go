@@ -58,13 +58,13 @@ func TestConversionsAreCounted(t *testing.T) {
 	convertThrough(t, handler, "no review")
 
 	want := `
-# HELP di_orchestrator_conversion_bytes_in_flight Bytes of the bodies of the conversion reviews in hand.
+# HELP di_orchestrator_conversion_bytes_in_flight Bytes of the conversion reviews in flight.
 # TYPE di_orchestrator_conversion_bytes_in_flight gauge
 di_orchestrator_conversion_bytes_in_flight 0
-# HELP di_orchestrator_conversion_panics_total Objects at which the conversion panicked; each is a fault of this program, which its log shows.
+# HELP di_orchestrator_conversion_panics_total Objects whose conversion panicked; each is a bug of this program, and its log has the stack.
 # TYPE di_orchestrator_conversion_panics_total counter
 di_orchestrator_conversion_panics_total 0
-# HELP di_orchestrator_conversions_total Objects that conversion reviews asked for, by their version, the wanted one, and the result: converted, unchanged or failed.
+# HELP di_orchestrator_conversions_total Objects in conversion reviews, by their version, the requested version, and the result: converted, unchanged or failed.
 # TYPE di_orchestrator_conversions_total counter
 di_orchestrator_conversions_total{from="other",result="failed",to="v2alpha1"} 2
 di_orchestrator_conversions_total{from="v1alpha1",result="converted",to="v2alpha1"} 1
@@ -103,7 +103,7 @@ func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
 	ask(t, handler, PathValidateV1, asked("v1alpha1", `{"apiVersion":"nonsense"}`, ""))
 	ask(t, handler, PathValidateV2, asked("v9", job, ""))
 	want := `
-# HELP di_orchestrator_admission_requests_total Questions of admission, by the webhook that is asked, the version that the user wrote, the operation, and the result: allowed, denied as not valid, or failed as the object could not be read.
+# HELP di_orchestrator_admission_requests_total Admission reviews, by webhook, version that the user wrote, operation, and result: allowed, denied (invalid), or failed (unreadable object).
 # TYPE di_orchestrator_admission_requests_total counter
 di_orchestrator_admission_requests_total{operation="CREATE",result="allowed",version="other",webhook="validate-dijob"} 1
 di_orchestrator_admission_requests_total{operation="CREATE",result="allowed",version="v2alpha1",webhook="mutate-dijob"} 1

@@ -70,7 +70,7 @@ type Prober struct {
 	Clock clock.WithTicker
 	// Recorder takes the Events, about the CustomResourceDefinition of DIJobs. Required.
 	Recorder events.EventRecorder
-	// IsElected tells whether this operator is the elected one. Required.
+	// IsElected reports whether this operator is the elected one. Required.
 	IsElected func() bool
 	// Log receives what failed, when that begins and when it ends.
 	Log logr.Logger
@@ -94,18 +94,18 @@ func (p *Prober) Register(registerer prometheus.Registerer) error {
 	m := &probeMetrics{}
 	m.total = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_probes_total", Unit: "probes",
-		Help: "Jobs that were created at the version that is not stored, without being stored, by what became of it: " +
-			"ok, or why not: a webhook of admission or the conversion failed, it timed out, was forbidden or refused, the version is not served, the API server cannot be reached, or other.",
+		Help: "Admission probes, dry-run creates of a job at the version that is not stored, by result: " +
+			"ok, or the failure: admission webhook, conversion webhook, timeout, forbidden, refused, version not served, API server unreachable, or other.",
 		Labels: []telemetry.Label{{Name: "result", Values: []string{
 			probeOK, probeWebhook, probeConversion, probeTimedOut, probeForbidden, probeRefused, probeNotServed, probeUnreachable, telemetry.Other,
 		}}},
 	})
 	m.duration = m.Histogram(telemetry.Metric{
-		Name: "di_orchestrator_probe_duration_seconds", Help: "Time that a probe took, whatever became of it.", Unit: "seconds",
+		Name: "di_orchestrator_probe_duration_seconds", Help: "Duration of an admission probe, whatever its result.", Unit: "seconds",
 	}, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15)
 	m.ok = m.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_probe_ok", Unit: "none",
-		Help: "Whether the last probe of this operator came through: 1 for yes, 0 for no or none yet.",
+		Help: "Whether this operator's last admission probe succeeded: 1 for yes, 0 for no or none yet.",
 	})
 	if err := registerer.Register(m); err != nil {
 		return fmt.Errorf("registering the metrics of probes: %w", err)
@@ -154,31 +154,31 @@ func (p *Prober) probe(ctx context.Context) {
 
 func (p *Prober) failed(ctx context.Context, result string, err error) {
 	if p.failures++; p.failures == 1 {
-		p.Log.Error(err, "A job would not be admitted", "result", result)
+		p.Log.Error(err, "Admission probe failed", "result", result)
 	}
 	if p.failures >= failuresToTell && !p.told && p.IsElected() {
-		p.told = p.tell(ctx, corev1.EventTypeWarning, v2alpha1.ReasonJobsNotAdmitted, err.Error())
+		p.told = p.tell(ctx, corev1.EventTypeWarning, v2alpha1.ReasonAdmissionProbeFailed, err.Error())
 	}
 }
 
 func (p *Prober) healed(ctx context.Context) {
 	if p.failures > 0 {
-		p.Log.Info("Jobs are admitted again", "probesFailed", p.failures)
+		p.Log.Info("Admission probe succeeded again", "probesFailed", p.failures)
 	}
 	p.failures = 0
 	if p.told {
-		p.told = !p.tell(ctx, corev1.EventTypeNormal, v2alpha1.ReasonJobsAdmitted, "jobs are admitted, defaulted and converted again")
+		p.told = !p.tell(ctx, corev1.EventTypeNormal, v2alpha1.ReasonAdmissionProbeSucceeded, "jobs are admitted, defaulted and converted again")
 	}
 }
 
 // tell sends an Event about the CustomResourceDefinition, by which it has the
-// UID that kubectl describe looks for. It tells whether it could; else it is
+// UID that kubectl describe looks for. It reports whether it could; else it is
 // tried after the next probe.
 func (p *Prober) tell(ctx context.Context, kind, reason, message string) bool {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
 	if err := p.Reader.Get(ctx, client.ObjectKey{Name: CRD}, crd); err != nil {
-		p.Log.Error(err, "Cannot tell by an Event yet that admission has changed", "reason", reason)
+		p.Log.Error(err, "Cannot record the admission probe's Event yet", "reason", reason)
 		return false
 	}
 	if len(message) > noteLength {

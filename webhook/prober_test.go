@@ -119,7 +119,7 @@ var _ = Describe("The probe of the way through the API server", func() {
 		for range 3 {
 			p.once()
 		}
-		Eventually(p.recorder.Events).Should(Receive(ContainSubstring("Warning JobsNotAdmitted")))
+		Eventually(p.recorder.Events).Should(Receive(ContainSubstring("Warning AdmissionProbeFailed")))
 		Expect(p.count("webhook")).To(Equal(4.0))
 		Expect(p.ok()).To(Equal(0.0))
 
@@ -127,7 +127,7 @@ var _ = Describe("The probe of the way through the API server", func() {
 		for range 3 {
 			p.once()
 		}
-		Eventually(p.recorder.Events).Should(Receive(ContainSubstring("Normal JobsAdmitted")))
+		Eventually(p.recorder.Events).Should(Receive(ContainSubstring("Normal AdmissionProbeSucceeded")))
 		Expect(p.recorder.Events).To(BeEmpty())
 	})
 

@@ -33,7 +33,7 @@ func (s *Server) keepPublished(ctx context.Context, address string) {
 		}
 		s.serving.Store(&servingState{address: address, bundle: serving.Bundle})
 		first.Do(func() { close(s.published) })
-		s.options.Log.Info("The webhooks are published", "hosts", s.hosts)
+		s.options.Log.Info("Published webhook configuration", "hosts", s.hosts)
 		serving = s.follow(ctx, serving)
 	}
 }
@@ -67,7 +67,7 @@ func (s *Server) declare(ctx context.Context, serving *certs.Serving) bool {
 		}
 		if ctx.Err() == nil && err.Error() != told {
 			told = err.Error()
-			s.options.Log.Error(err, "The other operators cannot be told yet what is served with")
+			s.options.Log.Error(err, "Cannot publish serving certificate fingerprint yet; retrying")
 		}
 		return false, nil
 	})
@@ -145,12 +145,12 @@ func (s *Server) follow(ctx context.Context, current *certs.Serving) *certs.Serv
 }
 
 // repair publishes again what others have overwritten, without those whom nobody
-// needs to trust any more. It tells whether others are trusted still who may be
+// needs to trust any more. It reports whether others are trusted still who may be
 // given up soon.
 func (s *Server) repair(ctx context.Context, current *certs.Serving, plan *repair) (rotating bool) {
 	gone, err := s.certificates.Declare(ctx, current)
 	if err != nil && ctx.Err() == nil {
-		s.options.Log.V(1).Info("The other operators are not told what is served with", "reason", err.Error())
+		s.options.Log.V(1).Info("Cannot publish serving certificate fingerprint", "reason", err.Error())
 	}
 	now := s.options.Clock.Now()
 	drop := !plan.alone && !now.Before(plan.dropAt)
@@ -173,14 +173,14 @@ func (s *Server) repair(ctx context.Context, current *certs.Serving, plan *repai
 func (s *Server) tellResets(resets []certs.Reset) {
 	for i := range resets {
 		reset := &resets[i]
-		s.options.Log.Info("What the webhooks need was reset, and is published again", "kind", reset.Object.GetKind(), "name", reset.Object.GetName(),
+		s.options.Log.Info("Webhook configuration was overwritten; restored it", "kind", reset.Object.GetKind(), "name", reset.Object.GetName(),
 			"parts", reset.Parts, "manager", reset.Manager)
 		for _, part := range reset.Parts {
 			s.metrics.restorations.WithLabelValues(reset.Object.GetKind(), part).Inc()
 		}
 		if s.options.Recorder != nil {
 			s.options.Recorder.Eventf(reset.Object, nil, corev1.EventTypeWarning, v2alpha1.ReasonConversionRestored, "Publish",
-				"%s, and is published again", reset)
+				"%s; restored", reset)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (s *Server) watch(ctx context.Context) <-chan struct{} {
 			// It is to be looked at already.
 		}
 	}, func(err error) {
-		s.options.Log.V(1).Info("What is published is looked at each minute only", "reason", err.Error())
+		s.options.Log.V(1).Info("Cannot watch the published configuration; checking it every minute", "reason", err.Error())
 	})
 	return changes
 }
@@ -215,7 +215,7 @@ func (s *Server) publish(ctx context.Context, serving *certs.Serving, trust *cer
 			s.lack.Store(&err)
 			if err.Error() != told {
 				told = err.Error()
-				s.options.Log.Error(err, "The webhooks cannot be published yet")
+				s.options.Log.Error(err, "Cannot publish webhook configuration yet; retrying")
 			}
 		}
 		return false, nil

@@ -54,7 +54,7 @@ var _ = Describe("A server that is its own authority", func() {
 		Expect(alone.Patch(ctx, definition.DeepCopy(), reset, by)).To(Succeed())
 		Eventually(func() any { return alone.definition(ctx).Object["spec"] }).WithContext(ctx).Should(Equal(whole))
 		Eventually(recorder.Events).WithContext(ctx).Should(Receive(And(ContainSubstring("Warning ConversionRestored"),
-			ContainSubstring("conversion, caBundle, endpoint of CustomResourceDefinition "+webhook.CRD+" was reset, by gitops"))))
+			ContainSubstring("conversion, caBundle, endpoint of CustomResourceDefinition "+webhook.CRD+" was overwritten, by gitops"))))
 		Eventually(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 
 		By("resetting where to call, again and again: who does so forever is not answered ever faster")
@@ -124,7 +124,7 @@ var _ = Describe("A server that is its own authority", func() {
 		Expect(alone.definition(ctx).GetResourceVersion()).To(Equal(retired.GetResourceVersion()))
 	})
 
-	It("follows to an authority that is made anew as the Secret was taken away", func(ctx SpecContext) {
+	It("follows to an authority that is recreated as the Secret was taken away", func(ctx SpecContext) {
 		alone := newCluster(ctx)
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())

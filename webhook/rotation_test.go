@@ -147,7 +147,7 @@ func (m *mortal) doom(writes int) {
 	m.left = writes
 }
 
-// isDead tells whether it has died.
+// isDead reports whether it has died.
 func (m *mortal) isDead() bool {
 	select {
 	case <-m.dead:

@@ -298,7 +298,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listener = netlimit.Listen(listener, netlimit.Limits{PerAddress: connectionsPerAddress, Total: connections, Refused: func() {
 		s.metrics.connectionRefused()
-		s.options.Log.V(1).Info("A connection is closed: its sender, or all together, have too many")
+		s.options.Log.V(1).Info("Closed a connection: too many from one client, or in total")
 	}})
 	server := s.newHTTPServer()
 	failed := make(chan error, 1)
@@ -334,7 +334,7 @@ func (s *Server) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := s.certificates.Leave(leaving); err != nil {
-		s.options.Log.V(1).Info("The other operators are not told that this one stops serving", "reason", err.Error())
+		s.options.Log.V(1).Info("Cannot announce that this replica stops serving", "reason", err.Error())
 	}
 }
 
@@ -406,7 +406,7 @@ func (s *Server) tellLack(ctx context.Context, err error, told string) string {
 	lack := fmt.Errorf("there is no certificate to serve with: %w", err)
 	s.lack.Store(&lack)
 	if err.Error() != told {
-		s.options.Log.Error(err, "There is no certificate to serve with yet, or not the next one")
+		s.options.Log.Error(err, "Serving certificate is not available yet")
 	}
 	return err.Error()
 }

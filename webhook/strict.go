@@ -84,7 +84,7 @@ func (c *comparison) value(value any, goType reflect.Type, at *field.Path) {
 	}
 }
 
-// decodesItself says whether the type reads JSON in a way of its own.
+// decodesItself reports whether the type reads JSON in a way of its own.
 func decodesItself(goType reflect.Type) bool {
 	pointer := reflect.PointerTo(goType)
 	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())

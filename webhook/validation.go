@@ -100,9 +100,9 @@ func validateView(asked *question) field.ErrorList {
 			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+asked.job.Name)}
 }
 
-// sameView says whether two specs of v1alpha1 show the same job. The templates
+// sameView reports whether two specs of v1alpha1 show the same job. The templates
 // of its roles are shown only and not read back, so they are the same where
-// they mean the same: typed clients write them anew.
+// they mean the same: typed clients write them again.
 func sameView(a, b json.RawMessage) bool {
 	fieldsOfA, fieldsOfB := members(a), members(b)
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
@@ -117,7 +117,7 @@ func sameView(a, b json.RawMessage) bool {
 	return sameFields(fieldsOfA, fieldsOfB)
 }
 
-// sameFields says whether members that are read back are the same in two specs. Typed clients
+// sameFields reports whether members that are read back are the same in two specs. Typed clients
 // write empty members for what they did not find; what is within a member counts to the letter, as
 // an empty selector is another than none.
 func sameFields(a, b map[string]json.RawMessage) bool {

@@ -18,7 +18,7 @@ func members(raw []byte) map[string]json.RawMessage {
 	return parsed
 }
 
-// isSet says whether a member is there and not null.
+// isSet reports whether a member is there and not null.
 func isSet(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
@@ -32,7 +32,7 @@ func decodeAny(raw []byte) (any, error) {
 	return value, err
 }
 
-// saysTheSame says whether two JSON values differ in nothing but members that
+// saysTheSame reports whether two JSON values differ in nothing but members that
 // are absent in one and null or empty in the other: typed clients write such
 // members for all that they know and did not find.
 func saysTheSame(a, b json.RawMessage) bool {
@@ -76,7 +76,7 @@ func withoutEmpty(value any) any {
 	return value
 }
 
-// isEmpty says whether a decoded value is null or has no content.
+// isEmpty reports whether a decoded value is null or has no content.
 func isEmpty(value any) bool {
 	switch value := value.(type) {
 	case nil:
@@ -89,7 +89,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// saysNothing says whether a decoded value is null, or holds nothing else.
+// saysNothing reports whether a decoded value is null, or holds nothing else.
 func saysNothing(value any) bool {
 	members, isObject := value.(map[string]any)
 	for _, member := range members {

@@ -7,56 +7,56 @@ package v2alpha1
 type Phase string
 
 const (
-	// JobPending is a job of which nothing is created yet.
+	// JobPending is a job without pods.
 	JobPending Phase = "Pending"
-	// JobStarting is a job whose pods exist and are not all ready, or whose coordinator exists and does not run.
+	// JobStarting is a job whose pods exist and are not all ready, or whose coordinator exists but does not run.
 	JobStarting Phase = "Starting"
-	// JobRestarting is a job that is being restarted after a failure.
+	// JobRestarting is a job that restarts after a failure.
 	JobRestarting Phase = "Restarting"
-	// JobRescheduling is a job that is being placed anew.
+	// JobRescheduling is a job that restarts for another placement, size or queue.
 	JobRescheduling Phase = "Rescheduling"
 	// JobRunning is a job whose pods are all ready.
 	JobRunning Phase = "Running"
-	// JobSucceeded is a job that has finished well.
+	// JobSucceeded is a job that has finished successfully.
 	JobSucceeded Phase = "Succeeded"
-	// JobFailed is a job that has failed for good.
+	// JobFailed is a job that has finished with a failure.
 	JobFailed Phase = "Failed"
-	// JobUnknown is a job whose state cannot be told.
+	// JobUnknown is a job whose state cannot be determined.
 	JobUnknown Phase = "Unknown"
 )
 
 // Condition types beside the phases.
 const (
-	// ConditionCreated says of a coordinator-led job that its coordinator exists and does not run yet: v1alpha1's
-	// word, which its conditions keep in both versions.
+	// ConditionCreated is set while the coordinator of a coordinator-led job exists but does not run yet. It is
+	// v1alpha1's name for this phase, kept in both versions.
 	ConditionCreated = "Created"
-	// ConditionAggregatorConfigMissing says that a learner of several GPUs waits for an AggregatorConfig.
+	// ConditionAggregatorConfigMissing is set while a learner of several GPUs waits for an AggregatorConfig.
 	ConditionAggregatorConfigMissing = "AggregatorConfigMissing"
-	// ConditionSuspended says that the job is suspended.
+	// ConditionSuspended is set while the job is suspended.
 	ConditionSuspended = "Suspended"
-	// ConditionAllocated says whether the allocator has placed the job.
+	// ConditionAllocated reports whether the allocator has placed the job.
 	ConditionAllocated = "Allocated"
-	// ConditionGangScheduled says whether the job's gang is placed.
+	// ConditionGangScheduled reports whether the job's gang is scheduled.
 	ConditionGangScheduled = "GangScheduled"
-	// ConditionAdmitted says whether Kueue has admitted the job from its queue.
+	// ConditionAdmitted reports whether Kueue has admitted the job from its queue.
 	ConditionAdmitted = "Admitted"
-	// ConditionNameConflict says that an object that the job needs exists and belongs to somebody else.
+	// ConditionNameConflict is set while a foreign object has the name of an object that the job needs.
 	ConditionNameConflict = "NameConflict"
-	// ConditionReplicaFailure says that the API server refuses a pod or service that the job needs, such as one over
-	// a quota, against a policy or of a missing priority class.
+	// ConditionReplicaFailure is set while the API server refuses a pod or service that the job needs, because of a
+	// quota, a policy or a missing priority class, for example.
 	ConditionReplicaFailure = "ReplicaFailure"
-	// ConditionReplicasStalled says that pods of the job do not get on: one cannot be scheduled, an image cannot be
-	// pulled, a container crashes again and again.
+	// ConditionReplicasStalled is set while pods of the job make no progress: a pod cannot be scheduled, an image
+	// cannot be pulled, a container crashes repeatedly.
 	ConditionReplicasStalled = "ReplicasStalled"
-	// ConditionResizing says that a job was resized which goes on meanwhile, and that not all that it is to have is ready
-	// yet, or something is left that it is not to have.
+	// ConditionResizing is set while a running job is resized: a desired replica is not ready yet, or an excess one
+	// still exists.
 	ConditionResizing = "Resizing"
-	// ConditionReplicasInterrupted says that pods of the job ended by what befell them, and are made again uncounted.
-	ConditionReplicasInterrupted = "ReplicasInterrupted"
-	// ConditionPodsForceDeleted says which pods were deleted by force, as they did not go from nodes that do not
-	// answer. It stays, as what they ran may go on there.
+	// ConditionReplicasDisrupted is set while disrupted pods of the job are recreated. Disruptions count no failure.
+	ConditionReplicasDisrupted = "ReplicasDisrupted"
+	// ConditionPodsForceDeleted names the pods that were force-deleted because their nodes do not answer. It stays
+	// set, because their containers may still run there.
 	ConditionPodsForceDeleted = "PodsForceDeleted"
-	// ConditionInvalidSpec says that the stored spec cannot be acted on, such as a template that does not decode.
+	// ConditionInvalidSpec is set while the stored spec cannot be used, because a template does not decode, for example.
 	ConditionInvalidSpec = "InvalidSpec"
 )
 
@@ -81,105 +81,102 @@ const (
 
 // Reasons that both lifecycles share.
 const (
-	// ReasonDeadlineExceeded is the failure of a job that was active for too long.
+	// ReasonDeadlineExceeded is the failure of a job that was active for longer than its deadline.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
-	// ReasonResumed is that a suspended job goes on.
+	// ReasonResumed means that a suspended job was resumed.
 	ReasonResumed = "Resumed"
 
-	// ReasonResized is the reason of the condition Resizing and of the event that tasks of a worker-led job are
-	// to have more replicas than before, or fewer, and who asked for it.
+	// ReasonResized is the reason of the condition Resizing, and of the event that names the new sizes of the tasks
+	// and the requester.
 	ReasonResized = "Resized"
-	// ReasonReplicaLost is the reason of the event that a replica of a
-	// coordinator-led job was lost and is replaced.
+	// ReasonReplicaLost is the event of a lost replica of a coordinator-led job, which is replaced.
 	ReasonReplicaLost = "ReplicaLost"
-	// ReasonReplicaRestarting is the reason of the event that a failed replica
-	// of a worker-led job is made again alone.
+	// ReasonReplicaRestarting is the event of a failed replica of a worker-led job that restarts alone.
 	ReasonReplicaRestarting = "ReplicaRestarting"
-	// ReasonOOMKilled is the kubelet's word for a container that used more
-	// memory than its limit.
+	// ReasonOOMKilled is the kubelet's reason for a container that used more memory than its limit.
 	ReasonOOMKilled = "OOMKilled"
 )
 
 // Reasons of the condition ReplicasStalled and its events, the most serious first.
 const (
-	// ReasonCrashLoop is that a container ends soon after each start.
+	// ReasonCrashLoop means that a container exits soon after each start.
 	ReasonCrashLoop = "CrashLoop"
-	// ReasonContainerStart is that the node cannot start a container, such as one whose command does not exist.
+	// ReasonContainerStart means that the node cannot start a container, such as one whose command does not exist.
 	ReasonContainerStart = "ContainerStart"
-	// ReasonContainerConfig is that what a container is configured from is missing or wrong, such as a Secret.
+	// ReasonContainerConfig means that a source of a container's configuration, such as a Secret, is missing or wrong.
 	ReasonContainerConfig = "ContainerConfig"
-	// ReasonImagePull is that an image cannot be had.
+	// ReasonImagePull means that an image cannot be pulled.
 	ReasonImagePull = "ImagePull"
-	// ReasonMainEnded is that a pod's main container has ended, and another one of its template goes on.
-	ReasonMainEnded = "MainEnded"
-	// ReasonTerminating is that a pod which is being deleted does not go.
+	// ReasonMainContainerExited means that the main container has exited while another container of the template runs.
+	ReasonMainContainerExited = "MainContainerExited"
+	// ReasonTerminating means that a pod is still terminating after its grace period.
 	ReasonTerminating = "Terminating"
-	// ReasonPodSetup is that the node does not get the pod's volumes and network ready.
+	// ReasonPodSetup means that the node does not set up the pod's volumes and network.
 	ReasonPodSetup = "PodSetup"
-	// ReasonUnschedulable is that no node is found for a pod.
+	// ReasonUnschedulable means that the scheduler finds no node for a pod.
 	ReasonUnschedulable = "Unschedulable"
 )
 
-// Reasons of the condition ReplicasInterrupted and its events.
+// Reasons of the condition ReplicasDisrupted and its events.
 const (
-	// ReasonRejected is that the node that a pod was scheduled to did not take it.
+	// ReasonRejected means that the kubelet of the scheduled node rejected a pod.
 	ReasonRejected = "Rejected"
-	// ReasonEvicted is that a pod was driven from its node.
+	// ReasonEvicted means that a pod was evicted from its node.
 	ReasonEvicted = "Evicted"
-	// ReasonPreempted is that a pod made room for one of a higher priority.
+	// ReasonPreempted means that the scheduler preempted a pod for one of a higher priority.
 	ReasonPreempted = "Preempted"
-	// ReasonNodeLost is that a pod's node is shut down, gone or out of sight; a pod out of sight has failed.
+	// ReasonNodeLost means that a pod's node is shut down, gone or unreachable.
 	ReasonNodeLost = "NodeLost"
-	// ReasonLeft is that a replica of a preemptible job saved its work and left.
-	ReasonLeft = "Left"
+	// ReasonGracefulExit means that a replica of a preemptible job saved its state and exited with 143.
+	ReasonGracefulExit = "GracefulExit"
 )
 
 // Reasons of the condition Admitted, beside its own name.
 const (
-	// ReasonWaitingInQueue is that the job waits in a queue of Kueue's.
+	// ReasonWaitingInQueue means that the job waits in a Kueue queue.
 	ReasonWaitingInQueue = "WaitingInQueue"
-	// ReasonNotTakenUp is that Kueue has not taken up the pods that bear a queue's name.
-	ReasonNotTakenUp = "NotTakenUp"
+	// ReasonNotManagedByKueue means that Kueue has not gated the pods that name its queue.
+	ReasonNotManagedByKueue = "NotManagedByKueue"
 )
 
-// ReasonError is the kubelet's word for a container that ended with another exit code than 0.
+// ReasonError is the kubelet's reason for a container that exited with a code other than 0.
 const ReasonError = "Error"
 
 // Reasons of the condition Allocated and its events. A job whose spec cannot be placed has ConditionInvalidSpec, one
 // that is suspended ConditionSuspended.
 const (
-	// ReasonPlaced is that all wanted replicas have a node.
+	// ReasonPlaced means that all desired replicas have a node.
 	ReasonPlaced = "Placed"
-	// ReasonShrunk is that fewer replicas than are wanted have a node, though no fewer than must be, or had to be when
-	// the job was placed.
-	ReasonShrunk = "Shrunk"
-	// ReasonNoRoom is that no nodes hold the job now.
-	ReasonNoRoom = "NoRoom"
-	// ReasonNoAllocator is the reason of a False condition that the operator itself places no jobs.
+	// ReasonPartiallyPlaced means that fewer replicas than desired have a node, but at least the minimum at the time of
+	// placement.
+	ReasonPartiallyPlaced = "PartiallyPlaced"
+	// ReasonInsufficientCapacity means that the nodes cannot hold the job now.
+	ReasonInsufficientCapacity = "InsufficientCapacity"
+	// ReasonNoAllocator means that the operator runs without its allocator and no other program has placed the job.
 	ReasonNoAllocator = "NoAllocator"
 )
 
-// Reasons of the condition GangScheduled and its events; while its scheduler says why the gang is not placed, the reason
-// of the condition is the scheduler's.
+// Reasons of the condition GangScheduled and its events. While the scheduler reports why the gang is not scheduled, the
+// condition has the scheduler's reason.
 const (
-	// ReasonGangPlaced is that as many pods have a node as are to be placed at once.
+	// ReasonGangPlaced means that the minimum number of pods of the gang has a node.
 	ReasonGangPlaced = "GangPlaced"
-	// ReasonGangWaiting is that the scheduler has not said yet why it has not placed the gang.
+	// ReasonGangWaiting means that the scheduler has not reported yet why the gang is not scheduled.
 	ReasonGangWaiting = "GangWaiting"
-	// ReasonGangUnschedulable is the reason of the event that the scheduler says for the first time why it has not.
+	// ReasonGangUnschedulable is the event of the first such report.
 	ReasonGangUnschedulable = "GangUnschedulable"
-	// ReasonGangReplaced is that the gang's object makes room for another one, of another size or for another scheduler.
+	// ReasonGangReplaced means that the PodGroup is deleted and recreated, for another size or another scheduler.
 	ReasonGangReplaced = "GangReplaced"
-	// ReasonNoGangScheduler is that there is no scheduler that the gang can be left to.
+	// ReasonNoGangScheduler means that the cluster has no gang scheduler for the job.
 	ReasonNoGangScheduler = "NoGangScheduler"
 )
 
 // Reasons of the condition ReplicaFailure; any other refusal has ReasonFailedCreate, ReasonFailedDelete or
 // ReasonFailedUpdate.
 const (
-	// ReasonQuotaExceeded is that a ResourceQuota leaves no room.
+	// ReasonQuotaExceeded means that a ResourceQuota is exhausted.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonPodSecurityViolation is that the namespace's Pod Security Standard does not allow the pod.
+	// ReasonPodSecurityViolation means that the namespace's Pod Security Standard does not allow the pod.
 	ReasonPodSecurityViolation = "PodSecurityViolation"
 )
 
@@ -189,38 +186,36 @@ const (
 	ReasonFailedCreate     = "FailedCreate"
 	ReasonSuccessfulDelete = "SuccessfulDelete"
 	ReasonFailedDelete     = "FailedDelete"
-	// ReasonFailedUpdate is that the API server refuses to change what exists.
+	// ReasonFailedUpdate means that the API server refuses an update.
 	ReasonFailedUpdate = "FailedUpdate"
-	// ReasonAdopted is that pods and services of an earlier release were taken over.
+	// ReasonAdopted means that pods and services of an earlier release were adopted.
 	ReasonAdopted = "Adopted"
 )
 
 // Reasons of events about the operator itself, on the CustomResourceDefinition of DIJobs.
 const (
-	// ReasonJobsNotAdmitted is that a job which is created at the version that is not stored, without being stored, is
-	// not admitted.
-	ReasonJobsNotAdmitted = "JobsNotAdmitted"
-	// ReasonJobsAdmitted is that it is admitted again.
-	ReasonJobsAdmitted = "JobsAdmitted"
-	// ReasonTakingOver is that an earlier release is being taken over: the message says which step it is at.
+	// ReasonAdmissionProbeFailed means that a dry-run create of a job, at the version that is not stored, was refused.
+	ReasonAdmissionProbeFailed = "AdmissionProbeFailed"
+	// ReasonAdmissionProbeSucceeded means that it is admitted again.
+	ReasonAdmissionProbeSucceeded = "AdmissionProbeSucceeded"
+	// ReasonTakingOver means that the takeover of an earlier release is in progress. The message names the step.
 	ReasonTakingOver = "TakingOver"
-	// ReasonTakenOver is that nothing of the earlier release acts any more.
+	// ReasonTakenOver means that the takeover is complete: the earlier release is stopped.
 	ReasonTakenOver = "TakenOver"
-	// ReasonTakeoverWaits is that the takeover has not got on for a minute or longer: the message says what it waits for.
-	ReasonTakeoverWaits = "TakeoverWaits"
-	// ReasonStorageSwitched is that objects are stored in another version from now on.
+	// ReasonTakeoverStalled means that the takeover made no progress for a minute. The message names what it waits for.
+	ReasonTakeoverStalled = "TakeoverStalled"
+	// ReasonStorageSwitched means that the storage version was changed.
 	ReasonStorageSwitched = "StorageSwitched"
-	// ReasonStorageMigrated is that all objects are stored in that version.
+	// ReasonStorageMigrated means that all objects are stored in that version.
 	ReasonStorageMigrated = "StorageMigrated"
-	// ReasonStorageMigrationBlocked is that the migration waits for something that somebody has to do.
+	// ReasonStorageMigrationBlocked means that the migration waits for a user to act.
 	ReasonStorageMigrationBlocked = "StorageMigrationBlocked"
-	// ReasonStorageMigrationFailed is that objects could not be written, which are tried again.
+	// ReasonStorageMigrationFailed means that some objects could not be written. They are retried.
 	ReasonStorageMigrationFailed = "StorageMigrationFailed"
-	// ReasonVersionServed and ReasonVersionNotServed are that a version is served from now on, or no more.
+	// ReasonVersionServed and ReasonVersionNotServed mean that a version is served, or no longer served.
 	ReasonVersionServed    = "VersionServed"
 	ReasonVersionNotServed = "VersionNotServed"
-	// ReasonConversionRestored is that somebody had reset what the API server needs
-	// to call the webhooks, and that it is published again.
+	// ReasonConversionRestored means that the webhook configuration was overwritten and has been restored.
 	ReasonConversionRestored = "ConversionRestored"
 )
 

@@ -35,7 +35,7 @@ type DIJobStatus struct {
 	// +optional
 	ReplicaRestarts map[string]int32 `json:"replicaRestarts,omitempty"`
 
-	// reschedules is how often the job was placed anew; written by the operator.
+	// reschedules is how often the job was placed again; written by the operator.
 	// +optional
 	Reschedules int32 `json:"reschedules,omitempty"`
 

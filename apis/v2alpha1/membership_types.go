@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Membership lists the replicas that a coordinator-led job is meant to have
-// beyond its coordinator. It bears the name of its job and is owned by it. Its
-// spec is written by di-server, but for the operator's creation of the object;
-// its status by the operator. The list, not the pods, is the truth.
+// Membership lists the desired replicas of a coordinator-led job, without its
+// coordinator. It has the name of its job, and the job owns it. di-server writes
+// its spec, except that the operator creates the object; the operator writes its
+// status. The list, not the pods, is the source of truth.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Members",type=integer,JSONPath=`.status.members`
-// +kubebuilder:printcolumn:name="Lost",type=integer,JSONPath=`.status.lost`
+// +kubebuilder:printcolumn:name="Losses",type=integer,JSONPath=`.status.losses`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Membership struct {
 	metav1.TypeMeta `json:",inline"`
@@ -27,13 +27,17 @@ type Membership struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the coordinator asked for; written by di-server.
+	// spec is what the coordinator requested; written by di-server.
 	// +optional
 	Spec MembershipSpec `json:"spec,omitzero"`
-	// status is what became of it; written by the operator.
+	// status is what the operator observed; written by the operator.
 	// +optional
 	Status MembershipStatus `json:"status,omitzero"`
 }
+
+// NoCoordinatorInstance is the coordinatorInstance of a list that was rebuilt
+// from pods while there was no coordinator.
+const NoCoordinatorInstance = "None"
 
 // MembershipList is a list of Memberships.
 //
@@ -44,45 +48,47 @@ type MembershipList struct {
 	Items           []Membership `json:"items"`
 }
 
-// MembershipSpec is the wanted replicas of a job.
+// MembershipSpec is the desired replicas of a job.
 type MembershipSpec struct {
 	// jobUID is the UID of the job; an object that records another is stale.
 	JobUID types.UID `json:"jobUID"`
 
-	// members are the wanted replicas, oldest first. No two have one slot.
+	// members are the desired replicas, oldest first. Slots are unique.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Members []Member `json:"members,omitempty"`
 
-	// lingering are lost pods of members that were removed later, and pods that
-	// stood for no member when the list was built from pods: their URLs stay
-	// listed until they are reported failed, or the coordinator was restarted.
+	// retainedPods are pods that belong to no member and are still advertised:
+	// lost pods of members that were removed later, and pods that matched no
+	// member when the list was rebuilt from pods. A URL is withdrawn when the
+	// coordinator reports the pod failed, or restarts.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2000
 	// +optional
-	Lingering []LingeringPod `json:"lingering,omitempty"`
+	RetainedPods []RetainedPod `json:"retainedPods,omitempty"`
 
-	// coordinator is the container of the coordinator that last asked for
-	// replicas, its pod's UID and its restarts: the first request of another
-	// one creates only what is missing. In a list that was built from pods it is
-	// the one that was there then, "gone" where there was none.
+	// coordinatorInstance is the run of the coordinator's container that last
+	// requested replicas, as "podUID/restarts". The first request of another
+	// instance creates only what is missing. In a list that was rebuilt from pods
+	// it is the instance at that time, or "None" if there was no coordinator.
+	// Empty means that no coordinator has requested replicas yet.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
-	Coordinator string `json:"coordinator,omitempty"`
+	CoordinatorInstance string `json:"coordinatorInstance,omitempty"`
 
-	// requests are the last requests and their answers, so that a repeated
-	// request is answered and not done again.
+	// requests are the last requests and their answers. A repeated request gets
+	// the recorded answer and has no further effect.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Requests []RecordedRequest `json:"requests,omitempty"`
 }
 
-// Member is one wanted replica: a plain collector or learner, or a learner of
+// Member is one desired replica: a plain collector or learner, or a learner of
 // several GPUs, which is an aggregator and its DDP learners.
 type Member struct {
-	// slot identifies the member for its life, however often its pod is replaced.
+	// slot identifies the member. It stays the same when the pod is replaced.
 	// +kubebuilder:validation:MaxLength=253
 	Slot string `json:"slot"`
 
@@ -90,12 +96,12 @@ type Member struct {
 	// +kubebuilder:validation:Enum=collector;learner
 	Task TaskType `json:"task"`
 
-	// podName is the name that the member's first pod was given; for a learner
-	// of several GPUs that of its aggregator.
+	// podName is the name of the member's first pod; for a learner of several
+	// GPUs that of its aggregator.
 	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName"`
 
-	// resources are what was asked for beyond the template.
+	// resources are the requested resources that differ from the template.
 	// +optional
 	Resources MemberResources `json:"resources,omitzero"`
 
@@ -108,39 +114,40 @@ type Member struct {
 	// +optional
 	DDPGPUs []int32 `json:"ddpGPUs,omitempty"`
 
-	// ddpPodNames are the names of the DDP learner pods that go with podName, in
-	// rank order, where an earlier release named them at random; empty where
-	// they follow from podName, as those of all later pods do.
+	// ddpPodNames are the names of the DDP learner pods of podName, in rank order,
+	// if an earlier release gave them random names. It is empty if the names are
+	// derived from podName, like those of all later pods.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	DDPPodNames []string `json:"ddpPodNames,omitempty"`
 
-	// reported is how often the member's pod was reported failed.
+	// failureReports counts how often the coordinator reported the member's pod failed.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
-	Reported int32 `json:"reported,omitempty"`
+	FailureReports int32 `json:"failureReports,omitempty"`
 
-	// listedFrom is the first of the member's pods, counted from 0, that is
-	// still listed: the URL of a lost pod stays beside its replacement's.
+	// advertisedFrom is the number, from 0, of the member's first pod that is
+	// still advertised. The URL of a lost pod is advertised beside that of its
+	// replacement.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2000000
 	// +optional
-	ListedFrom int32 `json:"listedFrom,omitempty"`
+	AdvertisedFrom int32 `json:"advertisedFrom,omitempty"`
 
-	// delisted are those of the pods after it that are listed no more, as they
-	// were reported failed.
+	// withdrawn are the numbers of later pods that are no longer advertised
+	// because they were reported failed.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2000
 	// +optional
-	Delisted []int32 `json:"delisted,omitempty"`
+	Withdrawn []int32 `json:"withdrawn,omitempty"`
 }
 
-// LingeringPod is a pod that is no member's, or none's any more, and whose URL
-// a coordinator may know.
-type LingeringPod struct {
+// RetainedPod is a pod that belongs to no member and whose URL a coordinator may
+// still know.
+type RetainedPod struct {
 	// task is the role that the member had, collector or learner.
 	Task TaskType `json:"task"`
 
@@ -149,15 +156,15 @@ type LingeringPod struct {
 	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName"`
 
-	// port is the port that it served on; 0 where that is not known.
+	// port is the port that it served on; 0 if it is unknown.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	// +optional
 	Port int32 `json:"port,omitempty"`
 }
 
-// MemberResources are resources asked for in a request; what is absent keeps
-// the template's.
+// MemberResources are the resources of a request. An absent one keeps the
+// template's value.
 type MemberResources struct {
 	// cpus is the CPU, in cores.
 	// +kubebuilder:validation:XIntOrString
@@ -181,21 +188,21 @@ type MemberResources struct {
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
-// RecordedRequest is a request that was done, and its answer.
+// RecordedRequest is a completed request and its answer.
 type RecordedRequest struct {
-	// key identifies the request: its Idempotency-Key, else the container that
-	// sent it and a digest of what it asked. It is empty once the same is a
-	// new request: after a later removal, or when a removal is answered.
+	// key identifies the request: its Idempotency-Key, or else the container that
+	// sent it and a digest of its content. It is empty once the same content
+	// counts as a new request: after a later removal, or after a removal's answer.
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 
-	// id is di-server's own name of the HTTP request, by which it finds out
-	// whether a write was done of which it lost the answer.
+	// id is di-server's identifier of the HTTP request. After a lost response it
+	// shows whether the write was applied.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ID string `json:"id,omitempty"`
 
-	// time is when the request was done.
+	// time is when the request was completed.
 	Time metav1.Time `json:"time"`
 
 	// collectors are the URLs of collectors in the answer.
@@ -217,15 +224,15 @@ type RecordedRequest struct {
 	Message string `json:"message,omitempty"`
 }
 
-// MembershipStatus is what became of the wanted replicas.
+// MembershipStatus is what the operator observed of the desired replicas.
 type MembershipStatus struct {
-	// members is how many replicas the list had when it was last observed.
+	// members is the number of members when the list was last observed.
 	// +optional
 	Members int32 `json:"members,omitempty"`
 
-	// lost is how often a replica of those was lost.
+	// losses counts how often a pod of these members was lost.
 	// +optional
-	Lost int32 `json:"lost,omitempty"`
+	Losses int32 `json:"losses,omitempty"`
 
 	// slots are the observations of each member.
 	// +listType=atomic
@@ -234,39 +241,39 @@ type MembershipStatus struct {
 	Slots []SlotStatus `json:"slots,omitempty"`
 }
 
-// SlotStatus is what became of one member.
+// SlotStatus is what the operator observed of one member.
 type SlotStatus struct {
 	// slot identifies the member.
 	// +kubebuilder:validation:MaxLength=253
 	Slot string `json:"slot"`
 
-	// lost is how often a pod of the member was lost: evicted, deleted by
-	// hand, or gone with its node.
+	// losses counts how often a pod of the member was lost: evicted, deleted by
+	// hand, or on a node that is gone.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
-	Lost int32 `json:"lost,omitempty"`
+	Losses int32 `json:"losses,omitempty"`
 
-	// launched is the name of the member's last pod that was seen to exist.
+	// observedPod is the name of the member's youngest pod that was observed.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
-	Launched string `json:"launched,omitempty"`
+	ObservedPod string `json:"observedPod,omitempty"`
 
 	// phase is the phase of the member's pod.
 	// +optional
 	Phase corev1.PodPhase `json:"phase,omitempty"`
 
-	// ports are the ports that the member's pods served on, so that the URL of
-	// one that is gone stays what it was.
+	// ports are the ports that the member's pods served on, so that the URL of a
+	// lost pod does not change.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Ports []SlotPort `json:"ports,omitempty"`
 }
 
-// SlotPort is the port of some of a member's pods in turn.
+// SlotPort is the port of a range of a member's pods.
 type SlotPort struct {
-	// from is the first of the member's pods, counted from 0, that served on it.
+	// from is the number, from 0, of the first pod that served on it.
 	// +optional
 	From int32 `json:"from,omitempty"`
 

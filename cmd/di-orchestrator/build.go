@@ -16,7 +16,7 @@ import (
 func registerBuild(registerer prometheus.Registerer) error {
 	build := &telemetry.Set{}
 	build.Gauge(telemetry.Metric{
-		Name: "di_orchestrator_build_info", Help: "1, for the program's version and that of Go that it was built with.", Unit: "none",
+		Name: "di_orchestrator_build_info", Help: "Always 1; the labels have the program's version and the Go version of its build.", Unit: "none",
 		Labels: []telemetry.Label{
 			{Name: "version", Values: []string{version}, About: "the program's version"},
 			{Name: "goversion", Values: []string{runtime.Version()}, About: "Go's version"},

@@ -127,7 +127,7 @@ func (c *candidate) has(message string, times int) func(context.Context) error {
 	}
 }
 
-// tells says whether an operator tells of jobs by its metrics.
+// tells reports whether an operator tells of jobs by its metrics.
 func (c *candidate) tells(t *testing.T) bool {
 	t.Helper()
 	families, err := c.registry.Gather()

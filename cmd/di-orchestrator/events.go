@@ -86,7 +86,7 @@ func newEventQueue(scheme *runtime.Scheme, registerer prometheus.Registerer, sen
 	var set telemetry.Set
 	dropped := set.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_events_dropped_total", Unit: "events",
-		Help:   "Events that were not sent, as too many waited, by their type.",
+		Help:   "Events that were dropped because too many were queued, by type.",
 		Labels: []telemetry.Label{{Name: "type", Values: []string{corev1.EventTypeNormal, corev1.EventTypeWarning}}},
 	})
 	if err := registerer.Register(&set); err != nil {
@@ -114,7 +114,7 @@ func newEventQueue(scheme *runtime.Scheme, registerer prometheus.Registerer, sen
 func (q *eventQueue) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	about, err := objectreference.GetReference(q.scheme, regarding)
 	if err != nil {
-		ctrl.Log.Error(err, "An event is about an unknown object", "reason", reason)
+		ctrl.Log.Error(err, "Event refers to an unknown object", "reason", reason)
 		return
 	}
 	var other *corev1.ObjectReference
@@ -190,7 +190,7 @@ func (q *eventQueue) try(ctx context.Context, event *eventsv1.Event) {
 		case err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil:
 			return
 		case errors.As(err, &status) || tries == eventTries || !q.pause(ctx):
-			ctrl.Log.Error(err, "An event could not be sent", "event", event.Reason, "namespace", event.Namespace, "note", event.Note)
+			ctrl.Log.Error(err, "Cannot send event", "event", event.Reason, "namespace", event.Namespace, "note", event.Note)
 			return
 		}
 	}

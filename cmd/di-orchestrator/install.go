@@ -59,7 +59,7 @@ before it installs or upgrades anything else.`,
 	bindSettle(command.Flags(), &settle)
 	bindTakeover(command.Flags(), &takesOver)
 	command.Flags().StringVar(&certificates, "webhook-certificates", certificatesOwn,
-		"as the operator's flag: with own, nobody else is to write certificates into the definitions; with secret, only an earlier release's are kept out")
+		"as the operator's flag; with own, no other tool may write CA bundles into the CRDs; with secret, only an earlier release may not")
 	return command
 }
 
@@ -141,17 +141,17 @@ func installCommand(use, short, long string, run func(context.Context, client.Cl
 }
 
 func bindInstallOptions(command *cobra.Command, options *installOptions) {
-	command.Flags().StringVar(&options.namespace, "namespace", ownNamespace(), "namespace that the operator is installed in")
-	command.Flags().DurationVar(&options.timeout, "timeout", 2*time.Minute, "how long to try")
+	command.Flags().StringVar(&options.namespace, "namespace", ownNamespace(), "namespace of the operator's installation")
+	command.Flags().DurationVar(&options.timeout, "timeout", 2*time.Minute, "timeout of the command")
 }
 
 func bindSettle(flags *pflag.FlagSet, settle *time.Duration) {
-	flags.DurationVar(settle, "takeover-settle", *settle, "how long nodes take to learn which endpoints Services lead to")
+	flags.DurationVar(settle, "takeover-settle", *settle, "how long endpoint changes take to reach all nodes")
 }
 
 func bindTakeover(flags *pflag.FlagSet, takesOver *bool) {
 	flags.BoolVar(takesOver, "takeover", true,
-		"take over an earlier release in the same namespace; with false, the program refuses to work beside one and needs no rights for it")
+		"take over an earlier release in the same namespace; if false, the program refuses to run beside one and needs no permissions for the takeover")
 }
 
 func installClient() (client.Client, error) {

@@ -22,8 +22,8 @@ type logOptions struct {
 }
 
 func (o *logOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.level, "log-level", "info", "least level that is logged: debug, info, warn or error")
-	flags.StringVar(&o.format, "log-format", "json", "form of log lines: json or console")
+	flags.StringVar(&o.level, "log-level", "info", "minimum log level: debug, info, warn or error")
+	flags.StringVar(&o.format, "log-format", "json", "log format: json or console")
 }
 
 // newLogger makes the logger of the whole process, client-go's included.

@@ -24,7 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md anew")
+var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 // maxSeries is how many combinations of values the labels of a metric may have
 // at most, in one process.

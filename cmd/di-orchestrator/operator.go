@@ -29,8 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers/allocator"
-	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
@@ -81,7 +80,7 @@ type operatorOptions struct {
 	allocatorCycle time.Duration
 	// forceDeleteAfter is how long pods that do not go are left; 0 for ever.
 	forceDeleteAfter time.Duration
-	// queueing says whether the queues that jobs name are Kueue's.
+	// queueing reports whether the queues that jobs name are Kueue's.
 	queueing       string
 	gangScheduler  string
 	gangName       string
@@ -102,45 +101,45 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
 	o.migration.addFlags(flags)
 	defaults := workload.Settings{}.Defaults()
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let only one of several operators act; webhooks are served by all")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader: only it runs controllers; all replicas serve webhooks")
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the operator's own Secrets, Service and Lease")
 	bindTakeover(flags, &o.takeover)
 	o.takeoverSettle = takeover.DefaultSettle
 	bindSettle(flags, &o.takeoverSettle)
 	flags.StringVar(&o.webhookAddress, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
-	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service by which the API server reaches the webhooks")
+	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service through which the API server calls the webhooks")
 	flags.StringVar(&o.webhookURL, "webhook-url", "",
-		"https://host:port by which the API server reaches the webhooks, where it cannot reach the Service")
+		"https://host:port at which the API server calls the webhooks if it cannot reach the Service")
 	flags.StringVar(&o.certificates, "webhook-certificates", certificatesOwn,
-		"where the webhooks' certificate is from: own, signed by the operator, or secret, kept by somebody else, such as cert-manager, in --webhook-secret")
+		"source of the webhooks' certificate: own (signed by the operator) or secret (--webhook-secret, maintained by another tool such as cert-manager)")
 	flags.StringVar(&o.webhookSecret, "webhook-secret", "",
-		"Secret in the operator's namespace that has the webhooks' certificate, with its key and ca.crt; di-server's, in "+serverCertificate+", is kept by somebody else then, too")
-	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "jobs that are worked on at a time")
-	flags.BoolVar(&o.allocator, "allocator", true, "place preemptible jobs; where this is off they wait for an allocator of your own")
-	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "how often all preemptible jobs are placed anew though nothing changes")
+		"Secret in the operator's namespace with the webhooks' certificate, its key and ca.crt; di-server's Secret "+serverCertificate+" is then maintained by the same tool")
+	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "number of jobs that are reconciled concurrently")
+	flags.BoolVar(&o.allocator, "allocator", true, "run the allocator of preemptible jobs; if false, they wait for another allocator")
+	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "interval of allocation rounds while nothing changes")
 	flags.StringVar(&o.queueing, "queueing", queueingAuto,
-		"whose the queues are that jobs name: kueue, none for nobody's that this operator knows, or auto for Kueue's where its API is served")
+		"queue manager of jobs that name a queue: kueue, none, or auto (Kueue if its API is served)")
 	flags.StringVar(&o.gangScheduler, "gang-scheduler", string(gang.Auto),
-		"which scheduler places jobs that ask for a gang: auto (the one that the job names, else the first of these whose PodGroups the API server serves), "+
-			"volcano, coscheduling (of scheduler-plugins) or kubernetes; with none such jobs wait")
+		"scheduler of jobs with a gang: auto (the one that the job names, or else the first of these whose PodGroups the API server serves), "+
+			"volcano, coscheduling (scheduler-plugins) or kubernetes; with none, such jobs wait")
 	flags.StringVar(&o.gangName, "gang-scheduler-name", "",
-		"scheduler of the pods of gangs that name none, where it goes by another name than "+gang.UsualNames())
+		"schedulerName of gang pods that name none, if it differs from "+gang.UsualNames())
 	flags.StringVar(&o.priorityNormal, "priority-class-normal", "",
-		"PriorityClass of the pods of jobs of priority normal, where neither job nor template names one; none by default")
-	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "the same for jobs of priority high")
+		"PriorityClass of pods of jobs with priority normal, if neither job nor template names one")
+	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "PriorityClass of pods of jobs with priority high, if neither job nor template names one")
 	flags.StringVar(&o.defaultConfig, "default-aggregator-config", "",
-		"ConfigMap in the operator's namespace with the pod template ("+dijob.AggregatorTemplateKey+") of which the cluster's AggregatorConfig is made where there is none")
+		"ConfigMap in the operator's namespace with the pod template ("+controllers.AggregatorTemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
-		"how often a job is created at the version that is not stored, without being stored, to see that jobs are admitted; 0 for never")
+		"interval of the admission probe, a dry-run create of a job; 0 disables it")
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
-		"how long a pod that does not go from a node that is gone or not ready is left, from the end of its grace period on, before it is deleted by force; "+
-			"0 for ever. Where such a node is only cut off, two processes of one rank may run")
+		"how long after its grace period a terminating pod on a lost or unready node is force-deleted; "+
+			"0 disables it. If such a node is only partitioned, two processes of one rank may run")
 	flags.Int32Var(&o.settings.MaxPods, "max-pods-per-job", defaults.MaxPods,
-		"how many pods a job may have: more are refused, and of one that is scaled beyond that no pod is made or deleted")
-	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "domain of the cluster's services")
-	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "what coordinators are told of di-server")
-	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "what a coordinator's replicas are told of di-server")
-	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "what worker-led pods are told of di-server")
+		"maximum number of pods of a job; the webhook refuses more, and the operator does not create or delete pods of a job that is scaled beyond it")
+	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "DNS domain of the cluster's Services")
+	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "URL of di-server in the environment of coordinators")
+	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "URL of di-server in the environment of a coordinator's replicas")
+	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "URL of di-server in the environment of worker-led pods")
 }
 
 // validate tells which flags contradict each other.
@@ -220,7 +219,7 @@ func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, op
 }
 
 // operator is what an operator is whether it is elected or not: it serves webhooks,
-// metrics and probes. What acts is made anew for each term.
+// metrics and probes. What acts is recreated for each term.
 type operator struct {
 	options  *operatorOptions
 	config   *rest.Config
@@ -329,13 +328,13 @@ func (o *operator) newStanding() (ctrl.Manager, error) {
 	return mgr, addProbes(mgr, o.hooks.Ready)
 }
 
-// findKueue returns what tells whether the queues that jobs name are Kueue's.
+// findKueue returns what reports whether the queues that jobs name are Kueue's.
 func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (bool, error) {
 	switch o.queueing {
 	case queueingKueue:
 		return func(context.Context) (bool, error) { return true, nil }
 	case queueingAuto:
-		return dijob.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+		return controllers.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func newPreflightCommand() *cobra.Command {
 	options := &installOptions{}
 	command := &cobra.Command{
 		Use:   "preflight",
-		Short: "Say what an installation or an upgrade would meet",
+		Short: "Report what would block an installation or an upgrade",
 		Long: `Takes every stored DIJob and AggregatorConfig through the conversion and the rules
 of admission, looks at what an earlier release has left, and says what stops an
 installation, such as jobs of v1.0.0. Nothing is changed. It ends with 1 where

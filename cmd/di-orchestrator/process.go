@@ -53,15 +53,15 @@ type processOptions struct {
 func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	o.log.addFlags(flags)
 	o.tracing.addFlags(flags)
-	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics; 0 for none")
-	flags.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve /metrics by TLS, and only to callers whose token the API server accepts and whose roles allow to get /metrics")
-	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 for none")
-	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which is for nobody else to reach; 0 for none")
-	flags.Float32Var(&o.qps, "kube-api-qps", 200, "calls per second to the API server, for each kind of object")
-	flags.IntVar(&o.burst, "kube-api-burst", 400, "calls to the API server beyond that in a burst")
+	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics; 0 disables it")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve /metrics with TLS and only to authenticated callers whose roles allow get on /metrics")
+	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 disables it")
+	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which must not be reachable by others; 0 disables it")
+	flags.Float32Var(&o.qps, "kube-api-qps", 200, "rate limit of calls to the API server, per second and kind of object")
+	flags.IntVar(&o.burst, "kube-api-burst", 400, "burst of calls to the API server")
 	o.aggregatorConfig = defaultAggregatorConfig()
 	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
-	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource that requests for GPUs ask for")
+	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
 }
 
 // What the operator issues and di-server serves with, and what clients of

@@ -39,24 +39,24 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
-		"addresses to serve on; both protocols are served on each")
+		"addresses to listen on; each serves both protocols")
 	flags.StringVar(&o.tlsAddress, "tls-address", fmt.Sprintf(":%d", names.ServerPortTLS),
-		"address to serve both protocols on by TLS, once the operator has issued a certificate; empty for none")
+		"address to listen on with TLS, for both protocols, once the operator has issued a certificate; empty disables it")
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the certificate's Secret "+serverCertificate)
 	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
-		"what becomes of callers that are no pod of the job and have no token: enforce refuses them, legacy lets them in and warns, off identifies nobody")
+		"how unauthenticated callers are treated: enforce rejects, legacy admits and warns, off disables authentication")
 	flags.BoolVar(&o.strict, "strict-addresses", false,
-		"know pods that share their node's network by a token alone, and not by the node's address")
+		"identify pods with hostNetwork by token only, not by the address of their node")
 	limits := server.DefaultLimits()
-	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", limits.ReplicasPerRequest, "how many replicas of one task a request may ask for")
-	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", limits.ReplicasPerJob, "how many replicas a job may have")
-	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", limits.WritesPerSecond, "how many writes a second are done for one job; more wait")
-	flags.IntVar(&o.limits.Connections, "max-connections", limits.Connections, "how many connections each port has at a time")
+	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", limits.ReplicasPerRequest, "maximum number of replicas of one task in a request")
+	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", limits.ReplicasPerJob, "maximum number of replicas of a job")
+	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", limits.WritesPerSecond, "rate limit of writes for one job, per second; excess writes wait")
+	flags.IntVar(&o.limits.Connections, "max-connections", limits.Connections, "maximum number of concurrent connections of each port")
 	flags.IntVar(&o.limits.ConnectionsPerAddress, "max-connections-per-address", 0,
-		"how many of them one address has; 0 for 64, and for 2048 where --identity is legacy or off, as many callers may share a gateway")
-	flags.IntVar(&o.limits.WriteBurst, "write-burst", limits.WriteBurst, "how many writes for one job are done at once")
-	flags.IntVar(&o.limits.WriteBytesPerMinute, "write-bytes-per-minute", limits.WriteBytesPerMinute, "how many bytes a minute are written for one job, the sizes of the objects that are written; more wait")
-	flags.IntVar(&o.limits.ProfilingBytes, "max-profiling-bytes", limits.ProfilingBytes, "how large a report of a job may be")
+		"maximum number of concurrent connections of one client address; 0 means 64, or 2048 if --identity is legacy or off because many callers may share a gateway")
+	flags.IntVar(&o.limits.WriteBurst, "write-burst", limits.WriteBurst, "burst of writes for one job")
+	flags.IntVar(&o.limits.WriteBytesPerMinute, "write-bytes-per-minute", limits.WriteBytesPerMinute, "rate limit of bytes written for one job, per minute, counted as object sizes; excess writes wait")
+	flags.IntVar(&o.limits.ProfilingBytes, "max-profiling-bytes", limits.ProfilingBytes, "maximum size of a profiling report, in bytes")
 }
 
 func newServerCommand() *cobra.Command {

@@ -104,7 +104,7 @@ func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) erro
 			return true, nil
 		}
 		if !told {
-			log.Info("Waiting for the API server to serve the kinds of this version, as the operator or install-crds has it do", "version", v2alpha1.GroupVersion, "error", err)
+			log.Info("Waiting for the API server to serve this version; the operator or install-crds installs its CRDs", "version", v2alpha1.GroupVersion, "error", err)
 		}
 		told = true
 		return false, nil
@@ -115,7 +115,7 @@ func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) erro
 	return nil
 }
 
-// serves tells whether all resources are among those that are served.
+// serves reports whether all resources are among those that are served.
 func serves(found *metav1.APIResourceList, resources ...string) bool {
 	return !slices.ContainsFunc(resources, func(name string) bool {
 		return !slices.ContainsFunc(found.APIResources, func(one metav1.APIResource) bool { return one.Name == name })

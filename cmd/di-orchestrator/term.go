@@ -22,9 +22,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/controllers/allocator"
-	"opendilab.org/di-orchestrator/controllers/dijob"
-	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
@@ -47,7 +44,7 @@ func (o *operator) act(term context.Context) error {
 	}
 	if err != nil && term.Err() != nil && !errors.Is(err, context.DeadlineExceeded) {
 		// What fails as it is told to stop is of no account, but that it does not stop.
-		o.log.V(1).Info("What the elected operator does has ended", "reason", err.Error())
+		o.log.V(1).Info("Leadership term ended", "reason", err.Error())
 		return nil
 	}
 	return err
@@ -70,7 +67,7 @@ func (o *operator) newTerm(term context.Context, registerer prometheus.Registere
 	if err != nil {
 		return nil, fmt.Errorf("making the manager of the controllers: %w", err)
 	}
-	definitions, err := storagemigration.WatchDefinitions(mgr)
+	definitions, err := controllers.WatchDefinitions(mgr)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +93,9 @@ func (o *operator) newTerm(term context.Context, registerer prometheus.Registere
 
 // addControllers adds what acts on jobs once no earlier release does.
 func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, registerer prometheus.Registerer,
-	definitions *storagemigration.Definitions, takingOver *takeover.Runner,
+	definitions *controllers.Definitions, takingOver *takeover.Runner,
 ) error {
-	err := dijob.Setup(term, mgr, dijob.Options{
+	err := controllers.Setup(term, mgr, controllers.Options{
 		JobVersion:       definitions.JobVersion,
 		Recorder:         o.recorder,
 		Settings:         o.options.settings,
@@ -119,7 +116,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	if o.options.allocator {
-		if err := allocator.Setup(mgr, allocator.Options{
+		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
 			Cycle: o.options.allocatorCycle, MaxPods: o.options.settings.MaxPods, Recorder: o.recorder, Registerer: registerer, Traces: o.told.traces, MayAct: takingOver.MayAct(),
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
@@ -128,7 +125,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 	if o.options.defaultConfig == "" {
 		return nil
 	}
-	err = mgr.Add(&dijob.DefaultAggregatorConfig{
+	err = mgr.Add(&controllers.DefaultAggregatorConfig{
 		Client:   mgr.GetClient(),
 		Reader:   mgr.GetAPIReader(),
 		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},

@@ -63,10 +63,10 @@ type traceOptions struct {
 
 func (o *traceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.endpoint, "tracing-endpoint", "",
-		"URL of an OpenTelemetry collector to send traces to by OTLP over gRPC, such as http://collector.monitoring:4317; "+
-			"by default what "+tracesEndpointVariable+" or "+endpointVariable+" says, and no traces where neither does")
+		"URL of an OpenTelemetry collector for traces (OTLP over gRPC), such as http://collector.monitoring:4317; "+
+			"by default the value of "+tracesEndpointVariable+" or "+endpointVariable+"; without any, traces are off")
 	flags.Float64Var(&o.ratio, "tracing-sampling-ratio", 1,
-		"part of the traces that is recorded, from 0 to 1; of a trace that an API server began, that has decided")
+		"ratio of traces that are recorded, from 0 to 1; the API server decides for the traces that it starts")
 }
 
 // validate refuses what could only become no traces.
@@ -88,7 +88,7 @@ func (o *traceOptions) validate() error {
 	return nil
 }
 
-// enabled tells whether there are traces.
+// enabled reports whether there are traces.
 func (o *traceOptions) enabled() bool {
 	return o.target() != ""
 }
@@ -111,7 +111,7 @@ func (o *traceOptions) traced(ctx context.Context, program string, log logr.Logg
 	if err != nil {
 		return err
 	}
-	log.Info("Traces are sent", "endpoint", o.target(), "samplingRatio", o.ratio)
+	log.Info("Exporting traces", "endpoint", o.target(), "samplingRatio", o.ratio)
 	defer flush(ctx, provider, log)
 	return run(provider)
 }
@@ -122,6 +122,6 @@ func flush(ctx context.Context, provider *sdktrace.TracerProvider, log logr.Logg
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()
 	if err := provider.Shutdown(stopping); err != nil {
-		log.Info("The last traces are lost", "reason", err.Error())
+		log.Info("Dropped the last traces", "reason", err.Error())
 	}
 }

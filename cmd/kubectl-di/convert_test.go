@@ -27,7 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // ran is what a command did.
 type ran struct {

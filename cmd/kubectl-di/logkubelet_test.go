@@ -37,7 +37,7 @@ type logKubelet struct {
 	node  string
 
 	mutex sync.Mutex
-	// changed is closed, and made anew, when a log changes.
+	// changed is closed, and recreated, when a log changes.
 	changed chan struct{}
 	// runs are the logs of all runs of each container, by pod and container.
 	runs map[string][]*logRun
@@ -94,7 +94,7 @@ func (k *logKubelet) pod(t *testing.T, name string, labels map[string]string, co
 	return pod
 }
 
-// start starts a container anew, and prints lines of it.
+// start starts a container again, and prints lines of it.
 func (k *logKubelet) start(t *testing.T, pod *corev1.Pod, container string, lines ...string) {
 	t.Helper()
 	k.mutex.Lock()

@@ -120,7 +120,7 @@ func TestReplicasAreReplacedUnderNewNames(t *testing.T) {
 		t.Errorf("an old name is in %s", got)
 	}
 	after := w.members(t, job, v2alpha1.TaskTypeCollector)
-	if after[0].Reported != 1 || after[1].Reported != 0 || w.members(t, job, v2alpha1.TaskTypeLearner)[0].Reported != 1 {
+	if after[0].FailureReports != 1 || after[1].FailureReports != 0 || w.members(t, job, v2alpha1.TaskTypeLearner)[0].FailureReports != 1 {
 		t.Errorf("the members became %+v", after)
 	}
 

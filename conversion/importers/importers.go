@@ -93,7 +93,7 @@ func importerOf(raw []byte) func(*manifest) error {
 	return nil
 }
 
-// Recognizes says whether the manifest, which is JSON, is one that Import
+// Recognizes reports whether the manifest, which is JSON, is one that Import
 // imports: a TFJob, a PyTorchJob, a NerveXJob or its AggregatorConfig, or a DIJob of v1.0.0,
 // which calls its version v2alpha1 and has a template in place of tasks.
 func Recognizes(raw []byte) bool {

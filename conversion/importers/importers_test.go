@@ -27,7 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion/importers"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // samples are the manifests that people have, by file name.
 func samples(tb testing.TB) map[string][]byte {

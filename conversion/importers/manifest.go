@@ -153,7 +153,7 @@ func (m *manifest) drop(object map[string]any, at Path, key, why string) {
 // dropStatus leaves out what the other operator observed.
 func (m *manifest) dropStatus() {
 	if m.take(Path{"status"}) != nil {
-		m.note(Path{"status"}, nil, "left out: what another operator saw of its own pods; this one observes anew", "")
+		m.note(Path{"status"}, nil, "left out: what another operator saw of its own pods; this one observes again", "")
 	}
 }
 

@@ -118,7 +118,7 @@ func (j *pyTorchJob) takeElasticPolicy() error {
 	}
 	j.spec.Elastic = &v2alpha1.Elastic{Task: "worker", MinReplicas: least, MaxReplicas: most}
 	if j.hasMaster {
-		j.lost(at, nil, "workers came and went while the others went on; a resize starts all replicas anew now, and PET_NNODES says how many there are, as pods are told of a Master",
+		j.lost(at, nil, "workers came and went while the others went on; a resize restarts all replicas now, and PET_NNODES says how many there are, as pods are told of a Master",
 			"make the Master a Worker: torchrun's own rendezvous needs none")
 	} else if err := j.sayRange(least, most); err != nil {
 		return err

@@ -71,7 +71,7 @@ func situations() map[string]map[string]situation {
 			"one in ten fails":       {probes("0+9x30", "0+1x30"), 20, false},
 			"nothing is probed":      {`up 1x30`, 20, false},
 		},
-		"DIOrchestratorTakeoverWaits": {
+		"DIOrchestratorTakeoverStalled": {
 			"a pod of the earlier operator does not end": {`di_orchestrator_takeover_waiting_seconds{step="AwaitOperator"} 0+60x20`, 5, true},
 			"it takes its time":                          {`di_orchestrator_takeover_waiting_seconds{step="AwaitServer"} 0 45 0 45 0x20`, 10, false},
 			"it went on":                                 {`di_orchestrator_takeover_waiting_seconds{step="AwaitOperator"} 0+60x5 stale`, 20, false},

@@ -89,7 +89,7 @@ func (r *runner) runAll(ctx context.Context, mutants, parallel int, report func(
 	return context.Cause(ctx)
 }
 
-// passes says whether the tests pass with that mutant active; 0 is none.
+// passes reports whether the tests pass with that mutant active; 0 is none.
 func (r *runner) passes(ctx context.Context, active int) (bool, error) {
 	limited := fmt.Sprintf(`ulimit -v %d; exec "$@"`, maxMemoryKiB)
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, "sh", r.binary}, r.args...)...)

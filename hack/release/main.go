@@ -108,7 +108,7 @@ func newCheckCommand() *cobra.Command {
 		},
 	}
 	opts.bind(cmd)
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "compile everything anew, with an empty build cache")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "compile everything again, with an empty build cache")
 	return cmd
 }
 

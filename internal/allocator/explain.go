@@ -21,7 +21,7 @@ func (b *board) explain(job *Job, candidates [][]bool) string {
 			tasks = append(tasks, fmt.Sprintf("task %s wants %d: %s", job.Tasks[task].Name, least, b.lacking(job.Tasks[task].Pod, task, candidates)))
 		}
 	}
-	return fmt.Sprintf("no room on %d nodes; %s", len(b.nodes), strings.Join(tasks, "; "))
+	return fmt.Sprintf("insufficient capacity on %d nodes; %s", len(b.nodes), strings.Join(tasks, "; "))
 }
 
 func (b *board) lacking(pod *Requirements, task int, candidates [][]bool) string {
@@ -42,9 +42,9 @@ func (b *board) lacking(pod *Requirements, task int, candidates [][]bool) string
 			}
 		}
 	}
-	parts := []string{fmt.Sprintf("there is room for %d by itself", room)}
+	parts := []string{fmt.Sprintf("there is capacity for %d on its own", room)}
 	if repelled > 0 {
-		parts = append(parts, fmt.Sprintf("%d nodes are cordoned, not ready, tainted or of other labels", repelled))
+		parts = append(parts, fmt.Sprintf("%d nodes are cordoned, not ready, tainted or do not match the labels", repelled))
 	}
 	for _, name := range sortedNames(short) {
 		parts = append(parts, fmt.Sprintf("%d nodes lack %s", short[name], name))

@@ -73,7 +73,7 @@ func (f Fit) Optimize(jobs []*Job, nodes []*Node, previous map[types.NamespacedN
 	return placements
 }
 
-// areAnyWaiting tells whether a job has no place, or too small a one, that could
+// areAnyWaiting reports whether a job has no place, or too small a one, that could
 // have one if no other was there. One that the nodes cannot hold at all keeps nobody from growing.
 func areAnyWaiting(jobs []*Job, nodes []*Node, placements map[types.NamespacedName]Placement) bool {
 	var empty *board
@@ -97,7 +97,7 @@ func areAnyWaiting(jobs []*Job, nodes []*Node, placements map[types.NamespacedNa
 func (f Fit) growAll(b *board, jobs []*Job, placements map[types.NamespacedName]Placement) {
 	for _, job := range inOrder(jobs) {
 		before := placements[job.Name]
-		if before.Reason != ReasonShrunk || job.Held < f.GrowAfter || len(job.Ended) > 0 {
+		if before.Reason != ReasonPartiallyPlaced || job.Held < f.GrowAfter || len(job.Ended) > 0 {
 			continue
 		}
 		if grown, grows := b.grow(job, before.Nodes); grows {
@@ -162,7 +162,7 @@ func (b *board) keep(job *Job, previous []string) *stay {
 	}
 	kept := &stay{job: job, elastic: elastic, nodes: nodes, seated: make([]bool, len(nodes))}
 	if len(nodes) == len(previous) {
-		// Another size starts all anew.
+		// Another size restarts all.
 		kept.ended = job.Ended
 	}
 	for rank, pod := range job.ranks(elastic) {
@@ -227,7 +227,7 @@ func (b *board) complete(kept *stay) bool {
 	return true
 }
 
-// placeOrLeave places a job anew that must be bigger than where it is. Where there
+// placeOrLeave places a job again that must be bigger than where it is. Where there
 // is no room for that it goes on as it is: nobody is better off if it stops.
 func (b *board) placeOrLeave(job *Job, previous []string) Placement {
 	found := b.place(job)
@@ -290,7 +290,7 @@ func (b *board) charge(job *Job, nodes []string, times int32) {
 	}
 }
 
-// grow places a job anew, if it gets more replicas so.
+// grow places a job again, if it gets more replicas so.
 func (b *board) grow(job *Job, nodes []string) (Placement, bool) {
 	b.charge(job, nodes, -1)
 	grown := b.place(job)
@@ -316,7 +316,7 @@ func (b *board) place(job *Job) Placement {
 			return placed(job, elastic, nodes)
 		}
 	}
-	return Placement{Reason: ReasonNoRoom, Message: b.explain(job, candidates)}
+	return Placement{Reason: ReasonInsufficientCapacity, Message: b.explain(job, candidates)}
 }
 
 // candidates returns for each node whether it takes replicas of each task.
@@ -369,6 +369,6 @@ func placed(job *Job, elastic int32, nodes []string) Placement {
 	if job.Elastic < 0 || elastic >= job.Wanted {
 		return Placement{Nodes: nodes, Reason: ReasonPlaced, Message: message}
 	}
-	return Placement{Nodes: nodes, Reason: ReasonShrunk, Message: fmt.Sprintf(
-		"%s: there is room for %d replicas of task %s, %d are wanted", message, elastic, job.Tasks[job.Elastic].Name, job.Wanted)}
+	return Placement{Nodes: nodes, Reason: ReasonPartiallyPlaced, Message: fmt.Sprintf(
+		"%s: there is capacity for %d replicas of task %s, %d are desired", message, elastic, job.Tasks[job.Elastic].Name, job.Wanted)}
 }

@@ -72,10 +72,10 @@ func TestAJobIsPlacedOnTheFewestNodesThatHoldIt(t *testing.T) {
 			[]string{"a", "a", "b"}, ReasonPlaced, "3 replicas on 2 nodes",
 		}},
 		"as many as there is room for": {small, 7, 1, Placement{
-			[]string{"a", "a", "b", "b"}, ReasonShrunk, "4 replicas on 2 nodes: there is room for 4 replicas of task collector, 7 are wanted",
+			[]string{"a", "a", "b", "b"}, ReasonPartiallyPlaced, "4 replicas on 2 nodes: there is capacity for 4 replicas of task collector, 7 are desired",
 		}},
 		"nowhere": {small, 3, 8, Placement{
-			nil, ReasonNoRoom, "no room on 2 nodes; task collector wants 1: there is room for 0 by itself, 2 nodes lack nvidia.com/gpu",
+			nil, ReasonInsufficientCapacity, "insufficient capacity on 2 nodes; task collector wants 1: there is capacity for 0 on its own, 2 nodes lack nvidia.com/gpu",
 		}},
 	}
 	for name, tc := range tests {
@@ -222,7 +222,7 @@ func TestAJobStaysOnANodeThatTakesNoFurtherPodsAndLeavesOneThatDrivesItOut(t *te
 	}
 }
 
-func TestAShrunkJobGrowsWhenNobodyWaits(t *testing.T) {
+func TestAPartiallyPlacedJobGrowsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job := collectors(snapshot, "job", 1, 4, pod("1", 0))
@@ -301,7 +301,7 @@ func overCapacity(snapshot *Snapshot, jobs []*Job, placements map[types.Namespac
 	}
 	for _, job := range jobs {
 		placement, decided := placements[job.Name]
-		if !decided || placement.Reason == "" || (len(placement.Nodes) == 0) != (placement.Reason == ReasonNoRoom) {
+		if !decided || placement.Reason == "" || (len(placement.Nodes) == 0) != (placement.Reason == ReasonInsufficientCapacity) {
 			return fmt.Sprintf("%s is decided as %+v", job.Name, placement)
 		}
 		if len(placement.Nodes) == 0 {

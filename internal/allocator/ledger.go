@@ -44,7 +44,7 @@ func (l *Ledger) Move(job *Job, to []string) (undo func(), moves bool) {
 	}
 	moved := *job
 	if len(from.nodes) > 0 {
-		// Another place starts all ranks anew.
+		// Another place starts all ranks again.
 		moved.Ended = nil
 	}
 	taken := l.board.keep(&moved, to)

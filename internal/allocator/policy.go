@@ -37,9 +37,9 @@ type Placement struct {
 
 // The reasons of placements, which those of the condition Allocated are.
 const (
-	ReasonPlaced = v2alpha1.ReasonPlaced
-	ReasonShrunk = v2alpha1.ReasonShrunk
-	ReasonNoRoom = v2alpha1.ReasonNoRoom
+	ReasonPlaced               = v2alpha1.ReasonPlaced
+	ReasonPartiallyPlaced      = v2alpha1.ReasonPartiallyPlaced
+	ReasonInsufficientCapacity = v2alpha1.ReasonInsufficientCapacity
 )
 
 // Job is a job to place.

@@ -176,7 +176,7 @@ func (s *Snapshot) RequirementsOf(spec *corev1.PodSpec) *Requirements {
 	return requirements
 }
 
-// accepts tells whether pods of these requirements may run on a node, if it
+// accepts reports whether pods of these requirements may run on a node, if it
 // has room.
 func (r *Requirements) accepts(node *corev1.Node) bool {
 	if r.impossible != "" {
@@ -188,7 +188,7 @@ func (r *Requirements) accepts(node *corev1.Node) bool {
 	return r.tolerates(node, keepsAway(node))
 }
 
-// mayStay tells whether pods of these requirements that are on a node already
+// mayStay reports whether pods of these requirements that are on a node already
 // are left there.
 func (r *Requirements) mayStay(node *corev1.Node) bool {
 	return r.tolerates(node, drivesOut)
@@ -242,7 +242,7 @@ func take(free, amounts []int64, times int32) {
 	}
 }
 
-// IsClosed tells whether a node takes no further pods. One that has not said
+// IsClosed reports whether a node takes no further pods. One that has not said
 // yet whether it is ready may be about to be.
 func (s *Snapshot) IsClosed(name string) bool {
 	node := s.find(name)

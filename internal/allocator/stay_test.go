@@ -175,7 +175,7 @@ func TestNobodyGrowsIntoTheRoomThatAJobMustHave(t *testing.T) {
 	job, must := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "must", 4, 4, pod("1", 0))
 	previous := map[types.NamespacedName][]string{job.Name: {"a"}, must.Name: {"a", "a"}}
 	got := Fit{}.Optimize([]*Job{job, must}, snapshot.Nodes, previous)
-	if len(got[job.Name].Nodes) != 1 || len(got[must.Name].Nodes) != 2 || got[must.Name].Reason != ReasonShrunk {
+	if len(got[job.Name].Nodes) != 1 || len(got[must.Name].Nodes) != 2 || got[must.Name].Reason != ReasonPartiallyPlaced {
 		t.Errorf("it gets %+v beside %+v", got[job.Name], got[must.Name])
 	}
 }

@@ -160,7 +160,7 @@ func TestAllReplicasFollowToAnAuthorityThatIsMadeAnew(t *testing.T) {
 		t.Fatal(followed.err, followedToo.err)
 	}
 	if bytes.Equal(followed.serving.Bundle, one.Bundle) || !bytes.Equal(followed.serving.Bundle, followedToo.serving.Bundle) {
-		t.Error("the replicas do not serve by the one authority that was made anew")
+		t.Error("the replicas do not serve by the one authority that was recreated")
 	}
 	if err := followed.serving.Verify(); err != nil {
 		t.Error(err)

@@ -51,7 +51,7 @@ func (*Issued) NeedLeaderElection() bool {
 func (i *Issued) Start(ctx context.Context) error {
 	return repeat(ctx, i.Clock, func() time.Duration {
 		if err := i.Read(ctx); err != nil {
-			i.Log.Info("There is no certificate to serve TLS with yet, or not a new one", "secret", i.Secret.String(), "reason", err.Error())
+			i.Log.Info("Serving certificate is missing or outdated", "secret", i.Secret.String(), "reason", err.Error())
 			return readRetry
 		}
 		return readInterval

@@ -47,7 +47,7 @@ const (
 )
 
 // Issuer keeps a certificate for a program that may not have the authority's
-// key: in a Secret, with its key, signed anew when two thirds of its life are
+// key: in a Secret, with its key, reissued when two thirds of its life are
 // over; and in a ConfigMap, which holds nothing secret, what clients are to trust.
 type Issuer struct {
 	// API reads and writes without a cache.
@@ -75,7 +75,7 @@ func (*Issuer) NeedLeaderElection() bool {
 func (i *Issuer) Start(ctx context.Context) error {
 	return repeat(ctx, i.Clock, func() time.Duration {
 		if err := i.Issue(ctx); err != nil {
-			i.Log.Error(err, "The certificate is not issued and will be tried again", "secret", i.Secret.String())
+			i.Log.Error(err, "Cannot issue certificate; retrying", "secret", i.Secret.String())
 			return issueRetry
 		}
 		return issueInterval
@@ -134,7 +134,7 @@ func (i *Issuer) copyBundle(ctx context.Context) error {
 type standing struct {
 	// usable says that clients which trust who signed it accept it.
 	usable bool
-	// due says that it is to be signed anew.
+	// due says that it is to be reissued.
 	due bool
 	// followed says that the authority has signed it, and that nobody serves by
 	// another any more.
@@ -156,7 +156,7 @@ func (i *Issuer) judge(kept *corev1.Secret, authority *Authority, now time.Time)
 	}
 }
 
-// isFollowed tells whether all who serve by a certificate have read it by now.
+// isFollowed reports whether all who serve by a certificate have read it by now.
 func isFollowed(leaf *x509.Certificate, now time.Time) bool {
 	return now.Sub(leaf.NotBefore) >= skew+followTime
 }

@@ -53,7 +53,7 @@ func TestClientsThatTrustTheBundleAcceptWhatIsIssuedForItsWholeLife(t *testing.T
 	issuer := newIssuer(t, fake.NewFakeClient(), clk)
 	first, bundle := issued(t, issuer)
 	if again, _ := issued(t, issuer); again.Leaf.SerialNumber.Cmp(first.Leaf.SerialNumber) != 0 {
-		t.Error("a certificate that is not due was signed anew")
+		t.Error("a certificate that is not due was reissued")
 	}
 	for range 60 {
 		clk.Step(12 * time.Hour)

@@ -23,7 +23,7 @@ import (
 const leafLife = 7 * 24 * time.Hour
 
 // Leaf is the certificate that one replica serves with. It is signed in memory,
-// and signed anew by the first handshake after it is due: no timer that a
+// and reissued by the first handshake after it is due: no timer that a
 // suspended machine could miss.
 type Leaf struct {
 	authority *Authority
@@ -64,7 +64,7 @@ func (l *Leaf) Certificate() (*tls.Certificate, error) {
 	return signed, nil
 }
 
-// VerifiedBy says whether a client that trusts the bundle, and only it,
+// VerifiedBy reports whether a client that trusts the bundle, and only it,
 // accepts what is served under each of the hosts.
 func (l *Leaf) VerifiedBy(bundle []byte) error {
 	certificate, err := l.Certificate()
@@ -74,7 +74,7 @@ func (l *Leaf) VerifiedBy(bundle []byte) error {
 	return verify(certificate.Leaf, bundle, nil, l.hosts, l.clock.Now())
 }
 
-// verify says whether a client that trusts the bundle, and only it, accepts a
+// verify reports whether a client that trusts the bundle, and only it, accepts a
 // certificate under each of the hosts at a time, given those between both.
 func verify(certificate *x509.Certificate, bundle []byte, between *x509.CertPool, hosts []string, now time.Time) error {
 	roots := x509.NewCertPool()

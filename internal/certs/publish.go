@@ -119,9 +119,9 @@ type place struct {
 	configs func(*unstructured.Unstructured) map[string]map[string]any
 	// field is the field that client configurations are in, as managers own it.
 	field string
-	// isWhole tells whether all but the client configurations is as it is to be.
+	// isWhole reports whether all but the client configurations is as it is to be.
 	isWhole func(*unstructured.Unstructured) bool
-	// isNeedless tells whether there is nothing to publish.
+	// isNeedless reports whether there is nothing to publish.
 	isNeedless func(*unstructured.Unstructured) bool
 	// patch returns what to apply for the wanted client configurations
 	// to what was found, in the order of that: applying a list orders it.
@@ -181,7 +181,7 @@ func (p *Publication) wanted(at place, found *unstructured.Unstructured, trust *
 	return wanted, sorted(reset)
 }
 
-// write writes what differs, and says whether nothing did.
+// write writes what differs, and reports whether nothing did.
 func (at place) write(ctx context.Context, api client.Client, found *unstructured.Unstructured, wanted map[string]map[string]any) (bool, error) {
 	configs := at.configs(found)
 	upToDate, inTheWay := at.isWhole(found), false
@@ -209,7 +209,7 @@ func (at place) write(ctx context.Context, api client.Client, found *unstructure
 	return false, api.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch), fieldManager, client.ForceOwnership)
 }
 
-// excluded says whether the current stanza has a service where a URL is
+// excluded reports whether the current stanza has a service where a URL is
 // wanted, or the reverse. Applying cannot take away what others own.
 func excluded(wanted, current map[string]any) bool {
 	for _, key := range []string{"url", "service"} {
@@ -269,7 +269,7 @@ func strategyOf(crd *unstructured.Unstructured) string {
 	return strategy
 }
 
-// hasVersions tells whether a CRD has more than one version that is served or
+// hasVersions reports whether a CRD has more than one version that is served or
 // stored, so that its objects need to be converted. One that was retired has not.
 func hasVersions(crd *unstructured.Unstructured) bool {
 	live, _, _ := unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")

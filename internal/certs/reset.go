@@ -93,7 +93,7 @@ func owns(entry *metav1.ManagedFieldsEntry, field string) bool {
 	return entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`"`)
 }
 
-// isOurs tells whether nobody else has reset what is not as wanted: replicas that
+// isOurs reports whether nobody else has reset what is not as wanted: replicas that
 // follow each other have bundles of their own.
 func isOurs(object *unstructured.Unstructured, reset []string) bool {
 	return slices.Equal(reset, []string{PartBundle}) && slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
@@ -134,7 +134,7 @@ func (r *Reset) String() string {
 	if r.Manager != "" {
 		by = ", by " + r.Manager
 	}
-	return fmt.Sprintf("%s of %s %s was reset%s", strings.Join(r.Parts, ", "), r.Object.GetKind(), r.Object.GetName(), by)
+	return fmt.Sprintf("%s of %s %s was overwritten%s", strings.Join(r.Parts, ", "), r.Object.GetKind(), r.Object.GetName(), by)
 }
 
 // Watch calls back whenever one of the places has changed, until the context

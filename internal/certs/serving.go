@@ -38,7 +38,7 @@ func (s *Serving) Certificate() (*tls.Certificate, error) {
 	return s.leaf()
 }
 
-// Verify says whether who trusts the bundle, and only it, accepts what is
+// Verify reports whether who trusts the bundle, and only it, accepts what is
 // served under each of the hosts.
 func (s *Serving) Verify() error {
 	certificate, err := s.leaf()
@@ -76,7 +76,7 @@ type Own struct {
 
 // Next returns what to serve with once the Secret holds another authority than
 // the current: renewing certificates needs no other. Where the Secret was taken
-// away, an authority is made anew.
+// away, an authority is recreated.
 func (o *Own) Next(ctx context.Context, current *Serving) (*Serving, error) {
 	for {
 		authority, err := LoadOrCreate(ctx, o.API, o.Secret, o.Clock)
@@ -113,7 +113,7 @@ type Kept struct {
 	Secret types.NamespacedName
 	// Hosts are the names to serve under, which the certificate must be for.
 	Hosts []string
-	// Clock tells whether a certificate is valid.
+	// Clock reports whether a certificate is valid.
 	Clock clock.WithTicker
 }
 

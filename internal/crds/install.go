@@ -257,7 +257,7 @@ func get(ctx context.Context, api client.Reader, name string) (*apiextensionsv1.
 	return stored, nil
 }
 
-// isSame tells whether a write would change nothing. Defaults of the API server
+// isSame reports whether a write would change nothing. Defaults of the API server
 // are in the stored definition only, so they are taken over before comparing.
 func isSame(merged, stored *apiextensionsv1.CustomResourceDefinition) bool {
 	defaulted := merged.DeepCopy()
@@ -335,7 +335,7 @@ func (i *Installer) tell(format string, args ...any) error {
 	return nil
 }
 
-// otherWasFirst tells whether a write was refused as another came before it.
+// otherWasFirst reports whether a write was refused as another came before it.
 func otherWasFirst(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }

@@ -69,14 +69,14 @@ func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversio
 		merged.Spec.Conversion = conversion.DeepCopy()
 	}
 	if built.Spec.Names.Kind == "DIJob" {
-		// It begins anew where the earlier release was back after another takeover.
+		// It begins again where the earlier release was back after another takeover.
 		annotate(merged, map[string]string{AnnotationTakeover: "Prepared: both versions are served, what is stored stays; then the elected operator goes on"})
 	}
 	return merged, nil
 }
 
 // removeInjection takes the annotation away by which cert-manager writes a bundle
-// of its own over the one that is published, and tells whether there was one.
+// of its own over the one that is published, and reports whether there was one.
 // One that others than the earlier release have made stays where certificates
 // are not our own.
 func removeInjection(object metav1.Object, ownCertificates bool) bool {
@@ -90,7 +90,7 @@ func removeInjection(object metav1.Object, ownCertificates bool) bool {
 	return true
 }
 
-// keep has Helm keep a definition that it owns, and tells whether that is new: where
+// keep has Helm keep a definition that it owns, and reports whether that is new: where
 // a chart that has it as one of its objects is followed by one that has not, Helm
 // would delete it, and with it every job.
 func keep(definition *apiextensionsv1.CustomResourceDefinition) bool {

@@ -32,7 +32,7 @@ const (
 	OriginUnknown Origin = "unknown"
 )
 
-// IsEarlier tells whether objects of such a definition can be taken over as they are.
+// IsEarlier reports whether objects of such a definition can be taken over as they are.
 func (o Origin) IsEarlier() bool {
 	return o == OriginCoordinatorLed || o == OriginWorkerLed
 }
@@ -63,7 +63,7 @@ func OriginOf(definition *apiextensionsv1.CustomResourceDefinition) Origin {
 	return OriginUnknown
 }
 
-// knows tells whether a version's schema has a field of spec.
+// knows reports whether a version's schema has a field of spec.
 func knows(version *apiextensionsv1.CustomResourceDefinitionVersion, field string) bool {
 	if version == nil || version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
 		return false

@@ -62,7 +62,7 @@ func (p *Preparer) prepare(ctx context.Context, built *apiextensionsv1.CustomRes
 	if err := p.API.Update(ctx, prepared, preparer); err != nil {
 		return fmt.Errorf("adding a version to customresourcedefinition %s: %w", stored.Name, err)
 	}
-	p.Log.Info("A definition was prepared", "customResourceDefinition", stored.Name,
+	p.Log.Info("Prepared CustomResourceDefinition", "customResourceDefinition", stored.Name,
 		"origin", OriginOf(stored), "versions", versionNames(prepared), "storage", StorageOf(prepared))
 	return nil
 }

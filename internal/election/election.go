@@ -50,7 +50,7 @@ func New(options Options) *Election {
 	return &Election{options: options}
 }
 
-// IsElected tells whether this program is the elected one.
+// IsElected reports whether this program is the elected one.
 func (e *Election) IsElected() bool {
 	term := e.term.Load()
 	if term == nil {
@@ -116,7 +116,7 @@ func (e *Election) campaign(ctx context.Context) error {
 	<-ended
 	lock.close()
 	if lost {
-		e.options.Log.Info("The lease was lost; what only the elected one does has ended, and it campaigns again")
+		e.options.Log.Info("Lost the lease; stopped acting as leader, campaigning again")
 		return err
 	}
 	e.release(ctx)
@@ -157,6 +157,6 @@ func (e *Election) release(ctx context.Context) {
 		})
 	})
 	if err != nil {
-		e.options.Log.Info("The lease is not given back; another one is elected when it has run out", "lease", lock.Describe(), "reason", err.Error())
+		e.options.Log.Info("Cannot release the lease; a standby acquires it when it expires", "lease", lock.Describe(), "reason", err.Error())
 	}
 }

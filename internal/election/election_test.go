@@ -137,14 +137,14 @@ func (s *server) put(record *resourcelock.LeaderElectionRecord) {
 	s.version++
 }
 
-// isSame tells whether candidates take two records for one, which they compare as JSON.
+// isSame reports whether candidates take two records for one, which they compare as JSON.
 func isSame(one, other *resourcelock.LeaderElectionRecord) bool {
 	encodedOne, failedOne := json.Marshal(one)
 	encodedOther, failedOther := json.Marshal(other)
 	return failedOne == nil && failedOther == nil && bytes.Equal(encodedOne, encodedOther)
 }
 
-// mayBeAnothers tells whether somebody else may hold the lease that one has held.
+// mayBeAnothers reports whether somebody else may hold the lease that one has held.
 func (s *server) mayBeAnothers(one string) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

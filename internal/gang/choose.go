@@ -107,7 +107,7 @@ func chooseByJob(schedulerName string, served []Provider) (provider *Provider, w
 		if len(served) > 0 {
 			return &served[0], ""
 		}
-		return nil, "the API server serves no PodGroup of any scheduler that places gangs: install Volcano or scheduler-plugins, or turn on " +
+		return nil, "the API server serves no PodGroup of any gang scheduler: install Volcano or scheduler-plugins, or turn on " +
 			"the feature gates GenericWorkload and GangScheduling of Kubernetes, or take spec.scheduling.gang out of the job"
 	}
 	if provider := first(served, named); provider != nil {

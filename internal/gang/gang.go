@@ -56,7 +56,7 @@ type Provider struct {
 type dialect interface {
 	// spec is that of the object.
 	spec(gang *Gang) map[string]any
-	// level writes into a stored spec what is to be another in it, and tells
+	// level writes into a stored spec what is to be another in it, and reports
 	// whether the API lets it be changed.
 	level(stored, wanted map[string]any) (possible bool)
 	// least reads from a stored spec how many pods are to be placed at once.
@@ -78,7 +78,7 @@ func (p *Provider) Group(gang *Gang) *unstructured.Unstructured {
 }
 
 // Level returns the stored object as it is to be, which is the stored one where
-// it is so already. What others wrote into it stays. It tells whether the API
+// it is so already. What others wrote into it stays. It reports whether the API
 // lets it be changed.
 func (p *Provider) Level(stored *unstructured.Unstructured, gang *Gang) (leveled *unstructured.Unstructured, possible bool) {
 	leveled = stored.DeepCopy()
@@ -111,7 +111,7 @@ func (p *Provider) Mark(pod *corev1.Pod, group string) {
 	}
 }
 
-// IsMember tells whether a pod belongs to a gang.
+// IsMember reports whether a pod belongs to a gang.
 func (p *Provider) IsMember(pod *corev1.Pod, group string) bool {
 	return p.dialect.groupOf(pod) == group
 }
@@ -122,7 +122,7 @@ func (p *Provider) Read(group *unstructured.Unstructured) Words {
 	return p.dialect.words(group)
 }
 
-// IsMember tells whether a pod belongs to a gang of any scheduler.
+// IsMember reports whether a pod belongs to a gang of any scheduler.
 func IsMember(pod *corev1.Pod) bool {
 	for _, each := range dialects() {
 		if each.groupOf(pod) != "" {

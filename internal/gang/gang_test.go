@@ -254,7 +254,7 @@ func TestAGangIsLeftToTheSchedulerThatIsAskedFor(t *testing.T) {
 		"the job names the default":            {Auto, "default-scheduler", Providers(), Kubernetes, ""},
 		"the job names one that nobody knows":  {Auto, "mine", only(Coscheduling), Coscheduling, ""},
 		"the job names one that is not served": {Auto, "volcano", only(Kubernetes), "", `the job names scheduler "volcano", and the API server serves no podgroups.scheduling.volcano.sh: install Volcano`},
-		"none is served": {Auto, "", nil, "", "the API server serves no PodGroup of any scheduler that places gangs: install Volcano or scheduler-plugins, or turn on " +
+		"none is served": {Auto, "", nil, "", "the API server serves no PodGroup of any gang scheduler: install Volcano or scheduler-plugins, or turn on " +
 			"the feature gates GenericWorkload and GangScheduling of Kubernetes, or take spec.scheduling.gang out of the job"},
 		"the setting wins over the job": {Kubernetes, "volcano", Providers(), Kubernetes, ""},
 		"the setting is not served": {Coscheduling, "", only(Kubernetes), "", "the operator runs with --gang-scheduler=coscheduling, and the API server serves no " +

@@ -36,7 +36,7 @@ func adoptWorkers(p *plan) outcome {
 }
 
 // adoptedWorker returns a pod as it is to be taken over: as one of this attempt
-// and placement. Earlier releases count a restart, or that a job is placed anew,
+// and placement. Earlier releases count a restart, or that a job is placed again,
 // before they replace what it is about: that is of the one before.
 func (in *input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 	status := &in.Job.Status
@@ -121,7 +121,7 @@ func (p *plan) ensureWorkerService() {
 	p.ensureService(wanted)
 }
 
-// isSameService tells whether two services select the same pods, ready or not.
+// isSameService reports whether two services select the same pods, ready or not.
 func isSameService(a, b *corev1.Service) bool {
 	return maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
 }
@@ -173,12 +173,12 @@ func adopt(p *plan) outcome {
 	return settled
 }
 
-// isAdoption tells whether something is to be taken over, and nothing else done.
+// isAdoption reports whether something is to be taken over, and nothing else done.
 func (d *Decision) isAdoption() bool {
 	return len(d.AdoptPods)+len(d.AdoptServices) > 0
 }
 
-// isEarlier tells whether an object names a job in another version than the one
+// isEarlier reports whether an object names a job in another version than the one
 // that jobs are to be stored in.
 func (in *input) isEarlier(object metav1.Object) bool {
 	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), in.Settings.JobVersion, in.Job.UID)

@@ -44,14 +44,14 @@ func (p *plan) completeEnd() {
 	status := p.status()
 	if endOfJob(status) == nil {
 		kind, reason := conditionOf(status.Phase, IsCoordinatorLed(p.Job)), reasonOf(status.Phase, IsCoordinatorLed(p.Job))
-		conditions.Set(status, kind, corev1.ConditionTrue, reason, "an earlier release has ended the job", p.Now)
+		conditions.Set(status, kind, corev1.ConditionTrue, reason, "an earlier release finished the job", p.Now)
 	}
 	if status.CompletionTimestamp == nil {
 		status.CompletionTimestamp = cmp.Or(endOfJob(status).LastTransitionTime, &p.now).DeepCopy()
 	}
 }
 
-// isActive tells whether a pod of a finished job still runs or is pending, and
+// isActive reports whether a pod of a finished job still runs or is pending, and
 // nothing of it has ended: one that failed for some time is kept for its logs,
 // and so is a coordinator whose sidecar goes on. A worker that has succeeded and
 // whose sidecar goes on is not.

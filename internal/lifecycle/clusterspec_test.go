@@ -38,7 +38,7 @@ func (w *world) allRun() {
 	w.expectPhase(v2alpha1.JobRunning)
 }
 
-// createdOnce tells whether no pod was made again.
+// createdOnce reports whether no pod was made again.
 func (w *world) createdOnce() bool {
 	for _, times := range w.created {
 		if times > 1 {
@@ -54,7 +54,7 @@ func TestAResizeOfAFixedClusterStartsAllAnewAndTellsAllTheSame(t *testing.T) {
 		frameworks []v2alpha1.ClusterSpec
 		onResize   v2alpha1.OnResize
 		resize     func(*v2alpha1.DIJob)
-		// isContinued says that nobody starts anew.
+		// isContinued says that nobody starts again.
 		isContinued bool
 	}{
 		"TensorFlow, more workers":          {frameworks: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}, resize: workers(3)},
@@ -162,7 +162,7 @@ func TestPodsThatWereToldOfAnotherClusterStartAnew(t *testing.T) {
 			w.change(change)
 			w.allRun()
 			w.expectReschedules(1)
-			const want = "pods were told of another cluster than spec.clusterSpec is to describe now, and all start anew"
+			const want = "the pods have an outdated cluster spec; restarting all replicas"
 			if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
 				t.Errorf("the condition is %+v, want %s", got, want)
 			}

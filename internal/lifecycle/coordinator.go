@@ -131,7 +131,7 @@ func ensureCoordinator(p *plan) outcome {
 // does not wait for disruptions of its replicas.
 func (p *plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	found := []disruptedPod{{pod, v2alpha1.TaskTypeCoordinator}}
-	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
+	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasDisrupted)
 	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= backoffAfter(recorded) {
 		p.reportDisruption(found)
 		return true

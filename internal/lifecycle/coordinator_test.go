@@ -259,7 +259,7 @@ func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
 		t.Errorf("doubts (-want +got):\n%s", diff)
 	}
 	decision := Decide(observed)
-	if decision.MembershipStatus != nil && decision.MembershipStatus.Slots[0].Lost > 0 || len(decision.CreatePods) > 0 {
+	if decision.MembershipStatus != nil && decision.MembershipStatus.Slots[0].Losses > 0 || len(decision.CreatePods) > 0 {
 		t.Errorf("the loss is acted on: %+v, %d pods created", decision.MembershipStatus, len(decision.CreatePods))
 	}
 }
@@ -294,7 +294,7 @@ func TestAReportedReplicaIsReplaced(t *testing.T) {
 	slot := w.ask(v2alpha1.TaskTypeLearner, 2)
 	w.settle()
 	before := w.current(slot)
-	w.membership.Spec.Members[0].Reported++
+	w.membership.Spec.Members[0].FailureReports++
 	w.settle()
 	after := w.current(slot)
 	if before[0] == after[0] {
@@ -362,7 +362,7 @@ func TestAReportedReplicaIsDrained(t *testing.T) {
 			slot := w.ask(v2alpha1.TaskTypeLearner, tc.ddpGPUs...)
 			w.settle()
 			before := w.current(slot)
-			w.membership.Spec.Members[0].Reported++
+			w.membership.Spec.Members[0].FailureReports++
 			after := w.current(slot)
 			replacement := membership.URLs{Learners: []string{names.ReplicaURL(tc.told(after), w.job.Namespace, tc.port)}}
 			membership.Record(&w.membership.Spec, membership.Request{}, replacement, w.now)
@@ -571,7 +571,7 @@ func (w *world) ledMischief(random *rand.Rand) {
 		}
 	case 3:
 		if len(members) > 0 {
-			members[random.IntN(len(members))].Reported++
+			members[random.IntN(len(members))].FailureReports++
 		}
 	case 4:
 		w.reap()
@@ -621,12 +621,12 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 	w.settle()
 	w.run(coordinator)
 	w.settle()
-	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is over at once: %+v", w.job.Status.Conditions)
 	}
 	w.now = w.now.Add(longestBackoff)
 	w.settle()
-	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
 	}
 }
@@ -654,7 +654,7 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 			if got := len(w.created) - 1; got < 3 || got > 15 {
 				t.Errorf("it is replaced %d times in ten minutes", got)
 			}
-			if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+			if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 				t.Errorf("nothing tells of the trouble: %+v", w.job.Status.Conditions)
 			}
 			interrupt(50 * time.Minute)
@@ -672,7 +672,7 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 				w.now = w.now.Add(longestBackoff)
 				w.settle()
 			}
-			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 				t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
 			}
 		})
@@ -744,7 +744,7 @@ func TestReplicasThatAreLostAtOnceNeverGetOneName(t *testing.T) {
 	w.settle()
 	first, second = w.current(slots[0])[0], w.current(slots[1])[0]
 	w.expectPods(coordinator, first, second)
-	if lost := w.membership.Status.Lost; lost != 3 {
+	if lost := w.membership.Status.Losses; lost != 3 {
 		t.Errorf("%d losses are counted, want 2 and one for the name that is left out", lost)
 	}
 }
@@ -767,7 +767,7 @@ func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
 			}
 		}
 		for i := range w.membership.Status.Slots {
-			w.membership.Status.Slots[i].Lost, w.membership.Status.Slots[i].Launched = 1, ""
+			w.membership.Status.Slots[i].Losses, w.membership.Status.Slots[i].ObservedPod = 1, ""
 		}
 		w.settle()
 		if got := w.current(slots[owner])[0]; got != shared || w.pod(shared).UID != "shared" {
@@ -804,14 +804,14 @@ func TestTheMessageOfAJobWhoseCoordinatorDoesNotRunIsTrue(t *testing.T) {
 	}
 	w.terminate(coordinator)
 	w.step()
-	expect("coordinator job-coordinator is terminating, and is made again once it is gone")
+	expect("coordinator job-coordinator is terminating and is recreated once it is gone")
 	delete(w.pods, coordinator)
 	observed := w.observe()
 	observed.Refused = map[string]Refusal{string(names.ReplicaTypeCoordinator): {Until: w.now.Add(time.Hour)}}
 	w.job.Status = Decide(observed).Status
-	expect("the coordinator is not there and waits, as the API server refused it")
+	expect("the coordinator is missing: the API server refused it, and the operator retries")
 	w.step()
-	expect("the coordinator is gone and is made again")
+	expect("the coordinator is gone and is recreated")
 	w.settle()
 	expect("coordinator job-coordinator is created")
 }

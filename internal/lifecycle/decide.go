@@ -171,7 +171,7 @@ type rule struct {
 	apply func(*plan) outcome
 }
 
-// outcome says whether the following rules still apply.
+// outcome reports whether the following rules still apply.
 type outcome bool
 
 const (

@@ -19,7 +19,7 @@ import (
 
 // The first disrupted pod is recreated at once and not counted, so that nothing
 // else bounds how often that happens: a node that rejects a pod may be chosen
-// again. So further disruptions back off. The condition ReplicasInterrupted records
+// again. So further disruptions back off. The condition ReplicasDisrupted records
 // when the disruptions began and when pods were last recreated after one; the
 // backoff is as long as the disruptions have lasted. The status survives a restart
 // of the operator.
@@ -72,15 +72,15 @@ func (p *plan) reportDisruption(disrupted []disruptedPod) {
 		pods[i] = each.pod
 		p.recordFailure(each.task, each.pod)
 	}
-	recorded := p.recordDisruption(pods, "it is made again and not counted")
-	recorded.Message += fmt.Sprintf(", the next one after a pause of %s", backoffAfter(recorded))
+	recorded := p.recordDisruption(pods, "recreating it without counting a failure")
+	recorded.Message += fmt.Sprintf(", next retry in %s", backoffAfter(recorded))
 	p.event(corev1.EventTypeWarning, recorded.Reason, recorded.Message)
 }
 
 // recordDisruption sets the condition for disrupted pods, with what the operator
 // does about them.
 func (p *plan) recordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
-	const condition = v2alpha1.ConditionReplicasInterrupted
+	const condition = v2alpha1.ConditionReplicasDisrupted
 	reason := failureReason(p.Job, pods[0])
 	conditions.Set(p.status(), condition, corev1.ConditionTrue, reason, "", p.Now)
 	recorded := conditions.Find(p.status(), condition)
@@ -91,9 +91,9 @@ func (p *plan) recordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DI
 
 // describeDisruption describes the disruption of a pod, and counts the others.
 func describeDisruption(pod *corev1.Pod, reason string, others int) string {
-	text := fmt.Sprintf("pod %s ended by what befell it (%s)", pod.Name, cmp.Or(pod.Status.Reason, reason))
-	if reason == v2alpha1.ReasonLeft {
-		text = fmt.Sprintf("pod %s left with exit code %d", pod.Name, exitTerminated)
+	text := fmt.Sprintf("pod %s was disrupted (%s)", pod.Name, cmp.Or(pod.Status.Reason, reason))
+	if reason == v2alpha1.ReasonGracefulExit {
+		text = fmt.Sprintf("pod %s exited gracefully with code %d", pod.Name, exitTerminated)
 	}
 	if pod.Status.Message != "" {
 		text += beforeQuote + podstate.LastLine(pod.Status.Message) + `"`
@@ -107,7 +107,7 @@ func describeDisruption(pod *corev1.Pod, reason string, others int) string {
 // backoffLeft returns how long disrupted pods must still wait, 0 for the first
 // disruption. A clock that was set back does not extend the backoff.
 func (p *plan) backoffLeft() time.Duration {
-	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasInterrupted)
+	recorded := conditions.Find(p.status(), v2alpha1.ConditionReplicasDisrupted)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
 		return 0
 	}
@@ -131,7 +131,7 @@ func backoffAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
 // resetBackoff clears the condition once all pods are ready and none was disrupted
 // for a while.
 func (p *plan) resetBackoff() {
-	const condition = v2alpha1.ConditionReplicasInterrupted
+	const condition = v2alpha1.ConditionReplicasDisrupted
 	recorded := conditions.Find(p.status(), condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
 		return

@@ -189,7 +189,7 @@ func TestAMoveThatAnEarlierReleaseBeganIsNotCountedAgain(t *testing.T) {
 	w.settle()
 	w.expectReschedules(3)
 	if diff := cmp.Diff(map[string]int{"job-collector-1": 1, "job-evaluator-0": 1}, w.created); diff != "" {
-		t.Errorf("made anew (-want +got):\n%s", diff)
+		t.Errorf("recreated (-want +got):\n%s", diff)
 	}
 }
 

@@ -85,7 +85,7 @@ func (p *plan) reportOutOfMemory(failures []failure) {
 	if len(killed) == 0 {
 		return
 	}
-	text := fmt.Sprintf("pod %s was killed as it used more memory than its limit", killed[0])
+	text := fmt.Sprintf("pod %s was killed because it used more memory than its limit", killed[0])
 	if others := len(killed) - 1; others > 0 {
 		text += fmt.Sprintf(", and so were %d others", others)
 	}
@@ -168,7 +168,7 @@ func (p *plan) restartJob(failed *corev1.Pod) {
 }
 
 func (p *plan) restartMessage() string {
-	return ordinal(p.status().Restarts, p.backoffLimit()) + " is under way"
+	return ordinal(p.status().Restarts, p.backoffLimit()) + " is in progress"
 }
 
 // ordinal says which restart it is, of how many where there is a limit.
@@ -200,7 +200,7 @@ func (p *plan) restartReplicas(failures []failure) {
 		p.decision.ReplicaRestarts = append(p.decision.ReplicaRestarts, Failure{TaskType: failed.task, Reason: failureReason(p.Job, failed.pod)})
 		p.decision.Events = append(p.decision.Events, Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
-			Message: fmt.Sprintf("pod %s has failed%s and is made again alone, %s",
+			Message: fmt.Sprintf("pod %s has failed%s and restarts alone, %s",
 				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
 		})
 	}
@@ -256,14 +256,14 @@ func (p *plan) recordFailure(task v2alpha1.TaskType, pod *corev1.Pod) {
 func FailureReasons() []string {
 	return []string{
 		v2alpha1.ReasonError, v2alpha1.ReasonOOMKilled, v2alpha1.ReasonContainerStart, v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonNodeLost,
-		v2alpha1.ReasonRejected, v2alpha1.ReasonEvicted, v2alpha1.ReasonPreempted, v2alpha1.ReasonLeft,
+		v2alpha1.ReasonRejected, v2alpha1.ReasonEvicted, v2alpha1.ReasonPreempted, v2alpha1.ReasonGracefulExit,
 	}
 }
 
 // failureReason classifies how a pod ended, as one of FailureReasons.
 func failureReason(job *v2alpha1.DIJob, pod *corev1.Pod) string {
 	if podstate.Disruption(pod) == "" && hasLeft(job, pod) {
-		return v2alpha1.ReasonLeft
+		return v2alpha1.ReasonGracefulExit
 	}
 	return podstate.FailureReason(pod)
 }

@@ -327,7 +327,7 @@ func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
 	w.settle()
 	w.expectPhase(v2alpha1.JobRestarting)
 	w.expectPods("job-learner-0")
-	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasInterrupted) {
+	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is over though nothing is ready: %+v", w.job.Status.Conditions)
 	}
 }

@@ -70,7 +70,7 @@ func (p *plan) deleteByForce() {
 	if len(texts) == 0 {
 		return
 	}
-	message := "deleted by force: " + few(texts, "; ") + ". Make sure that nothing runs there any more"
+	message := "force-deleted: " + few(texts, "; ") + ". Make sure that nothing runs there anymore"
 	const condition = v2alpha1.ConditionPodsForceDeleted
 	if conditions.Set(p.status(), condition, corev1.ConditionTrue, condition, message, p.Now) {
 		p.event(corev1.EventTypeWarning, condition, message)

@@ -43,7 +43,7 @@ func (g *gangPlan) mark(pod *corev1.Pod) {
 	}
 }
 
-// MindsGangs tells whether a job asks for a gang, or may have been one.
+// MindsGangs reports whether a job asks for a gang, or may have been one.
 func MindsGangs(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
 	if IsCoordinatorLed(job) {
 		return false
@@ -171,7 +171,7 @@ func (p *plan) createGroup(provider *gang.Provider, team *team) outcome {
 
 // levelGroup has the object be as it is to be. Where its API does not let it be
 // changed it is replaced while nobody is placed by it; else it stays, and pods
-// that it would have wait for more than there are do without it, anew where they wait already.
+// that it would have wait for more than there are do without it, again where they wait already.
 func (p *plan) levelGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
 	p.gang.words = provider.Read(group)
 	group = p.renameOwner(group)
@@ -236,7 +236,7 @@ func (p *plan) wantedGang(team *team) (*gang.Gang, error) {
 	}
 	demand, err := p.builder.Demand(team.members[:min(int(least), len(team.members))])
 	if err != nil {
-		return nil, fmt.Errorf("adding up what the gang asks for: %w", err)
+		return nil, fmt.Errorf("summing up the gang's requests: %w", err)
 	}
 	return &gang.Gang{
 		Namespace: job.Namespace, Name: names.PodGroup(job.Name),
@@ -253,7 +253,7 @@ func (p *plan) replaceGroup(group *unstructured.Unstructured) outcome {
 	p.decision.UpdatePodGroup = nil
 	p.gang.words = gang.Words{
 		Reason:  v2alpha1.ReasonGangReplaced,
-		Message: fmt.Sprintf("%s %s makes room for one of another size or scheduler", gang.Kind, group.GetName()),
+		Message: fmt.Sprintf("%s %s is replaced by one of another size or scheduler", gang.Kind, group.GetName()),
 	}
 	return settled
 }
@@ -279,7 +279,7 @@ func (p *plan) deletePodGroups() {
 	}
 }
 
-// reportGang says whether the gang is placed. Once it is, it stays so until no
+// reportGang reports whether the gang is placed. Once it is, it stays so until no
 // pod of the job has a node any more: one that is lost is made again by itself.
 func (p *plan) reportGang() {
 	const condition = v2alpha1.ConditionGangScheduled
@@ -295,7 +295,7 @@ func (p *plan) reportGang() {
 		p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
 	case isUnplaced(p.Job):
 		if conditions.Find(p.status(), condition) != nil {
-			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has no place for the job")
+			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has not placed the job")
 		}
 	default:
 		p.reportPlacing()
@@ -309,7 +309,7 @@ func (p *plan) reportPlacing() {
 	switch {
 	case placed >= least && least > 0:
 		if !conditions.IsTrue(p.status(), condition) {
-			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("the %d pods that are to be placed at once have a node", least))
+			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("all %d pods of the gang have a node", least))
 		}
 	case placed > 0 && conditions.IsTrue(p.status(), condition):
 	default:
@@ -332,7 +332,7 @@ func (p *plan) placed() int32 {
 	return count
 }
 
-// hasStarted tells whether some replica has a node, or needed one and has
+// hasStarted reports whether some replica has a node, or needed one and has
 // succeeded: what is made now no longer starts the job in part.
 func (p *plan) hasStarted() bool {
 	return len(p.completed().ranges) > 0 || slices.ContainsFunc(p.Pods, p.isPlaced)
@@ -355,9 +355,9 @@ func (p *plan) whyNotPlaced() gang.Words {
 		}
 	}
 	if words.Reason == "" {
-		return gang.Words{Reason: v2alpha1.ReasonGangWaiting, Message: "the scheduler has not placed the pods yet"}
+		return gang.Words{Reason: v2alpha1.ReasonGangWaiting, Message: "the scheduler has not scheduled the pods yet"}
 	}
-	words.Message = podstate.SchedulerMessage(cmp.Or(words.Message, "the scheduler finds no place for the pods"))
+	words.Message = podstate.SchedulerMessage(cmp.Or(words.Message, "the scheduler finds no nodes for the pods"))
 	return words
 }
 

@@ -93,7 +93,7 @@ func (w *world) liveMembers() []*corev1.Pod {
 	return live
 }
 
-// schedule has a pod get a node as schedulers of gangs do, and tells whether it has one.
+// schedule has a pod get a node as schedulers of gangs do, and reports whether it has one.
 func (w *world) schedule(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName = PlacedOn(pod); !asksForGang(w.job) && !gang.IsMember(pod) {
 		return true
@@ -131,7 +131,7 @@ func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) Gangs {
 	return Gangs{Served: served([]string{changeable, unchangeable}[choice-1])}
 }
 
-// waitsInGang tells whether a pod waits for a node with its gang, so that it may
+// waitsInGang reports whether a pod waits for a node with its gang, so that it may
 // be deleted and nothing is lost.
 func waitsInGang(observed *Observed, pod *corev1.Pod) bool {
 	return asksForGang(observed.Job) && gang.IsMember(pod) && pod.Spec.NodeName == ""

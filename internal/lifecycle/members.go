@@ -53,7 +53,7 @@ func (p *plan) slots() ([]slot, bool) {
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		recorded := recordedSlot(&list.Status, member.Slot)
-		pods := membership.PodNames(p.Job.Name, member, recorded.Lost)
+		pods := membership.PodNames(p.Job.Name, member, recorded.Losses)
 		slots[i] = slot{member: member, recorded: recorded, name: pods[0], pods: pods}
 	}
 	p.findShadowed(slots)
@@ -83,9 +83,9 @@ func (in *input) findShadowed(slots []slot) {
 // nextLost returns a count of losses beyond the recorded one that gives the slot
 // names which are not taken.
 func (in *input) nextLost(s *slot, given map[string]bool) int32 {
-	lost := s.recorded.Lost
+	lost := s.recorded.Losses
 	isGiven := func(name string) bool { return given[name] || in.pods[name] != nil }
-	for lost < limits.Lost {
+	for lost < limits.Losses {
 		lost++
 		if pods := membership.PodNames(in.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
 			for _, name := range pods {
@@ -139,7 +139,7 @@ func (in *input) missing(s *slot) bool {
 		service := in.services[name]
 		traced = traced || service != nil && service.DeletionTimestamp.IsZero()
 	}
-	if s.recorded.Launched == s.name {
+	if s.recorded.ObservedPod == s.name {
 		return present < len(s.pods)
 	}
 	return traced || in.pods[s.name] == nil && present > 0
@@ -156,7 +156,7 @@ func (p *plan) lost(s *slot) bool {
 		if pod == nil {
 			continue
 		}
-		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplace(pod, s.recorded.Lost) {
+		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplace(pod, s.recorded.Losses) {
 			return true
 		}
 	}
@@ -206,31 +206,31 @@ func recordMembers(p *plan) outcome {
 	given := p.wantedNames(slots)
 	for i := range slots {
 		s := &slots[i]
-		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Lost: s.recorded.Lost, Launched: s.recorded.Launched, Ports: s.recorded.Ports}
+		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Losses: s.recorded.Losses, ObservedPod: s.recorded.ObservedPod, Ports: s.recorded.Ports}
 		if pod := p.pods[s.name]; pod != nil && !s.isShadowed {
 			status.Phase = podstate.Phase(pod)
 			port := names.DIPort(&pod.Spec, membership.Role(s.member))
-			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.Reported, s.recorded.Lost), port)
+			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.FailureReports, s.recorded.Losses), port)
 		}
 		switch {
 		case s.isShadowed:
 			// It never had a pod of this name, and gets the next name.
-			status.Lost = p.nextLost(s, given)
+			status.Losses = p.nextLost(s, given)
 		case p.lost(s):
-			status.Lost = p.nextLost(s, given)
+			status.Losses = p.nextLost(s, given)
 			p.reportLoss(s)
 			disrupted = append(disrupted, p.disruptedPods(s)...)
 		case p.complete(s):
-			status.Launched = s.name
+			status.ObservedPod = s.name
 		}
 		wanted.Slots = append(wanted.Slots, status)
 	}
 	if len(disrupted) > 0 {
-		p.recordDisruption(disrupted, "another is made under another name, later each time that happens to it")
+		p.recordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
 	}
 	wanted.Members = int32(len(slots))
 	for i := range wanted.Slots {
-		wanted.Lost = limits.Sum(wanted.Lost, wanted.Slots[i].Lost)
+		wanted.Losses = limits.Sum(wanted.Losses, wanted.Slots[i].Losses)
 	}
 	if !equality.Semantic.DeepEqual(wanted, p.Membership.Status) {
 		p.decision.MembershipStatus = &wanted
@@ -251,7 +251,7 @@ func (p *plan) reportLoss(s *slot) {
 		}
 		p.decision.Losses = append(p.decision.Losses, Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaLost, Pod: name,
-			Message: message + "; another is made under another name",
+			Message: message + "; replacing it by a pod with a new name",
 		})
 		return
 	}
@@ -310,9 +310,9 @@ func ensureMembers(p *plan) outcome {
 // describeUnconfigured describes why the learner of a slot has no AggregatorConfig.
 func (in *input) describeUnconfigured(slot string) string {
 	if in.AggregatorConfigNotShared == "" {
-		return fmt.Sprintf("learner of slot %s wants an AggregatorConfig and there is none", slot)
+		return fmt.Sprintf("learner of slot %s needs an AggregatorConfig, and there is none", slot)
 	}
-	return fmt.Sprintf("learner of slot %s wants an AggregatorConfig that is not shared: annotate %s with %s=%s, or name another",
+	return fmt.Sprintf("learner of slot %s needs an AggregatorConfig that is not shared: annotate %s with %s=%s, or name another",
 		slot, in.AggregatorConfigNotShared, names.AnnotationSharedWith, in.Job.Namespace)
 }
 

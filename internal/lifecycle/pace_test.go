@@ -105,8 +105,8 @@ func TestPhasesOfSlotsAloneAreWrittenOnceAnInterval(t *testing.T) {
 		wantWrite bool
 	}{
 		"a phase":    {func(status *v2alpha1.MembershipStatus) { status.Slots[0].Phase = corev1.PodRunning }, false},
-		"a loss":     {func(status *v2alpha1.MembershipStatus) { status.Slots[0].Lost++ }, true},
-		"a launch":   {func(status *v2alpha1.MembershipStatus) { status.Slots[0].Launched = "pod" }, true},
+		"a loss":     {func(status *v2alpha1.MembershipStatus) { status.Slots[0].Losses++ }, true},
+		"a launch":   {func(status *v2alpha1.MembershipStatus) { status.Slots[0].ObservedPod = "pod" }, true},
 		"a new slot": {func(status *v2alpha1.MembershipStatus) { status.Slots = append(status.Slots, v2alpha1.SlotStatus{}) }, true},
 	}
 	for name, tc := range tests {

@@ -66,7 +66,7 @@ func (p *plan) podProblems() []podProblem {
 		}
 		if problem, active := p.problemOf(pod); active {
 			if p.ForceDeleteAfter > 0 && problem.Reason == v2alpha1.ReasonTerminating && len(pod.Finalizers) > 0 {
-				problem.Message += ", which deletion by force does not take off"
+				problem.Message += ", which a force deletion does not remove"
 			}
 			problems = append(problems, podProblem{pod, problem})
 		}

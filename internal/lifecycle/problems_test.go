@@ -269,7 +269,7 @@ func TestACrashLoopIsToldOnceUntilItIsOver(t *testing.T) {
 	w.crashed(pod, 2, false, "RuntimeError: 1")
 	w.settle()
 	w.expectStalled("True", "CrashLoop",
-		pod+` (collector): container di-container crashes again and again: exit code 1, restarted 2+ times, saying "RuntimeError: 1"`)
+		pod+` (collector): container di-container crashes repeatedly: exit code 1, restarted 2+ times, saying "RuntimeError: 1"`)
 	for range 3 {
 		w.crashed(pod, 3, true, "RuntimeError: 2")
 		w.expectNoChange()

@@ -19,7 +19,7 @@ import (
 // A job that queues by Kueue does so through its pods. Those of one start of a
 // worker-led job are one group, which is admitted, evicted and finished as a
 // whole. Kueue takes neither another size for a group nor a finished one back, so
-// what starts anew is a group of its own, of which attempt and reschedule tell. A
+// what starts again is a group of its own, of which attempt and reschedule tell. A
 // pod that is made again joins the group while others of it live; else it queues
 // by itself. What was started without a queue goes on without.
 
@@ -31,7 +31,7 @@ func (in *input) queued() queueing.Marks {
 	return queueing.Of(in.Job)
 }
 
-// isVolcanosQueue tells whether the queue that the spec names is Volcano's, to
+// isVolcanosQueue reports whether the queue that the spec names is Volcano's, to
 // which the job's gang is left. What the job's label names is Kueue's.
 func (in *input) isVolcanosQueue() bool {
 	if in.Job.Labels[queueing.LabelQueue] != "" || !asksForGang(in.Job) {
@@ -63,12 +63,12 @@ func (in *input) isGrouped(status *v2alpha1.DIJobStatus) bool {
 	})
 }
 
-// isInLine tells whether a pod keeps its group from having finished.
+// isInLine reports whether a pod keeps its group from having finished.
 func isInLine(pod *corev1.Pod) bool {
 	return !podstate.Finished(pod) && !queueing.IsHeld(pod) && !queueing.IsForsaken(pod)
 }
 
-// whyQueuedAnew says why all replicas are to queue anew, "" where they are not.
+// whyQueuedAnew says why all replicas are to queue again, "" where they are not.
 func (p *plan) whyQueuedAnew() string {
 	if p.Job.Spec.Preemptible {
 		return ""
@@ -78,24 +78,24 @@ func (p *plan) whyQueuedAnew() string {
 		message, evicted := queueing.Eviction(pod)
 		switch {
 		case grouped && evicted:
-			return "Kueue has evicted the job, which queues anew: " + message
+			return "Kueue evicted the job, which queues again: " + message
 		case grouped && marks.Size != int(p.counts.total):
 			// It was resized while it was suspended, and some of its pods are left.
-			return fmt.Sprintf("the job is of %d replicas, and queues for %d", p.counts.total, marks.Size)
+			return fmt.Sprintf("the job has %d replicas, but queues for %d", p.counts.total, marks.Size)
 		}
 	}
 	switch {
 	case p.queued().Queue == "" || p.counts.total < 2 || len(p.recorded.ranges) > 0:
 		return ""
 	case conditions.IsTrue(&p.Job.Status, v2alpha1.ConditionSuspended) && len(p.Pods) == 0:
-		return "the job goes on, and queues anew"
+		return "the job was resumed and queues again"
 	case p.isDeserted():
-		return "all replicas are gone, and the job queues anew"
+		return "all replicas are gone, and the job queues again"
 	}
 	return ""
 }
 
-// isDeserted tells whether a job that had pods has lost all of them by what befell
+// isDeserted reports whether a job that had pods has lost all of them by what befell
 // them, so that its group has finished.
 func (p *plan) isDeserted() bool {
 	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
@@ -141,7 +141,7 @@ func (p *plan) findMarks() queueing.Marks {
 	return p.queued()
 }
 
-// mayQueue tells whether the pods of a worker-led job may be created as far as
+// mayQueue reports whether the pods of a worker-led job may be created as far as
 // its queue goes: of two that decide where and when a job runs each would do
 // without the other.
 func (p *plan) mayQueue() bool {
@@ -168,7 +168,7 @@ func releaseHeld(p *plan) outcome {
 	return goOn
 }
 
-// reportQueue says whether Kueue has admitted the job.
+// reportQueue reports whether Kueue has admitted the job.
 func (p *plan) reportQueue() {
 	const condition = v2alpha1.ConditionAdmitted
 	switch {
@@ -209,9 +209,9 @@ func (p *plan) reportQueue() {
 }
 
 func (p *plan) reportUnmanaged(queue string) {
-	message := fmt.Sprintf("Kueue did not take up the pods for queue %s, so they run without its leave: "+
+	message := fmt.Sprintf("Kueue does not manage the pods for queue %s, so they run without admission: "+
 		"its integration \"pod\" is off, or does not cover namespace %s", queue, p.Job.Namespace)
-	if conditions.Set(p.status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp, message, p.Now) {
-		p.event(corev1.EventTypeWarning, v2alpha1.ReasonNotTakenUp, message)
+	if conditions.Set(p.status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotManagedByKueue, message, p.Now) {
+		p.event(corev1.EventTypeWarning, v2alpha1.ReasonNotManagedByKueue, message)
 	}
 }

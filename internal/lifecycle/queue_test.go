@@ -257,7 +257,7 @@ func TestAJobThatLosesAllItsReplicasQueuesAnewAsAGroup(t *testing.T) {
 
 func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
 	t.Parallel()
-	for name, count := range map[string]int32{"grown": 5, "shrunk": 1} {
+	for name, count := range map[string]int32{"grown": 5, "partial": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := runQueued(t)
@@ -266,7 +266,7 @@ func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
 			w.expectCounts(0, 1)
 			w.expectOneGroup(2 + int(count))
 			told := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)).Message
-			if !strings.Contains(told, "Kueue admits a job as a whole") {
+			if !strings.Contains(told, "Kueue admits all replicas together") {
 				t.Errorf("the condition says %q", told)
 			}
 		})
@@ -374,8 +374,8 @@ func TestPodsThatKueueDoesNotTakeUpAreTold(t *testing.T) {
 		delete(pod.Labels, queueing.LabelManaged)
 	}
 	w.settle()
-	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonNotTakenUp)
-	if !slices.Contains(w.events, v2alpha1.ReasonNotTakenUp) {
+	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonNotManagedByKueue)
+	if !slices.Contains(w.events, v2alpha1.ReasonNotManagedByKueue) {
 		t.Errorf("events are %v", w.events)
 	}
 }

@@ -64,7 +64,7 @@ func (p *plan) isAnyMoved() bool {
 
 // ranksBefore returns the recorded ranks. Where none are as they were in the
 // order of the spec, and the counts are others now, it writes out that order: a
-// resize may come when no pod tells of its rank. What is placed anew starts in
+// resize may come when no pod tells of its rank. What is placed again starts in
 // the order of the spec, as the allocation is by rank.
 func ranksBefore(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string {
 	before := job.Status.Scaling
@@ -103,7 +103,7 @@ func formerRanks(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string
 	return ranks
 }
 
-// isOthersSuccess tells whether a rank that is recorded to have succeeded is
+// isOthersSuccess reports whether a rank that is recorded to have succeeded is
 // another replica's in the order of the spec, in which ranks start where a job is
 // placed.
 func (in *input) isOthersSuccess() bool {
@@ -126,7 +126,7 @@ func (in *input) isOthersSuccess() bool {
 	return false
 }
 
-// isInOrder tells whether seats have the ranks that they get where nothing is known.
+// isInOrder reports whether seats have the ranks that they get where nothing is known.
 func isInOrder(seats []workload.Seat) bool {
 	for i := range seats {
 		if seats[i].Rank != int32(i) {
@@ -210,7 +210,7 @@ func readRun(text string) []int32 {
 	return ranks
 }
 
-// hasAnothersRank tells whether a pod was made with a rank that is another's by
+// hasAnothersRank reports whether a pod was made with a rank that is another's by
 // now. It happens where a resize follows so soon on another that the cache does
 // not know yet whom that made.
 func hasAnothersRank(seat *workload.Seat, pod *corev1.Pod) bool {

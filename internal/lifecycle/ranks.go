@@ -138,7 +138,7 @@ func firstIndexes(texts []string) map[string]int32 {
 	return indexes
 }
 
-// isAnyUnseated tells whether a seat has no pod that says its rank.
+// isAnyUnseated reports whether a seat has no pod that says its rank.
 func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
 	return slices.ContainsFunc(seats, func(seat workload.Seat) bool {
 		pod := pods[seat.Pod]

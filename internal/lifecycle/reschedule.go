@@ -21,8 +21,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// reschedule starts all replicas anew where the allocator placed them otherwise
-// than before, where a resize does so, where they are to queue anew, and where pods
+// reschedule starts all replicas again where the allocator placed them otherwise
+// than before, where a resize does so, where they are to queue again, and where pods
 // were told of another cluster. It compares with what was recorded of the last time,
 // and only for the last with the pods, as others may be about to come.
 func reschedule(p *plan) outcome {
@@ -43,7 +43,7 @@ func reschedule(p *plan) outcome {
 	return goOn
 }
 
-// whyRescheduled says why the replicas start anew, "" where they do not.
+// whyRescheduled says why the replicas start again, "" where they do not.
 func (p *plan) whyRescheduled() string {
 	recorded := ""
 	if before := p.Job.Status.Scaling; before != nil {
@@ -57,10 +57,10 @@ func (p *plan) whyRescheduled() string {
 		for _, resize := range p.resizes {
 			former -= resize.to - resize.from
 		}
-		return fmt.Sprintf("the job is resized from %d to %d replicas, and all start anew as %s", former, p.counts.total, why)
+		return fmt.Sprintf("resized from %d to %d replicas; restarting all replicas (%s)", former, p.counts.total, why)
 	}
 	if p.isAnyToldOtherwise() {
-		return "pods were told of another cluster than spec.clusterSpec is to describe now, and all start anew"
+		return "the pods have an outdated cluster spec; restarting all replicas"
 	}
 	return p.whyQueuedAnew()
 }
@@ -71,10 +71,10 @@ func (in *input) whyRestarted(status *v2alpha1.DIJobStatus) string {
 	if why := whyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
 		return why
 	}
-	return "Kueue admits a job as a whole"
+	return "Kueue admits all replicas together"
 }
 
-// isAnyToldOtherwise tells whether a pod of this attempt runs, or is about to,
+// isAnyToldOtherwise reports whether a pod of this attempt runs, or is about to,
 // which was told of another cluster than one that is made now would be: the
 // record of a resize was lost, or spec.clusterSpec was changed. What a pod of an
 // attempt was told that is not recorded yet is not for this pass to judge.
@@ -90,7 +90,7 @@ func (p *plan) isAnyToldOtherwise() bool {
 }
 
 // whyMoved says why a job that was placed as recorded is placed otherwise now.
-// One that is suspended gives up its place, has no pods to start anew, and keeps
+// One that is suspended gives up its place, has no pods to start again, and keeps
 // what has succeeded, as long as that is the same replicas'.
 func (p *plan) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
@@ -103,14 +103,14 @@ func (p *plan) whyMoved(recorded string) string {
 	case IsSuspended(p.Job) && !p.isOthersSuccess():
 		return ""
 	case isLost:
-		return "the job has lost its place and waits for another"
+		return "the job lost its placement and waits for another"
 	case recorded != "" || p.isOthersSuccess() || p.runsElsewhere():
-		return fmt.Sprintf("the job is placed anew, with %d replicas", len(allocation))
+		return fmt.Sprintf("the job has a new placement of %d replicas", len(allocation))
 	}
 	return ""
 }
 
-// runsElsewhere tells whether pods of a job of which no place is recorded are on
+// runsElsewhere reports whether pods of a job of which no place is recorded are on
 // other nodes than it is given now: it was never placed, such as one that an
 // earlier release ran, or lost its place before that was recorded. Then all its
 // pods count, also those that go, and their ranks do: others would get what those
@@ -124,7 +124,7 @@ func (p *plan) runsElsewhere() bool {
 	})
 }
 
-// isRankedInOrder tells whether a pod has the rank that its replica gets where
+// isRankedInOrder reports whether a pod has the rank that its replica gets where
 // ranks are in the order of the spec.
 func (in *input) isRankedInOrder(pod *corev1.Pod) bool {
 	rank := rankOf(pod)
@@ -138,7 +138,7 @@ func (in *input) isRankedInOrder(pod *corev1.Pod) bool {
 	return false
 }
 
-// isElsewhere tells whether a pod is on another node than its rank is given, or
+// isElsewhere reports whether a pod is on another node than its rank is given, or
 // was made for another.
 func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	rank, allocation := rankOf(pod), job.Status.Allocation
@@ -152,33 +152,33 @@ func whyRestarted(job *v2alpha1.DIJob, resizes []resize) string {
 		return "spec.elastic.onResize says"
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
 		// The size of its world and the ranks in it are fixed while it runs.
-		return "Torch in spec.clusterSpec wants"
+		return "spec.clusterSpec: Torch"
 	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
 		// Nobody but a worker itself is told of it.
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
 		// Its cluster is fixed while it runs.
-		return "TensorFlow in spec.clusterSpec wants"
+		return "spec.clusterSpec: TensorFlow"
 	}
 	return ""
 }
 
-// isOnlyElastic tells whether no task but the elastic one is resized.
+// isOnlyElastic reports whether no task but the elastic one is resized.
 func isOnlyElastic(job *v2alpha1.DIJob, resizes []resize) bool {
 	task := names.TaskName(&job.Spec.Tasks[names.ElasticTask(&job.Spec)])
 	return !slices.ContainsFunc(resizes, func(resize resize) bool { return resize.task != task })
 }
 
-// mayRestartOnResize tells whether a resize may start all replicas anew.
+// mayRestartOnResize reports whether a resize may start all replicas again.
 func mayRestartOnResize(job *v2alpha1.DIJob) bool {
 	return len(job.Spec.ClusterSpec) > 0 || whyRestarted(job, nil) != ""
 }
 
-// isUnplaced tells whether a job waits for the allocator to place it.
+// isUnplaced reports whether a job waits for the allocator to place it.
 func isUnplaced(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
 }
 
-// reportPlace says whether a job is placed, where the operator's allocator,
+// reportPlace reports whether a job is placed, where the operator's allocator,
 // whose condition that is, is switched off.
 func (p *plan) reportPlace() {
 	if !p.NoAllocator || !WantsPlace(p.Job) {
@@ -223,12 +223,12 @@ func rescheduleOf(pod *corev1.Pod) int32 {
 	return annotatedNumber(pod, names.AnnotationReschedule, 0)
 }
 
-// WantsPlace tells whether a job is the allocator's to place.
+// WantsPlace reports whether a job is the allocator's to place.
 func WantsPlace(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) && !IsSuspended(job)
 }
 
-// LeavesPlace tells whether a job is to give up the place that it has.
+// LeavesPlace reports whether a job is to give up the place that it has.
 func LeavesPlace(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) &&
 		IsSuspended(job) && len(job.Status.Allocation) > 0

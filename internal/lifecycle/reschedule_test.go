@@ -169,7 +169,7 @@ func TestAResizeStartsAllReplicasAnewWhereTheJobSaysSo(t *testing.T) {
 			w.expectReschedules(1)
 			w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-evaluator-0")
 			if got := w.pod("job-evaluator-0").Annotations[names.AnnotationRank]; got != "4" {
-				t.Errorf("ranks are not dense anew: the evaluator has %s", got)
+				t.Errorf("ranks are not dense again: the evaluator has %s", got)
 			}
 			w.settle()
 			w.expectReschedules(1)

@@ -22,7 +22,7 @@ type resize struct {
 	from, to int32
 }
 
-// IsResized tells whether a worker-led job is to have other counts than before.
+// IsResized reports whether a worker-led job is to have other counts than before.
 // Who asked for them, and when, is in the job's managed fields, which a cache
 // may lack: they are to be read live then.
 func IsResized(observed Observed) bool {
@@ -37,7 +37,7 @@ func IsResized(observed Observed) bool {
 	return isContested(job, wanted.spec) || len(findResizes(observed, &wanted)) > 0
 }
 
-// isContested tells whether the counts of the spec and the total of the status
+// isContested reports whether the counts of the spec and the total of the status
 // have both been written since the operator last looked.
 func isContested(job *v2alpha1.DIJob, spec map[string]int32) bool {
 	scaling := job.Status.Scaling
@@ -138,7 +138,7 @@ func (p *plan) endResize() {
 	}
 }
 
-// isAllSeated tells whether no pod is there that the job is not to have.
+// isAllSeated reports whether no pod is there that the job is not to have.
 func (p *plan) isAllSeated() bool {
 	seated := make(map[string]bool, len(p.roster.Seats))
 	for i := range p.roster.Seats {

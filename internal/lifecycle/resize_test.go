@@ -245,7 +245,7 @@ func TestAResizeThatEndsOtherwiseIsUnderWayNoLonger(t *testing.T) {
 			w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 6 })
 			w.settle()
 			if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionResizing) {
-				t.Fatal("no resize is under way")
+				t.Fatal("no resize is in progress")
 			}
 			end(w)
 			w.settle()
@@ -269,7 +269,7 @@ func TestAJobOfTorchStartsAnewDenseWhenItIsResized(t *testing.T) {
 	if got := w.created["job-learner-0"]; got != 2 {
 		t.Errorf("the learner was created %d times, want 2", got)
 	}
-	const want = "the job is resized from 4 to 3 replicas, and all start anew as Torch in spec.clusterSpec wants"
+	const want = "resized from 4 to 3 replicas; restarting all replicas (spec.clusterSpec: Torch)"
 	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
 		t.Errorf("the condition is %+v, want %s", got, want)
 	}

@@ -44,7 +44,7 @@ func endAtDeadline(p *plan) outcome {
 		p.requeueAfter(left)
 		return goOn
 	}
-	message := fmt.Sprintf("the job was active for longer than its %d seconds", *limit)
+	message := fmt.Sprintf("the job exceeded its deadline of %d seconds", *limit)
 	p.status().LastFailure = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.now}
 	p.finish(v2alpha1.JobFailed, message)
 	return settled
@@ -124,12 +124,12 @@ func (p *plan) resume() {
 	if !conditions.IsTrue(p.status(), v2alpha1.ConditionSuspended) {
 		return
 	}
-	const message = "the job goes on"
+	const message = "job resumed"
 	conditions.Set(p.status(), v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message, p.Now)
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
 }
 
-// IsSuspended tells whether a job is to have no pods for now.
+// IsSuspended reports whether a job is to have no pods for now.
 func IsSuspended(job *v2alpha1.DIJob) bool {
 	return ptr.Deref(job.Spec.Suspend, false)
 }

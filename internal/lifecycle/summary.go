@@ -70,7 +70,7 @@ func (p *plan) summarizePhase() {
 		p.sayOfRunning("not all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobStarting || existing == wanted:
 		p.passPending()
-		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are wanted", wanted))
+		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are desired", wanted))
 	case status.Phase == "":
 		p.setPhase(v2alpha1.JobPending, p.pendingMessage())
 	}
@@ -102,10 +102,10 @@ func (p *plan) pendingMessage() string {
 		return "the job waits for the allocator to place it"
 	}
 	if p.gang.missing != "" {
-		return "the job waits for a scheduler that places gangs"
+		return "the job waits for a gang scheduler"
 	}
 	if p.decision.Waits {
-		return "the job waits for what an earlier job of its name left to go"
+		return "the job waits until objects of an earlier job of its name are deleted"
 	}
 	return "not all pods are created yet"
 }
@@ -149,15 +149,15 @@ func summarizeReplicas(p *plan) {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
 	case coordinator != nil && podstate.Terminating(coordinator):
-		p.sayOfStarting(fmt.Sprintf("coordinator %s is terminating, and is made again once it is gone", coordinator.Name))
+		p.sayOfStarting(fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
 	case coordinator != nil:
 		p.sayOfStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
 	case status.Phase != "" && p.decision.HeldBack:
-		p.sayOfStarting("the coordinator is not there and waits, as the API server refused it")
+		p.sayOfStarting("the coordinator is missing: the API server refused it, and the operator retries")
 	case status.Phase != "" && p.decision.Waits:
-		p.sayOfStarting("the coordinator waits for what an earlier job of its name left to go")
+		p.sayOfStarting("the coordinator waits until objects of an earlier job of its name are deleted")
 	case status.Phase != "":
-		p.sayOfStarting("the coordinator is gone and is made again")
+		p.sayOfStarting("the coordinator is gone and is recreated")
 	}
 }
 

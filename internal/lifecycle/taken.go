@@ -46,7 +46,7 @@ func (p *plan) isTaken(kind, name string, all map[string]Taken) bool {
 	if left := since.Add(leavingPatience).Sub(p.Now); left > 0 {
 		p.requeueAfter(left)
 	} else {
-		p.decision.Conflicts = append(p.decision.Conflicts, kind+" "+name+" is to go and does not")
+		p.decision.Conflicts = append(p.decision.Conflicts, kind+" "+name+" must be deleted and still exists")
 	}
 	return true
 }

@@ -105,7 +105,7 @@ func chartOf(job *v2alpha1.DIJob) chart {
 	return workerChart()
 }
 
-// allows tells whether a transition is in the table.
+// allows reports whether a transition is in the table.
 func (c *chart) allows(found transition) bool {
 	return slices.ContainsFunc(c.changes, func(row change) bool {
 		return row.to == found.to && row.rule == found.rule && slices.Contains(row.from, found.from)
@@ -402,7 +402,7 @@ func (c *chart) arrows() []arrow {
 	return arrows
 }
 
-// isGeneral tells whether a row leads out of all live phases, but for where it leads to.
+// isGeneral reports whether a row leads out of all live phases, but for where it leads to.
 func (c *chart) isGeneral(row *change) bool {
 	return len(row.from) > 2 && slices.Equal(but(c.live, row.to), row.from)
 }

@@ -187,7 +187,7 @@ func (p *plan) recordCompleted() {
 	p.status().CompletedRanks = formatRanks(completed)
 }
 
-// isCompleted tells whether a seat's rank is recorded to have succeeded. The
+// isCompleted reports whether a seat's rank is recorded to have succeeded. The
 // records of an earlier attempt do not count.
 func (p *plan) isCompleted(seat *workload.Seat) bool {
 	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && p.recorded.has(seat.Rank)
@@ -211,13 +211,13 @@ func succeed(p *plan) outcome {
 	case len(p.roster.Seats):
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
 	default:
-		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the tasks that decide have succeeded: %s",
+		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the target tasks have succeeded: %s",
 			deciding, few(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return settled
 }
 
-// decides tells whether a task is one of those whose success is the job's.
+// decides reports whether a task is one of those whose success is the job's.
 func decides(job *v2alpha1.DIJob, task int) bool {
 	policy := job.Spec.SuccessPolicy
 	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))

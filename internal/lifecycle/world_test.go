@@ -152,7 +152,7 @@ func (w *world) observe() Observed {
 }
 
 // step decides once and does it, as a reconciler does: the objects in the order
-// of the decision, then the status, also when a write failed. It tells whether
+// of the decision, then the status, also when a write failed. It reports whether
 // anything changed.
 func (w *world) step() bool {
 	w.t.Helper()
@@ -310,7 +310,7 @@ func (w *world) terminate(name string) {
 	w.pods[name].DeletionTimestamp = &now
 }
 
-// commit patches the job's status, unless the job is another by now. It tells
+// commit patches the job's status, unless the job is another by now. It reports
 // whether there was anything to patch.
 func (w *world) commit(observed *Observed, decision *Decision) bool {
 	status := decision.Status
@@ -469,7 +469,7 @@ func (w *world) expectPhase(want v2alpha1.Phase) {
 	}
 }
 
-// hasNodes tells whether the ConfigMap is there that a pod refers to.
+// hasNodes reports whether the ConfigMap is there that a pod refers to.
 func (w *world) hasNodes(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
 	return name == "" || w.configMaps[name] != nil

@@ -34,7 +34,7 @@ func (w *world) lag() {
 	w.resync()
 }
 
-// resync tells the operator all, as an informer does that lists anew.
+// resync tells the operator all, as an informer does that lists again.
 func (w *world) resync() {
 	if w.cache == nil {
 		return
@@ -100,7 +100,7 @@ func (w *world) unheard() []string {
 	return behind
 }
 
-// isSynced tells whether the operator knows all.
+// isSynced reports whether the operator knows all.
 func (w *world) isSynced() bool {
 	return w.cache == nil || w.cache.job.ResourceVersion == w.job.ResourceVersion && len(w.unheard()) == 0 &&
 		equality.Semantic.DeepEqual(w.cache.group, w.group) && maps.Equal(w.cache.configMaps, w.configMaps) &&

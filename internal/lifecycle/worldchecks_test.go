@@ -179,13 +179,13 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	}
 }
 
-// hasCause tells whether a wanted pod may be deleted though nothing is recorded of it.
+// hasCause reports whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
 	return IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod) ||
 		isStarting(pod) && workload.NodesOf(pod) != "" && genuine(observed)[workload.NodesOf(pod)] == nil
 }
 
-// hasTwin tells whether another pod has the same rank.
+// hasTwin reports whether another pod has the same rank.
 func hasTwin(pods []*corev1.Pod, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(other *corev1.Pod) bool {
 		return other.Name != pod.Name && other.Annotations[names.AnnotationRank] == pod.Annotations[names.AnnotationRank]
@@ -277,7 +277,7 @@ func (w *world) checkNodesOf(pod *corev1.Pod, rank int32) {
 	}
 }
 
-// isBehindItself tells whether the operator does not know yet what it last
+// isBehindItself reports whether the operator does not know yet what it last
 // recorded itself.
 func (w *world) isBehindItself() bool {
 	return w.cache != nil && versionOf(w.cache.job) < w.history.recorded
@@ -308,7 +308,7 @@ func (w *world) checkUnique(pod *corev1.Pod) {
 }
 
 // checkStability: a replica keeps its rank, but where all are placed or sized
-// anew, and where a new attempt has fewer ranks than that.
+// again, and where a new attempt has fewer ranks than that.
 func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 	w.t.Helper()
 	// What is made by a status that is out of date is of an earlier attempt, and
@@ -422,7 +422,7 @@ func (w *world) noteUnknownReferrers(configMap string) {
 	}
 }
 
-// isMisled tells whether somebody else took away what a pod refers to, or put
+// isMisled reports whether somebody else took away what a pod refers to, or put
 // something else in its place, so that nobody knows what it was told.
 func (w *world) isMisled(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
@@ -615,7 +615,7 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 	}
 }
 
-// isRankIn tells whether ranges hold a rank.
+// isRankIn reports whether ranges hold a rank.
 func isRankIn(rank int32, text string) bool {
 	ranks := readRanks(text)
 	return ranks.has(rank)

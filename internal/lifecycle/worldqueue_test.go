@@ -53,7 +53,7 @@ func (k *kueue) takeUp(pod *corev1.Pod) {
 	})
 }
 
-// queue lets Kueue do all that there is to do, and tells whether that was any.
+// queue lets Kueue do all that there is to do, and reports whether that was any.
 func (w *world) queue() bool {
 	if w.kueue == nil {
 		return false
@@ -135,7 +135,7 @@ func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 }
 
 // checkGroup: all pods of a group say the same of it, and there are no more than
-// they say. It tells whether all are there.
+// they say. It reports whether all are there.
 func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
 	w.t.Helper()
 	first := queueing.On(pods[0])

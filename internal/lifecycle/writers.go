@@ -37,7 +37,7 @@ func (w writer) String() string {
 	return "by " + w.manager + " through /" + w.subresource
 }
 
-// isOperator tells whether a writer is the operator, or one of an earlier
+// isOperator reports whether a writer is the operator, or one of an earlier
 // release, which was named after its program.
 func (w writer) isOperator() bool {
 	return w.manager == names.ControllerName || w.manager == "di-orchestrator"
@@ -85,7 +85,7 @@ func boundsWriter(job *v2alpha1.DIJob, count int32) writer {
 	return lastWriter(job, "spec", "elastic", "minReplicas")
 }
 
-// isStatusLater tells whether status.replicas was written after the counts of
+// isStatusLater reports whether status.replicas was written after the counts of
 // the spec, as far as the job's managed fields tell, which is by the second, and
 // not of the scale subresource.
 func isStatusLater(job *v2alpha1.DIJob) bool {
@@ -119,7 +119,7 @@ func lastWriter(job *v2alpha1.DIJob, path ...string) writer {
 	return last
 }
 
-// holds tells whether a set of fields has the one at the path.
+// holds reports whether a set of fields has the one at the path.
 func holds(fields []byte, path []string) bool {
 	for _, name := range path {
 		var members map[string]json.RawMessage

@@ -47,7 +47,7 @@ func documented() map[string]struct {
 		"MessageLength":  {"bytes of what a condition or event names", MessageLength},
 		"Members":        {"members of a Membership", Members},
 		"GPUs":           {"GPUs of a learner", GPUs},
-		"Lost":           {"losses and reports of one member", Lost},
+		"Losses":         {"losses and reports of one member", Losses},
 		"LostListed":     {"lost pods of a job whose URLs stay listed", LostListed},
 		"Requests":       {"recorded requests of a job", Requests},
 		"RecordedURLs":   {"URLs in one recorded answer", RecordedURLs},

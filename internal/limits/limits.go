@@ -67,10 +67,10 @@ const (
 	Members = 2_000
 	// GPUs is how many GPUs one learner may have, and so how many pods it is cut into.
 	GPUs = 4_096
-	// Lost is how often the operator counts that one slot lost its pod, or di-server that it
-	// was reported.
-	Lost = 1_000_000
-	// LostListed is how many pods that were lost stay listed for one job.
+	// Losses is how many losses the operator, and how many failure reports di-server counts
+	// for one slot.
+	Losses = 1_000_000
+	// LostListed is how many lost pods stay advertised for one job.
 	LostListed = 2_000
 	// Requests is how many requests are recorded, with their answers.
 	Requests = 32

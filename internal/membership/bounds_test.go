@@ -31,7 +31,7 @@ func lossy(members int, lost int32) (*v2alpha1.MembershipSpec, *v2alpha1.Members
 	for i := range members {
 		slot := fmt.Sprintf("collector-%05d", i)
 		spec.Members = append(spec.Members, v2alpha1.Member{Slot: slot, Task: v2alpha1.TaskTypeCollector, PodName: "job-" + slot})
-		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: slot, Lost: lost})
+		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: slot, Losses: lost})
 	}
 	return spec, status
 }
@@ -56,7 +56,7 @@ func TestLostPodsStayListedWhileThereIsRoom(t *testing.T) {
 		t.Errorf("got %d URLs, want 2000", got)
 	}
 	// One slot that loses more than all others gives up its own oldest ones.
-	status.Slots[3].Lost = 5000
+	status.Slots[3].Losses = 5000
 	urls := placeOfJob().Listed(spec, status).Collectors
 	for i := range 3 {
 		if first := names.ReplicaURL(spec.Members[i].PodName, "space", 22270); !slices.Contains(urls, first) {
@@ -68,14 +68,14 @@ func TestLostPodsStayListedWhileThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestPodsThatLingerStayWithinTheirMaximum(t *testing.T) {
+func TestRetainedPodsStayWithinTheirMaximum(t *testing.T) {
 	t.Parallel()
 	spec, status := lossy(10, math.MaxInt32)
 	for range 10 {
 		Remove("job", spec, status, v2alpha1.TaskTypeCollector, 1)
 	}
-	if got := len(spec.Lingering); got != limits.LostListed {
-		t.Errorf("%d pods linger, want %d", got, limits.LostListed)
+	if got := len(spec.RetainedPods); got != limits.LostListed {
+		t.Errorf("%d pods are retained, want %d", got, limits.LostListed)
 	}
 }
 
@@ -95,10 +95,10 @@ func FuzzForgedMembers(f *testing.F) {
 	f.Add(int32(math.MaxInt32), int32(math.MaxInt32), int32(0), int32(5))
 	f.Add(int32(5), int32(3), int32(9), int32(6))
 	f.Add(int32(-5), int32(7), int32(-9), int32(math.MinInt32))
-	f.Fuzz(func(t *testing.T, reported, lost, listedFrom, delisted int32) {
+	f.Fuzz(func(t *testing.T, reported, lost, advertisedFrom, withdrawn int32) {
 		spec, status := lossy(2, lost)
 		member := &spec.Members[0]
-		member.Reported, member.ListedFrom, member.Delisted = reported, listedFrom, []int32{delisted}
+		member.FailureReports, member.AdvertisedFrom, member.Withdrawn = reported, advertisedFrom, []int32{withdrawn}
 		if got := len(placeOfJob().Listed(spec, status).Collectors); got > limits.LostListed+2 {
 			t.Fatalf("got %d URLs", got)
 		}
@@ -107,14 +107,14 @@ func FuzzForgedMembers(f *testing.F) {
 			t.Errorf("reporting %s: %v", current, err)
 		}
 		Remove("job", spec, status, v2alpha1.TaskTypeCollector, 2)
-		if got := len(spec.Lingering); got > limits.LostListed {
-			t.Fatalf("%d pods linger", got)
+		if got := len(spec.RetainedPods); got > limits.LostListed {
+			t.Fatalf("%d pods are retained", got)
 		}
 	})
 }
 
 // TestTheLargestMembershipFitsIntoEtcd builds one of as many members as there may be: names as
-// long as those of pods, all replaced, as many lost pods that linger, and the answer with
+// long as those of pods, all replaced, as many retained pods, and the answer with
 // all URLs. Learners of many pods, and ports that change again and again, are not in it.
 // The API server records who wrote each field of the items of a list that is no atomic one.
 func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
@@ -133,23 +133,23 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 	}
 	fill()
 	for i := range spec.Members {
-		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: spec.Members[i].Slot, Lost: 1})
+		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: spec.Members[i].Slot, Losses: 1})
 	}
 	Remove(job, spec, status, v2alpha1.TaskTypeCollector, limits.Members)
 	fill()
 	status.Slots = nil
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		member.Reported, member.ListedFrom, member.Delisted = limits.Lost, limits.Lost, []int32{limits.Lost + 2}
+		member.FailureReports, member.AdvertisedFrom, member.Withdrawn = limits.Losses, limits.Losses, []int32{limits.Losses + 2}
 		status.Slots = append(status.Slots, v2alpha1.SlotStatus{
-			Slot: member.Slot, Lost: limits.Lost, Launched: PodName(job, member, limits.Lost), Phase: "Succeeded",
+			Slot: member.Slot, Losses: limits.Losses, ObservedPod: PodName(job, member, limits.Losses), Phase: "Succeeded",
 			Ports: []v2alpha1.SlotPort{{Port: 22270}},
 		})
 	}
 	place := Place{Namespace: namespace, Job: job, Ports: func(string, names.ReplicaType) int32 { return 22270 }}
 	Record(spec, Request{ID: strings.Repeat("i", 36), Container: strings.Repeat("c", 64)}, place.URLs(spec.Members, status), time.Now())
 	sizes := map[string]int{}
-	for name, part := range map[string]any{"members": spec.Members, "lingering": spec.Lingering, "requests": spec.Requests, "slots": status.Slots} {
+	for name, part := range map[string]any{"members": spec.Members, "retainedPods": spec.RetainedPods, "requests": spec.Requests, "slots": status.Slots} {
 		encoded, err := json.Marshal(part)
 		if err != nil {
 			t.Fatal(err)
@@ -157,8 +157,8 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 		sizes[name] = len(encoded)
 		sizes["all"] += len(encoded)
 	}
-	if len(spec.Lingering) != limits.LostListed || len(spec.Requests[0].Collectors) != limits.Members {
-		t.Fatalf("%d pods linger, and the answer lists %d", len(spec.Lingering), len(spec.Requests[0].Collectors))
+	if len(spec.RetainedPods) != limits.LostListed || len(spec.Requests[0].Collectors) != limits.Members {
+		t.Fatalf("%d pods are retained, and the answer lists %d", len(spec.RetainedPods), len(spec.Requests[0].Collectors))
 	}
 	definition, err := os.ReadFile("../../config/crd/bases/diengine.opendilab.org_memberships.yaml")
 	if err != nil || strings.Contains(string(definition), "x-kubernetes-list-type: map") {

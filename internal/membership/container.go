@@ -11,12 +11,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// goneContainer stands for a coordinator that asked for replicas and is gone:
-// whichever asks next is another one.
-const goneContainer = "gone"
-
-// Container identifies the coordinator's container for its life: the pod and
-// how often its container was restarted.
+// Container identifies one run of a pod's main container: the UID of the pod and
+// the number of restarts.
 func Container(coordinator *corev1.Pod) string {
 	return fmt.Sprintf("%s/%d", coordinator.UID, restarts(coordinator))
 }

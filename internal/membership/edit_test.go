@@ -197,8 +197,8 @@ func TestReportFailed(t *testing.T) {
 			var got []int32
 			changed := 0
 			for i := range spec.Members {
-				got = append(got, spec.Members[i].Reported)
-				changed += int(spec.Members[i].Reported)
+				got = append(got, spec.Members[i].FailureReports)
+				changed += int(spec.Members[i].FailureReports)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("reports (-want +got):\n%s", diff)
@@ -227,7 +227,7 @@ func TestReportFailedRefusesForeignNamesWhole(t *testing.T) {
 			if !errors.As(err, &foreign) || foreign.Name != pod {
 				t.Fatalf("got error %v, want a ForeignNameError of %q", err, pod)
 			}
-			if spec.Members[0].Reported != 0 {
+			if spec.Members[0].FailureReports != 0 {
 				t.Error("a refused request changed the list")
 			}
 		})
@@ -240,7 +240,7 @@ func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
 	status := &v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: spec.Members[0].Slot}}}
 	seen := map[string]bool{}
 	for round := range 20 {
-		pod := membership.PodName(job, &spec.Members[0], membership.Lost(status, spec.Members[0].Slot))
+		pod := membership.PodName(job, &spec.Members[0], membership.Losses(status, spec.Members[0].Slot))
 		for _, name := range []string{pod, membership.DDPPodName(job, pod, 0), membership.DDPPodName(job, pod, 1)} {
 			if seen[name] {
 				t.Fatalf("round %d gives the name %s again", round, name)
@@ -251,7 +251,7 @@ func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
 			seen[name] = true
 		}
 		if round%3 == 0 {
-			status.Slots[0].Lost++
+			status.Slots[0].Losses++
 			continue
 		}
 		if _, err := membership.ReportFailed(job, spec, status, []string{pod}); err != nil {

@@ -58,23 +58,23 @@ func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 			replaced = append(replaced, *member)
 		}
 	}
-	spec.Lingering = slices.DeleteFunc(spec.Lingering, func(pod v2alpha1.LingeringPod) bool { return named[pod.PodName] })
+	spec.RetainedPods = slices.DeleteFunc(spec.RetainedPods, func(pod v2alpha1.RetainedPod) bool { return named[pod.PodName] })
 	return replaced, nil
 }
 
-// report delists a member's pods that were named, replaces the current one if
-// it was, and tells whether any was.
+// report withdraws a member's pods that were named, replaces the current one if
+// it was, and reports whether any was.
 func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32, current bool, named map[string]bool) bool {
 	found := current
 	for _, pod := range lostPods(job, member, status, lost, kept) {
 		if named[pod.name] {
-			delist(member, pod.incarnation)
+			withdraw(member, pod.incarnation)
 			found = true
 		}
 	}
 	if current {
-		delist(member, limits.Sum(member.Reported, lost))
-		member.Reported = limits.Sum(member.Reported, 1)
+		withdraw(member, limits.Sum(member.FailureReports, lost))
+		member.FailureReports = limits.Sum(member.FailureReports, 1)
 	}
 	return found
 }
@@ -84,9 +84,9 @@ func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStat
 func rename(job string, member *v2alpha1.Member, lost int32, slots map[string]string) {
 	isOthers := func(name string) bool { slot, given := slots[name]; return given && slot != member.Slot }
 	pods := PodNames(job, member, lost)
-	for ; member.Reported < limits.Lost && slices.ContainsFunc(pods, isOthers); pods = PodNames(job, member, lost) {
-		delist(member, limits.Sum(member.Reported, lost))
-		member.Reported = limits.Sum(member.Reported, 1)
+	for ; member.FailureReports < limits.Losses && slices.ContainsFunc(pods, isOthers); pods = PodNames(job, member, lost) {
+		withdraw(member, limits.Sum(member.FailureReports, lost))
+		member.FailureReports = limits.Sum(member.FailureReports, 1)
 	}
 	for _, name := range pods {
 		slots[name] = member.Slot
@@ -102,13 +102,13 @@ func Find(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Membership
 	}
 	i := slices.IndexFunc(spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
 	member := &spec.Members[i]
-	if pod == PodName(job, member, Lost(status, slot)) {
+	if pod == PodName(job, member, Losses(status, slot)) {
 		return member, Role(member)
 	}
 	return member, names.ReplicaTypeDDPLearner
 }
 
-// IsReplicaName tells whether a pod name has the form of the names that are
+// IsReplicaName reports whether a pod name has the form of the names that are
 // given to the replicas of a job, its coordinator apart.
 func IsReplicaName(job, pod string) bool {
 	for _, role := range replicaRoles() {
@@ -164,8 +164,8 @@ func lostBySlot(status *v2alpha1.MembershipStatus) map[string]int32 {
 	lost := map[string]int32{}
 	for i := range status.Slots {
 		// Most slots never lose a pod.
-		if status.Slots[i].Lost > 0 {
-			lost[status.Slots[i].Slot] = status.Slots[i].Lost
+		if status.Slots[i].Losses > 0 {
+			lost[status.Slots[i].Slot] = status.Slots[i].Losses
 		}
 	}
 	return lost

@@ -29,7 +29,7 @@ func Role(member *v2alpha1.Member) names.ReplicaType {
 	}
 }
 
-// IsUnit tells whether a member is a learner of several GPUs, which is an
+// IsUnit reports whether a member is a learner of several GPUs, which is an
 // aggregator and its DDP learners, replaced as one.
 func IsUnit(member *v2alpha1.Member) bool {
 	return len(member.DDPGPUs) > 0
@@ -39,7 +39,7 @@ func IsUnit(member *v2alpha1.Member) bool {
 // aggregator. Every report and every loss gives a new name, so that a client
 // which never reconnects to a URL that it knows meets a new one.
 func PodName(job string, member *v2alpha1.Member, lost int32) string {
-	return podNameAt(job, member, limits.Sum(member.Reported, lost))
+	return podNameAt(job, member, limits.Sum(member.FailureReports, lost))
 }
 
 // PodNames returns the names of all current pods of a member, the first as PodName does.
@@ -80,10 +80,10 @@ func DDPPodName(job, aggregator string, index int) string {
 }
 
 // Lost returns how often a slot's pod was lost.
-func Lost(status *v2alpha1.MembershipStatus, slot string) int32 {
+func Losses(status *v2alpha1.MembershipStatus, slot string) int32 {
 	for i := range status.Slots {
 		if status.Slots[i].Slot == slot {
-			return status.Slots[i].Lost
+			return status.Slots[i].Losses
 		}
 	}
 	return 0

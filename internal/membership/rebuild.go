@@ -31,11 +31,10 @@ type Remains struct {
 
 // Spec returns the list that the pods stand for, but for the job that it is of.
 //
-// A member is made by a pod that names its slot and lives, or has failed and so
-// is to be replaced; of an aggregator together with its DDP learners. The others
-// that a coordinator may know linger: those that have succeeded, are being
-// deleted or were replaced, and aggregators of which nothing tells how many GPUs
-// they are to have.
+// A pod that names its slot makes a member if it is live, or if it has failed and
+// must be replaced; an aggregator makes one together with its DDP learners. Other
+// pods that a coordinator may know are retained: those that have succeeded, are
+// terminating or were replaced, and aggregators whose number of GPUs is unknown.
 func (r Remains) Spec() v2alpha1.MembershipSpec {
 	var spec v2alpha1.MembershipSpec
 	at := map[string]int{}
@@ -43,27 +42,27 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 		member, stands := r.member(pod)
 		index, known := at[member.Slot]
 		switch {
-		case !stands && lingers(pod):
-			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{
+		case !stands && isRetained(pod):
+			spec.RetainedPods = append(spec.RetainedPods, v2alpha1.RetainedPod{
 				Task: taskOf(pod), PodName: pod.Name, Port: names.DIPort(&pod.Spec, names.RoleOf(pod)),
 			})
 		case !stands:
 		case known:
 			// Of two pods of a slot the younger replaces the other.
-			spec.Lingering = append(spec.Lingering, v2alpha1.LingeringPod{Task: member.Task, PodName: spec.Members[index].PodName})
+			spec.RetainedPods = append(spec.RetainedPods, v2alpha1.RetainedPod{Task: member.Task, PodName: spec.Members[index].PodName})
 			spec.Members[index] = member
 		default:
 			at[member.Slot] = len(spec.Members)
 			spec.Members = append(spec.Members, member)
 		}
 	}
-	if len(spec.Members)+len(spec.Lingering) > 0 {
-		spec.Coordinator = r.container()
+	if len(spec.Members)+len(spec.RetainedPods) > 0 {
+		spec.CoordinatorInstance = r.coordinatorInstance()
 	}
 	return spec
 }
 
-// Stands tells whether a pod would make a member if it named a slot.
+// Stands reports whether a pod would make a member if it named a slot.
 func (r Remains) Stands(pod *corev1.Pod) bool {
 	if !isHead(pod) || podstate.Terminating(pod) || pod.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -115,24 +114,25 @@ func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
 	return v2alpha1.MemberResources{CPUs: of(corev1.ResourceCPU), Memory: of(corev1.ResourceMemory), GPUs: of(r.GPU)}
 }
 
-// container returns that of the coordinator there is.
-func (r Remains) container() string {
+// coordinatorInstance returns the instance of the existing coordinator, and
+// NoCoordinatorInstance without one: any instance that asks later is another one.
+func (r Remains) coordinatorInstance() string {
 	for _, pod := range r.Pods {
 		if pod.Name == names.CoordinatorPod(r.Job) {
 			return Container(pod)
 		}
 	}
-	return goneContainer
+	return v2alpha1.NoCoordinatorInstance
 }
 
-// lingers reports whether the URL of a pod that stands for no member stays listed.
-// An active pod without a slot is not one of ours, unless it is an aggregator, which
-// may have none.
-func lingers(pod *corev1.Pod) bool {
+// isRetained reports whether the URL of a pod without a member is still
+// advertised. A live pod that names no slot is foreign, unless it is an aggregator
+// that could not be given a slot.
+func isRetained(pod *corev1.Pod) bool {
 	return !podstate.Active(pod) || names.RoleOf(pod) == names.ReplicaTypeAggregator
 }
 
-// isHead tells whether a pod is a replica that a coordinator is told of.
+// isHead reports whether a pod is a replica that a coordinator is told of.
 func isHead(pod *corev1.Pod) bool {
 	switch names.RoleOf(pod) {
 	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeAggregator:

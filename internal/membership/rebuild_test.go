@@ -65,17 +65,17 @@ func inSlot(slot string) func(*corev1.Pod) {
 }
 
 // outline is what is told of a list here: GPUs and names of each unit by slot,
-// and who lingers.
+// and which pods are retained.
 type outline struct {
 	Pods     map[string]string
 	GPUs     map[string][]int32
 	DDP      map[string][]string
-	Lingers  []string
+	Retained []string
 	Recorded string
 }
 
 func outlineOf(spec v2alpha1.MembershipSpec) outline {
-	told := outline{Pods: map[string]string{}, Recorded: spec.Coordinator}
+	told := outline{Pods: map[string]string{}, Recorded: spec.CoordinatorInstance}
 	for i := range spec.Members {
 		member := &spec.Members[i]
 		told.Pods[member.Slot] = member.PodName
@@ -84,8 +84,8 @@ func outlineOf(spec v2alpha1.MembershipSpec) outline {
 			told.DDP = map[string][]string{member.Slot: membership.DDPPodNames(job, member, member.PodName)}
 		}
 	}
-	for i := range spec.Lingering {
-		told.Lingers = append(told.Lingers, string(spec.Lingering[i].Task)+" "+spec.Lingering[i].PodName)
+	for i := range spec.RetainedPods {
+		told.Retained = append(told.Retained, string(spec.RetainedPods[i].Task)+" "+spec.RetainedPods[i].PodName)
 	}
 	return told
 }
@@ -100,7 +100,7 @@ func aUnit(gpus []int32, pods ...string) outline {
 	return outline{
 		Pods: map[string]string{unitSlot: unitPod},
 		GPUs: map[string][]int32{unitSlot: gpus}, DDP: map[string][]string{unitSlot: pods},
-		Recorded: "gone",
+		Recorded: "None",
 	}
 }
 
@@ -127,16 +127,16 @@ func TestWhatPodsStandFor(t *testing.T) {
 				Recorded: "lead/2",
 			},
 		},
-		"what has succeeded or goes lingers": {
+		"what has succeeded or is terminating is retained": {
 			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", succeeded), remain(names.ReplicaTypeLearner, "bbbbb", terminating)}, 0,
 			outline{
-				Pods:    map[string]string{},
-				Lingers: []string{"collector cartpole-collector-aaaaa", "learner cartpole-learner-bbbbb"}, Recorded: "gone",
+				Pods:     map[string]string{},
+				Retained: []string{"collector cartpole-collector-aaaaa", "learner cartpole-learner-bbbbb"}, Recorded: "None",
 			},
 		},
 		"what has failed is to be replaced": {
 			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", failed)}, 0,
-			outline{Pods: map[string]string{"collector-aaaaa": "cartpole-collector-aaaaa"}, Recorded: "gone"},
+			outline{Pods: map[string]string{"collector-aaaaa": "cartpole-collector-aaaaa"}, Recorded: "None"},
 		},
 		"what lives and names no slot is unknown": {
 			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", nameless)}, 0, outline{Pods: map[string]string{}},
@@ -146,7 +146,7 @@ func TestWhatPodsStandFor(t *testing.T) {
 				remain(names.ReplicaTypeCollector, "aaaaa", inSlot("slot"), younger), remain(names.ReplicaTypeCollector, "bbbbb", inSlot("slot")),
 			}, 0,
 			outline{
-				Pods: map[string]string{"slot": "cartpole-collector-aaaaa"}, Lingers: []string{"collector cartpole-collector-bbbbb"}, Recorded: "gone",
+				Pods: map[string]string{"slot": "cartpole-collector-aaaaa"}, Retained: []string{"collector cartpole-collector-bbbbb"}, Recorded: "None",
 			},
 		},
 		"a unit, in rank order": {
@@ -164,9 +164,9 @@ func TestWhatPodsStandFor(t *testing.T) {
 		"a unit without any, as the template says": {
 			[]*corev1.Pod{aggregator()}, 4, aUnit([]int32{4}, derived(0)),
 		},
-		"an aggregator of which nothing is told lingers": {
+		"an aggregator of unknown size is retained": {
 			[]*corev1.Pod{aggregator(nameless)}, 1,
-			outline{Pods: map[string]string{}, Lingers: []string{"learner " + unitPod}, Recorded: "gone"},
+			outline{Pods: map[string]string{}, Retained: []string{"learner " + unitPod}, Recorded: "None"},
 		},
 		"a unit with a pod that has failed, which is lost whole": {
 			[]*corev1.Pod{aggregator(), ddp("aaaaa", 0, 8, 10), ddp("bbbbb", 8, 2, 10, failed)}, 0,
@@ -181,7 +181,7 @@ func TestWhatPodsStandFor(t *testing.T) {
 		},
 		"DDP learners whose ranks are nonsense, nothing": {
 			[]*corev1.Pod{aggregator(), ddp("aaaaa", 0, 2000000000, 2000000000)}, 0,
-			outline{Pods: map[string]string{}, Lingers: []string{"learner " + unitPod}, Recorded: "gone"},
+			outline{Pods: map[string]string{}, Retained: []string{"learner " + unitPod}, Recorded: "None"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,6 +24,6 @@ func Remove(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Membersh
 			spec.Members = slices.Delete(spec.Members, i, i+1)
 		}
 	}
-	linger(job, spec, status, removed)
+	retain(job, spec, status, removed)
 	return removed
 }

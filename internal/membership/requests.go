@@ -64,7 +64,7 @@ type Request struct {
 	Confirmed bool
 }
 
-// isRecognizable tells whether a repeat of the request can be told from a new one.
+// isRecognizable reports whether a repeat of the request can be told from a new one.
 func (r Request) isRecognizable() bool {
 	return r.IdempotencyKey != "" || r.Container != "" && (!r.Removal || r.Confirmed)
 }
@@ -141,16 +141,16 @@ func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2al
 	return slices.Delete(records, 0, surplus(records))
 }
 
-// MustRecord tells whether a request that changes nothing is recorded all the same: one
+// MustRecord reports whether a request that changes nothing is recorded all the same: one
 // that is known by its key, and a removal that ends repeats.
 func MustRecord(spec *v2alpha1.MembershipSpec, request Request) bool {
 	return request.IdempotencyKey != "" || request.Removal && slices.ContainsFunc(spec.Requests, isAskedBy(request.Container))
 }
 
-// IsRestarted tells whether the container is another one than that which last
+// IsRestarted reports whether the container is another one than that which last
 // asked for replicas.
 func IsRestarted(spec *v2alpha1.MembershipSpec, container string) bool {
-	return spec.Coordinator != "" && spec.Coordinator != container
+	return spec.CoordinatorInstance != "" && spec.CoordinatorInstance != container
 }
 
 // surplus returns how many of the oldest records are too many; the newest is
@@ -177,14 +177,14 @@ func endRepeats(records []v2alpha1.RecordedRequest, ends func(v2alpha1.RecordedR
 	}
 }
 
-// isAskedBy returns what tells whether a request is known by the container that asked.
+// isAskedBy returns what reports whether a request is known by the container that asked.
 func isAskedBy(container string) func(v2alpha1.RecordedRequest) bool {
 	return func(record v2alpha1.RecordedRequest) bool {
 		return strings.HasPrefix(record.Key, derivedKey+digest(container)) || isPendingOf(container)(record)
 	}
 }
 
-// isPendingOf returns what tells whether a request is a removal by the container that
+// isPendingOf returns what reports whether a request is a removal by the container that
 // nobody has answered yet.
 func isPendingOf(container string) func(v2alpha1.RecordedRequest) bool {
 	return func(record v2alpha1.RecordedRequest) bool {
@@ -209,7 +209,7 @@ func MarkAnswered(spec *v2alpha1.MembershipSpec, id string) bool {
 	return true
 }
 
-// repeatable tells whether a request by the record's key is a repeat. The
+// repeatable reports whether a request by the record's key is a repeat. The
 // distance in time counts in both directions, as servers' clocks differ a little.
 func repeatable(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	window := RepeatWindow
@@ -219,7 +219,7 @@ func repeatable(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	return record.Key != "" && age(record, now) <= window
 }
 
-// expired tells whether a record is too old to be known by anything.
+// expired reports whether a record is too old to be known by anything.
 func expired(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	known := record.ID != "" && age(record, now) <= idWindow
 	return !known && !repeatable(record, now)

@@ -245,7 +245,7 @@ func TestIsRestarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := membership.IsRestarted(&v2alpha1.MembershipSpec{Coordinator: tc.recorded}, tc.container); got != tc.want {
+			if got := membership.IsRestarted(&v2alpha1.MembershipSpec{CoordinatorInstance: tc.recorded}, tc.container); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})

@@ -169,13 +169,13 @@ func (o *Observed) decideClean() Decision {
 func (o *Observed) fault() string {
 	switch {
 	case o.Wanted != v1alpha1.Version && o.Wanted != v2alpha1.Version:
-		return fmt.Sprintf("wanted storage version %q: want %s or %s", o.Wanted, v1alpha1.Version, v2alpha1.Version)
+		return fmt.Sprintf("storage version %q: must be %s or %s", o.Wanted, v1alpha1.Version, v2alpha1.Version)
 	case o.Stopped == "":
 		return ""
 	case o.Stopped != v1alpha1.Version:
-		return fmt.Sprintf("version %q cannot cease to be served: only %s can", o.Stopped, v1alpha1.Version)
+		return fmt.Sprintf("version %q must be served: only %s may be disabled", o.Stopped, v1alpha1.Version)
 	case o.Stopped == o.Wanted:
-		return fmt.Sprintf("version %s cannot cease to be served while objects are to be stored in it", o.Stopped)
+		return fmt.Sprintf("version %s must be served while it is the desired storage version", o.Stopped)
 	}
 	return ""
 }

@@ -103,7 +103,7 @@ func unknownTo(job *v2alpha1.DIJob, release Release) []string {
 	return unknown
 }
 
-// isScaled tells whether another number of replicas was asked for than the tasks
+// isScaled reports whether another number of replicas was asked for than the tasks
 // say.
 func isScaled(spec *v2alpha1.DIJobSpec) bool {
 	if spec.Elastic == nil || spec.Elastic.Replicas == nil {
@@ -115,7 +115,7 @@ func isScaled(spec *v2alpha1.DIJobSpec) bool {
 	})
 }
 
-// isExpressible tells whether the tasks of a coordinator-led job are those that
+// isExpressible reports whether the tasks of a coordinator-led job are those that
 // v1alpha1's fields imply: one of each role, under its name.
 func isExpressible(tasks []v2alpha1.Task) bool {
 	seen := map[v2alpha1.TaskType]bool{}

@@ -106,7 +106,7 @@ func JobID(namespace, job string, generation int64) string {
 	return fmt.Sprintf("%s.%s.%d", namespace, job, generation)
 }
 
-// Generation returns how often a job was restarted or placed anew.
+// Generation returns how often a job was restarted or placed again.
 func Generation(status *v2alpha1.DIJobStatus) int64 {
 	return int64(status.Restarts) + int64(status.Reschedules)
 }
@@ -143,7 +143,7 @@ func ElasticTask(spec *v2alpha1.DIJobSpec) int {
 // others go on.
 const DynamicTask = "worker"
 
-// HasDynamicWorkers tells whether a job of TensorFlow asks, by writing out
+// HasDynamicWorkers reports whether a job of TensorFlow asks, by writing out
 // onResize: Continue, that its workers come and go: each is told of itself and of
 // the other tasks only, and these are told of no worker.
 func HasDynamicWorkers(spec *v2alpha1.DIJobSpec) bool {

@@ -91,9 +91,9 @@ func (s *Source) Current(ctx context.Context) *Schema {
 func (s *Source) told(err error, failed bool) bool {
 	switch {
 	case err != nil && !failed:
-		s.log.Error(err, "Cannot fetch the API server's schema of pods: unknown fields of templates are warned about and not refused")
+		s.log.Error(err, "Cannot fetch the API server's pod schema: unknown fields of templates are warned about and not refused")
 	case err == nil && failed:
-		s.log.Info("The API server's schema of pods is fetched again")
+		s.log.Info("Fetched the API server's pod schema again")
 	}
 	return err != nil
 }

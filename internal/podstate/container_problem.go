@@ -78,7 +78,7 @@ func (c *container) problem() (Problem, bool) {
 	end := c.lastEnd()
 	switch {
 	case end == nil:
-		return Problem{Reason: v2alpha1.ReasonCrashLoop, Message: c.name() + " crashes again and again"}, c.isBackingOff()
+		return Problem{Reason: v2alpha1.ReasonCrashLoop, Message: c.name() + " crashes repeatedly"}, c.isBackingOff()
 	case neverRan(end):
 		return c.startProblem(end.Message), c.status.State.Running == nil && (c.isBackingOff() || c.isRestarted(end))
 	}
@@ -155,7 +155,7 @@ func (c *container) isCrashLooping(end *corev1.ContainerStateTerminated) bool {
 func (c *container) crashProblem(end *corev1.ContainerStateTerminated) Problem {
 	found := Problem{
 		Reason: v2alpha1.ReasonCrashLoop,
-		Message: fmt.Sprintf("%s crashes again and again: %s, restarted %s",
+		Message: fmt.Sprintf("%s crashes repeatedly: %s, restarted %s",
 			c.name(), exitText(end), times(c.status.RestartCount)),
 		LastMessage: LastLine(end.Message),
 	}

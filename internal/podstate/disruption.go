@@ -33,7 +33,7 @@ func Disrupted(pod *corev1.Pod) bool {
 }
 
 // Disruption returns what disrupted a failed pod, as a reason of the condition
-// ReplicasInterrupted, and "" if the pod failed by its own process. The pod's
+// ReplicasDisrupted, and "" if the pod failed by its own process. The pod's
 // reason comes first: the kubelet sets the condition DisruptionTarget only on pods
 // that it had accepted.
 func Disruption(pod *corev1.Pod) string {

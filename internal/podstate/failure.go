@@ -71,7 +71,7 @@ func Failure(pod *corev1.Pod, now metav1.Time) *v2alpha1.LastFailure {
 		failure.Message = cmp.Or(failure.Message, end.Message)
 	case pod.Status.Phase == corev1.PodUnknown:
 		failure.Reason = cmp.Or(failure.Reason, v2alpha1.ReasonNodeLost)
-		failure.Message = cmp.Or(failure.Message, "its node has lost sight of it")
+		failure.Message = cmp.Or(failure.Message, "its node is unreachable")
 	}
 	if name != "" {
 		failure.Message = strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", name, exitText(end), failure.Message), ": ")

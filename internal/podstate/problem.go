@@ -93,7 +93,7 @@ func (p *Problem) Severity() int {
 	return slices.Index([]string{
 		v2alpha1.ReasonTerminating,
 		v2alpha1.ReasonCrashLoop, v2alpha1.ReasonContainerStart, v2alpha1.ReasonContainerConfig,
-		v2alpha1.ReasonImagePull, v2alpha1.ReasonMainEnded, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
+		v2alpha1.ReasonImagePull, v2alpha1.ReasonMainContainerExited, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
 	}, p.Reason)
 }
 
@@ -115,12 +115,12 @@ func (p *Problem) Active(now time.Time) (active bool, changes time.Duration) {
 // deletionTimestamp includes. Its node does not respond, or a finalizer blocks the
 // deletion.
 func terminationProblem(pod *corev1.Pod) Problem {
-	text := "is being deleted and does not go"
+	text := "is terminating and still exists"
 	if pod.Spec.NodeName != "" {
-		text += " from node " + pod.Spec.NodeName
+		text += " on node " + pod.Spec.NodeName
 	}
 	if len(pod.Finalizers) > 0 {
-		text += ", held by finalizer " + quotable(pod.Finalizers[0])
+		text += ", blocked by finalizer " + quotable(pod.Finalizers[0])
 	}
 	return Problem{Reason: v2alpha1.ReasonTerminating, Message: text, from: pod.DeletionTimestamp.Add(TerminatingGracePeriod)}
 }
@@ -135,8 +135,8 @@ func mainEndedProblems(pod *corev1.Pod) []Problem {
 	for _, name := range names.OwnContainers(pod) {
 		if terminationOf(pod, name) == nil {
 			return []Problem{{
-				Reason:  v2alpha1.ReasonMainEnded,
-				Message: fmt.Sprintf("its main container has ended (exit code %d), and container %s of its template goes on", main.ExitCode, name),
+				Reason:  v2alpha1.ReasonMainContainerExited,
+				Message: fmt.Sprintf("its main container has exited (exit code %d), but container %s of its template still runs", main.ExitCode, name),
 				from:    main.FinishedAt.Add(SetupGracePeriod),
 			}}
 		}
@@ -152,7 +152,7 @@ func schedulingProblems(pod *corev1.Pod) []Problem {
 	case scheduled == nil && pod.Spec.NodeName == "" && Phase(pod) == corev1.PodPending:
 		return []Problem{{
 			Reason:  v2alpha1.ReasonUnschedulable,
-			Message: fmt.Sprintf("scheduler %q does not look at it", cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)),
+			Message: fmt.Sprintf("scheduler %q ignores it", cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)),
 			from:    pod.CreationTimestamp.Add(SetupGracePeriod),
 		}}
 	case scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable:
@@ -171,7 +171,7 @@ func setupProblems(pod *corev1.Pod) []Problem {
 	}
 	return []Problem{{
 		Reason:  v2alpha1.ReasonPodSetup,
-		Message: fmt.Sprintf("node %s does not get its volumes and network ready; see the events of the pod", pod.Spec.NodeName),
+		Message: fmt.Sprintf("node %s has not set up its volumes and network; see the events of the pod", pod.Spec.NodeName),
 		from:    scheduled.LastTransitionTime.Add(SetupGracePeriod),
 	}}
 }

@@ -99,7 +99,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 				pod.CreationTimestamp = metav1.NewTime(noon.Add(-3 * time.Minute))
 			},
 			wantReason: v2alpha1.ReasonUnschedulable,
-			wantText:   `scheduler "volcano" does not look at it`,
+			wantText:   `scheduler "volcano" ignores it`,
 		},
 		"volumes that are just being mounted": {
 			status:     `{phase: Pending, conditions: [{type: PodScheduled, status: "True", lastTransitionTime: A_MINUTE_AGO}, {type: PodReadyToStartContainers, status: "False"}], containerStatuses: [{name: di-container, state: {waiting: {reason: ContainerCreating}}}]}`,
@@ -108,7 +108,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 		"volumes that are not mounted": {
 			status:     `{phase: Pending, conditions: [{type: PodScheduled, status: "True", lastTransitionTime: THREE_MINUTES_AGO}, {type: PodReadyToStartContainers, status: "False"}], containerStatuses: [{name: di-container, state: {waiting: {reason: ContainerCreating}}}]}`,
 			wantReason: v2alpha1.ReasonPodSetup,
-			wantText:   "node node-1 does not get its volumes and network ready; see the events of the pod",
+			wantText:   "node node-1 has not set up its volumes and network; see the events of the pod",
 		},
 		"an image that takes long": {
 			status: `{phase: Pending, conditions: [{type: PodScheduled, status: "True", lastTransitionTime: AN_HOUR_AGO}, {type: PodReadyToStartContainers, status: "True"}], containerStatuses: [{name: di-container, state: {waiting: {reason: ContainerCreating}}}]}`,
@@ -180,20 +180,20 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 			status:     `{phase: Running, containerStatuses: [{name: di-container, restartCount: 1, state: {terminated: {exitCode: 1, reason: Error, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW}}}]}`,
 			policy:     always,
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "container di-container crashes again and again: exit code 1, restarted once",
+			wantText:   "container di-container crashes repeatedly: exit code 1, restarted once",
 		},
 		"a container that waits after a crash": {
 			status: `{phase: Running, containerStatuses: [{name: di-container, restartCount: 7, state: {waiting: {reason: CrashLoopBackOff, message: "back-off 5m0s restarting failed container=di-container pod=job-collector-a_space(5a4f)"}}, lastState: {terminated: {exitCode: 1, reason: Error, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW, message: "Traceback (most recent call last):\n  File \"main.py\", line 3\nRuntimeError: no \"GPU\"\n"}}}]}`,
 			policy: always,
 
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "container di-container crashes again and again: exit code 1, restarted 5+ times", wantWords: "RuntimeError: no 'GPU'",
+			wantText:   "container di-container crashes repeatedly: exit code 1, restarted 5+ times", wantWords: "RuntimeError: no 'GPU'",
 		},
 		"a container that is out of memory and runs again": {
 			status:     `{phase: Running, containerStatuses: [{name: di-container, restartCount: 23, state: {running: {startedAt: THREE_MINUTES_AGO}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled, startedAt: AN_HOUR_AGO, finishedAt: AN_HOUR_AGO}}}]}`,
 			policy:     always,
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "container di-container crashes again and again: OOMKilled, exit code 137, restarted 20+ times",
+			wantText:   "container di-container crashes repeatedly: OOMKilled, exit code 137, restarted 20+ times",
 			wantChange: 7 * time.Minute,
 		},
 		"a container that has run long since it crashed": {
@@ -206,7 +206,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 			status:     `{phase: Running, containerStatuses: [{name: di-container, restartCount: 2, state: {terminated: {exitCode: 0, reason: Completed, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW}}}]}`,
 			policy:     always,
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "container di-container crashes again and again: exit code 0, restarted 2+ times",
+			wantText:   "container di-container crashes repeatedly: exit code 0, restarted 2+ times",
 		},
 		"a container that ended well for good": {
 			status: `{phase: Running, containerStatuses: [{name: di-container, restartCount: 2, state: {terminated: {exitCode: 0, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW}}}]}`, policy: onFailure,
@@ -221,12 +221,12 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 				pod.Spec.Containers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 			},
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "container di-container crashes again and again: exit code 1, restarted once",
+			wantText:   "container di-container crashes repeatedly: exit code 1, restarted once",
 		},
 		"an init container that crashes": {
 			status:     `{phase: Pending, initContainerStatuses: [{name: fetch, restartCount: 2, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 6, reason: Error, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW, message: "curl: (6) Could not resolve host"}}}], containerStatuses: [{name: di-container, state: {waiting: {reason: PodInitializing}}}]}`,
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "init container fetch crashes again and again: exit code 6, restarted 2+ times", wantWords: "curl: (6) Could not resolve host",
+			wantText:   "init container fetch crashes repeatedly: exit code 6, restarted 2+ times", wantWords: "curl: (6) Could not resolve host",
 		},
 		"an init container that is done after crashes": {
 			status: `{phase: Running, initContainerStatuses: [{name: fetch, restartCount: 2, state: {terminated: {exitCode: 0, reason: Completed, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW}}, lastState: {terminated: {exitCode: 6}}}], containerStatuses: [{name: di-container, state: {running: {startedAt: JUST_NOW}}}]}`, policy: always,
@@ -239,7 +239,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 		"two containers, the more serious one comes first": {
 			status:     `{phase: Running, containerStatuses: [{name: di-container, state: {waiting: {reason: ImagePullBackOff}}}, {name: proxy, restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}}]}`,
 			wantReason: v2alpha1.ReasonCrashLoop,
-			wantText:   "container proxy crashes again and again",
+			wantText:   "container proxy crashes repeatedly",
 		},
 		"a pod that is being deleted": {
 			status: `{phase: Pending, containerStatuses: [{name: di-container, state: {waiting: {reason: ImagePullBackOff}}}]}`,
@@ -251,7 +251,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 				pod.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(-TerminatingGracePeriod)))
 				pod.Spec.NodeName, pod.Finalizers = "n1", []string{"user/keep"}
 			},
-			wantReason: v2alpha1.ReasonTerminating, wantText: "is being deleted and does not go from node n1, held by finalizer user/keep",
+			wantReason: v2alpha1.ReasonTerminating, wantText: "is terminating and still exists on node n1, blocked by finalizer user/keep",
 		},
 		"a sidecar of the template that outlives what it serves": {
 			status: `{phase: Running, containerStatuses: [{name: di-container, state: {terminated: {exitCode: 0, finishedAt: JUST_NOW}}}, {name: proxy, state: {running: {startedAt: JUST_NOW}}}]}`,
@@ -261,7 +261,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 				pod.Spec.Containers = []corev1.Container{{Name: "di-container"}, {Name: "proxy"}}
 				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(noon.Add(-SetupGracePeriod))
 			},
-			wantReason: v2alpha1.ReasonMainEnded, wantText: "its main container has ended (exit code 0), and container proxy of its template goes on",
+			wantReason: v2alpha1.ReasonMainContainerExited, wantText: "its main container has exited (exit code 0), but container proxy of its template still runs",
 		},
 		"a sidecar that may still end": {
 			status: `{phase: Running, containerStatuses: [{name: di-container, state: {terminated: {exitCode: 0, finishedAt: JUST_NOW}}}, {name: proxy, state: {running: {startedAt: JUST_NOW}}}]}`,
@@ -318,7 +318,7 @@ func TestACrashLoopHasOneMessageBetweenRestarts(t *testing.T) {
 		seen[problem.Message+": "+problem.LastMessage] = active
 	}
 	want := map[string]bool{
-		"container di-container crashes again and again: exit code 1, restarted 10+ times: bye": true,
+		"container di-container crashes repeatedly: exit code 1, restarted 10+ times: bye": true,
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)

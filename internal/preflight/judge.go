@@ -72,7 +72,7 @@ func Judge(world *World) *Report {
 	return report
 }
 
-// Conclude says whether anything stops an installation.
+// Conclude reports whether anything stops an installation.
 func (r *Report) Conclude() { r.Fine = r.Count(Stop) == 0 }
 
 // release is whose the definition of DIJobs is.

@@ -126,7 +126,7 @@ func (l *Looker) world(ctx context.Context) (*World, error) {
 	)
 }
 
-// may tells whether a right that reading needs is there.
+// may reports whether a right that reading needs is there.
 func (w *World) may(resource string) bool {
 	return !slices.ContainsFunc(w.Missing, func(missing Right) bool { return missing.Reading && missing.Resource == resource })
 }
@@ -185,7 +185,7 @@ func (l *Looker) rights() []Right {
 	)
 }
 
-// get reads an object, and tells whether there is one.
+// get reads an object, and reports whether there is one.
 func (l *Looker) get(ctx context.Context, namespace, name string, object client.Object) (bool, error) {
 	err := l.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	if apierrors.IsNotFound(err) {

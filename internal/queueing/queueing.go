@@ -76,7 +76,7 @@ func Of(job *v2alpha1.DIJob) Marks {
 	return Marks{Queue: queue, PriorityClass: job.Labels[LabelPriorityClass]}
 }
 
-// hasOwnQueues tells whether a scheduler has queues, which a job that names the
+// hasOwnQueues reports whether a scheduler has queues, which a job that names the
 // scheduler means.
 func hasOwnQueues(scheduler string) bool {
 	return scheduler == "volcano"
@@ -146,12 +146,12 @@ func (m Marks) Mark(pod *corev1.Pod) {
 	pod.Annotations[AnnotationRetriable] = "false"
 }
 
-// IsManaged tells whether Kueue has taken a pod up.
+// IsManaged reports whether Kueue has taken a pod up.
 func IsManaged(pod *corev1.Pod) bool {
 	return pod.Labels[LabelManaged] == "true"
 }
 
-// IsWaiting tells whether a pod waits for Kueue to admit it.
+// IsWaiting reports whether a pod waits for Kueue to admit it.
 func IsWaiting(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero() && isGated(pod)
 }
@@ -160,7 +160,7 @@ func isGated(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == Gate })
 }
 
-// IsForsaken tells whether a pod waits for Kueue, which has done with its group
+// IsForsaken reports whether a pod waits for Kueue, which has done with its group
 // and will not admit it.
 func IsForsaken(pod *corev1.Pod) bool {
 	return IsWaiting(pod) && IsManaged(pod) && !slices.Contains(pod.Finalizers, Finalizer)
@@ -175,7 +175,7 @@ func Eviction(pod *corev1.Pod) (message string, evicted bool) {
 	return target.Message, true
 }
 
-// IsHeld tells whether a pod has gone but for Kueue's finalizer: its node, or the
+// IsHeld reports whether a pod has gone but for Kueue's finalizer: its node, or the
 // API server where it has none, has done with it.
 func IsHeld(pod *corev1.Pod) bool {
 	isGone := !pod.DeletionTimestamp.IsZero() && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0

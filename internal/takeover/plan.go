@@ -57,7 +57,7 @@ type Observed struct {
 	Replicas map[string]int32
 	// Pods are those of each earlier Deployment, also where it is gone itself.
 	Pods map[string][]string
-	// ServerReady tells whether a pod of our di-server is ready, and Services lead to it.
+	// ServerReady reports whether a pod of our di-server is ready, and Services lead to it.
 	ServerReady bool
 	// Wide are the Services that select pods of both di-servers, and Narrow those that
 	// were made to select ours alone.
@@ -67,7 +67,7 @@ type Observed struct {
 	Bridges []string
 	// Listed are the pods of the earlier di-server that Services lead to.
 	Listed []string
-	// Acting tells whether our controllers act, and Probed whether a probe came through.
+	// Acting reports whether our controllers act, and Probed whether a probe came through.
 	Acting, Probed bool
 }
 
@@ -118,7 +118,7 @@ func Next(observed *Observed) Step {
 	return StepDone
 }
 
-// findsEarlier tells whether anything of an earlier release is left to be done.
+// findsEarlier reports whether anything of an earlier release is left to be done.
 func findsEarlier(plan []Step) bool {
 	return len(plan) > 0 && plan[0] != StepProbe
 }
@@ -127,7 +127,7 @@ func findsEarlier(plan []Step) bool {
 func Describe(observed *Observed) string {
 	plan := Plan(observed)
 	if len(plan) == 0 {
-		return string(StepDone) + ": nothing of an earlier release acts any more, and jobs are admitted in both versions"
+		return string(StepDone) + ": the earlier release is stopped, and jobs are admitted in both versions"
 	}
 	line := string(plan[0]) + ": " + explain(plan[0], observed)
 	if len(plan) == 1 {
@@ -159,27 +159,27 @@ func explain(step Step, observed *Observed) string {
 	case StepAwaitOperator:
 		return "waits for the end of pods " + pods(names.EarlierOperator, names.EarlierWebhook)
 	case StepAwaitServer:
-		return fmt.Sprintf("waits until Services lead to a ready pod of our di-server, while Deployment %s goes on", names.EarlierServer)
+		return fmt.Sprintf("waits until Services have a ready endpoint of the new di-server, while Deployment %s keeps running", names.EarlierServer)
 	case StepStopServer:
 		return fmt.Sprintf("scales Deployment %s to zero", names.EarlierServer)
 	case StepAwaitServerEnd:
 		return "waits for the end of pods " + pods(names.EarlierServer)
 	case StepDrainServer:
-		return "takes pods of the earlier di-server out of the endpoints of Services " + strings.Join(observed.Wide, ", ")
+		return "removes pods of the earlier di-server from the endpoints of Services " + strings.Join(observed.Wide, ", ")
 	case StepAwaitDrain:
-		return "waits until no Service leads to pods " + strings.Join(observed.Listed, ", ")
+		return "waits until no Service has endpoints of pods " + strings.Join(observed.Listed, ", ")
 	case StepRestoreServices:
-		return "has Services select as before, and deletes EndpointSlices that bridged the names of their ports"
+		return "restores the selectors of Services, and deletes the EndpointSlices that bridged their port names"
 	case StepAct:
-		return "lets the controllers take jobs and pods over"
+		return "starts the controllers, which adopt jobs and pods"
 	case StepProbe:
-		return "the controllers take jobs and pods over, and jobs are to be admitted in both versions"
+		return "the controllers adopt jobs and pods; waits until jobs are admitted in both versions"
 	default:
 		return ""
 	}
 }
 
-// IsDone tells whether Describe said that nothing is left to do.
+// IsDone reports whether Describe said that nothing is left to do.
 func IsDone(said string) bool {
 	return strings.HasPrefix(said, string(StepDone)+":")
 }

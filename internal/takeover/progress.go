@@ -18,7 +18,7 @@ const patience = time.Minute
 
 // progress tells how long the takeover has not got on. It gets on when fewer steps
 // are left than ever before: who undoes one again and again, as a tool that scales
-// a Deployment up, does not have it begin anew.
+// a Deployment up, does not have it begin again.
 type progress struct {
 	begun bool
 	// left are how many steps were left at best, and since when.
@@ -36,7 +36,7 @@ func (p *progress) observe(left int, now time.Time) time.Duration {
 	return now.Sub(p.since)
 }
 
-// overdue tells whether somebody is to be told now: after a minute, and after twice
+// overdue reports whether somebody is to be told now: after a minute, and after twice
 // as long each time, as Events are forgotten.
 func (p *progress) overdue(waiting time.Duration) bool {
 	if waiting < p.due {
@@ -51,7 +51,7 @@ func (p *progress) overdue(waiting time.Duration) bool {
 // complaint says what a step waits for, for how long, what failed last, and what
 // helps.
 func complaint(step Step, observed *Observed, waiting time.Duration, failed string) string {
-	line := fmt.Sprintf("%s: nothing has got on for %s; %s", step, waiting.Truncate(time.Second), explain(step, observed))
+	line := fmt.Sprintf("%s: no progress for %s; %s", step, waiting.Truncate(time.Second), explain(step, observed))
 	if failed != "" {
 		line += "; " + failed
 	}
@@ -62,15 +62,15 @@ func complaint(step Step, observed *Observed, waiting time.Duration, failed stri
 func advise(step Step) string {
 	switch step {
 	case StepStopOperator, StepStopServer:
-		return "take them out of what scales them up again"
+		return "remove them from whatever scales them up again"
 	case StepAwaitOperator, StepAwaitServerEnd:
-		return "where the node of such a pod is lost, delete the pod by force once it is sure that it runs no more"
+		return "if the node of such a pod is lost, force-delete the pod once you are sure that it no longer runs"
 	case StepAwaitServer:
-		return "the log of our di-server says why it is not ready"
+		return "the log of the new di-server says why it is not ready"
 	case StepAwaitDrain:
-		return "the control plane writes the EndpointSlices of Services: see whether its controllers run"
+		return "the control plane writes the EndpointSlices of Services: check that its controllers run"
 	default:
-		return "docs/upgrade.md says for each step what it may wait for"
+		return "docs/upgrade.md lists what each step may wait for"
 	}
 }
 
@@ -85,7 +85,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{}
 	m.waiting = m.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_takeover_waiting_seconds", Unit: "seconds", Labels: []telemetry.Label{{Name: "step", Values: waitingSteps()}},
-		Help: "For how long the takeover of an earlier release has not got on, by the step that it is at; nothing where there is none; only the leader tells.",
+		Help: "How long the takeover of an earlier release has made no progress, by its step; absent without a takeover; only the leader reports it.",
 	})
 	if err := registerer.Register(m); err != nil {
 		return nil, fmt.Errorf("registering the metrics of takeovers: %w", err)

@@ -139,7 +139,7 @@ func (r *Runner) complain(err error) {
 		return
 	}
 	if err.Error() != r.failed {
-		r.options.Log.Error(err, "Cannot go on with the takeover yet; trying again")
+		r.options.Log.Error(err, "Takeover step failed; retrying")
 	}
 	r.failed = err.Error()
 }
@@ -157,8 +157,8 @@ func (r *Runner) watch() {
 		return
 	}
 	line := complaint(at.step, at.observed, waiting, r.failed)
-	r.options.Log.Info("The takeover does not get on", "step", at.step, "waiting", waiting.String(), "message", line)
-	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverWaits, "TakeOver", "%s", note(line))
+	r.options.Log.Info("Takeover stalled", "step", at.step, "waiting", waiting.String(), "message", line)
+	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverStalled, "TakeOver", "%s", note(line))
 }
 
 // note returns as much of a line as an Event takes.
@@ -169,7 +169,7 @@ func note(line string) string {
 	return line
 }
 
-// advance looks, and does the next step. It tells whether the one after it can
+// advance looks, and does the next step. It reports whether the one after it can
 // follow at once where there is no error.
 func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 	definition := &metav1.PartialObjectMetadata{}
@@ -242,7 +242,7 @@ func (r *Runner) do(ctx context.Context, step Step, observed *Observed) (again b
 		r.probed = true
 		return true, nil
 	default:
-		r.options.Log.V(1).Info("The takeover waits", "step", step, "pods", observed.Pods)
+		r.options.Log.V(1).Info("Takeover is waiting", "step", step, "pods", observed.Pods)
 		return false, nil
 	}
 }
@@ -289,7 +289,7 @@ func (r *Runner) tell(ctx context.Context, definition *metav1.PartialObjectMetad
 		return nil
 	}
 	r.told = line
-	r.options.Log.Info("Taking an earlier release over", "step", Next(observed), "message", line)
+	r.options.Log.Info("Taking over an earlier release", "step", Next(observed), "message", line)
 	reason := v2alpha1.ReasonTakingOver
 	if IsDone(line) {
 		reason = v2alpha1.ReasonTakenOver

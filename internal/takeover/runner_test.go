@@ -179,8 +179,8 @@ func TestATakeoverThatDoesNotGetOn(t *testing.T) {
 		r.Expect(r.waiting()).To(Equal(map[string]float64{"AwaitOperator": 59}))
 		r.pass(time.Second)
 		r.Expect(r.warnings()).To(ConsistOf(
-			"Warning TakeoverWaits AwaitOperator: nothing has got on for 1m0s; waits for the end of pods di-operator-5d9c-x; " +
-				"where the node of such a pod is lost, delete the pod by force once it is sure that it runs no more"))
+			"Warning TakeoverStalled AwaitOperator: no progress for 1m0s; waits for the end of pods di-operator-5d9c-x; " +
+				"if the node of such a pod is lost, force-delete the pod once you are sure that it no longer runs"))
 		r.pass(59 * time.Second)
 		r.Expect(r.warnings()).To(BeEmpty())
 		r.pass(time.Second)
@@ -192,7 +192,7 @@ func TestATakeoverThatDoesNotGetOn(t *testing.T) {
 		r.pass(time.Second)
 		r.Expect(r.waiting()).To(Equal(map[string]float64{"Probe": 0}))
 		r.pass(time.Minute)
-		r.Expect(r.warnings()).To(ConsistOf(And(HavePrefix("Warning TakeoverWaits Probe: nothing has got on for 1m0s; "), ContainSubstring("nobody answers"))))
+		r.Expect(r.warnings()).To(ConsistOf(And(HavePrefix("Warning TakeoverStalled Probe: no progress for 1m0s; "), ContainSubstring("nobody answers"))))
 
 		r.refused.Store(false)
 		r.Eventually(r.clock.HasWaiters).Should(BeTrue())

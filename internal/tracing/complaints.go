@@ -30,11 +30,11 @@ type Complaints struct {
 // Handle implements otel.ErrorHandler.
 func (c *Complaints) Handle(err error) {
 	if hidden, tell := c.due(); tell {
-		c.Log.Info("Traces are lost; the program goes on without them", "reason", err.Error(), "notLogged", hidden)
+		c.Log.Info("Dropping traces that cannot be exported", "reason", err.Error(), "notLogged", hidden)
 	}
 }
 
-// due tells whether it is time for another line, and how many errors had none.
+// due reports whether it is time for another line, and how many errors had none.
 func (c *Complaints) due() (int, bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -60,7 +60,7 @@ func Transport(provider trace.TracerProvider) func(http.RoundTripper) http.Round
 	}
 }
 
-// belongs tells whether a call is made on behalf of what is traced.
+// belongs reports whether a call is made on behalf of what is traced.
 func belongs(request *http.Request) bool {
 	return trace.SpanContextFromContext(request.Context()).IsValid()
 }

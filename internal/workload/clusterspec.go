@@ -192,7 +192,7 @@ func (b *Builder) tfClusterOf(roster *Roster) (*tfCluster, error) {
 }
 
 // torchEnv returns what torch.distributed reads, and torchrun. Ranks are counted
-// anew, without the gaps that those of the job may have.
+// again, without the gaps that those of the job may have.
 func (b *Builder) torchEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
 	roster := addresses.roster
 	if addresses.ranks == nil {

@@ -37,7 +37,7 @@ type Roster struct {
 	Nodes []string
 	// Attempt counts the job's restarts.
 	Attempt int32
-	// Reschedule counts how often the job was placed or sized anew.
+	// Reschedule counts how often the job was placed again or resized.
 	Reschedule int32
 	// ReplicaRestarts counts the restarts of replicas alone in that attempt, by pod.
 	ReplicaRestarts map[string]int32
@@ -157,7 +157,7 @@ func (b *Builder) subdomain(roster *Roster) string {
 	return cmp.Or(roster.Subdomain, names.WorkerService(b.job.Name))
 }
 
-// IsOfEarlierRelease tells whether v1.1.0 to v1.1.3 made a worker-led pod: these
+// IsOfEarlierRelease reports whether v1.1.0 to v1.1.3 made a worker-led pod: these
 // wrote the ID of its job otherwise.
 func IsOfEarlierRelease(pod *corev1.Pod) bool {
 	return strings.Contains(told(pod, names.EnvDIJobID), "/")

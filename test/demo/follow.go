@@ -39,7 +39,7 @@ type Result struct {
 	Time time.Duration
 }
 
-// Finished tells whether the job has come to its end.
+// Finished reports whether the job has come to its end.
 func (r *Result) Finished() bool {
 	return r.Phase == v2alpha1.JobSucceeded || r.Phase == v2alpha1.JobFailed
 }

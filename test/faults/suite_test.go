@@ -35,7 +35,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
@@ -81,7 +80,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 	mgr, err := ctrl.NewManager(shared.config, managerOptions(controllers.CacheOptions()))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(dijob.Setup(ctx, mgr, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
+	Expect(controllers.Setup(ctx, mgr, controllers.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
 	DeferCleanup(start(mgr))
 })
 
@@ -253,7 +252,7 @@ func (t *trainer) expect(ctx context.Context, members, reports int) {
 	got := t.members(ctx)
 	reported := int32(0)
 	for i := range got {
-		reported += got[i].Reported
+		reported += got[i].FailureReports
 	}
 	Expect(got).To(HaveLen(members))
 	Expect(reported).To(BeEquivalentTo(reports))

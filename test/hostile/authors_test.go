@@ -199,9 +199,9 @@ func forgeMembership(ctx context.Context, w *world, _ int) string {
 	if err != nil {
 		return err.Error()
 	}
-	spec := `{"spec":{"members":[{"slot":"s","task":"collector","podName":"forged-collector-aaaaa","reported":2000000000,"listedFrom":0}]}}`
+	spec := `{"spec":{"members":[{"slot":"s","task":"collector","podName":"forged-collector-aaaaa","failureReports":2000000000,"advertisedFrom":0}]}}`
 	first := told(ctx, w.API.Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(spec))))
-	status := `{"status":{"slots":[{"slot":"s","lost":2000000000}]}}`
+	status := `{"status":{"slots":[{"slot":"s","losses":2000000000}]}}`
 	second := told(ctx, w.API.SubResource("status").Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(status))))
 	caller := message{method: "GET", from: w.kubelet.address(intruders, names.CoordinatorPod("forged"))}
 	caller.url = "http://" + w.server.Address + "/v1alpha1/replicas?namespace=" + intruders + "&coordinator=" + names.CoordinatorPod("forged")

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers/storagemigration"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
 )
@@ -121,7 +121,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 		w.create(w.job(name, "v1alpha1"))
 	}
 	w.want("v2alpha1")
-	m := storagemigration.New(w.options(cluster.client))
+	m := controllers.NewMigration(w.options(cluster.client))
 	stepUntil := func(done int64) {
 		t.Helper()
 		for range 100 {
@@ -145,7 +145,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 	}
 	rename()
 	stepUntil(8)
-	w.Expect(w.record("dijobs").Since).To(Equal(began.Since), "it has begun anew")
+	w.Expect(w.record("dijobs").Since).To(Equal(began.Since), "it has begun again")
 	w.Expect(w.record("dijobs").Generation).To(Equal(began.Generation + 1))
 
 	// It is not known what it was between two changes.
@@ -227,7 +227,7 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 	forbid := w.forbidUpdates("stuck")
 	w.want("v2alpha1")
 
-	m := storagemigration.New(w.options(cluster.client))
+	m := controllers.NewMigration(w.options(cluster.client))
 	for range 100 {
 		result := w.step(m)
 		if w.record("dijobs").Listed {

@@ -25,7 +25,7 @@ type life struct {
 	mutex sync.Mutex
 	// left is how many writes are left; negative where none is the last.
 	left int
-	// reaches tells whether the last write reaches the API server.
+	// reaches reports whether the last write reaches the API server.
 	reaches bool
 	over    bool
 	// retired is set when the process was told to stop and finish what it has begun.
@@ -69,14 +69,14 @@ func (l *life) isOver() bool {
 	return l.over
 }
 
-// isExpected tells whether the process was to end.
+// isExpected reports whether the process was to end.
 func (l *life) isExpected() bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	return l.over || l.retired
 }
 
-// isLast counts a write, and tells whether it is the last one and whether it
+// isLast counts a write, and reports whether it is the last one and whether it
 // reaches the API server.
 func (l *life) isLast() (last, reaches bool) {
 	l.mutex.Lock()
@@ -140,7 +140,7 @@ func closeBody(response *http.Response) error {
 	return response.Body.Close()
 }
 
-// isWrite tells whether a request changes what a job has. Events only tell of
+// isWrite reports whether a request changes what a job has. Events only tell of
 // it, and reviews only ask.
 func isWrite(request *http.Request) bool {
 	if request.Method == http.MethodGet || request.Method == http.MethodHead {

@@ -148,7 +148,7 @@ func (m *model) add(what shape, urls []string) error {
 	return nil
 }
 
-// isComplete tells whether the next request for replicas is the first of a
+// isComplete reports whether the next request for replicas is the first of a
 // restarted coordinator, which gets only what is missing.
 func (m *model) isComplete() bool {
 	return m.asker != 0 && m.asker != m.container
@@ -214,7 +214,7 @@ func (m *model) lose(pods []string) {
 	}
 }
 
-// rebuild is what remains when the list was made anew from the pods: who has
+// rebuild is what remains when the list was recreated from the pods: who has
 // replicas asked for them.
 func (m *model) rebuild() {
 	m.forget()

@@ -25,7 +25,7 @@ type move struct {
 	name string
 	// weight is how often it is chosen, beside the others.
 	weight int
-	// possible tells whether it can be played now; nil for always.
+	// possible reports whether it can be played now; nil for always.
 	possible func(*trial) bool
 	// waits tells that it waits for the operator, which then must not be kept down.
 	waits bool

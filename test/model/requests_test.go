@@ -270,7 +270,7 @@ func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string
 	return nil
 }
 
-// isOver tells whether an aggregator that has reported its unit was not answered
+// isOver reports whether an aggregator that has reported its unit was not answered
 // before the unit went, as these drain for a moment only: there is nobody then
 // who could ask again.
 func (t *trial) isOver(ctx context.Context, by caller, err error) bool {

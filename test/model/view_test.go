@@ -37,9 +37,9 @@ type memberView struct {
 	Slot, Task string
 	MilliCPUs  int64
 	GPUs       []int32
-	// Launched is the pod that it is said to have, and Phase that pod's.
-	Launched string
-	Phase    corev1.PodPhase
+	// ObservedPod is the pod of the status, and Phase that pod's phase.
+	ObservedPod string
+	Phase       corev1.PodPhase
 }
 
 type podView struct {
@@ -167,7 +167,7 @@ func (s *state) member(member *v2alpha1.Member) memberView {
 	}
 	for i := range s.list.Status.Slots {
 		if status := &s.list.Status.Slots[i]; status.Slot == member.Slot {
-			seen.Launched, seen.Phase = status.Launched, status.Phase
+			seen.ObservedPod, seen.Phase = status.ObservedPod, status.Phase
 		}
 	}
 	return seen
@@ -276,7 +276,7 @@ func (s *state) pod(name string) *corev1.Pod {
 	return nil
 }
 
-// isReachable tells whether a pod has its service.
+// isReachable reports whether a pod has its service.
 func (s *state) isReachable(pod string) bool {
 	return slices.ContainsFunc(s.services, func(service corev1.Service) bool { return service.Name == pod })
 }

@@ -41,7 +41,7 @@ func (g grant) String() string {
 	return text + " " + where
 }
 
-// covers tells whether the grant allows a use. Who creates has no name yet,
+// covers reports whether the grant allows a use. Who creates has no name yet,
 // for whoever decides.
 func (g grant) covers(u *use) bool {
 	return g.holder == u.holder && g.group == u.group && g.resource == u.resource && g.verb == u.verb &&

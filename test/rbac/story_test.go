@@ -748,7 +748,7 @@ func (s *story) spoil(ctx context.Context) {
 	}
 }
 
-// waitReplaced waits until the certificate of di-server is of the authority that the operator made anew.
+// waitReplaced waits until the certificate of di-server is of the authority that the operator recreated.
 func (s *story) waitReplaced(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -767,7 +767,7 @@ func (s *story) secret(ctx context.Context, name string) *corev1.Secret {
 	return &found
 }
 
-// gone tells whether an object was deleted or changed while it was written.
+// gone reports whether an object was deleted or changed while it was written.
 func gone(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err)
 }

@@ -265,7 +265,7 @@ func (p *Process) Kill() error {
 	return p.log.Close()
 }
 
-// HasEnded tells whether the process has ended by itself.
+// HasEnded reports whether the process has ended by itself.
 func (p *Process) HasEnded() bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "stat"))
 	// It is kept there until it is waited for; its name, in parentheses, may hold anything.

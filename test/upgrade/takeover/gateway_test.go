@@ -92,7 +92,7 @@ func (g *gateway) answered(response *http.Response) error {
 	return nil
 }
 
-// saysDone tells whether the definition of jobs was written, and says that nothing is
+// saysDone reports whether the definition of jobs was written, and says that nothing is
 // left to do. What is encoded, as JSON or Protobuf, has text as it is.
 func saysDone(response *http.Response) (bool, error) {
 	if !strings.HasSuffix(response.Request.URL.Path, dijobs) {

@@ -156,7 +156,7 @@ func (o *operator) awaitEnd(ctx context.Context) {
 	Eventually(ctx, o.ended).Should(Receive(Not(BeNil())))
 }
 
-// isWrite tells whether a request changes something that is stored.
+// isWrite reports whether a request changes something that is stored.
 func isWrite(request *http.Request) bool {
 	return request.Method != http.MethodGet && request.Method != http.MethodHead && request.URL.Query().Get("dryRun") == ""
 }

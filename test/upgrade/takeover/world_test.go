@@ -218,7 +218,7 @@ func (p *plane) awaitStep(ctx context.Context, step string) {
 	Eventually(func() string { return p.definition(ctx, dijobs).Annotations[progress] }).WithContext(ctx).Should(HavePrefix(step + ":"))
 }
 
-// isDone tells whether the takeover says that nothing is left to do.
+// isDone reports whether the takeover says that nothing is left to do.
 func (p *plane) isDone(ctx context.Context) bool {
 	GinkgoHelper()
 	return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")

@@ -52,7 +52,7 @@ func NewFlags(streams genericiooptions.IOStreams) *Flags {
 // Bind adds the flags to a command's.
 func (f *Flags) Bind(flags *pflag.FlagSet) { f.config.AddFlags(flags) }
 
-// HasNamespace tells whether the namespace is said by a flag.
+// HasNamespace reports whether the namespace is said by a flag.
 func (f *Flags) HasNamespace() bool { return *f.config.Namespace != "" }
 
 // Cluster is a cluster as one user may use it.

@@ -148,7 +148,7 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, tell func(Change
 	return nil
 }
 
-// isLasting tells whether an error stays when it is tried again.
+// isLasting reports whether an error stays when it is tried again.
 func isLasting(err error) bool {
 	return IsDenied(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)
 }
@@ -282,7 +282,7 @@ func (c *Cluster) Logs(ctx context.Context, pod string, options *corev1.PodLogOp
 	return stream, nil
 }
 
-// IsDenied tells whether an error says that the user lacks a right.
+// IsDenied reports whether an error says that the user lacks a right.
 func IsDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // Kind is the resource that is watched.

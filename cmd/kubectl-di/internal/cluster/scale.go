@@ -58,5 +58,5 @@ func (c *Cluster) scaleFailure(job *v2alpha1.DIJob, replicas int32, verb string,
 	return need.Denied("scaling job "+client.ObjectKeyFromObject(job).String(), err)
 }
 
-// IsGone tells whether an error says that what was asked for is not there.
+// IsGone reports whether an error says that what was asked for is not there.
 func IsGone(err error) bool { return apierrors.ReasonForError(err) == metav1.StatusReasonNotFound }

@@ -15,9 +15,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/conversion/importers"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
 // object is what is read of any object.

@@ -132,7 +132,7 @@ func findInputs(name string, recursive bool) ([]input, error) {
 	return found, err
 }
 
-// leadsToFolder says whether a link leads to a folder: such links are not
+// leadsToFolder reports whether a link leads to a folder: such links are not
 // followed, as they may lead in a circle.
 func leadsToFolder(path string) bool {
 	about, err := os.Stat(path)

@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
-	"opendilab.org/di-orchestrator/conversion/importers"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
+	"opendilab.org/di-orchestrator/conversion/importers"
 )
 
 // same are the origins of what stays where it is.

@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/conversion/importers"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
 // documentReport is what is said of one object.

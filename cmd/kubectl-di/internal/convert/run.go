@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 )
 
 const (

@@ -93,7 +93,7 @@ type page struct {
 	pods       []corev1.Pod
 	membership *v2alpha1.Membership
 	events     []corev1.Event
-	// showEvents says whether events were asked for.
+	// showEvents reports whether events were asked for.
 	showEvents bool
 	// unread are the parts that the user may not read, and what would allow it.
 	unread map[string]string

@@ -105,15 +105,15 @@ func unscheduled(pod *corev1.Pod) string {
 }
 
 // podRestarts says how often the kubelet started the pod's containers again, and
-// how often the operator made the pod anew.
+// how often the operator recreated the pod.
 func (p *page) podRestarts(pod *corev1.Pod) string {
 	restarts := int32(0)
 	for i := range pod.Status.ContainerStatuses {
 		restarts += pod.Status.ContainerStatuses[i].RestartCount
 	}
 	text := strconv.Itoa(int(restarts))
-	if anew := p.job.Status.ReplicaRestarts[pod.Name]; anew > 0 {
-		text += fmt.Sprintf(" (made anew: %d)", anew)
+	if recreated := p.job.Status.ReplicaRestarts[pod.Name]; recreated > 0 {
+		text += fmt.Sprintf(" (recreated: %d)", recreated)
 	}
 	return text
 }

@@ -123,7 +123,7 @@ func (p *page) replicas() string {
 	return fmt.Sprintf("%d of %d ready", status.ReadyReplicas, status.Replicas)
 }
 
-// restarts says how often the job was started anew, and how often it may be.
+// restarts says how often the job was started again, and how often it may be.
 func (p *page) restarts() string {
 	job, text := p.job, strconv.Itoa(int(p.job.Status.Restarts))
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
@@ -280,19 +280,19 @@ func (p *page) writeMembers(out *bytes.Buffer) {
 		fmt.Fprintln(out, "  "+none)
 		return
 	}
-	rows := [][]string{{"ROLE", "POD", "PHASE", "LOST", "REPORTED", "ASKED FOR"}}
+	rows := [][]string{{"ROLE", "POD", "PHASE", "LOSSES", "FAILURE REPORTS", "REQUESTED"}}
 	list := p.membership
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
-		lost := membership.Lost(&list.Status, member.Slot)
+		lost := membership.Losses(&list.Status, member.Slot)
 		rows = append(rows, []string{
 			string(membership.Role(member)), membership.PodName(p.job.Name, member, lost), p.memberPhase(member),
-			strconv.Itoa(int(lost)), strconv.Itoa(int(member.Reported)), asked(member),
+			strconv.Itoa(int(lost)), strconv.Itoa(int(member.FailureReports)), asked(member),
 		})
 	}
 	table(out, "  ", rows)
-	if lingering := len(list.Spec.Lingering); lingering > 0 {
-		fmt.Fprintf(out, "  URLs of pods that are gone and still listed: %d\n", lingering)
+	if retained := len(list.Spec.RetainedPods); retained > 0 {
+		fmt.Fprintf(out, "  Retained pods, gone and still advertised: %d\n", retained)
 	}
 }
 
@@ -323,7 +323,7 @@ func asked(member *v2alpha1.Member) string {
 	return cmp.Or(strings.Join(text, ", "), "the template's")
 }
 
-// refused writes that a part may not be read, and tells whether that is so.
+// refused writes that a part may not be read, and reports whether that is so.
 func (p *page) refused(out *bytes.Buffer, part string) bool {
 	why, refused := p.unread[part]
 	if refused {
@@ -353,7 +353,7 @@ func (p *page) writeEvents(out *bytes.Buffer) {
 	table(out, "  ", rows)
 }
 
-// about says whether an event is about the job or a pod.
+// about reports whether an event is about the job or a pod.
 func (p *page) about(event *corev1.Event) string {
 	if event.InvolvedObject.Kind == "Pod" {
 		return "pod " + event.InvolvedObject.Name

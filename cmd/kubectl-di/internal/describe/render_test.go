@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var (
 	now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -135,7 +135,7 @@ func coordinatorLed() *page {
 				{Slot: "s2", Task: v2alpha1.TaskTypeLearner, PodName: "cartpole-aggregator-c", DDPGPUs: []int32{4, 4}, Resources: v2alpha1.MemberResources{GPUs: ptr.To(resource.MustParse("8"))}},
 				{Slot: "s3", Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-e"},
 			},
-			Lingering: []v2alpha1.LingeringPod{{Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-z"}},
+			RetainedPods: []v2alpha1.RetainedPod{{Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-z"}},
 		},
 		Status: v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: "s1", Phase: corev1.PodRunning}, {Slot: "s2", Phase: corev1.PodRunning}}},
 	}

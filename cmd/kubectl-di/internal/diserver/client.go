@@ -169,7 +169,7 @@ func unreached(unanswered *UnansweredError, sent bool) error {
 	return fmt.Errorf("di-server cannot be reached: %w", unanswered.cause)
 }
 
-// wasSent tells whether a request may have reached di-server.
+// wasSent reports whether a request may have reached di-server.
 func wasSent(err error) bool {
 	var failed *net.OpError
 	return !errors.As(err, &failed) || failed.Op != "dial"

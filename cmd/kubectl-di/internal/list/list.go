@@ -199,7 +199,7 @@ func tableOf(object runtime.Object) (*metav1.Table, error) {
 	return table, nil
 }
 
-// isNew tells whether a row says anything but its age that was not printed of its
+// isNew reports whether a row says anything but its age that was not printed of its
 // job last, and keeps it as the last.
 func (r *rows) isNew(table *metav1.Table, row *metav1.TableRow) bool {
 	metadata, err := meta.Accessor(row.Object.Object)
@@ -307,7 +307,7 @@ func (f *forms) change(_ watch.EventType, object runtime.Object) error {
 	return f.printer.PrintObj(object, f.out)
 }
 
-// isNew tells whether a version of a job was not printed last, and keeps it as
+// isNew reports whether a version of a job was not printed last, and keeps it as
 // the last.
 func (f *forms) isNew(object runtime.Object) bool {
 	metadata, err := meta.Accessor(object)

@@ -32,7 +32,7 @@ type copying struct {
 	// isOver tells that nothing will be added to the log, so that its last line
 	// is whole also where its end is missing.
 	isOver bool
-	// isKnown tells whether a line was read before.
+	// isKnown reports whether a line was read before.
 	isKnown func(at time.Time) bool
 }
 

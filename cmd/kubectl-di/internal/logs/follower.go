@@ -178,7 +178,7 @@ func (f *follower) catchUp(ctx context.Context, previous string) error {
 	return nil
 }
 
-// isFatal tells whether an error is that of every container.
+// isFatal reports whether an error is that of every container.
 func isFatal(err error) bool {
 	return cluster.IsDenied(err) || errors.As(err, new(printError))
 }
@@ -239,7 +239,7 @@ func (f *follower) ask(asked request) corev1.PodLogOptions {
 	return options
 }
 
-// look looks at the pod of the name, and tells whether it is the follower's.
+// look looks at the pod of the name, and reports whether it is the follower's.
 func (f *follower) look(ctx context.Context) (bool, error) {
 	pod, err := f.source.Pod(ctx, f.pod.Name)
 	if apierrors.IsNotFound(err) || err == nil && pod.UID != f.pod.UID {

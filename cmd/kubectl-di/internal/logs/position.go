@@ -30,7 +30,7 @@ func (p *position) second() (time.Time, bool) {
 // resume begins to read again since the second.
 func (p *position) resume() { p.again = p.read }
 
-// isRead tells whether a line was read before. It is asked for each line once,
+// isRead reports whether a line was read before. It is asked for each line once,
 // in their order.
 func (p *position) isRead(at time.Time) bool {
 	second, resumed := p.second()

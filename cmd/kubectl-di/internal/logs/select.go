@@ -59,12 +59,12 @@ func (s *selection) checkPods(job *v2alpha1.DIJob, own []*corev1.Pod) error {
 	return nil
 }
 
-// isNamed tells whether a pod is meant by its name or by the short one.
+// isNamed reports whether a pod is meant by its name or by the short one.
 func isNamed(job *v2alpha1.DIJob, pod, name string) bool {
 	return pod == name || replicas.Name(job.Name, pod) == name
 }
 
-// takes tells whether the logs of a job's pod are wanted.
+// takes reports whether the logs of a job's pod are wanted.
 func (s *selection) takes(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	ofTask := len(s.tasks) == 0 || slices.Contains(s.tasks, replicas.Task(pod)) || slices.Contains(s.tasks, replicas.Role(pod))
 	named := len(s.pods) == 0 || slices.ContainsFunc(s.pods, func(name string) bool { return isNamed(job, pod.Name, name) })

@@ -26,7 +26,7 @@ type state struct {
 	isOver bool
 	// isGone tells that the pod is gone.
 	isGone bool
-	// restarts is how often the container was started anew.
+	// restarts is how often the container was started again.
 	restarts int32
 	// waiting is what it waits for.
 	waiting string
@@ -74,7 +74,7 @@ func statusOf(pod *corev1.Pod, container string) *corev1.ContainerStatus {
 	return nil
 }
 
-// isStartedAgain tells whether the kubelet starts a container again that ended.
+// isStartedAgain reports whether the kubelet starts a container again that ended.
 func isStartedAgain(pod *corev1.Pod, container string, exitCode int32) bool {
 	policy := pod.Spec.RestartPolicy
 	for i := range pod.Spec.InitContainers {

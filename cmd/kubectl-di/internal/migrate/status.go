@@ -171,13 +171,13 @@ func describe(definition *apiextensionsv1.CustomResourceDefinition, records map[
 	return one
 }
 
-// hasProgress tells whether the record counts objects of the wanted version, and
+// hasProgress reports whether the record counts objects of the wanted version, and
 // not of a migration before.
 func (r *Resource) hasProgress() bool {
 	return r.Record != nil && r.Record.Target == r.Wanted && r.Record.Total > 0
 }
 
-// isStored tells whether all objects are stored as they are wanted.
+// isStored reports whether all objects are stored as they are wanted.
 func isStored(o *migration.Observed) bool {
 	return o.Storage == o.Wanted && slices.Equal(o.Stored, []string{o.Wanted})
 }

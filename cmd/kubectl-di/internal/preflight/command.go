@@ -52,7 +52,7 @@ func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra
 	options := &options{flags: flags, streams: streams, output: printing.NewData()}
 	command := &cobra.Command{
 		Use:     "preflight",
-		Short:   "Say what an installation or an upgrade would meet",
+		Short:   "Report what would block an installation or an upgrade",
 		Long:    long,
 		Example: examples,
 		Args:    arguments.None,

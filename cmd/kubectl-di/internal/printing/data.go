@@ -51,7 +51,7 @@ func (d *Data) Check() error {
 // Form is what -o says.
 func (d *Data) Form() string { return d.form }
 
-// IsText tells whether the output is for people.
+// IsText reports whether the output is for people.
 func (d *Data) IsText() bool { return d.form == "" }
 
 // Print prints a value as -o says, as JSON where it says nothing.

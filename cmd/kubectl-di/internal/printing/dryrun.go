@@ -34,10 +34,10 @@ func (d *DryRun) Check() error {
 	return nil
 }
 
-// IsReal tells whether it is to be done.
+// IsReal reports whether it is to be done.
 func (d *DryRun) IsReal() bool { return d.mode == dryRunNone }
 
-// IsSaid tells whether it is only to be said.
+// IsSaid reports whether it is only to be said.
 func (d *DryRun) IsSaid() bool { return d.mode == dryRunClient }
 
 // Suffix is what goes behind what was done.

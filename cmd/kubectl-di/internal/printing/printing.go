@@ -53,12 +53,12 @@ func (f *Flags) forms() []string {
 // Form is what -o says.
 func (f *Flags) Form() string { return *f.print.OutputFormat }
 
-// IsText tells whether the output is for people.
+// IsText reports whether the output is for people.
 func (f *Flags) IsText() bool {
 	return f.Form() == "" && !f.hasTemplate() || slices.Contains(f.own, f.Form())
 }
 
-// hasTemplate tells whether --template says what the output is.
+// hasTemplate reports whether --template says what the output is.
 func (f *Flags) hasTemplate() bool {
 	template := f.print.TemplatePrinterFlags.TemplateArgument
 	return template != nil && *template != ""

@@ -177,7 +177,7 @@ func (c *conversation) title() string {
 	return "job " + c.job.Namespace + "/" + c.job.Name
 }
 
-// isCoordinatorLed tells whether a job speaks the v1 protocol.
+// isCoordinatorLed reports whether a job speaks the v1 protocol.
 func isCoordinatorLed(job *v2alpha1.DIJob) bool {
 	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }

@@ -33,7 +33,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // began is when the jobs of these tests were made.
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

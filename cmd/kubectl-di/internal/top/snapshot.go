@@ -143,7 +143,7 @@ func podStatus(pod *corev1.Pod) string {
 	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase), string(corev1.PodPending))
 }
 
-// isTold tells whether a condition matters to who looks at a job, given its
+// isTold reports whether a condition matters to who looks at a job, given its
 // phase, which is told already.
 func isTold(condition *v2alpha1.DIJobCondition) bool {
 	switch condition.Type {

@@ -30,7 +30,7 @@ func newWorld(job *v2alpha1.DIJob) *world {
 	return w
 }
 
-// apply takes a change in. A job that was made anew under the same name is
+// apply takes a change in. A job that was recreated under the same name is
 // another one.
 func (w *world) apply(change cluster.Change) {
 	switch object := change.Object.(type) {

@@ -201,7 +201,7 @@ func (s *spending) add(event *controlplane.Event) error {
 	return nil
 }
 
-// changesOnlyCounts tells whether a patch of a status changes nothing but counts.
+// changesOnlyCounts reports whether a patch of a status changes nothing but counts.
 func changesOnlyCounts(patch []byte) (bool, error) {
 	var sent struct {
 		Status map[string]json.RawMessage `json:"status"`

@@ -134,7 +134,7 @@ func (p *plane) convertBy(ctx context.Context, by *converter) error {
 	})
 }
 
-// serve says whether v1alpha1 is served.
+// serve reports whether v1alpha1 is served.
 func (p *plane) serve(ctx context.Context, served bool) error {
 	return p.editCRD(ctx, func(crd map[string]any) error {
 		versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")

@@ -40,7 +40,7 @@ type writesRow struct {
 	apply   bool
 	// named are the versions that managedFields name.
 	named []string
-	// served says whether v1alpha1 is served.
+	// served reports whether v1alpha1 is served.
 	served bool
 	// hasty writes do not wait for the watch caches.
 	hasty bool
@@ -120,7 +120,7 @@ the merge, to follow changes of the schema, and the old and the new job to see w
 They cost so also when that version is no longer served: only without entries of v1alpha1 a write converts nothing.
 `
 
-// holds says whether the row cost what was expected. A write that does not wait
+// holds reports whether the row cost what was expected. A write that does not wait
 // for the watch cache is tried again where the cached job turns out to be stale.
 func (r writesRow) holds(result writesResult) bool {
 	if r.hasty {
@@ -342,7 +342,7 @@ func (p *plane) settle(ctx context.Context, row writesRow, job *unstructured.Uns
 	return nil
 }
 
-// checkNamed says whether managedFields name what the row wants.
+// checkNamed reports whether managedFields name what the row wants.
 func checkNamed(job *unstructured.Unstructured, want []string) error {
 	var named []string
 	for _, entry := range job.GetManagedFields() {

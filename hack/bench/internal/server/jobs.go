@@ -103,7 +103,7 @@ func statusOf(list *v2alpha1.Membership) v2alpha1.MembershipStatus {
 	var status v2alpha1.MembershipStatus
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
-		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: member.Slot, Launched: member.PodName, Phase: corev1.PodRunning})
+		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: member.Slot, ObservedPod: member.PodName, Phase: corev1.PodRunning})
 	}
 	return status
 }

@@ -185,7 +185,7 @@ func (g *generator) writeOnce(ctx context.Context, by *writer) {
 	g.taken.Writes[what] = append(g.taken.Writes[what], took)
 }
 
-// until waits for a point in time, and says whether it came before the end.
+// until waits for a point in time, and reports whether it came before the end.
 func until(ctx context.Context, beat time.Time) bool {
 	remaining := time.Until(beat)
 	if remaining <= 0 {

@@ -19,7 +19,7 @@ import (
 // toldChanges is how many changes are told.
 const toldChanges = 10
 
-// storedAs says whether a stored job is in a version.
+// storedAs reports whether a stored job is in a version.
 func storedAs(raw []byte, version string) bool {
 	var kind struct {
 		APIVersion string `json:"apiVersion"`

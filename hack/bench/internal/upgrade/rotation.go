@@ -31,7 +31,7 @@ import (
 const rotationNotes = `
 Another authority is asked for by the annotation that kubectl di rotate-ca sets. A rotation is over when another authority is in the Secret,
 is trusted in the CRD and both webhook configurations, both operators serve by it, and the old one is trusted nowhere; then %s more are measured. At each write of the CRD the API server makes its caches of
-jobs anew, for which all are converted. No call is tried again.
+jobs again, for which all are converted. No call is tried again.
 `
 
 // afterRotation is how long is still measured when a rotation is over.

@@ -41,7 +41,7 @@ type endpoints struct {
 	kept map[string]string
 }
 
-// set says whether an endpoint is ready, which is new or not.
+// set reports whether an endpoint is ready, which is new or not.
 func (e *endpoints) set(address string, ready bool) {
 	i := slices.IndexFunc(e.all, func(one endpoint) bool { return one.address == address })
 	if i < 0 {
@@ -145,7 +145,7 @@ func isReady(ctx context.Context, process *program.Process) bool {
 	return process.Ready(ctx) == nil
 }
 
-// leadsTo says whether connections may lead to a process.
+// leadsTo reports whether connections may lead to a process.
 func (s *service) leadsTo(process *program.Process) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -271,7 +271,7 @@ func (t *takeover) waitOver(ctx context.Context) error {
 	return nil
 }
 
-// isStopped tells whether the Deployments of v0.2.2 are at zero and its webhook
+// isStopped reports whether the Deployments of v0.2.2 are at zero and its webhook
 // configurations are gone.
 func (t *takeover) isStopped(ctx context.Context) (bool, error) {
 	for _, name := range []string{"di-operator", "di-webhook", "di-server"} {

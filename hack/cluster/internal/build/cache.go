@@ -107,7 +107,7 @@ func (c *Cache) Path(name string) string { return c.entries[name].path }
 // Version is the version of the module a program is built from.
 func (c *Cache) Version(name string) string { return c.entries[name].version }
 
-// Has says whether a program or file is built.
+// Has reports whether a program or file is built.
 func (c *Cache) Has(name string) bool {
 	e, known := c.entries[name]
 	return known && exists(e.path)

@@ -46,7 +46,7 @@ func (c *Cache) MissingPackages() []string {
 	return missing
 }
 
-// CheckPackages says whether the missing packages can be had.
+// CheckPackages reports whether the missing packages can be had.
 func (c *Cache) CheckPackages(pkgs []string) error {
 	for _, pkg := range pkgs {
 		if exists(c.PackageRoot(pkg)) {

@@ -65,7 +65,7 @@ func (c *Cluster) claimState() error {
 	return machine.WriteFile(c.identityFile(), content)
 }
 
-// onlyPartial says whether a directory holds no more than what a crash while
+// onlyPartial reports whether a directory holds no more than what a crash while
 // claiming it leaves.
 func onlyPartial(entries []os.DirEntry) bool {
 	return len(entries) == 1 && entries[0].Name() == "cluster.json.partial"
@@ -103,7 +103,7 @@ func readIdentity(file string) (map[string]string, error) {
 // Kubeconfig is where the kubeconfig of the cluster is or will be.
 func (c *Cluster) Kubeconfig() string { return c.settings.Kubeconfig() }
 
-// configFile is a file rendered anew by every run.
+// configFile is a file rendered again by every run.
 func (c *Cluster) configFile(name string) string { return c.settings.State("config", name) }
 
 // writeConfig writes a rendered file and returns where it is.

@@ -26,7 +26,7 @@ func NewExternal(kubeconfig string, cache *build.Cache, out io.Writer) *External
 	return &External{kubeconfig: kubeconfig, cache: cache, out: out}
 }
 
-// Check says whether the cluster answers.
+// Check reports whether the cluster answers.
 func (e *External) Check(ctx context.Context) error {
 	kubectl, err := e.kubectl(ctx)
 	if err != nil {

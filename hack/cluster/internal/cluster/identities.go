@@ -72,7 +72,7 @@ func (c *Cluster) kubeconfigFor(client string) string {
 }
 
 // authorityContent makes every daemon restart when the certificates were made
-// anew. Without the file the daemon gets restarted too, which is right.
+// again. Without the file the daemon gets restarted too, which is right.
 func (c *Cluster) authorityContent() string {
 	content, err := os.ReadFile(c.pkiFile(pki.CA + ".crt"))
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// waitRound is how long kubectl waits before it is called anew, and how old the
+// waitRound is how long kubectl waits before it is called again, and how old the
 // reason is that an error tells.
 const waitRound = 20 * time.Second
 
 // kubectl runs kubectl as administrator of the cluster.
 func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (string, error) {
-	// Each call reads what the server offers anew: a cache would outlive the cluster.
+	// Each call reads what the server offers again: a cache would outlive the cluster.
 	args = append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.settings.State("tmp", "kubectl")}, args...)
 	return run(ctx, input, c.cache.Path(build.Kubectl), args...)
 }

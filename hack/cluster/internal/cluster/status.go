@@ -38,7 +38,7 @@ func (c *Cluster) daemons() []daemon {
 	return all
 }
 
-// Status prints what runs and how to use it. The error tells whether the
+// Status prints what runs and how to use it. The error reports whether the
 // cluster is complete.
 func (c *Cluster) Status(ctx context.Context) error {
 	running, err := process.Find(c.settings.StateDir)

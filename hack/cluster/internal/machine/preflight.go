@@ -40,7 +40,7 @@ func neededCapabilities() map[string]uint {
 	}
 }
 
-// CheckSystem says whether this is Linux with a user that may do everything.
+// CheckSystem reports whether this is Linux with a user that may do everything.
 func CheckSystem() error {
 	if runtime.GOOS != "linux" {
 		return UnsuitableError{fmt.Errorf("it needs Linux, and this is %s", runtime.GOOS)}

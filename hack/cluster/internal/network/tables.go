@@ -19,7 +19,7 @@ import (
 // proxyTable is the name kube-proxy gives its tables.
 const proxyTable = "kube-proxy"
 
-// HasProxyTable says whether a kube-proxy works on this machine.
+// HasProxyTable reports whether a kube-proxy works on this machine.
 func HasProxyTable() (bool, error) {
 	tables, err := new(nftables.Conn).ListTables()
 	if err != nil {

@@ -41,7 +41,7 @@ const (
 	ServiceAccount    = "service-account"
 )
 
-// Validity of all certificates. A set about to expire is made anew.
+// Validity of all certificates. A set about to expire is recreated.
 const (
 	validity    = 365 * 24 * time.Hour
 	renewBefore = 30 * 24 * time.Hour
@@ -62,7 +62,7 @@ type Request struct {
 }
 
 // Ensure makes the certificates in a directory if they are not there yet or
-// are about to expire, and says whether it did.
+// are about to expire, and reports whether it did.
 func Ensure(dir string, requests []Request, now time.Time) (bool, error) {
 	if fresh(dir, requests, now) {
 		return false, nil
@@ -86,7 +86,7 @@ func Ensure(dir string, requests []Request, now time.Time) (bool, error) {
 	return true, nil
 }
 
-// fresh says whether all certificates are there, valid for a while and for
+// fresh reports whether all certificates are there, valid for a while and for
 // what is asked of them.
 func fresh(dir string, requests []Request, now time.Time) bool {
 	for _, request := range requests {

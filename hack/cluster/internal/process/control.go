@@ -76,7 +76,7 @@ func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// dying says whether a process has lost its memory, and with it its
+// dying reports whether a process has lost its memory, and with it its
 // environment, but still exists. Threads of the kernel look the same, but
 // their numbers are in no pid file.
 func dying(pid int) bool {

@@ -87,7 +87,7 @@ func parseMarks(environ []byte, stateDir string) (p Process, ours bool) {
 	return p, ours
 }
 
-// alive says whether a process exists and has not ended: one that ended but
+// alive reports whether a process exists and has not ended: one that ended but
 // was not collected by its parent yet still has a number.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))

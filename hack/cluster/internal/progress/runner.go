@@ -17,7 +17,7 @@ type Step struct {
 	Name string
 	// Expected is how long it takes on a machine with 2 cores.
 	Expected time.Duration
-	// Done says whether there is nothing to do. Nil means there always is.
+	// Done reports whether there is nothing to do. Nil means there always is.
 	Done func() bool
 	// Run does it. It has to be repeatable: an earlier run may have been
 	// interrupted anywhere.

@@ -42,7 +42,7 @@ func (s Settings) Node(name string) (Node, bool) {
 	return Node{}, false
 }
 
-// IsFirst tells whether this is the node that has the addresses of the control
+// IsFirst reports whether this is the node that has the addresses of the control
 // plane.
 func (n Node) IsFirst() bool { return n.index == 0 }
 

@@ -66,7 +66,7 @@ func (b *Builder) viewOf(page *markdown.Page, address string) view {
 	return shown
 }
 
-// isWithin tells whether a page is an entry of the menu, or belongs to the
+// isWithin reports whether a page is an entry of the menu, or belongs to the
 // folder below docs that the entry is the index of.
 func isWithin(page, entry string) bool {
 	folder, isIndex := strings.CutSuffix(entry, "README.md")

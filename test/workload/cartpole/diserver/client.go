@@ -77,7 +77,7 @@ func (e *LaterError) Error() string {
 	return fmt.Sprintf("di-server cannot do %s %s now: %s", e.Method, e.Path, e.Message)
 }
 
-// IsLater tells whether an error says that the same request may succeed later.
+// IsLater reports whether an error says that the same request may succeed later.
 func IsLater(err error) bool {
 	_, ok := errors.AsType[*LaterError](err)
 	return ok

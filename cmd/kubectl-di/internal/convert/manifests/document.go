@@ -111,7 +111,7 @@ func atLine(err error, body string, firstLine int) error {
 	return fmt.Errorf("line %d: is no YAML: %s", firstLine+line-1, why)
 }
 
-// isTabbed says whether a line of the text, from 1, is indented with a tab.
+// isTabbed reports whether a line of the text, from 1, is indented with a tab.
 func isTabbed(text string, line int) bool {
 	lines := strings.Split(text, "\n")
 	if line < 1 || line > len(lines) {
@@ -178,6 +178,6 @@ func copyLines(from, to *yaml.Node) {
 	}
 }
 
-// sameContent says whether two values are the same, numbers compared as they
+// sameContent reports whether two values are the same, numbers compared as they
 // are written.
 func sameContent(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -151,7 +151,7 @@ func jsonObjects(part Part) []Part {
 	return objects
 }
 
-// IsEmpty says whether a part holds no document: only blank lines, comments and
+// IsEmpty reports whether a part holds no document: only blank lines, comments and
 // directives.
 func (p *Part) IsEmpty() bool {
 	for line := range strings.Lines(p.Body) {
@@ -163,7 +163,7 @@ func (p *Part) IsEmpty() bool {
 	return true
 }
 
-// IsJSON says whether the document is written as JSON.
+// IsJSON reports whether the document is written as JSON.
 func (p *Part) IsJSON() bool {
 	body := strings.TrimSpace(p.Body)
 	return strings.HasPrefix(body, "{") && json.Valid([]byte(body))

@@ -220,7 +220,7 @@ func (p *Pool) take(m *poolMember, b *batch) (index int, changed <-chan struct{}
 	return 0, p.changed
 }
 
-// suits tells whether m may play units of a kind. The lock must be held.
+// suits reports whether m may play units of a kind. The lock must be held.
 func (p *Pool) suits(m *poolMember, kind rollout.Kind) bool {
 	if m.task == Evaluating {
 		return kind == rollout.Evaluate

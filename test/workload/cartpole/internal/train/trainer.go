@@ -31,7 +31,7 @@ type Config struct {
 	MaxRounds int
 	// MinRound is the least time that a round takes; a quick round waits.
 	MinRound time.Duration
-	// From is a state to go on from; the zero value starts anew.
+	// From is a state to go on from; the zero value starts again.
 	From policy.State
 	// Gate is waited for before each round, with the round's number. May be nil.
 	Gate func(ctx context.Context, round int) error
