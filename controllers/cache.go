@@ -43,8 +43,8 @@ func trimForeign(in any) (any, error) {
 	if !ok {
 		return in, nil
 	}
-	shrink(object)
-	if len(controllerUID(object)) > 0 {
+	Shrink(object)
+	if len(OwnerUID(object)) > 0 {
 		return object, nil
 	}
 	meta := metav1.ObjectMeta{
@@ -62,13 +62,13 @@ func trimForeign(in any) (any, error) {
 	return object, nil
 }
 
-// shrink takes from an object what nobody reads, and has it share what is long
+// Shrink takes from an object what nobody reads, and has it share what is long
 // with the other pods of its job.
-func shrink(object client.Object) {
+func Shrink(object client.Object) {
 	if object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
 	}
-	if pod, isPod := object.(*corev1.Pod); isPod && len(controllerUID(pod)) > 0 {
+	if pod, isPod := object.(*corev1.Pod); isPod && len(OwnerUID(pod)) > 0 {
 		shareVariables(pod)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -29,7 +29,7 @@ type migrationOptions struct {
 
 func (o *migrationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Float32Var(&o.qps, "migration-qps", 50, "rate limit of the storage migration's API calls, per second")
-	flags.DurationVar(&o.settle, "migration-settle", controllers.DefaultSettle,
+	flags.DurationVar(&o.settle, "migration-settle", storagemigration.DefaultSettle,
 		"how long API servers take to observe a new storage version; the migration starts afterwards")
 }
 
@@ -45,18 +45,18 @@ func (o *migrationOptions) validate() error {
 
 // addMigration adds the migration of stored objects, which begins when what an
 // earlier release left is taken over.
-func addMigration(mgr ctrl.Manager, definitions *controllers.Definitions, recorder events.EventRecorder, options *operatorOptions,
+func addMigration(mgr ctrl.Manager, definitions *storagemigration.Definitions, recorder events.EventRecorder, options *operatorOptions,
 	registerer prometheus.Registerer, takenOver <-chan struct{},
 ) error {
 	api, err := newMigrationClient(mgr, options.migration.qps)
 	if err != nil {
 		return err
 	}
-	metrics, err := controllers.NewMigrationMetrics(registerer)
+	metrics, err := storagemigration.NewMetrics(registerer)
 	if err != nil {
 		return err
 	}
-	return controllers.SetupMigration(mgr, definitions, controllers.MigrationOptions{
+	return storagemigration.Setup(mgr, definitions, storagemigration.Options{
 		API:       api,
 		Cached:    mgr.GetClient(),
 		Recorder:  recorder,

@@ -29,7 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
@@ -114,9 +115,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"source of the webhooks' certificate: own (signed by the operator) or secret (--webhook-secret, maintained by another tool such as cert-manager)")
 	flags.StringVar(&o.webhookSecret, "webhook-secret", "",
 		"Secret in the operator's namespace with the webhooks' certificate, its key and ca.crt; di-server's Secret "+serverCertificate+" is then maintained by the same tool")
-	flags.IntVar(&o.workers, "workers", controllers.DefaultWorkers, "number of jobs that are reconciled concurrently")
+	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "number of jobs that are reconciled concurrently")
 	flags.BoolVar(&o.allocator, "allocator", true, "run the allocator of preemptible jobs; if false, they wait for another allocator")
-	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", controllers.DefaultAllocatorCycle, "interval of allocation rounds while nothing changes")
+	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "interval of allocation rounds while nothing changes")
 	flags.StringVar(&o.queueing, "queueing", queueingAuto,
 		"queue manager of jobs that name a queue: kueue, none, or auto (Kueue if its API is served)")
 	flags.StringVar(&o.gangScheduler, "gang-scheduler", string(gang.Auto),
@@ -128,7 +129,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"PriorityClass of pods of jobs with priority normal, if neither job nor template names one")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "PriorityClass of pods of jobs with priority high, if neither job nor template names one")
 	flags.StringVar(&o.defaultConfig, "default-aggregator-config", "",
-		"ConfigMap in the operator's namespace with the pod template ("+controllers.AggregatorTemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
+		"ConfigMap in the operator's namespace with the pod template ("+dijob.AggregatorTemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
 		"interval of the admission probe, a dry-run create of a job; 0 disables it")
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
@@ -334,7 +335,7 @@ func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (boo
 	case queueingKueue:
 		return func(context.Context) (bool, error) { return true, nil }
 	case queueingAuto:
-		return controllers.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+		return dijob.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
@@ -67,7 +70,7 @@ func (o *operator) newTerm(term context.Context, registerer prometheus.Registere
 	if err != nil {
 		return nil, fmt.Errorf("making the manager of the controllers: %w", err)
 	}
-	definitions, err := controllers.WatchDefinitions(mgr)
+	definitions, err := storagemigration.WatchDefinitions(mgr)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +96,9 @@ func (o *operator) newTerm(term context.Context, registerer prometheus.Registere
 
 // addControllers adds what acts on jobs once no earlier release does.
 func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, registerer prometheus.Registerer,
-	definitions *controllers.Definitions, takingOver *takeover.Runner,
+	definitions *storagemigration.Definitions, takingOver *takeover.Runner,
 ) error {
-	err := controllers.Setup(term, mgr, controllers.Options{
+	err := dijob.Setup(term, mgr, dijob.Options{
 		JobVersion:       definitions.JobVersion,
 		Recorder:         o.recorder,
 		Settings:         o.options.settings,
@@ -116,7 +119,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	if o.options.allocator {
-		if err := controllers.SetupAllocator(mgr, controllers.AllocatorOptions{
+		if err := allocator.Setup(mgr, allocator.Options{
 			Cycle: o.options.allocatorCycle, MaxPods: o.options.settings.MaxPods, Recorder: o.recorder, Registerer: registerer, Traces: o.told.traces, MayAct: takingOver.MayAct(),
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
@@ -125,7 +128,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 	if o.options.defaultConfig == "" {
 		return nil
 	}
-	err = mgr.Add(&controllers.DefaultAggregatorConfig{
+	err = mgr.Add(&dijob.DefaultAggregatorConfig{
 		Client:   mgr.GetClient(),
 		Reader:   mgr.GetAPIReader(),
 		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},

@@ -35,6 +35,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
@@ -80,7 +81,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 	mgr, err := ctrl.NewManager(shared.config, managerOptions(controllers.CacheOptions()))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(controllers.Setup(ctx, mgr, controllers.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
+	Expect(dijob.Setup(ctx, mgr, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
 	DeferCleanup(start(mgr))
 })
 

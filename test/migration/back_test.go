@@ -24,6 +24,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -113,7 +114,7 @@ func TestTheWayBackIsRefusedWhileThereAreJobsThatTheReleaseWouldMisrun(t *testin
   spec: {tasks: [{type: learner, template: {spec: {containers: [{name: di-container, image: di}]}}}]}}`)
 	w.create(workers, w.job("led", "v1alpha1"))
 	w.want("v1alpha1")
-	m := controllers.NewMigration(w.options(cluster.client))
+	m := storagemigration.New(w.options(cluster.client))
 	for range 3 {
 		w.step(m)
 	}
@@ -136,7 +137,7 @@ func TestAVersionCeasesToBeServedAndIsServedAgain(t *testing.T) {
 
 	// As long as objects are wanted to be stored in it, it is served.
 	w.annotate(crds.AnnotationStopServing, "v1alpha1")
-	m := controllers.NewMigration(w.options(cluster.client))
+	m := storagemigration.New(w.options(cluster.client))
 	w.step(m)
 	w.Expect(w.record("dijobs").Blocked).To(ContainSubstring("cannot cease to be served while objects are to be stored in it"))
 
@@ -193,13 +194,13 @@ func TestTheOperatorFollowsTheWishWhileItRuns(t *testing.T) {
 		Scheme: cluster.client.Scheme(), Cache: controllers.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
-	definitions, err := controllers.WatchDefinitions(mgr)
+	definitions, err := storagemigration.WatchDefinitions(mgr)
 	w.Expect(err).NotTo(HaveOccurred())
 	options := w.options(cluster.client)
 	options.Cached, options.Settle, options.Now = mgr.GetClient(), 0, nil
-	options.Metrics, err = controllers.NewMigrationMetrics(prometheus.NewRegistry())
+	options.Metrics, err = storagemigration.NewMetrics(prometheus.NewRegistry())
 	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(controllers.SetupMigration(mgr, definitions, options)).To(Succeed())
+	w.Expect(storagemigration.Setup(mgr, definitions, options)).To(Succeed())
 	running, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(running) }()

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
 )
@@ -121,7 +121,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 		w.create(w.job(name, "v1alpha1"))
 	}
 	w.want("v2alpha1")
-	m := controllers.NewMigration(w.options(cluster.client))
+	m := storagemigration.New(w.options(cluster.client))
 	stepUntil := func(done int64) {
 		t.Helper()
 		for range 100 {
@@ -227,7 +227,7 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 	forbid := w.forbidUpdates("stuck")
 	w.want("v2alpha1")
 
-	m := controllers.NewMigration(w.options(cluster.client))
+	m := storagemigration.New(w.options(cluster.client))
 	for range 100 {
 		result := w.step(m)
 		if w.record("dijobs").Listed {

@@ -33,7 +33,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -192,12 +192,12 @@ func (w *world) waitServed(at, stored string) {
 }
 
 // options are those of an operator that works on the tests' API server.
-func (w *world) options(api client.Client) controllers.MigrationOptions {
-	metrics, err := controllers.NewMigrationMetrics(prometheus.NewRegistry())
+func (w *world) options(api client.Client) storagemigration.Options {
+	metrics, err := storagemigration.NewMetrics(prometheus.NewRegistry())
 	w.Expect(err).NotTo(HaveOccurred())
 	takenOver := make(chan struct{})
 	close(takenOver)
-	return controllers.MigrationOptions{
+	return storagemigration.Options{
 		API: api, Cached: api, Recorder: w.events, Namespace: w.namespace, TakenOver: takenOver, Metrics: metrics,
 		Now: func() time.Time { return w.now }, Settle: time.Hour, Page: 4,
 		Probe: func(ctx context.Context) error { return webhook.Probe(ctx, cluster.client, w.namespace) },
@@ -207,7 +207,7 @@ func (w *world) options(api client.Client) controllers.MigrationOptions {
 // migrate takes steps until nothing is left to do, and returns an error at the
 // first that fails. The clock is moved to when there is something to do again.
 func (w *world) migrate(api client.Client) error {
-	m := controllers.NewMigration(w.options(api))
+	m := storagemigration.New(w.options(api))
 	for range 1000 {
 		rests := true
 		for _, name := range []string{dijobs, aggregatorconfigs} {
@@ -226,7 +226,7 @@ func (w *world) migrate(api client.Client) error {
 }
 
 // step takes one step of the migration of jobs.
-func (w *world) step(m *controllers.Migration) ctrl.Result {
+func (w *world) step(m *storagemigration.Reconciler) ctrl.Result {
 	w.t.Helper()
 	result, err := m.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: dijobs}})
 	w.Expect(err).NotTo(HaveOccurred())

@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/server"
 )
 
@@ -94,7 +95,7 @@ func newOperator(api *cluster, namespace string) *program {
 		if err != nil {
 			return err
 		}
-		err = controllers.Setup(ctx, mgr, controllers.Options{
+		err = dijob.Setup(ctx, mgr, dijob.Options{
 			AggregatorConfig: client.ObjectKey{Namespace: namespace, Name: configName},
 			Drain:            drain, Registerer: prometheus.NewRegistry(),
 		})

@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
@@ -95,7 +95,7 @@ func (b *bench) runShapes(ctx context.Context) (figures.Limits, error) {
 		}
 	}
 	err := table.Flush()
-	fmt.Fprintf(b.Out, shapeNotes, controllers.DefaultWorkers, plainParallelism)
+	fmt.Fprintf(b.Out, shapeNotes, dijob.DefaultWorkers, plainParallelism)
 	return missed, err
 }
 

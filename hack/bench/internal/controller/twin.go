@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -150,7 +150,7 @@ func (p *plainClient) createAll(ctx context.Context, w *world, twins []*twin) er
 		defer close(submitted)
 		return w.submitAll(ctx, jobs, func(index int) { submitted <- index })
 	})
-	for range controllers.DefaultWorkers {
+	for range dijob.DefaultWorkers {
 		group.Go(func() error {
 			for index := range submitted {
 				if err := p.create(ctx, twins[index]); err != nil {

@@ -1,0 +1,135 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/allocator"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/telemetry"
+)
+
+// How a round of the allocator ended, and what was decided of a job in it.
+const (
+	roundDone   = "done"
+	roundFailed = "failed"
+
+	decisionPlaced   = "placed"
+	decisionMoved    = "moved"
+	decisionResized  = "resized"
+	decisionReleased = "released"
+
+	statePlaced  = "placed"
+	statePartial = "partial"
+	stateWaiting = "waiting"
+
+	nodeOpen   = "open"
+	nodeClosed = "closed"
+)
+
+// roundMetrics tell what the rounds of the allocator come to.
+type roundMetrics struct {
+	telemetry.Set
+	rounds    *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	decisions *prometheus.CounterVec
+	jobs      *prometheus.GaugeVec
+	nodes     *prometheus.GaugeVec
+}
+
+func newRoundMetrics(registerer prometheus.Registerer) (*roundMetrics, error) {
+	m := &roundMetrics{}
+	m.rounds = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_allocator_rounds_total", Unit: "rounds",
+		Help:   "Allocation rounds, by whether all reads and writes succeeded.",
+		Labels: []telemetry.Label{{Name: "result", Values: []string{roundDone, roundFailed}}},
+	})
+	m.duration = m.Histogram(telemetry.Metric{
+		Name: "di_orchestrator_allocator_round_duration_seconds", Unit: "seconds",
+		Help: "Duration of an allocation round, including its writes.",
+	}, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
+	m.decisions = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_allocator_decisions_total", Unit: "decisions",
+		Help:   "Placements that were written: a job was placed, moved, resized, or its placement was released.",
+		Labels: []telemetry.Label{{Name: "decision", Values: []string{decisionPlaced, decisionMoved, decisionResized, decisionReleased}}},
+	})
+	m.jobs = m.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_allocator_jobs", Unit: "jobs",
+		Help:   "Preemptible jobs by the last round: placed as wanted, shrunk to fewer replicas than wanted, or waiting for room.",
+		Labels: []telemetry.Label{{Name: "state", Values: []string{statePlaced, statePartial, stateWaiting}}},
+	})
+	m.nodes = m.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_allocator_nodes", Unit: "nodes",
+		Help:   "Nodes in the last allocation round, by whether they accept pods: closed nodes are cordoned or not ready.",
+		Labels: []telemetry.Label{{Name: "state", Values: []string{nodeOpen, nodeClosed}}},
+	})
+	if err := registerer.Register(m); err != nil {
+		return nil, fmt.Errorf("registering the allocator's metrics: %w", err)
+	}
+	return m, nil
+}
+
+// ended tells of a round that ended.
+func (m *roundMetrics) ended(took time.Duration, err error) {
+	result := roundDone
+	if err != nil {
+		result = roundFailed
+	}
+	m.rounds.WithLabelValues(result).Inc()
+	m.duration.WithLabelValues().Observe(took.Seconds())
+}
+
+// wrote tells of an allocation that was written.
+func (m *roundMetrics) wrote(decision string) {
+	if decision != "" {
+		m.decisions.WithLabelValues(decision).Inc()
+	}
+}
+
+// known tells what a round knew, and left behind.
+func (m *roundMetrics) known(jobs map[string]int, nodes []*allocator.Node) {
+	for _, state := range []string{statePlaced, statePartial, stateWaiting} {
+		m.jobs.WithLabelValues(state).Set(float64(jobs[state]))
+	}
+	closed := 0
+	for _, node := range nodes {
+		if node.Closed {
+			closed++
+		}
+	}
+	m.nodes.WithLabelValues(nodeOpen).Set(float64(len(nodes) - closed))
+	m.nodes.WithLabelValues(nodeClosed).Set(float64(closed))
+}
+
+// decisionOf says what becomes of a job that gets another allocation, "" where
+// it gets none.
+func decisionOf(before, after []string) string {
+	switch {
+	case len(before) == 0 && len(after) == 0:
+		return ""
+	case len(before) == 0:
+		return decisionPlaced
+	case len(after) == 0:
+		return decisionReleased
+	case len(before) != len(after):
+		return decisionResized
+	}
+	return decisionMoved
+}
+
+// stateOf says how a job stands by its status.
+func stateOf(job *v2alpha1.DIJob) string {
+	if len(job.Status.Allocation) == 0 {
+		return stateWaiting
+	}
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.Reason == v2alpha1.ReasonPartiallyPlaced {
+		return statePartial
+	}
+	return statePlaced
+}

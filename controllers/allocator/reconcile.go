@@ -1,0 +1,448 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/allocator"
+	"opendilab.org/di-orchestrator/internal/assume"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/recorder"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+const (
+	// DefaultCycle is how often all preemptible jobs are placed again
+	// where nothing else is said.
+	DefaultCycle = time.Minute
+	// defaultGrowAfter is for how long a job that got fewer replicas than it wants
+	// is left as it is before it grows: each time restarts it.
+	defaultGrowAfter = 5 * time.Minute
+	// minRoundInterval is how long a round is away from the last one at least,
+	// however much changes.
+	minRoundInterval = time.Second
+	// unreadyGrace is how long a node may be not ready before its jobs are placed
+	// elsewhere: as long as Kubernetes leaves pods on such a node.
+	unreadyGrace = 5 * time.Minute
+)
+
+// Reconciler places all preemptible jobs, in rounds: it writes their
+// status.allocation and the condition that says why, and nothing else.
+type Reconciler struct {
+	// client reads from caches and writes to the API server.
+	client client.Client
+	// live reads from the API server.
+	live     client.Reader
+	recorder events.EventRecorder
+	policy   allocator.Policy
+	cycle    time.Duration
+	// maxPods is how many pods a job may have; 0 for as many as by default.
+	maxPods int32
+	now     func() time.Time
+	metrics *roundMetrics
+
+	// last is when the last round was; written is what was written of each job,
+	// by this process or one before it, until the cache knows it; nil before the
+	// first round. There is one worker.
+	last    time.Time
+	written map[types.UID]*v2alpha1.DIJob
+}
+
+// Reconcile makes a round, unless the last one was just now.
+func (a *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if left := a.last.Add(minRoundInterval).Sub(a.now()); left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
+	}
+	a.last = a.now()
+	result, err := a.goRound(ctx)
+	a.metrics.ended(a.now().Sub(a.last), err)
+	return result, err
+}
+
+func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
+	jobs, err := a.jobs(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(jobs) == 0 {
+		a.metrics.known(nil, nil)
+		return ctrl.Result{}, nil
+	}
+	round, err := a.survey(ctx, jobs)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	decided := a.policy.Optimize(slices.Collect(maps.Values(round.wanted)), round.snapshot.Nodes, round.previous)
+	maps.Copy(round.placements, decided)
+	err = a.carryOut(ctx, jobs, round)
+	a.conclude(ctx, jobs, round)
+	if err != nil {
+		// The queue says when the next round is.
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: a.cycle}, nil
+}
+
+// conclude tells how the jobs stand after a round.
+func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) {
+	states := map[string]int{}
+	for _, job := range jobs {
+		if written := a.written[job.UID]; written != nil {
+			job = written
+		}
+		if lifecycle.WantsPlace(job) {
+			states[stateOf(job)]++
+		}
+	}
+	a.metrics.known(states, r.snapshot.Nodes)
+	traceRound(ctx, len(r.snapshot.Nodes), states)
+	log.FromContext(ctx).V(1).Info("Allocation round finished", "nodes", len(r.snapshot.Nodes),
+		statePlaced, states[statePlaced], statePartial, states[statePartial], stateWaiting, states[stateWaiting])
+}
+
+// jobs returns the jobs to place, and those that are to give up their place,
+// each as it was last written.
+func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
+	if err := a.learnWritten(ctx); err != nil {
+		return nil, err
+	}
+	var list v2alpha1.DIJobList
+	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing jobs: %w", err)
+	}
+	var jobs []*v2alpha1.DIJob
+	written := make(map[types.UID]*v2alpha1.DIJob, len(a.written))
+	for i := range list.Items {
+		job := &list.Items[i]
+		if ours := a.written[job.UID]; ours != nil && assume.IsOlder(job, ours) {
+			written[job.UID] = ours
+			job = ours
+		}
+		if lifecycle.WantsPlace(job) || lifecycle.LeavesPlace(job) {
+			jobs = append(jobs, job)
+		}
+	}
+	a.written = written
+	return jobs, nil
+}
+
+// learnWritten reads live, before the first round, what an operator that placed
+// jobs before this one wrote last: the cache may not have it yet.
+func (a *Reconciler) learnWritten(ctx context.Context) error {
+	if a.written != nil {
+		return nil
+	}
+	var list v2alpha1.DIJobList
+	if err := a.live.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing jobs live: %w", err)
+	}
+	a.written = map[types.UID]*v2alpha1.DIJob{}
+	for i := range list.Items {
+		if job := &list.Items[i]; job.Spec.Preemptible {
+			a.written[job.UID] = job
+		}
+	}
+	return nil
+}
+
+// round is what a round rests on, and what comes of it.
+type round struct {
+	snapshot *allocator.Snapshot
+	// maxPods is how many pods a job may have.
+	maxPods int32
+	wanted  map[types.NamespacedName]*allocator.Job
+	// previous is where jobs were, and placed what of that is written.
+	previous, placed map[types.NamespacedName][]string
+	// placements are what becomes of the jobs.
+	placements map[types.NamespacedName]allocator.Placement
+}
+
+// survey takes stock of nodes, pods and jobs.
+func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round, error) {
+	nodes, err := a.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &round{
+		snapshot:   allocator.NewSnapshot(nodes),
+		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
+		wanted:     make(map[types.NamespacedName]*allocator.Job, len(jobs)),
+		previous:   make(map[types.NamespacedName][]string, len(jobs)),
+		placed:     make(map[types.NamespacedName][]string, len(jobs)),
+		placements: make(map[types.NamespacedName]allocator.Placement, len(jobs)),
+	}
+	pods, err := a.occupy(ctx, r.snapshot, jobs)
+	if err != nil {
+		return nil, err
+	}
+	for _, job := range jobs {
+		r.take(job, pods[job.UID], a.now())
+	}
+	return r, nil
+}
+
+// take notes a job: what is to be decided of it, or what is decided already and
+// what it has meanwhile.
+func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
+	name := client.ObjectKeyFromObject(job)
+	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
+	switch {
+	case lifecycle.LeavesPlace(job):
+		r.placements[name] = allocator.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
+		if err == nil {
+			// Others get its room once it is written that it has none.
+			r.snapshot.Reserve(wanted, job.Status.Allocation)
+			return
+		}
+	case err != nil:
+		// What runs goes on: only its next pods could not be made.
+		r.placements[name] = allocator.Placement{
+			Nodes: job.Status.Allocation, Reason: v2alpha1.ConditionInvalidSpec, Message: err.Error(),
+		}
+	case len(r.snapshot.Nodes) == 0 && isPlacedByOther(job):
+		// Where no node is known nothing is known better.
+	default:
+		if previous, known := placeOf(job, pods, r.snapshot); known {
+			wanted.Ended, wanted.Held = lifecycle.EndedRanks(job, pods), heldFor(job, now)
+			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
+			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
+			return
+		}
+	}
+	for _, pod := range pods {
+		occupy(r.snapshot, pod)
+	}
+}
+
+// isPlacedByOther reports whether a job has a place that the allocator did not give
+// it, which says so in a condition.
+func isPlacedByOther(job *v2alpha1.DIJob) bool {
+	return len(job.Status.Allocation) > 0 && !conditions.IsTrue(&job.Status, v2alpha1.ConditionAllocated)
+}
+
+// heldFor returns for how long a job has been placed as it is.
+func heldFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
+		return now.Sub(allocated.LastUpdateTime.Time)
+	}
+	return 0
+}
+
+// nodes returns the nodes that are there, or were a moment ago.
+func (a *Reconciler) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var nodes []*corev1.Node
+	for i := range list.Items {
+		if node := &list.Items[i]; !isLost(node, a.now()) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes, nil
+}
+
+// isLost reports whether a node is not ready for so long that its pods are given up.
+func isLost(node *corev1.Node, now time.Time) bool {
+	ready := conditions.OfNode(node, corev1.NodeReady)
+	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
+}
+
+// occupy takes from the snapshot what runs, but for the pods of the jobs that
+// the round is about. Those are returned, by their job.
+func (a *Reconciler) occupy(ctx context.Context, snapshot *allocator.Snapshot, jobs []*v2alpha1.DIJob) (map[types.UID][]*corev1.Pod, error) {
+	var list corev1.PodList
+	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	asked := make(map[types.UID]bool, len(jobs))
+	for _, job := range jobs {
+		asked[job.UID] = true
+	}
+	pods := make(map[types.UID][]*corev1.Pod, len(jobs))
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if owner := controllers.OwnerUID(pod); len(owner) > 0 && asked[types.UID(owner[0])] {
+			pods[types.UID(owner[0])] = append(pods[types.UID(owner[0])], pod)
+			continue
+		}
+		occupy(snapshot, pod)
+	}
+	return pods, nil
+}
+
+// occupy takes from a snapshot what a pod has of its node.
+func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
+	if pod.Spec.NodeName != "" && !podstate.Finished(pod) {
+		snapshot.Occupy(pod)
+	}
+}
+
+// placeOf returns where a job is placed: where it was, and one that never was
+// where its pods run, which may not be known yet. A job that has a pod waiting
+// for a node that takes none is placed again.
+func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapshot) (nodes []string, known bool) {
+	allocation := job.Status.Allocation
+	if len(allocation) == 0 {
+		return lifecycle.NodesByRank(job, pods)
+	}
+	for _, pod := range pods {
+		node := lifecycle.PlacedOn(pod)
+		if pod.Spec.NodeName == "" && podstate.Active(pod) &&
+			slices.Contains(allocation, node) && snapshot.IsClosed(node) {
+			return nil, true
+		}
+	}
+	return allocation, true
+}
+
+// jobToPlace returns what a policy is told of a job: no counts that it would be at for
+// ever.
+func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32) (*allocator.Job, error) {
+	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
+		return nil, errors.New(excess[0].String())
+	}
+	wanted := &allocator.Job{Name: client.ObjectKeyFromObject(job), Created: job.CreationTimestamp.Time}
+	if job.Spec.Priority == v2alpha1.PriorityHigh {
+		wanted.Priority = 1
+	}
+	wanted.Elastic, wanted.Min, wanted.Wanted = lifecycle.Range(job)
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		template, err := workload.Template(fmt.Sprintf("spec.tasks[%d].template", i), task.Template)
+		if err != nil {
+			return nil, err
+		}
+		wanted.Tasks = append(wanted.Tasks, allocator.Task{
+			Name: task.Name, Replicas: lifecycle.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec),
+		})
+	}
+	return wanted, nil
+}
+
+// carryOut writes what was decided. Whatever write fails, or is the last one
+// that this process does, what is written by then is not more than the nodes have:
+// a job gets a place once those that had it have given it up. Of jobs that wait
+// for each other one that has a place gives it up, and gets the new one in the next
+// round.
+func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
+	ledger := allocator.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
+	for {
+		waiting, err := a.writeWhatFits(ctx, jobs, r, ledger)
+		switch {
+		case err != nil || len(waiting) == 0:
+			return err
+		case len(waiting) == len(jobs):
+			return a.write(ctx, waiting[max(slices.IndexFunc(waiting, isPlaced), 0)], allocator.Placement{
+				Reason: allocator.ReasonInsufficientCapacity, Message: "it makes room for jobs that are placed again as well, and is placed next",
+			})
+		}
+		jobs = waiting
+	}
+}
+
+func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 }
+
+// writeWhatFits writes the placements for which there is room by what is
+// written, and returns the jobs of the others.
+func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, r *round, ledger *allocator.Ledger) ([]*v2alpha1.DIJob, error) {
+	var waiting []*v2alpha1.DIJob
+	var failed []error
+	for _, job := range jobs {
+		name := client.ObjectKeyFromObject(job)
+		placement, decided := r.placements[name]
+		if !decided {
+			continue
+		}
+		undo, moves := func() {}, true
+		if r.wanted[name] != nil && !slices.Equal(job.Status.Allocation, placement.Nodes) {
+			undo, moves = ledger.Move(r.wanted[name], placement.Nodes)
+		}
+		if !moves {
+			waiting = append(waiting, job)
+			continue
+		}
+		if err := a.write(ctx, job, placement); err != nil {
+			undo()
+			failed = append(failed, err)
+		}
+	}
+	return waiting, errors.Join(failed...)
+}
+
+// write patches a job's allocation and condition where they are to become
+// others. The patch holds the resource version, so that what was decided on an
+// old job is refused; the next round decides again.
+func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) error {
+	if a.isToldOften(job, placement) {
+		return nil
+	}
+	wanted := job.DeepCopy()
+	value, kind := corev1.ConditionTrue, corev1.EventTypeNormal
+	if len(placement.Nodes) == 0 {
+		value, kind = corev1.ConditionFalse, corev1.EventTypeWarning
+	}
+	wanted.Status.Allocation = placement.Nodes
+	told := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, value, placement.Reason, placement.Message, a.now())
+	if !told && slices.Equal(job.Status.Allocation, placement.Nodes) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	err := a.client.Status().Patch(ctx, wanted, patch)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("writing the allocation of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	a.written[job.UID] = wanted
+	a.tell(ctx, job, placement)
+	a.recorder.Eventf(job, nil, kind, placement.Reason, "Allocate", "%s", recorder.Note(placement.Message))
+	return nil
+}
+
+// tell counts and logs what was written of a job.
+func (a *Reconciler) tell(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) {
+	log := log.FromContext(ctx).WithValues(names.LogWhole(job)...)
+	if slices.Equal(job.Status.Allocation, placement.Nodes) {
+		log.V(1).Info("Updated condition Allocated", "reason", placement.Reason, "message", placement.Message)
+		return
+	}
+	decision := decisionOf(job.Status.Allocation, placement.Nodes)
+	a.metrics.wrote(decision)
+	log.Info("Changed the placement of a job", "decision", decision, "reason", placement.Reason,
+		"replicas", len(placement.Nodes), "replicasBefore", len(job.Status.Allocation))
+}
+
+// isToldOften reports whether a job that waits was told why within the last cycle.
+// The numbers that it is told change with every pod of the cluster.
+func (a *Reconciler) isToldOften(job *v2alpha1.DIJob, placement allocator.Placement) bool {
+	if len(placement.Nodes) > 0 || isPlaced(job) {
+		return false
+	}
+	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
+	return allocated != nil && allocated.Status == corev1.ConditionFalse && allocated.Reason == placement.Reason && heldFor(job, a.now()) < a.cycle
+}

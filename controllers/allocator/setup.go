@@ -1,0 +1,159 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/allocator"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/tracing"
+)
+
+// Options are the settings of the allocator. The zero value is the default.
+type Options struct {
+	// Policy decides: by default allocator.Fit, which lets a job grow five minutes
+	// after it was placed.
+	Policy allocator.Policy
+	// Cycle is how often all jobs are placed again though nothing changes:
+	// DefaultCycle by default.
+	Cycle time.Duration
+	// MaxPods is how many pods a job may have: limits.PodsPerJob by default.
+	MaxPods int32
+	// Recorder takes the Events of jobs: by default the manager's.
+	Recorder events.EventRecorder
+	// Registerer takes the metrics: by default that of controller-runtime.
+	Registerer prometheus.Registerer
+	// Traces makes a span of each round; nil for none.
+	Traces trace.TracerProvider
+	// Now returns the time: the real one by default.
+	Now func() time.Time
+	// MayAct is closed when no other operator acts any more; until then nothing is
+	// written. Nil where there is none.
+	MayAct <-chan struct{}
+}
+
+// New returns the reconciler; Setup runs it in a manager. The client reads from
+// caches and writes to the API server, live reads from the API server. The options
+// must have a recorder.
+func New(cached client.Client, live client.Reader, options Options) (*Reconciler, error) {
+	if options.Registerer == nil {
+		options.Registerer = metrics.Registry
+	}
+	if options.Policy == nil {
+		options.Policy = allocator.Fit{GrowAfter: defaultGrowAfter}
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	roundMetrics, err := newRoundMetrics(options.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		client:   cached,
+		live:     live,
+		recorder: options.Recorder,
+		policy:   options.Policy,
+		cycle:    cmp.Or(options.Cycle, DefaultCycle),
+		maxPods:  options.MaxPods,
+		now:      options.Now,
+		metrics:  roundMetrics,
+	}, nil
+}
+
+// Setup adds the allocator to a manager, whose cache must be made with
+// controllers.CacheOptions.
+func Setup(mgr ctrl.Manager, options Options) error {
+	if options.Recorder == nil {
+		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
+	}
+	a, err := New(mgr.GetClient(), mgr.GetAPIReader(), options)
+	if err != nil {
+		return err
+	}
+	round := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "round"}}}
+	})
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("allocator").
+		// A request here is a round, and no line is to name it as if it were a job.
+		WithLogConstructor(func(*reconcile.Request) logr.Logger { return mgr.GetLogger().WithValues("controller", "allocator") }).
+		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(changesOf(jobMatters))).
+		Watches(&corev1.Node{}, round, builder.WithPredicates(changesOf(nodeMatters))).
+		Watches(&corev1.Pod{}, round, builder.WithPredicates(changesOf(podMatters))).
+		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(a, options.Traces, spanOfRound)))
+	if err != nil {
+		return fmt.Errorf("adding the allocator: %w", err)
+	}
+	return nil
+}
+
+// changesOf lets updates pass that change what matters of an object, nil for
+// an object that matters not; and the comings and goings of objects that matter.
+func changesOf(matters func(client.Object) any) predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(created event.CreateEvent) bool { return matters(created.Object) != nil },
+		DeleteFunc: func(deleted event.DeleteEvent) bool { return matters(deleted.Object) != nil },
+		UpdateFunc: func(update event.UpdateEvent) bool {
+			return !reflect.DeepEqual(matters(update.ObjectOld), matters(update.ObjectNew))
+		},
+	}
+}
+
+// jobMatters returns what a round rests on in a job: whether it is to be
+// placed, what it asks for, and where it is placed.
+func jobMatters(object client.Object) any {
+	job, ok := object.(*v2alpha1.DIJob)
+	if !ok || !job.Spec.Preemptible {
+		return nil
+	}
+	return []any{lifecycle.WantsPlace(job), job.Generation, job.Status.Allocation}
+}
+
+// nodeMatters returns what a round rests on in a node.
+func nodeMatters(object client.Object) any {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	ready := corev1.ConditionUnknown
+	if condition := conditions.OfNode(node, corev1.NodeReady); condition != nil {
+		ready = condition.Status
+	}
+	return []any{node.Labels, node.Spec.Unschedulable, node.Spec.Taints, node.Status.Allocatable, ready}
+}
+
+// podMatters returns what a round rests on in a pod: that it has something of a node.
+func podMatters(object client.Object) any {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" || podstate.Finished(pod) {
+		return nil
+	}
+	return pod.Spec.NodeName
+}

@@ -1,0 +1,322 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// parallelism is how many objects of one job are written at a time.
+const parallelism = 16
+
+// effect is what became of one write.
+type effect struct {
+	object client.Object
+	reason string
+	err    error
+}
+
+// effects are what became of a decision.
+type effects []effect
+
+// errNameConflict is what a create ends in where an object of the name exists
+// and belongs to somebody else.
+var errNameConflict = errors.New("exists and belongs to somebody else")
+
+// leavingError is what a create ends in where an object of the name exists that
+// goes by itself.
+type leavingError struct {
+	// leaving is when it is to have gone, the zero time where nobody said.
+	leaving time.Time
+}
+
+// Error implements error.
+func (leavingError) Error() string {
+	return "exists and is to go"
+}
+
+// isTaken reports whether a create ended in that the name is another's.
+func (e *effect) isTaken() bool {
+	return errors.Is(e.err, errNameConflict) || errors.As(e.err, &leavingError{})
+}
+
+// errors joins what is to be tried again soon. A name that is taken is not: it
+// is a condition, and is looked at again in a while. What waits has a time of its own.
+func (e effects) errors() error {
+	var all []error
+	for i := range e {
+		if e[i].err != nil && !e[i].isTaken() && !e[i].waits() {
+			all = append(all, e[i].err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// hasFailed reports whether a write failed.
+func (e effects) hasFailed() bool {
+	return slices.ContainsFunc(e, func(one effect) bool { return one.err != nil })
+}
+
+// wait reports whether a write was not tried, as the API server refuses it.
+func (e effects) wait() bool {
+	return slices.ContainsFunc(e, func(one effect) bool { return one.waits() })
+}
+
+// created reports whether anything was created.
+func (e effects) created() bool {
+	return slices.ContainsFunc(e, func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulCreate })
+}
+
+// taken are the creations of which somebody else has the name.
+func (e effects) taken() effects {
+	var taken effects
+	for i := range e {
+		if e[i].isTaken() {
+			taken = append(taken, e[i])
+		}
+	}
+	return taken
+}
+
+// act does what was decided. Nothing is created where the Membership, the object
+// of the job's gang or a ConfigMap could not be brought to what the creation rests on.
+func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	done := r.adopt(ctx, observed, decision)
+	done = append(done, r.release(ctx, observed, decision)...)
+	for _, objects := range [][]client.Object{
+		toObjects(decision.DeletePods), toObjects(decision.DeleteServices), toObjects(decision.DeleteConfigMaps), toObjects(decision.DeletePodGroups),
+	} {
+		done = append(done, r.removeAll(ctx, observed, objects)...)
+	}
+	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), noContent, r.removeByForce)...)
+	list := r.writeMembership(ctx, observed, decision)
+	done = append(done, list)
+	if list.err != nil {
+		return done
+	}
+	group := r.writePodGroup(ctx, observed, decision)
+	done = append(done, group)
+	if group.err != nil {
+		return done
+	}
+	r.recordLosses(observed.Job, decision)
+	create := r.createUntilRefused(observed.Job, decision.NewerFields)
+	configMaps := r.inParallel(ctx, toObjects(decision.CreateConfigMaps), create)
+	done = append(done, configMaps...)
+	if configMaps.hasFailed() {
+		return done
+	}
+	done = append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
+	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
+}
+
+// createUntilRefused returns a function that creates objects. Once one of a kind
+// could not be created the function leaves out those of the kind that follow, as
+// they mostly fail for the same reason.
+func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
+	var failed sync.Map
+	return func(ctx context.Context, object client.Object) effect {
+		kind := lifecycle.KindOf(job, object)
+		if _, has := failed.Load(kind); has {
+			return effect{}
+		}
+		done := r.create(ctx, job, object, newer[object.GetName()])
+		if done.err != nil && !done.isTaken() {
+			failed.Store(kind, true)
+		}
+		return done
+	}
+}
+
+func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
+	switch {
+	case decision.DeleteMembership:
+		done := r.removeAll(ctx, observed, []client.Object{observed.Membership})[0]
+		if done.err == nil {
+			return effect{}
+		}
+		return done
+	case decision.CreateMembership != nil:
+		return r.create(ctx, observed.Job, decision.CreateMembership, nil)
+	case decision.MembershipStatus != nil:
+		return r.writeMembershipStatus(ctx, observed, decision.MembershipStatus)
+	}
+	return effect{}
+}
+
+func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecycle.Observed, status *v2alpha1.MembershipStatus) effect {
+	stored := observed.Membership.DeepCopy()
+	stored.Status = *status
+	content := func(client.Object) string { return digest(status) }
+	return r.write(ctx, observed, verbUpdate, []client.Object{stored}, content, func(ctx context.Context, _ client.Object) effect {
+		if err := r.client.Status().Update(ctx, stored); err != nil {
+			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
+		}
+		r.assumed.add(observed.Job, stored, r.now())
+		r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
+		return effect{}
+	})[0]
+}
+
+// release takes finalizers from pods. Each patch holds the resource version, as
+// others write the list, too.
+func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	originals := map[types.UID]*corev1.Pod{}
+	for _, pod := range observed.Pods {
+		originals[pod.UID] = pod
+	}
+	content := changesTo(func(pod client.Object) client.Object { return originals[pod.GetUID()] })
+	return r.write(ctx, observed, verbRelease, toObjects(decision.ReleasePods), content, func(ctx context.Context, pod client.Object) effect {
+		patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
+		if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
+			return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
+		}
+		return effect{}
+	})
+}
+
+// removeAll deletes the very objects that were observed.
+func (r *Reconciler) removeAll(ctx context.Context, observed *lifecycle.Observed, objects []client.Object) effects {
+	return r.write(ctx, observed, verbDelete, objects, noContent, r.remove)
+}
+
+// remove deletes the very object that was observed. That it is gone, or that
+// another has its name by now, is as good.
+func (r *Reconciler) remove(ctx context.Context, object client.Object) effect {
+	return r.removeWith(ctx, object)
+}
+
+// removeByForce deletes a pod though nobody says that it has ended.
+func (r *Reconciler) removeByForce(ctx context.Context, object client.Object) effect {
+	return r.removeWith(ctx, object, client.GracePeriodSeconds(0))
+}
+
+func (r *Reconciler) removeWith(ctx context.Context, object client.Object, options ...client.DeleteOption) effect {
+	uid := object.GetUID()
+	err := r.client.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return effect{}
+	case err != nil:
+		err = fmt.Errorf("deleting %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
+		return effect{object: object, reason: v2alpha1.ReasonFailedDelete, err: err}
+	}
+	return effect{object: object, reason: v2alpha1.ReasonSuccessfulDelete}
+}
+
+// create makes an object. One that exists already was made by an earlier pass
+// that the cache does not know of yet, if it is the job's.
+func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object, newer workload.NewerFields) effect {
+	err := r.send(ctx, object, newer)
+	switch {
+	case err == nil:
+		r.assumed.add(job, object, r.now())
+		return effect{object: object, reason: v2alpha1.ReasonSuccessfulCreate}
+	case apierrors.IsAlreadyExists(err):
+		err = r.checkOwner(ctx, job, object)
+		if err == nil {
+			return effect{}
+		}
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		// The job goes with its namespace.
+		return effect{}
+	}
+	err = fmt.Errorf("creating %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
+	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
+}
+
+// send sends an object to be created. A pod goes with the fields that its type
+// does not know. Their writer was told which of them the API server does not know either.
+func (r *Reconciler) send(ctx context.Context, object client.Object, newer workload.NewerFields) error {
+	pod, isPod := object.(*corev1.Pod)
+	if !isPod || newer == nil {
+		return r.client.Create(ctx, object)
+	}
+	content, err := newer.Over(pod)
+	if err != nil {
+		return err
+	}
+	whole := &unstructured.Unstructured{Object: content}
+	whole.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := r.client.Create(ctx, whole, client.FieldValidation(metav1.FieldValidationIgnore)); err != nil {
+		return err
+	}
+	created := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(whole.Object, created); err != nil {
+		return fmt.Errorf("decoding what was created: %w", err)
+	}
+	created.TypeMeta = pod.TypeMeta
+	*pod = *created
+	return nil
+}
+
+func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object client.Object) error {
+	existing, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("a copy of %T is no object", object)
+	}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
+		return fmt.Errorf("looking up the one that exists: %w", err)
+	}
+	leaving := existing.GetDeletionTimestamp()
+	switch {
+	case metav1.IsControlledBy(existing, job):
+	case leaving != nil:
+		return leavingError{leaving.Time}
+	case slices.Equal(controllers.OwnerName(existing), []string{job.Name}):
+		return leavingError{}
+	default:
+		return errNameConflict
+	}
+	if configMap, isConfigMap := existing.(*corev1.ConfigMap); isConfigMap && !workload.IsNodesConfigMap(job, configMap) {
+		return errNameConflict
+	}
+	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {
+		return errGoing
+	}
+	return nil
+}
+
+// inParallel writes objects, so many at a time, and returns what became of
+// each, in their order.
+func (r *Reconciler) inParallel(ctx context.Context, objects []client.Object, write func(context.Context, client.Object) effect) effects {
+	done := make(effects, len(objects))
+	slots := make(chan struct{}, parallelism)
+	var group sync.WaitGroup
+	for i, object := range objects {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			done[i] = write(ctx, object)
+		})
+	}
+	group.Wait()
+	return done
+}
+
+func toObjects[T client.Object](items []T) []client.Object {
+	objects := make([]client.Object, len(items))
+	for i, item := range items {
+		objects[i] = item
+	}
+	return objects
+}

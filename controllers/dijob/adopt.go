@@ -1,0 +1,95 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+)
+
+// adopt patches the metadata of what an earlier release made. Each patch holds
+// the resource version, as it replaces a list of which others may write too.
+func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	if len(decision.AdoptPods)+len(decision.AdoptServices) == 0 {
+		return nil
+	}
+	originals := map[types.UID]client.Object{}
+	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
+		originals[object.GetUID()] = object
+	}
+	content := changesTo(func(object client.Object) client.Object { return originals[object.GetUID()] })
+	var done effects
+	for _, wanted := range [][]client.Object{toObjects(decision.AdoptPods), toObjects(decision.AdoptServices)} {
+		done = append(done, r.write(ctx, observed, verbAdopt, wanted, content, func(ctx context.Context, object client.Object) effect {
+			return r.patchMetadata(ctx, originals[object.GetUID()], object)
+		})...)
+	}
+	return done
+}
+
+// patchMetadata brings an object to the metadata of another. One that is gone
+// has no need of it.
+func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.Object) effect {
+	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
+	stored, isObject := wanted.DeepCopyObject().(client.Object)
+	if !isObject {
+		return effect{err: fmt.Errorf("a copy of %T is no object", wanted)}
+	}
+	if err := r.client.Patch(ctx, stored, patch); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return effect{}
+		}
+		return effect{err: fmt.Errorf("adopting %T %s/%s: %w", wanted, wanted.GetNamespace(), wanted.GetName(), err)}
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted.GetAnnotations())) {
+		if _, kept := stored.GetAnnotations()[key]; !kept {
+			return effect{err: &strippedError{key}}
+		}
+	}
+	return effect{object: wanted, reason: v2alpha1.ReasonAdopted}
+}
+
+// strippedError is what a write ends in of which admission takes a part off. It counts
+// as refused: the next one fares alike.
+type strippedError struct {
+	annotation string
+}
+
+// Error implements error.
+func (e *strippedError) Error() string {
+	return fmt.Sprintf("admission removes annotation %s, which the job needs: exempt pods that a DIJob owns", e.annotation)
+}
+
+// recordAdoption records one event for all objects that were adopted.
+func (r *Reconciler) recordAdoption(observed *lifecycle.Observed, done effects) {
+	if observed.Settings.JobVersion != v2alpha1.Version {
+		// References are moved on the way back, and nothing is taken over.
+		return
+	}
+	job := observed.Job
+	pods, services := 0, 0
+	for i := range done {
+		if done[i].reason != v2alpha1.ReasonAdopted {
+			continue
+		}
+		if _, isPod := done[i].object.(*corev1.Pod); isPod {
+			pods++
+		} else {
+			services++
+		}
+	}
+	if pods+services > 0 {
+		r.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonAdopted, actionAdopt,
+			"took over %d pods and %d services of an earlier release", pods, services)
+	}
+}

@@ -1,0 +1,216 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+)
+
+var errCrashed = errors.New("the operator has crashed")
+
+// crashAfter makes every call fail after so many writes.
+func crashAfter(writes int) interceptor.Funcs {
+	// Writes are counted through a channel, as they come in parallel.
+	left := make(chan struct{}, writes)
+	for range writes {
+		left <- struct{}{}
+	}
+	take := func() error {
+		select {
+		case <-left:
+			return nil
+		default:
+			return errCrashed
+		}
+	}
+	alive := func() error {
+		if len(left) == 0 {
+			return errCrashed
+		}
+		return nil
+	}
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			return errors.Join(alive(), next.Get(ctx, key, object, options...))
+		},
+		List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return errors.Join(alive(), next.List(ctx, list, options...))
+		},
+		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if err := take(); err != nil {
+				return err
+			}
+			return next.Create(ctx, object, options...)
+		},
+		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			if err := take(); err != nil {
+				return err
+			}
+			return next.Delete(ctx, object, options...)
+		},
+		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if err := take(); err != nil {
+				return err
+			}
+			return next.Patch(ctx, object, patch, options...)
+		},
+		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
+			if err := take(); err != nil {
+				return err
+			}
+			return next.SubResource(name).Update(ctx, object, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			if err := take(); err != nil {
+				return err
+			}
+			return next.SubResource(name).Patch(ctx, object, patch, options...)
+		},
+	}
+}
+
+// drive runs a job to its end while an operator that crashes after so many
+// writes is replaced by a fresh one. It reports whether it crashed at all.
+func (s *space) drive(ctx context.Context, writes int, move func()) (crashed bool) {
+	s.operator = s.newOperator(crashAfter(writes))
+	for range 60 {
+		if err := s.settle(ctx); err != nil {
+			Expect(err).To(MatchError(errCrashed))
+			crashed = true
+			s.operator = s.newOperator(interceptor.Funcs{})
+			continue
+		}
+		if lifecycle.IsFinished(&s.job(ctx).Status) {
+			return crashed
+		}
+		move()
+	}
+	Fail(fmt.Sprintf("the job does not come to its end, crashing after %d writes: %+v", writes, s.job(ctx).Status))
+	return crashed
+}
+
+// crashesAtOnce is how many operators crash side by side: each waits for the API
+// server most of the time.
+const crashesAtOnce = 8
+
+// afterEachWrite runs a job with an operator that crashes after its first write,
+// its second, and so on, until one does not come to crash.
+func afterEachWrite(run func(writes int) (crashed bool)) {
+	for first := 1; ; first += crashesAtOnce {
+		crashed := make([]bool, crashesAtOnce)
+		var group sync.WaitGroup
+		for i := range crashed {
+			group.Go(func() {
+				defer GinkgoRecover()
+				crashed[i] = run(first + i)
+			})
+		}
+		group.Wait()
+		if slices.Contains(crashed, false) {
+			return
+		}
+	}
+}
+
+var _ = Describe("An operator that crashes after any of its writes", func() {
+	It("leaves a worker-led job whole", func(ctx SpecContext) {
+		afterEachWrite(func(writes int) bool {
+			By(fmt.Sprintf("crashing after %d writes", writes))
+			s := newSpace(ctx)
+			s.submitWorkers(ctx, 1)
+			crashed := s.drive(ctx, writes, func() { s.moveWorkers(ctx) })
+			status := s.job(ctx).Status
+			Expect(status.Phase).To(Equal(v2alpha1.JobSucceeded))
+			Expect(status.Restarts).To(BeEquivalentTo(1))
+			Expect(status.CompletedRanks).To(Equal("0-2"))
+			Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0", "job-collector-1"))
+			Expect(s.services(ctx)).To(BeEmpty())
+			Expect(s.configMaps(ctx)).To(BeEmpty())
+			s.expectOneNodes()
+			Expect(s.created).To(Equal(map[string]int{
+				"*v1.Service di-job": 1, "*v1.Pod job-learner-0": 2, "*v1.Pod job-collector-0": 2, "*v1.Pod job-collector-1": 2,
+			}))
+			return crashed
+		})
+	})
+
+	It("leaves a coordinator-led job whole", func(ctx SpecContext) {
+		afterEachWrite(func(writes int) bool {
+			By(fmt.Sprintf("crashing after %d writes", writes))
+			s := newSpace(ctx)
+			s.submitLed(ctx, "")
+			crashed := s.drive(ctx, writes, s.ledMoves(ctx))
+			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
+			Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
+			Expect(s.services(ctx)).To(BeEmpty())
+			for object, times := range s.created {
+				Expect(times).To(Equal(1), object)
+			}
+			// Membership, five pods and the one for the lost collector, and their services.
+			Expect(s.created).To(HaveLen(1 + 2*6))
+			return crashed
+		})
+	})
+})
+
+// moveWorkers lets a collector fail once, and all succeed after that.
+func (s *space) moveWorkers(ctx context.Context) {
+	status := s.job(ctx).Status
+	switch {
+	case status.Phase != v2alpha1.JobRunning:
+		s.run(ctx)
+	case status.Restarts == 0:
+		s.end(ctx, "job-collector-1", 1)
+	default:
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+	}
+}
+
+// ledMoves lets a coordinator run, ask for replicas, lose a collector and succeed.
+func (s *space) ledMoves(ctx context.Context) func() {
+	moves := []func(){
+		func() { s.run(ctx) },
+		func() { s.askForReplicas(ctx) },
+		func() { s.run(ctx) },
+		func() {
+			pod := &corev1.Pod{}
+			pod.Namespace, pod.Name = s.name, s.replicaPods(ctx)[0]
+			Expect(shared.api.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
+		},
+		func() { s.run(ctx) },
+		func() { s.end(ctx, "job-coordinator", 0) },
+	}
+	return func() {
+		moves[0]()
+		moves = moves[1:]
+	}
+}
+
+// expectOneNodes leaves the ConfigMap of addresses out of what was created. All attempts
+// refer to one, so that it was created once.
+func (s *space) expectOneNodes() {
+	GinkgoHelper()
+	before := len(s.created)
+	maps.DeleteFunc(s.created, func(what string, times int) bool {
+		return times == 1 && strings.HasPrefix(what, "*v1.ConfigMap di-job-nodes-")
+	})
+	Expect(before - len(s.created)).To(Equal(1))
+}

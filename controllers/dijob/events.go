@@ -1,0 +1,112 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/recorder"
+)
+
+// The actions of events.
+const (
+	actionCreate = "Create"
+	actionDelete = "Delete"
+	actionUpdate = "Update"
+	actionSync   = "Sync"
+	actionAdopt  = "Adopt"
+)
+
+// maxSingleEvents is how many objects of one reconcile get an event each for the same
+// reason. More share one event, so that a large job does not crowd out the events of
+// other jobs.
+const maxSingleEvents = 16
+
+// recordWrites records an event for each pod that was written, and for each object
+// whose write failed; one event for many pods.
+func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
+	pods := map[string][]*corev1.Pod{}
+	for i := range done {
+		if pod, isPod := done[i].object.(*corev1.Pod); isPod && !errors.As(done[i].err, &leavingError{}) {
+			pods[done[i].reason] = append(pods[done[i].reason], pod)
+		}
+	}
+	for i := range done {
+		one := &done[i]
+		if one.object == nil || errors.As(one.err, &leavingError{}) {
+			continue
+		}
+		_, isPod := one.object.(*corev1.Pod)
+		if all := pods[one.reason]; isPod && len(all) > maxSingleEvents {
+			if one.object == all[0] {
+				r.recordManyWrites(job, one, len(all))
+			}
+			continue
+		}
+		r.recordWrite(job, one, isPod)
+	}
+}
+
+// recordWrite records the event of one object.
+func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, isPod bool) {
+	switch name := one.object.GetName(); {
+	case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
+	case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted pod %s", name)
+	case one.reason == v2alpha1.ReasonFailedCreate:
+		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", recorder.Note(one.err.Error()))
+	case one.reason == v2alpha1.ReasonFailedDelete:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionDelete, "%s", recorder.Note(one.err.Error()))
+	case one.reason == v2alpha1.ReasonFailedUpdate:
+		r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionUpdate, "%s", recorder.Note(one.err.Error()))
+	}
+}
+
+// recordManyWrites records one event for many pods with the same result, about the
+// first pod: the API server would count events about the job as repetitions of one.
+func (r *Reconciler) recordManyWrites(job *v2alpha1.DIJob, first *effect, count int) {
+	switch first.reason {
+	case v2alpha1.ReasonSuccessfulCreate:
+		r.recorder.Eventf(job, first.object, corev1.EventTypeNormal, first.reason, actionCreate, "created %d pods", count)
+	case v2alpha1.ReasonSuccessfulDelete:
+		r.recorder.Eventf(job, first.object, corev1.EventTypeNormal, first.reason, actionDelete, "deleted %d pods", count)
+	case v2alpha1.ReasonFailedCreate:
+		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, first.reason, actionCreate, "%s", recorder.Note(fmt.Sprintf("%d pods: %s", count, first.err)))
+	case v2alpha1.ReasonFailedDelete:
+		r.recorder.Eventf(job, first.object, corev1.EventTypeWarning, first.reason, actionDelete, "%s", recorder.Note(fmt.Sprintf("%d pods: %s", count, first.err)))
+	case v2alpha1.ReasonFailedUpdate:
+		r.recorder.Eventf(job, first.object, corev1.EventTypeWarning, first.reason, actionUpdate, "%s", recorder.Note(fmt.Sprintf("%d pods: %s", count, first.err)))
+	}
+}
+
+// recordLosses records an event for each replica that the Membership counts as lost.
+func (r *Reconciler) recordLosses(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
+	for i := range decision.Losses {
+		r.recordEvent(job, &decision.Losses[i])
+	}
+}
+
+// recordEvents records the events of a decision.
+func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
+	for i := range decision.Events {
+		r.recordEvent(job, &decision.Events[i])
+	}
+}
+
+// tell sends an event that a decision has.
+func (r *Reconciler) recordEvent(job *v2alpha1.DIJob, event *lifecycle.Event) {
+	var related runtime.Object
+	if event.Pod != "" {
+		related = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: event.Pod}}
+	}
+	r.recorder.Eventf(job, related, event.Type, event.Reason, actionSync, "%s", recorder.Note(event.Message))
+}

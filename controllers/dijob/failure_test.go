@@ -1,0 +1,667 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// submitWith submits a worker-led job of a learner and two collectors that is
+// changed before.
+func (s *space) submitWith(ctx context.Context, change func(*v2alpha1.DIJobSpec)) {
+	spec := v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
+		{Type: v2alpha1.TaskTypeLearner, Template: podTemplate()},
+		{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(2)), Template: podTemplate()},
+	}}
+	change(&spec)
+	s.submit(ctx, spec)
+}
+
+// start brings the space's job to run.
+func (s *space) start(ctx context.Context) {
+	GinkgoHelper()
+	Expect(s.settle(ctx)).To(Succeed())
+	s.run(ctx)
+	Expect(s.settle(ctx)).To(Succeed())
+	Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
+}
+
+// clock gives the operator a clock that the spec moves.
+func (s *space) clock() *time.Time {
+	at := time.Now()
+	s.at = &at
+	s.operator.now = func() time.Time { return at }
+	return s.at
+}
+
+// record gives the operator a recorder that keeps its events.
+func (s *space) record() *events.FakeRecorder {
+	recorder := events.NewFakeRecorder(1000)
+	s.operator.recorder = recorder
+	return recorder
+}
+
+// identityOf returns the UID of each pod by its name.
+func (s *space) identityOf(ctx context.Context) map[string]types.UID {
+	found := map[string]types.UID{}
+	for _, pod := range s.pods(ctx) {
+		found[pod.Name] = pod.UID
+	}
+	return found
+}
+
+// endOf returns when the last container of a pod ended.
+func (s *space) endOf(ctx context.Context, name string) time.Time {
+	GinkgoHelper()
+	pod, end := &corev1.Pod{}, time.Time{}
+	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+	for _, container := range pod.Status.ContainerStatuses {
+		if ended := container.State.Terminated; ended != nil && ended.FinishedAt.After(end) {
+			end = ended.FinishedAt.Time
+		}
+	}
+	Expect(end).NotTo(BeZero())
+	return end
+}
+
+// nextAt returns when the operator looks at the job again by itself, by the
+// clock that the spec moves.
+func (s *space) nextAt(ctx context.Context) time.Time {
+	GinkgoHelper()
+	return s.at.Add(s.next(ctx))
+}
+
+// next returns in how long the operator looks at the job again by itself.
+func (s *space) next(ctx context.Context) time.Duration {
+	GinkgoHelper()
+	result, err := s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}})
+	Expect(err).NotTo(HaveOccurred())
+	return result.RequeueAfter
+}
+
+// hold keeps a pod from going when it is deleted, as a node does while its
+// containers end; the function that is returned lets it go.
+func (s *space) hold(ctx context.Context, name string) (release func()) {
+	key := client.ObjectKey{Namespace: s.name, Name: name}
+	set := func(finalizers ...string) {
+		pod := &corev1.Pod{}
+		Expect(shared.api.Get(ctx, key, pod)).To(Succeed())
+		pod.Finalizers = finalizers
+		Expect(shared.api.Update(ctx, pod)).To(Succeed())
+	}
+	set("example.com/hold")
+	return func() { set() }
+}
+
+const (
+	outOfCPUStatus = `{phase: Failed, reason: OutOfcpu, message: "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 4000"}`
+	evictedStatus  = `{phase: Failed, reason: Evicted, message: "The node was low on resource: memory."}`
+	oomStatus      = `{phase: Failed, containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: 137, reason: OOMKilled, startedAt: START, finishedAt: END}}}]}`
+)
+
+// exited is the status of a pod whose main container has ended with a code.
+func exited(code int) string {
+	return fmt.Sprintf(`{phase: Failed, containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: %d, reason: Error, startedAt: START, finishedAt: END}}}]}`, code)
+}
+
+// disrupted is the status of a pod that failed while somebody drove it from its node.
+func disrupted(reason string) string {
+	return fmt.Sprintf(`{phase: Failed, conditions: [{type: DisruptionTarget, status: "True", reason: %s}], containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: 137, reason: Error}}}]}`, reason)
+}
+
+var _ = Describe("A worker-led job whose pods fail", func() {
+	DescribeTable("is restarted as often as its backoff limit says",
+		func(ctx SpecContext, limit *int32, restarts int) {
+			s := newSpace(ctx)
+			at, recorder := s.clock(), s.record()
+			s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.BackoffLimit = limit })
+			const enough = 7
+			for failures := range enough {
+				*at = at.Add(time.Hour)
+				s.start(ctx)
+				s.end(ctx, "job-collector-0", 1)
+				s.end(ctx, "job-learner-0", 2)
+				Expect(s.settle(ctx)).To(Succeed())
+				if failures < restarts {
+					Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(failures + 1))
+				}
+				if s.phase(ctx) == v2alpha1.JobFailed || failures == restarts {
+					break
+				}
+			}
+			told := strings.Join(eventsOf(recorder), "\n")
+			if restarts == enough {
+				Expect(told).To(ContainSubstring("Warning JobRestarting pod job-learner-0 has failed (exit code 2), restart 2 is in progress"))
+				return
+			}
+			Expect(s.phase(ctx)).To(Equal(v2alpha1.JobFailed))
+			Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(restarts))
+			Expect(told).To(ContainSubstring(fmt.Sprintf("Warning JobFailed pod job-learner-0 has failed (exit code 2) after %d restarts, the limit is %d", restarts, restarts)))
+			Expect(strings.Count(told, "JobRestarting")).To(Equal(restarts))
+			if restarts > 1 {
+				Expect(told).To(ContainSubstring(fmt.Sprintf("Warning JobRestarting pod job-learner-0 has failed (exit code 2), restart 2 of %d is in progress", restarts)))
+			}
+		},
+		Entry("three times by default", nil, 3),
+		Entry("never", ptr.To(int32(0)), 0),
+		Entry("twice", ptr.To(int32(2)), 2),
+		Entry("without a limit", ptr.To(int32(-1)), 7),
+	)
+
+	It("counts a round of failures once, also those that come while it is handled", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 3)
+		s.start(ctx)
+		release := s.hold(ctx, "job-learner-0")
+		s.end(ctx, "job-collector-0", 1)
+		Expect(s.reconcile(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(1))
+		By("failing after the round was recorded, and before anything was deleted")
+		s.end(ctx, "job-collector-1", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		By("failing while being deleted")
+		s.end(ctx, "job-learner-0", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0"))
+		release()
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(1))
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+	})
+
+	It("tells of each restart, also where one follows another at once", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		recorder := s.record()
+		s.submitWorkers(ctx, 3)
+		Expect(s.settle(ctx)).To(Succeed())
+		first := s.identityOf(ctx)["job-learner-0"]
+		s.end(ctx, "job-learner-0", 1)
+		for uid := first; uid == first || uid == ""; uid = s.identityOf(ctx)["job-learner-0"] {
+			Expect(s.reconcile(ctx)).To(Succeed())
+		}
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting), "no pod of the attempt was seen yet")
+		s.report(ctx, "job-learner-0", exited(4))
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(eventsOf(recorder)).To(ContainElements(
+			"Warning JobRestarting pod job-learner-0 has failed (exit code 1), restart 1 of 3 is in progress",
+			"Warning JobRestarting pod job-learner-0 has failed (exit code 4), restart 2 of 3 is in progress",
+		))
+		Expect(s.job(ctx)).To(condition("Restarting", corev1.ConditionFalse, "JobRestarting", ContainSubstring("restart 2 of 3")))
+	})
+
+	It("makes what fails at once wait from the fourth restart on", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		at := s.clock()
+		s.submitWorkers(ctx, -1)
+		for range 4 {
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podNames(ctx)).To(HaveLen(3))
+			s.end(ctx, "job-learner-0", 1)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0"), "only what has failed is kept")
+		// The API server says when pods were made, and its clock goes on.
+		*at = s.pods(ctx)[0].CreationTimestamp.Time
+		Expect(s.next(ctx)).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*time.Second)))
+		*at = at.Add(2 * time.Second)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(4))
+	})
+
+	DescribeTable("does not count what befell a pod, and makes only that one again",
+		func(ctx SpecContext, status, reason string) {
+			s := newSpace(ctx)
+			recorder := s.record()
+			s.submitWorkers(ctx, 0)
+			s.start(ctx)
+			before := s.identityOf(ctx)
+			s.report(ctx, "job-collector-0", status)
+			Expect(s.settle(ctx)).To(Succeed())
+			after := s.identityOf(ctx)
+			Expect(after["job-collector-0"]).NotTo(BeElementOf(before["job-collector-0"], types.UID("")))
+			delete(before, "job-collector-0")
+			for name, uid := range before {
+				Expect(after).To(HaveKeyWithValue(name, uid))
+			}
+			job := s.job(ctx)
+			Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
+			Expect(job.Status.Restarts).To(BeZero())
+			Expect(job.Status.LastFailure).To(BeNil())
+			Expect(job).To(condition(v2alpha1.ConditionReplicasDisrupted, corev1.ConditionTrue, reason,
+				And(HavePrefix("pod job-collector-0 "), HaveSuffix("is made again and not counted, next retry in 10s"))))
+			Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning " + reason + " pod job-collector-0 ")))
+		},
+		Entry("when its node has no CPU left for it", outOfCPUStatus, "Rejected"),
+		Entry("when its node has no memory left for it", `{phase: Failed, reason: OutOfmemory}`, "Rejected"),
+		Entry("when its node holds too many pods", `{phase: Failed, reason: OutOfpods}`, "Rejected"),
+		Entry("when its node has no GPU left for it", `{phase: Failed, reason: "OutOfnvidia.com/gpu"}`, "Rejected"),
+		Entry("when a device plugin refuses it", `{phase: Failed, reason: UnexpectedAdmissionError}`, "Rejected"),
+		Entry("when the labels of its node were changed", `{phase: Failed, reason: NodeAffinity}`, "Rejected"),
+		Entry("when its node has another topology", `{phase: Failed, reason: TopologyAffinityError}`, "Rejected"),
+		Entry("when its node is low on memory", evictedStatus, "Evicted"),
+		Entry("when it is evicted by the API", disrupted("EvictionByEvictionAPI"), "Evicted"),
+		Entry("when a taint drives it out", disrupted("DeletionByTaintManager"), "Evicted"),
+		Entry("when it is preempted", disrupted("PreemptionByScheduler"), "Preempted"),
+		Entry("when a static pod preempts it", `{phase: Failed, reason: Preempting}`, "Preempted"),
+		Entry("when its node shuts down", `{phase: Failed, reason: Terminated, message: "Pod was terminated in response to imminent node shutdown."}`, "NodeLost"),
+		Entry("when its node is shutting down already", `{phase: Failed, reason: NodeShutdown}`, "NodeLost"),
+		Entry("when its node is gone", disrupted("DeletionByPodGC"), "NodeLost"),
+	)
+
+	DescribeTable("counts what a pod did itself, and what none will ever run",
+		func(ctx SpecContext, status, reason, message string) {
+			s := newSpace(ctx)
+			s.submitWorkers(ctx, 1)
+			s.start(ctx)
+			s.report(ctx, "job-collector-0", status)
+			Expect(s.settle(ctx)).To(Succeed())
+			job := s.job(ctx)
+			Expect(job.Status.Restarts).To(BeEquivalentTo(1))
+			Expect(job.Status.LastFailure).To(And(
+				HaveField("Pod", "job-collector-0"), HaveField("Reason", reason), HaveField("Message", message), HaveField("Time", Not(BeNil())),
+			))
+		},
+		Entry("an exit code", exited(1), "Error", ""),
+		Entry("SIGTERM, in a job that is not preemptible", exited(143), "Error", ""),
+		Entry("SIGKILL, which need not be for memory", exited(137), "Error", ""),
+		Entry("memory", oomStatus, "OOMKilled", ""),
+		Entry("a node that lost sight of it", `{phase: Unknown}`, "NodeLost", "its node is unreachable"),
+		Entry("a deadline of the template", `{phase: Failed, reason: DeadlineExceeded, message: "Pod was active on the node longer than the specified deadline"}`,
+			"DeadlineExceeded", "Pod was active on the node longer than the specified deadline"),
+		Entry("a sysctl that no node allows", `{phase: Failed, reason: SysctlForbidden, message: "forbidden sysctl"}`, "SysctlForbidden", "forbidden sysctl"),
+		Entry("an init container", `{phase: Failed, initContainerStatuses: [{name: fetch, image: image, imageID: "", state: {terminated: {exitCode: 3, reason: Error, message: no such dataset}}}], containerStatuses: [{name: di-container, image: image, imageID: "", state: {waiting: {reason: PodInitializing}}}]}`,
+			"Error", "init container fetch: exit code 3: no such dataset"),
+		Entry("a sidecar", `{phase: Failed, containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: 0, reason: Completed}}}, {name: log, image: image, imageID: "", state: {terminated: {exitCode: 5, reason: Error}}}]}`,
+			"Error", "container log: exit code 5"),
+	)
+
+	It("keeps what a container said last, up to a length", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		pod := &corev1.Pod{}
+		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job-learner-0"}, pod)).To(Succeed())
+		pod.Status.Phase = corev1.PodFailed
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "di-container", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: strings.Repeat("at line 1\n", 400) + "loss is NaN"},
+		}}}
+		Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		failure := s.job(ctx).Status.LastFailure
+		Expect(failure.Message).To(And(HavePrefix("..."), HaveSuffix("at line 1\nloss is NaN")))
+		Expect(len(failure.Message)).To(BeNumerically("<=", 1027))
+		Expect(failure.ExitCode).To(HaveValue(BeEquivalentTo(1)))
+	})
+
+	It("tells of memory apart, once for a round", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		recorder := s.record()
+		s.submitWorkers(ctx, 1)
+		s.start(ctx)
+		s.report(ctx, "job-collector-0", oomStatus)
+		s.report(ctx, "job-collector-1", oomStatus)
+		s.report(ctx, "job-learner-0", exited(137))
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(eventsOf(recorder)).To(ContainElement(
+			"Warning OOMKilled pod job-collector-0 was killed because it used more memory than its limit, and so were 1 others"))
+	})
+})
+
+var _ = Describe("A replica that is interrupted again and again", func() {
+	const interrupted = v2alpha1.ConditionReplicasDisrupted
+
+	It("is made again ever less often, until it is ready for a while", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		at, recorder := s.clock(), s.record()
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		begun, made := *at, 0
+		var longest time.Duration
+		for at.Sub(begun) < time.Hour {
+			s.report(ctx, "job-collector-0", outOfCPUStatus)
+			before := s.identityOf(ctx)["job-collector-0"]
+			Expect(s.settle(ctx)).To(Succeed())
+			waits := *at
+			for s.identityOf(ctx)["job-collector-0"] == before {
+				left := s.next(ctx)
+				Expect(left).To(BeNumerically(">", 0))
+				*at = at.Add(left)
+				Expect(s.settle(ctx)).To(Succeed())
+			}
+			longest = max(longest, at.Sub(waits))
+			made++
+		}
+		Expect(made).To(BeNumerically("<", 20), "pods that are made in an hour")
+		Expect(longest).To(BeNumerically("~", 5*time.Minute, time.Second))
+		Expect(s.job(ctx).Status.Restarts).To(BeZero())
+		told := eventsOf(recorder)
+		Expect(told).To(ContainElements(
+			`Warning Rejected pod job-collector-0 was disrupted (OutOfcpu), saying "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 4000"; recreating it without counting a failure, next retry in 10s`,
+			HaveSuffix("the next one after a pause of 5m0s"),
+		))
+
+		By("running at last")
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
+		Expect(s.job(ctx)).To(condition(interrupted, corev1.ConditionTrue, "Rejected", Not(BeEmpty())))
+		*at = at.Add(s.next(ctx))
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx)).To(condition(interrupted, corev1.ConditionFalse, "", BeEmpty()))
+
+		By("being evicted once more, which is the first time again")
+		before := s.identityOf(ctx)
+		s.report(ctx, "job-collector-0", evictedStatus)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.identityOf(ctx)["job-collector-0"]).NotTo(Equal(before["job-collector-0"]))
+	})
+
+	It("does not wait less after the operator has crashed", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		at := s.clock()
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		for range 2 {
+			s.report(ctx, "job-collector-0", outOfCPUStatus)
+			Expect(s.settle(ctx)).To(Succeed())
+		}
+		left := s.next(ctx)
+		s.operator = s.newOperator(interceptor.Funcs{})
+		s.operator.now = func() time.Time { return *at }
+		Expect(s.next(ctx)).To(Equal(left))
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+	})
+
+	It("waits too in a preemptible job that it leaves each time", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.clock()
+		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Preemptible, spec.BackoffLimit = true, ptr.To(int32(0)) })
+		Expect(s.settle(ctx)).To(Succeed())
+		s.allocate(ctx, "a", "a", "b")
+		s.start(ctx)
+		before := s.identityOf(ctx)
+		s.report(ctx, "job-learner-0", exited(143))
+		Expect(s.settle(ctx)).To(Succeed())
+		again := s.identityOf(ctx)
+		Expect(again["job-learner-0"]).NotTo(Equal(before["job-learner-0"]))
+		Expect(s.job(ctx)).To(condition(interrupted, corev1.ConditionTrue, "Left", HavePrefix("pod job-learner-0 exited gracefully with code 143;")))
+		s.report(ctx, "job-learner-0", exited(143))
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.identityOf(ctx)).To(Equal(again))
+		Expect(s.next(ctx)).To(And(BeNumerically(">", time.Second), BeNumerically("<=", 10*time.Second)))
+
+		By("being placed again, which nothing waits for")
+		s.allocate(ctx, "b", "b", "b")
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.identityOf(ctx)["job-learner-0"]).NotTo(BeElementOf(again["job-learner-0"], types.UID("")))
+		Expect(s.job(ctx).Status.Restarts).To(BeZero())
+		Expect(s.job(ctx).Status.Reschedules).To(BeEquivalentTo(1))
+	})
+})
+
+// recordForReal gives the operator a recorder of the kind that it has in a
+// cluster, which sends events to the API server.
+func (s *space) recordForReal(ctx context.Context) {
+	GinkgoHelper()
+	clients, err := kubernetes.NewForConfig(shared.config)
+	Expect(err).NotTo(HaveOccurred())
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
+	Expect(broadcaster.StartRecordingToSinkWithContext(ctx)).To(Succeed())
+	DeferCleanup(broadcaster.Shutdown)
+	s.operator.recorder = broadcaster.NewRecorder(shared.scheme, names.ControllerName)
+}
+
+// notesOf returns what the events of a reason say.
+func (s *space) notesOf(ctx context.Context, reason string) []string {
+	var list eventsv1.EventList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	var notes []string
+	for i := range list.Items {
+		if list.Items[i].Reason == reason {
+			notes = append(notes, list.Items[i].Note)
+		}
+	}
+	return notes
+}
+
+// allocate writes the nodes of the ranks as the allocator does.
+func (s *space) allocate(ctx context.Context, nodes ...string) {
+	job := s.job(ctx)
+	job.Status.Allocation = nodes
+	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+}
+
+// onFailure is a failure policy.
+func onFailure(rules ...v2alpha1.FailurePolicyRule) func(*v2alpha1.DIJobSpec) {
+	return func(spec *v2alpha1.DIJobSpec) {
+		spec.BackoffLimit = ptr.To(int32(2))
+		spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: rules}
+	}
+}
+
+func exitCodes(operator v2alpha1.ExitCodesOperator, values ...int32) *v2alpha1.ExitCodesRequirement {
+	return &v2alpha1.ExitCodesRequirement{Operator: operator, Values: values}
+}
+
+var _ = Describe("A failure policy", func() {
+	const (
+		failJob, restartJob    = v2alpha1.FailurePolicyFailJob, v2alpha1.FailurePolicyRestartJob
+		restartReplica, ignore = v2alpha1.FailurePolicyRestartReplica, v2alpha1.FailurePolicyIgnore
+	)
+	policy := onFailure(
+		v2alpha1.FailurePolicyRule{Action: failJob, Tasks: []string{"learner"}, OnExitCodes: exitCodes(v2alpha1.ExitCodesIn, 42)},
+		v2alpha1.FailurePolicyRule{Action: ignore, Tasks: []string{"collector"}, OnExitCodes: exitCodes(v2alpha1.ExitCodesIn, 7)},
+		v2alpha1.FailurePolicyRule{Action: restartReplica, Tasks: []string{"collector"}, OnExitCodes: exitCodes(v2alpha1.ExitCodesNotIn, 9)},
+		v2alpha1.FailurePolicyRule{Action: restartReplica, Tasks: []string{"learner"}, OnExitCodes: exitCodes(v2alpha1.ExitCodesIn, 8)},
+	)
+	const collectorFetch = `{phase: Failed, initContainerStatuses: [{name: fetch, image: image, imageID: "", state: {terminated: {exitCode: 7, reason: Error}}}], containerStatuses: [{name: di-container, image: image, imageID: "", state: {waiting: {reason: PodInitializing}}}]}`
+	const collectorSidecar = `{phase: Failed, containerStatuses: [{name: log, image: image, imageID: "", state: {terminated: {exitCode: 7, reason: Error}}}, {name: di-container, image: image, imageID: "", state: {terminated: {exitCode: 1, reason: Error}}}]}`
+
+	DescribeTable("decides by task and by the exit code of the main container",
+		func(ctx SpecContext, pod, status string, want v2alpha1.FailurePolicyAction) {
+			s := newSpace(ctx)
+			at, recorder := s.clock(), s.record()
+			s.submitWith(ctx, policy)
+			s.start(ctx)
+			before := s.identityOf(ctx)
+			s.report(ctx, pod, status)
+			Expect(s.settle(ctx)).To(Succeed())
+			job, after := s.job(ctx), s.identityOf(ctx)
+			remade := 0
+			for name, uid := range before {
+				if after[name] != uid {
+					remade++
+				}
+			}
+			switch want {
+			case failJob:
+				Expect(job.Status.Phase).To(Equal(v2alpha1.JobFailed))
+				Expect(job.Status.Restarts).To(BeZero())
+			case restartJob:
+				Expect(job.Status.Restarts).To(BeEquivalentTo(1))
+				Expect(remade).To(Equal(3))
+			case restartReplica:
+				Expect(job.Status.Restarts).To(BeZero())
+				Expect(job.Status.ReplicaRestarts).To(Equal(map[string]int32{pod: 1}))
+				Expect(remade).To(Equal(1))
+				Expect(after[pod]).NotTo(BeElementOf(before[pod], types.UID("")))
+				Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
+				Expect(eventsOf(recorder)).To(ContainElement(And(
+					HavePrefix("Warning ReplicaRestarting pod "+pod+" has failed"), HaveSuffix("is made again alone, restart 1 of 2"))))
+			case ignore:
+				Expect(job.Status.Restarts).To(BeZero())
+				Expect(job.Status.LastFailure).To(BeNil())
+				Expect(remade).To(BeZero())
+				*at = s.endOf(ctx, pod).Add(2 * time.Second)
+				Expect(s.next(ctx)).To(Equal(3 * time.Second))
+			}
+		},
+		Entry("the first rule of its task and code", "job-learner-0", exited(42), failJob),
+		Entry("a code of another task's rule", "job-learner-0", exited(7), restartJob),
+		Entry("a code that is ignored", "job-collector-1", exited(7), ignore),
+		Entry("a code that is not left out", "job-collector-1", exited(42), restartReplica),
+		Entry("a code that is left out", "job-collector-1", exited(9), restartJob),
+		Entry("one replica of the learner", "job-learner-0", exited(8), restartReplica),
+		Entry("no exit code, as of a node that lost sight of it", "job-collector-0", `{phase: Unknown}`, restartJob),
+		Entry("the exit code of an init container, which is not asked", "job-collector-0", collectorFetch, restartJob),
+		Entry("the exit code of a sidecar, which is not asked", "job-collector-0", collectorSidecar, restartReplica),
+	)
+
+	It("restarts a replica alone, under its name and rank, within the limit", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWith(ctx, onFailure(v2alpha1.FailurePolicyRule{Action: restartReplica}))
+		s.start(ctx)
+		before := s.identityOf(ctx)
+		for range 2 {
+			s.end(ctx, "job-collector-1", 1)
+			s.start(ctx)
+		}
+		pods := s.pods(ctx)
+		for i := range pods {
+			if pods[i].Name == "job-collector-1" {
+				Expect(pods[i].Annotations).To(HaveKeyWithValue("diengine/rank", "2"))
+				continue
+			}
+			Expect(pods[i].UID).To(Equal(before[pods[i].Name]))
+		}
+		By("losing the status, as when it is restored from an earlier backup")
+		job := s.job(ctx)
+		job.Status.ReplicaRestarts = nil
+		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.ReplicaRestarts).To(Equal(map[string]int32{"job-collector-1": 2}))
+		s.end(ctx, "job-collector-1", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobFailed))
+		Expect(s.job(ctx)).To(condition("Failed", corev1.ConditionTrue, "JobFailed",
+			Equal("pod job-collector-1 has failed (exit code 1) after 0 restarts of the job and 2 of its own, the limit is 2")))
+	})
+
+	It("tells of each replica that is restarted alone, also of several at once", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.recordForReal(ctx)
+		s.submitWith(ctx, onFailure(v2alpha1.FailurePolicyRule{Action: restartReplica}))
+		s.start(ctx)
+		s.end(ctx, "job-collector-0", 1)
+		s.end(ctx, "job-collector-1", 2)
+		Expect(s.settle(ctx)).To(Succeed())
+		Eventually(s.notesOf).WithContext(ctx).WithArguments(v2alpha1.ReasonReplicaRestarting).WithTimeout(patience).Should(ConsistOf(
+			"pod job-collector-0 has failed (exit code 1) and is made again alone, restart 1 of 2",
+			"pod job-collector-1 has failed (exit code 2) and is made again alone, restart 1 of 2",
+		))
+	})
+
+	It("makes a pod again that its node lost sight of and that is ignored", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		at := s.clock()
+		s.submitWith(ctx, onFailure(v2alpha1.FailurePolicyRule{Action: ignore}))
+		s.start(ctx)
+		before := s.identityOf(ctx)
+		s.report(ctx, "job-collector-0", `{phase: Unknown}`)
+		Expect(s.settle(ctx)).To(Succeed())
+		*at = at.Add(time.Minute)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.identityOf(ctx)["job-collector-0"]).NotTo(BeElementOf(before["job-collector-0"], types.UID("")))
+	})
+
+	It("counts a replica's restart once, whenever the operator crashes", func(ctx SpecContext) {
+		afterEachWrite(func(writes int) bool {
+			s := newSpace(ctx)
+			s.submitWith(ctx, onFailure(v2alpha1.FailurePolicyRule{Action: restartReplica}))
+			crashed := s.drive(ctx, writes, func() {
+				status := s.job(ctx).Status
+				switch {
+				case status.Phase != v2alpha1.JobRunning || status.ReadyReplicas < 3:
+					s.run(ctx)
+				case len(status.ReplicaRestarts) == 0:
+					s.end(ctx, "job-collector-1", 1)
+				default:
+					for _, name := range s.podNames(ctx) {
+						s.end(ctx, name, 0)
+					}
+				}
+			})
+			status := s.job(ctx).Status
+			Expect(status.Phase).To(Equal(v2alpha1.JobSucceeded))
+			Expect(status.ReplicaRestarts).To(Equal(map[string]int32{"job-collector-1": 1}))
+			s.expectOneNodes()
+			Expect(s.created).To(Equal(map[string]int{
+				"*v1.Service di-job": 1, "*v1.Pod job-learner-0": 1, "*v1.Pod job-collector-0": 1, "*v1.Pod job-collector-1": 2,
+			}))
+			return crashed
+		})
+	})
+})
+
+var _ = Describe("A success policy", func() {
+	target := func(tasks ...string) func(*v2alpha1.DIJobSpec) {
+		return func(spec *v2alpha1.DIJobSpec) {
+			spec.BackoffLimit = ptr.To(int32(0))
+			spec.SuccessPolicy = &v2alpha1.SuccessPolicy{Operator: v2alpha1.SuccessPolicyAll, TargetTasks: tasks}
+			spec.Tasks = append(spec.Tasks, v2alpha1.Task{Type: v2alpha1.TaskTypeEvaluator, Replicas: ptr.To(int32(0)), Template: podTemplate()})
+		}
+	}
+
+	It("lets the named tasks decide, and cleans up the others", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWith(ctx, target("learner", "evaluator"))
+		s.start(ctx)
+		s.end(ctx, "job-learner-0", 0)
+		s.end(ctx, "job-collector-0", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0"), "the one that ran is deleted")
+		Expect(s.job(ctx).Status.LastFailure).To(BeNil())
+	})
+
+	It("keeps the others where no pod is to be deleted, and does not care for how they end", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {
+			target("learner")(spec)
+			spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
+		})
+		s.start(ctx)
+		s.end(ctx, "job-learner-0", 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		s.end(ctx, "job-collector-0", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
+		Expect(s.job(ctx).Status.Restarts).To(BeZero())
+	})
+
+	It("lets all tasks decide where those that it names have no replicas", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWith(ctx, target("evaluator"))
+		s.start(ctx)
+		s.end(ctx, "job-learner-0", 0)
+		s.end(ctx, "job-collector-0", 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
+		s.end(ctx, "job-collector-1", 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
+	})
+})

@@ -1,0 +1,280 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+// newQueue makes a namespace with a job of three replicas in a queue of Kueue's,
+// for which a stand-in does what its webhook does to new pods: their creation is
+// changed on the way to the API server. What its controller does, the specs do by
+// admit and evict. Gates, finalizers and deletion are the real API server's.
+func newQueue(ctx context.Context) *space {
+	s := newSpace(ctx)
+	s.operator = s.newOperator(interceptor.Funcs{
+		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if pod, isPod := object.(*corev1.Pod); isPod && queueing.On(pod).Queue != "" {
+				pod.Labels[queueing.LabelManaged] = "true"
+				pod.Finalizers = append(pod.Finalizers, queueing.Finalizer)
+				pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: queueing.Gate})
+			}
+			return next.Create(ctx, object, options...)
+		},
+	})
+	s.operator.options.Kueue = func(context.Context) (bool, error) { return true, nil }
+	s.submitWorkers(ctx, 0)
+	job := s.job(ctx)
+	before := job.DeepCopy()
+	job.Labels = map[string]string{queueing.LabelQueue: "team", queueing.LabelPriorityClass: "urgent"}
+	Expect(shared.api.Patch(ctx, job, client.MergeFrom(before))).To(Succeed())
+	return s
+}
+
+// admit takes the gates away, as Kueue does, and binds the pods to a node, as the
+// scheduler does then.
+func (s *space) admit(ctx context.Context) {
+	for _, pod := range s.pods(ctx) {
+		before := pod.DeepCopy()
+		pod.Spec.SchedulingGates = nil
+		Expect(shared.api.Patch(ctx, &pod, client.MergeFrom(before))).To(Succeed())
+		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}
+		Expect(shared.api.SubResource("binding").Create(ctx, &pod, binding)).To(Succeed())
+	}
+}
+
+// evict has Kueue evict the group.
+func (s *space) evict(ctx context.Context) {
+	for _, pod := range s.pods(ctx) {
+		before := pod.DeepCopy()
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+			Type: "TerminationTarget", Status: corev1.ConditionTrue, Reason: "WorkloadEvicted", Message: "Preempted to accommodate a workload",
+			LastTransitionTime: metav1.Now(),
+		})
+		Expect(shared.api.Status().Patch(ctx, &pod, client.MergeFrom(before))).To(Succeed())
+		Expect(shared.api.Delete(ctx, &pod)).To(Succeed())
+	}
+}
+
+// endDeleted is what a kubelet does to pods that are being deleted.
+func (s *space) endDeleted(ctx context.Context) {
+	for _, pod := range s.pods(ctx) {
+		if pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" {
+			continue
+		}
+		pod.Status.Phase = corev1.PodFailed
+		Expect(shared.api.Status().Update(ctx, &pod)).To(Succeed())
+		Expect(shared.api.Delete(ctx, &pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})).To(Succeed())
+	}
+}
+
+// theGroup expects all pods in one group of so many, and returns its name.
+func (s *space) theGroup(ctx context.Context, size int) string {
+	GinkgoHelper()
+	pods := s.pods(ctx)
+	Expect(pods).To(HaveLen(size))
+	group := queueing.On(&pods[0])
+	for i := range pods {
+		Expect(queueing.On(&pods[i])).To(Equal(group))
+	}
+	Expect(group).To(Equal(queueing.Marks{Queue: "team", PriorityClass: "urgent", Group: group.Group, Size: size}))
+	return group.Group
+}
+
+func (s *space) isAdmitted(ctx context.Context) (corev1.ConditionStatus, string) {
+	for _, condition := range s.job(ctx).Status.Conditions {
+		if condition.Type == v2alpha1.ConditionAdmitted {
+			return condition.Status, condition.Reason
+		}
+	}
+	return "", ""
+}
+
+var _ = Describe("A worker-led job in a queue of Kueue's", func() {
+	It("waits behind its gates, runs when it is admitted, and has finished when its pods have", func(ctx SpecContext) {
+		s := newQueue(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.theGroup(ctx, 3)
+		status, reason := s.isAdmitted(ctx)
+		Expect(status).To(Equal(corev1.ConditionFalse))
+		Expect(reason).To(Equal(v2alpha1.ReasonWaitingInQueue))
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobStarting))
+		s.advance(time.Hour)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(conditionTypes(s.job(ctx))).NotTo(ContainElement(v2alpha1.ConditionReplicasStalled))
+
+		s.admit(ctx)
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		status, _ = s.isAdmitted(ctx)
+		Expect(status).To(Equal(corev1.ConditionTrue))
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRunning))
+
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
+		// The finalizers of a group that has finished are Kueue's to take.
+		for _, pod := range s.pods(ctx) {
+			Expect(pod.Finalizers).To(ContainElement(queueing.Finalizer))
+		}
+	})
+
+	It("queues again when Kueue evicts it, which is no failure", func(ctx SpecContext) {
+		s := newQueue(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		before := s.theGroup(ctx, 3)
+		s.admit(ctx)
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+
+		s.evict(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRescheduling))
+		Expect(s.theGroup(ctx, 3)).To(Equal(before), "what is left are the pods that end")
+		s.endDeleted(ctx)
+		Expect(s.theGroup(ctx, 3)).To(Equal(before), "Kueue's finalizer holds them")
+
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.theGroup(ctx, 3)).NotTo(Equal(before))
+		status := s.job(ctx).Status
+		Expect(status.Phase).To(Equal(v2alpha1.JobStarting))
+		Expect(status.Reschedules).To(BeEquivalentTo(1))
+		Expect(status.Restarts).To(BeZero())
+		admitted, _ := s.isAdmitted(ctx)
+		Expect(admitted).To(Equal(corev1.ConditionFalse))
+	})
+
+	It("has a replica that is deleted made again in its group", func(ctx SpecContext) {
+		s := newQueue(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		before := s.theGroup(ctx, 3)
+		s.admit(ctx)
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		lost := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job-collector-0", Namespace: s.name}}
+		Expect(shared.api.Delete(ctx, lost)).To(Succeed())
+		s.endDeleted(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.theGroup(ctx, 3)).To(Equal(before))
+		Expect(s.created["*v1.Pod job-collector-0"]).To(Equal(2))
+		Expect(s.job(ctx).Status.Reschedules).To(BeZero())
+	})
+
+	It("leaves the queue while it is suspended, also before it was admitted", func(ctx SpecContext) {
+		s := newQueue(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		before := s.theGroup(ctx, 3)
+		s.suspend(ctx, true)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(BeEmpty())
+		s.suspend(ctx, false)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.theGroup(ctx, 3)).NotTo(Equal(before))
+	})
+})
+
+func conditionTypes(job *v2alpha1.DIJob) []string {
+	var types []string
+	for _, condition := range job.Status.Conditions {
+		types = append(types, condition.Type)
+	}
+	return types
+}
+
+// mapper is one that knows a kind or does not, or cannot tell.
+type mapper struct {
+	meta.RESTMapper
+	err   error
+	asked int
+}
+
+func (m *mapper) RESTMapping(kind schema.GroupKind, _ ...string) (*meta.RESTMapping, error) {
+	m.asked++
+	if kind.String() != "Workload.kueue.x-k8s.io" {
+		return nil, errors.New("another kind is asked for")
+	}
+	return &meta.RESTMapping{}, m.err
+}
+
+func TestKueueIsLookedForUntilItIsFound(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	api := &mapper{err: &meta.NoKindMatchError{}}
+	finder := NewKueueFinder(api, clock)
+	expect := func(after time.Duration, wantServed bool, wantErr bool, wantAsked int) {
+		t.Helper()
+		clock.SetTime(clock.Now().Add(after))
+		served, err := finder.IsServed(t.Context())
+		if served != wantServed || (err != nil) != wantErr || api.asked != wantAsked {
+			t.Fatalf("served %v, error %v, asked %d times; want %v, %v, %d", served, err, api.asked, wantServed, wantErr, wantAsked)
+		}
+	}
+	expect(0, false, false, 1)
+	expect(59*time.Second, false, false, 1)
+	expect(time.Second, false, false, 2)
+	api.err = errors.New("the API server is away")
+	expect(time.Minute, false, true, 3)
+	expect(0, false, true, 4)
+	api.err = nil
+	expect(0, true, false, 5)
+	api.err = &meta.NoKindMatchError{}
+	expect(time.Hour, true, false, 5)
+}
+
+var _ = Describe("The queues that jobs name", func() {
+	It("are Kueue's once its API is served", func(ctx SpecContext) {
+		httpClient, err := rest.HTTPClientFor(shared.config)
+		Expect(err).NotTo(HaveOccurred())
+		mapper, err := apiutil.NewDynamicRESTMapper(shared.config, httpClient)
+		Expect(err).NotTo(HaveOccurred())
+		clock := clocktesting.NewFakePassiveClock(time.Now())
+		finder := NewKueueFinder(mapper, clock)
+		Expect(finder.IsServed(ctx)).To(BeFalse())
+
+		anything := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+		definition := &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "workloads.kueue.x-k8s.io",
+				// The API server wants a reason for the groups of Kubernetes' own.
+				Annotations: map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"},
+			},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: queueing.GroupName, Scope: apiextensionsv1.NamespaceScoped,
+				Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "workloads", Kind: queueing.WorkloadKind},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1beta1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: anything}}},
+			},
+		}
+		definitions := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition}, MaxTime: patience}
+		_, err = envtest.InstallCRDs(shared.config, definitions)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() error { return envtest.UninstallCRDs(shared.config, definitions) })
+		Eventually(func() (bool, error) {
+			clock.SetTime(clock.Now().Add(time.Hour))
+			return finder.IsServed(ctx)
+		}).Should(BeTrue())
+	})
+})

@@ -1,0 +1,213 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/telemetry"
+)
+
+// jobMetrics are the controllers' own metrics. What they count is what a status
+// that was written says and the one before it did not, so it counts once.
+type jobMetrics struct {
+	telemetry.Set
+	finished        *prometheus.CounterVec
+	restarts        *prometheus.CounterVec
+	replicaRestarts *prometheus.CounterVec
+	reschedules     *prometheus.CounterVec
+	ends            *prometheus.CounterVec
+	created         *prometheus.HistogramVec
+	firstReady      *prometheus.HistogramVec
+	allReady        *prometheus.HistogramVec
+}
+
+func ofLifecycle() telemetry.Label {
+	return telemetry.Label{Name: "lifecycle", Values: []string{string(v2alpha1.LifecycleCoordinatorLed), string(v2alpha1.LifecycleWorkerLed)}}
+}
+
+func ofPhase(phases ...v2alpha1.Phase) telemetry.Label {
+	label := telemetry.Label{Name: "phase"}
+	for _, phase := range phases {
+		label.Values = append(label.Values, string(phase))
+	}
+	return label
+}
+
+func ofReason() telemetry.Label {
+	return telemetry.Label{Name: "reason", Values: lifecycle.FailureReasons()}
+}
+
+func ofTaskType() telemetry.Label {
+	return telemetry.Label{Name: "task_type", Values: []string{
+		string(v2alpha1.TaskTypeCoordinator), string(v2alpha1.TaskTypeLearner), string(v2alpha1.TaskTypeCollector),
+		string(v2alpha1.TaskTypeEvaluator), string(v2alpha1.TaskTypeNone),
+	}}
+}
+
+func newJobMetrics(registerer prometheus.Registerer) (*jobMetrics, error) {
+	m := &jobMetrics{}
+	m.finished = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_jobs_finished_total", Help: "Jobs that have finished, by lifecycle and final phase.", Unit: "jobs",
+		Labels: []telemetry.Label{ofLifecycle(), ofPhase(v2alpha1.JobSucceeded, v2alpha1.JobFailed)},
+	})
+	m.restarts = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_job_restarts_total", Unit: "restarts",
+		Help:   "Restarts of whole jobs, by lifecycle and the reason of the pod's failure.",
+		Labels: []telemetry.Label{ofLifecycle(), ofReason()},
+	})
+	m.replicaRestarts = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_replica_restarts_total", Unit: "restarts",
+		Help:   "Restarts of single replicas by action RestartReplica, by task type and the reason of the pod's failure.",
+		Labels: []telemetry.Label{ofTaskType(), ofReason()},
+	})
+	m.reschedules = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_job_reschedules_total", Help: "Reschedules of worker-led jobs: restarts for another placement, size or queue.", Unit: "starts",
+	})
+	m.ends = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_pod_failures_total", Unit: "pods",
+		Help:   "Failed and disrupted pods of live jobs, by task type and reason.",
+		Labels: []telemetry.Label{ofTaskType(), ofReason()},
+	})
+	m.makeDelays()
+	if err := registerer.Register(m); err != nil {
+		return nil, fmt.Errorf("registering the controllers' metrics: %w", err)
+	}
+	return m, nil
+}
+
+func (m *jobMetrics) makeDelays() {
+	// A delay is of a second where nodes have the image, of hours in a queue.
+	buckets := []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400}
+	const since = "Time from a job's creation (or its resumption or admission by Kueue, if it had never run) until "
+	delay := func(name, until string) *prometheus.HistogramVec {
+		return m.Histogram(telemetry.Metric{
+			Name: "di_orchestrator_job_" + name + "_delay_seconds", Help: since + until, Unit: "seconds", Labels: []telemetry.Label{ofLifecycle()},
+		}, buckets...)
+	}
+	m.created = delay("pods_created", "all its pods were created; of a coordinator-led job the coordinator.")
+	m.firstReady = delay("first_pod_ready", "the first of its pods was ready; of a coordinator-led job until the coordinator ran.")
+	m.allReady = delay("all_pods_ready", "all its pods were ready for the first time, so that it was Running; of a coordinator-led job until the coordinator ran. "+
+		"Jobs that were restarted before are left out.")
+}
+
+// observe counts what a decision has changed in a job's status, once that is written.
+func (m *jobMetrics) observe(job *v2alpha1.DIJob, decision *lifecycle.Decision, now time.Time) {
+	before, after, led := &job.Status, &decision.Status, lifecycleOf(job)
+	if !lifecycle.IsFinished(before) && lifecycle.IsFinished(after) {
+		m.finished.WithLabelValues(led, string(after.Phase)).Inc()
+	}
+	for _, ended := range decision.Failures {
+		m.ends.WithLabelValues(string(ended.TaskType), ended.Reason).Inc()
+	}
+	for _, restarted := range decision.ReplicaRestarts {
+		m.replicaRestarts.WithLabelValues(string(restarted.TaskType), restarted.Reason).Inc()
+	}
+	// What was learned from pods of a status that was lost is in neither phase.
+	switch {
+	case after.Phase == v2alpha1.JobRestarting && after.Restarts > before.Restarts && len(decision.Failures) > 0:
+		m.restarts.WithLabelValues(led, decision.Failures[0].Reason).Inc()
+	case after.Phase == v2alpha1.JobRescheduling && after.Reschedules > before.Reschedules:
+		m.reschedules.WithLabelValues().Inc()
+	}
+	m.observeLaunch(job, after, now)
+}
+
+// observeLaunch measures how long a job took to get its pods and to run. What
+// was so, and ceased to be before the job ran, is measured again.
+func (m *jobMetrics) observeLaunch(job *v2alpha1.DIJob, after *v2alpha1.DIJobStatus, now time.Time) {
+	before, led := &job.Status, lifecycleOf(job)
+	if lifecycle.HasRun(before) || after.Restarts > 0 || after.Reschedules > 0 {
+		return
+	}
+	delay := now.Sub(lifecycle.ActiveSince(job, now)).Seconds()
+	runs := lifecycle.HasRun(after)
+	if before.Phase != v2alpha1.JobStarting && (after.Phase == v2alpha1.JobStarting || runs) {
+		m.created.WithLabelValues(led).Observe(delay)
+	}
+	if before.ReadyReplicas == 0 && (after.ReadyReplicas > 0 || runs) {
+		m.firstReady.WithLabelValues(led).Observe(delay)
+	}
+	if runs {
+		m.allReady.WithLabelValues(led).Observe(delay)
+	}
+}
+
+func lifecycleOf(job *v2alpha1.DIJob) string {
+	return string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed))
+}
+
+// jobLister lists the jobs as the cache has them.
+type jobLister func() (*v2alpha1.DIJobList, error)
+
+// cachedJobs lists in the leader alone: another replica has no cache of jobs,
+// and to ask it would start one.
+func cachedJobs(ctx context.Context, mgr ctrl.Manager) jobLister {
+	return func() (*v2alpha1.DIJobList, error) {
+		list := &v2alpha1.DIJobList{}
+		select {
+		case <-mgr.Elected():
+			return list, mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
+		default:
+			return list, nil
+		}
+	}
+}
+
+// newJobCounts returns the metric of how many jobs are in each phase.
+func newJobCounts(list jobLister) *telemetry.Set {
+	counts := &telemetry.Set{}
+	counts.Read(telemetry.Metric{
+		Name: "di_orchestrator_jobs", Unit: "jobs",
+		Help: "Existing jobs that are not terminating, by lifecycle and phase; only the leader reports it.",
+		Labels: []telemetry.Label{ofLifecycle(), ofPhase(
+			v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobRestarting, v2alpha1.JobRescheduling,
+			v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
+		)},
+	}, func(tell func(float64, ...string)) error {
+		jobs, err := list()
+		if err != nil {
+			return fmt.Errorf("listing the jobs: %w", err)
+		}
+		for labels, count := range countPhases(jobs) {
+			tell(float64(count), labels[:]...)
+		}
+		return nil
+	})
+	return counts
+}
+
+// countPhases counts jobs by lifecycle and phase.
+func countPhases(jobs *v2alpha1.DIJobList) map[[2]string]int {
+	counts := map[[2]string]int{}
+	for i := range jobs.Items {
+		if job := &jobs.Items[i]; !lifecycle.IsLeftAlone(job) {
+			counts[[2]string{lifecycleOf(job), phaseLabel(job.Status.Phase)}]++
+		}
+	}
+	return counts
+}
+
+// phaseLabel returns a phase as a label: that of a job that nobody has looked at
+// is Pending, and what is no phase, as another controller may write, is Unknown.
+func phaseLabel(phase v2alpha1.Phase) string {
+	switch phase {
+	case "":
+		return string(v2alpha1.JobPending)
+	case v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling,
+		v2alpha1.JobRunning, v2alpha1.JobSucceeded, v2alpha1.JobFailed:
+		return string(phase)
+	case v2alpha1.JobUnknown:
+	}
+	return string(v2alpha1.JobUnknown)
+}

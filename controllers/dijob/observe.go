@@ -1,0 +1,259 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+// observe reads a job's objects from the caches, and live what is in doubt.
+func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
+	observed := lifecycle.Observed{
+		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
+		ForceDeleteAfter: r.options.ForceDeleteAfter,
+	}
+	var err error
+	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
+		return observed, err
+	}
+	if queueing.Of(job).Queue != "" {
+		if observed.Kueue, err = r.options.Kueue(ctx); err != nil {
+			return observed, err
+		}
+	}
+	assumed := r.assumed.owned.List(client.ObjectKeyFromObject(job))
+	owned := []client.ListOption{
+		client.InNamespace(job.Namespace),
+		client.MatchingFields{controllers.OwnerIndex: job.Name},
+		// What is observed is only read.
+		client.UnsafeDisableDeepCopy,
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, owned...); err != nil {
+		return observed, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	r.states.observeConflicts(&observed)
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; isOfJob(pod, job) {
+			observed.Pods = append(observed.Pods, pod)
+		} else {
+			observed.TakenPods[pod.Name] = leftBy(pod)
+		}
+	}
+	var services corev1.ServiceList
+	if err := r.client.List(ctx, &services, owned...); err != nil {
+		return observed, fmt.Errorf("listing the services of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for i := range services.Items {
+		if service := &services.Items[i]; isOfJob(service, job) {
+			observed.Services = append(observed.Services, service)
+		} else {
+			observed.TakenServices[service.Name] = leftBy(service)
+		}
+	}
+	if !lifecycle.IsCoordinatorLed(job) {
+		return observed, r.observeWorkerLed(ctx, &observed, assumed, owned)
+	}
+	return observed, r.observeCoordinatorLed(ctx, &observed, assumed)
+}
+
+func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {
+	return slices.Contains(controllers.OwnerUID(object), string(job.UID))
+}
+
+// leftBy says of an object that an earlier job of the name has left that its name is taken.
+func leftBy(object client.Object) lifecycle.Taken {
+	if leaving := object.GetDeletionTimestamp(); leaving != nil {
+		return lifecycle.Taken{Leaving: leaving.Time}
+	}
+	return lifecycle.Taken{}
+}
+
+func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.Observed, assumed assume.Objects, owned []client.ListOption) error {
+	var configMaps corev1.ConfigMapList
+	if err := r.client.List(ctx, &configMaps, owned...); err != nil {
+		return fmt.Errorf("listing the ConfigMaps of job %s/%s: %w", observed.Job.Namespace, observed.Job.Name, err)
+	}
+	for i := range configMaps.Items {
+		// The name of one that an earlier job has left is its own.
+		if configMap := &configMaps.Items[i]; isOfJob(configMap, observed.Job) {
+			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
+		}
+	}
+	if err := r.observeGang(ctx, observed); err != nil {
+		return err
+	}
+	r.complete(observed, assumed)
+	if err := r.confirmNodes(ctx, observed); err != nil {
+		return err
+	}
+	observed.Confirmed = true
+	return r.confirmResize(ctx, observed)
+}
+
+// confirmNodes reads live the ConfigMaps that pods wait for and the cache lacks.
+func (r *Reconciler) confirmNodes(ctx context.Context, observed *lifecycle.Observed) error {
+	for _, name := range lifecycle.FindMissingNodes(*observed) {
+		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
+		configMap, err := controllers.Find(ctx, r.live, key, &corev1.ConfigMap{})
+		if err != nil {
+			return err
+		}
+		if configMap != nil && metav1.IsControlledBy(configMap, observed.Job) {
+			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecycle.Observed, assumed assume.Objects) error {
+	var err error
+	if err = r.observeAggregatorConfig(ctx, observed); err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(observed.Job)
+	if observed.Membership, err = controllers.Find(ctx, r.client, key, &v2alpha1.Membership{}); err != nil {
+		return err
+	}
+	r.complete(observed, assumed)
+	return r.confirm(ctx, observed)
+}
+
+// observeAggregatorConfig reads the job's AggregatorConfig. One that the job may not name is
+// as good as missing.
+func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *lifecycle.Observed) error {
+	key := r.configKey(observed.Job)
+	config, err := controllers.Find(ctx, r.client, key, &v2alpha1.AggregatorConfig{})
+	if err != nil {
+		return err
+	}
+	if config != nil && !names.MayNameAggregatorConfig(observed.Job.Namespace, config, key == r.options.AggregatorConfig) {
+		observed.AggregatorConfigNotShared = key.String()
+		return nil
+	}
+	observed.AggregatorConfig = config
+	return nil
+}
+
+// confirm reads live what would be acted on as lost or as surplus, and what a
+// list would be made from. The list comes first, as the current one may leave no
+// pod in doubt, or others.
+func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
+	var err error
+	if lifecycle.FindDoubts(*observed).Membership {
+		key := client.ObjectKeyFromObject(observed.Job)
+		if observed.Membership, err = controllers.Find(ctx, r.live, key, &v2alpha1.Membership{}); err != nil {
+			return err
+		}
+		if err := r.confirmPods(ctx, observed); err != nil {
+			return err
+		}
+	}
+	observed.Confirmed = true
+	return nil
+}
+
+// doubtsAlone is how many pods are looked up one by one, as few are: of more, one
+// list takes less time than the pods of a node that was lost, one after the other.
+const doubtsAlone = 8
+
+func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
+	doubts := lifecycle.FindDoubts(*observed)
+	if doubts.AllPods {
+		var err error
+		observed.Pods, err = r.livePods(ctx, observed.Job)
+		return err
+	}
+	if len(doubts.Pods) > doubtsAlone {
+		live, err := r.livePods(ctx, observed.Job)
+		if err != nil {
+			return err
+		}
+		for _, pod := range live {
+			if slices.Contains(doubts.Pods, pod.Name) {
+				observed.Pods = append(observed.Pods, pod)
+			}
+		}
+		return nil
+	}
+	for _, name := range doubts.Pods {
+		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
+		pod, err := controllers.Find(ctx, r.live, key, &corev1.Pod{})
+		if err != nil {
+			return err
+		}
+		if pod != nil && metav1.IsControlledBy(pod, observed.Job) {
+			observed.Pods = append(observed.Pods, pod)
+		}
+	}
+	return nil
+}
+
+// livePods lists the pods of a coordinator-led job from the API server, which
+// has them by label and not by owner.
+func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	err := r.live.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingLabels(names.JobLabels(job.Name)))
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of job %s/%s live: %w", job.Namespace, job.Name, err)
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], job) {
+			pods = append(pods, &list.Items[i])
+		}
+	}
+	return pods, nil
+}
+
+// observeNodes reads the nodes from which pods do not go. That one is gone is read live.
+func (r *Reconciler) observeNodes(ctx context.Context, observed *lifecycle.Observed) error {
+	for _, name := range lifecycle.FindStuckNodes(*observed) {
+		node, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, &corev1.Node{})
+		if err != nil {
+			return err
+		}
+		if node == nil {
+			var list corev1.NodeList
+			if err := r.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+				return fmt.Errorf("looking up node %s live: %w", name, err)
+			}
+			if i := slices.IndexFunc(list.Items, func(node corev1.Node) bool { return node.Name == name }); i >= 0 {
+				node = &list.Items[i]
+			}
+		}
+		if observed.Nodes == nil {
+			observed.Nodes = map[string]*corev1.Node{}
+		}
+		observed.Nodes[name] = node
+	}
+	return nil
+}
+
+// configKey names the AggregatorConfig that a job uses.
+func (r *Reconciler) configKey(job *v2alpha1.DIJob) types.NamespacedName {
+	reference := job.Spec.AggregatorConfig
+	if reference == nil {
+		return r.options.AggregatorConfig
+	}
+	key := types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	if key.Namespace == "" {
+		key.Namespace = job.Namespace
+	}
+	return key
+}

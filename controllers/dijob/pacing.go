@@ -1,0 +1,140 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
+)
+
+const (
+	// debouncePerPod is how long the events of a job's pods are debounced, for each pod
+	// of the job: some ten times as long as a reconcile takes, so that no job keeps the
+	// operator busy by its size alone. A job of ten pods waits a millisecond.
+	debouncePerPod = 100 * time.Microsecond
+	// maxDebounce bounds the sum.
+	maxDebounce = 500 * time.Millisecond
+)
+
+type (
+	queue       = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	createEvent = event.TypedCreateEvent[client.Object]
+	updateEvent = event.TypedUpdateEvent[client.Object]
+	deleteEvent = event.TypedDeleteEvent[client.Object]
+)
+
+// ownedHandler enqueues the job that owns an object of an event, once for the events
+// of many pods, and confirms the assumed objects that the caches have.
+type ownedHandler struct {
+	handler.EventHandler
+	assumed *assume.Cache
+	states  *jobStates
+}
+
+// Create implements handler.EventHandler.
+func (h *ownedHandler) Create(ctx context.Context, created createEvent, into queue) {
+	h.confirm(created.Object, h.assumed.Confirm)
+	h.EventHandler.Create(ctx, created, h.debounce(created.Object, into))
+}
+
+// Update implements handler.EventHandler.
+func (h *ownedHandler) Update(ctx context.Context, updated updateEvent, into queue) {
+	h.confirm(updated.ObjectNew, h.assumed.Confirm)
+	h.EventHandler.Update(ctx, updated, h.debounce(updated.ObjectNew, into))
+}
+
+// Delete implements handler.EventHandler.
+func (h *ownedHandler) Delete(ctx context.Context, deleted deleteEvent, into queue) {
+	h.confirm(deleted.Object, h.assumed.ConfirmDeleted)
+	h.EventHandler.Delete(ctx, deleted, h.debounce(deleted.Object, into))
+}
+
+// confirm passes what a watch event says of an object to the assume cache of its job.
+func (h *ownedHandler) confirm(object client.Object, confirm func(types.NamespacedName, client.Object)) {
+	for _, owner := range object.GetOwnerReferences() {
+		if owner.Kind == controllers.JobKind {
+			confirm(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, object)
+		}
+	}
+}
+
+// debounce debounces the events of pods. Of other objects there are few, or a client
+// waits for their effect.
+func (h *ownedHandler) debounce(object client.Object, into queue) queue {
+	priorities, hasPriorities := into.(priorityqueue.PriorityQueue[reconcile.Request])
+	if _, isPod := object.(*corev1.Pod); isPod && hasPriorities {
+		return &debouncingQueue{PriorityQueue: priorities, states: h.states}
+	}
+	return into
+}
+
+// debouncingQueue adds a job after a delay that grows with its number of pods. A job
+// that waits already does not wait longer.
+type debouncingQueue struct {
+	priorityqueue.PriorityQueue[reconcile.Request]
+	states *jobStates
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *debouncingQueue) Add(job reconcile.Request) {
+	q.AddWithOpts(priorityqueue.AddOpts{}, job)
+}
+
+// AddWithOpts implements priorityqueue.PriorityQueue.
+func (q *debouncingQueue) AddWithOpts(options priorityqueue.AddOpts, jobs ...reconcile.Request) {
+	for _, job := range jobs {
+		options.After = debounceOf(q.states.get(job.NamespacedName).pods)
+		q.PriorityQueue.AddWithOpts(options, job)
+	}
+}
+
+// timelyRetries bounds the backoff of a job by the time at which the job is due
+// anyway: a deadline, a drain or a delayed status does not wait for a quota.
+type timelyRetries struct {
+	workqueue.TypedRateLimiter[reconcile.Request]
+	states *jobStates
+	now    func() time.Time
+}
+
+// When implements workqueue.TypedRateLimiter.
+func (t *timelyRetries) When(job reconcile.Request) time.Duration {
+	delay := t.TypedRateLimiter.When(job)
+	if left := t.states.get(job.NamespacedName).due.Sub(t.now()); left > 0 {
+		return min(delay, left)
+	}
+	return delay
+}
+
+// newQueue creates the queue of jobs as controller-runtime does, and keeps it.
+func (r *Reconciler) newQueue(log logr.Logger) func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) queue {
+		r.queue = priorityqueue.New(name, func(options *priorityqueue.Opts[reconcile.Request]) {
+			options.Log, options.RateLimiter = log.WithValues("controller", name), limiter
+		})
+		return r.queue
+	}
+}
+
+// othersWait reports whether other jobs wait in the queue.
+func (r *Reconciler) othersWait() bool {
+	return r.queue != nil && r.queue.Len() > 0
+}
+
+// debounceOf returns how long the events of a job with a number of pods are debounced.
+func debounceOf(pods int) time.Duration {
+	return min(time.Duration(pods)*debouncePerPod, maxDebounce)
+}

@@ -1,0 +1,305 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// forbid makes a policy that refuses updates and deletions in the space, and returns
+// once probe meets it. The function that it returns takes the policy away.
+func (s *space) forbid(ctx context.Context, group, resource string, probe func() error) func() {
+	GinkgoHelper()
+	here := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}
+	rule := admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: here,
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update, admissionv1.Delete}, Rule: rule,
+				}}},
+			},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "leave it alone"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: s.name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	Expect(shared.api.Create(ctx, policy)).To(Succeed())
+	Expect(shared.api.Create(ctx, binding)).To(Succeed())
+	allow := func() { _ = client.IgnoreNotFound(shared.api.Delete(context.WithoutCancel(ctx), binding)) }
+	DeferCleanup(allow)
+	Eventually(probe).WithContext(ctx).WithTimeout(patience).Should(MatchError(ContainSubstring("leave it alone")))
+	return func() {
+		allow()
+		Eventually(probe).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	}
+}
+
+// dryDelete is a deletion of some pod that is not done.
+func (s *space) dryDelete(ctx context.Context) error {
+	return shared.api.Delete(ctx, &s.pods(ctx)[0], client.DryRunAll)
+}
+
+// dryUpdate is an update of the list's status that is not done.
+func (s *space) dryUpdate(ctx context.Context) error {
+	list := s.membership(ctx)
+	list.Labels = map[string]string{"probe": "true"}
+	return shared.api.Status().Update(ctx, list, client.DryRunAll)
+}
+
+// countRefused makes an operator whose refused writes are counted.
+func (s *space) countRefused() *atomic.Int32 {
+	var refused atomic.Int32
+	count := func(err error) error {
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			refused.Add(1)
+		}
+		return err
+	}
+	s.operator = s.newOperator(interceptor.Funcs{
+		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			return count(next.Delete(ctx, object, options...))
+		},
+		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			return count(next.Patch(ctx, object, patch, options...))
+		},
+		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
+			return count(next.SubResource(name).Update(ctx, object, options...))
+		},
+	})
+	return &refused
+}
+
+// newsFor has news of the job come twice a second for so long.
+func (s *space) newsFor(ctx context.Context, long time.Duration) {
+	for range int(long / time.Second) {
+		// Errors are tried again by the queue, which news do not wait for.
+		_ = s.reconcile(ctx)
+		_ = s.reconcile(ctx)
+		s.advance(time.Second)
+	}
+}
+
+var _ = Describe("A job of which the API server refuses writes", func() {
+	const failing = v2alpha1.ConditionReplicaFailure
+
+	It("costs few refused deletions though news come all the time, and goes on when they pass", func(ctx SpecContext) {
+		const pods = 40
+		s := newSpace(ctx)
+		refused := s.countRefused()
+		s.clock()
+		s.submitMany(ctx, pods)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		allow := s.forbid(ctx, "", "pods", func() error { return s.dryDelete(ctx) })
+		s.suspend(ctx, true)
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(s.podNames(ctx)).To(HaveLen(pods))
+		Expect(refused.Load()).To(And(BeNumerically(">", 16), BeNumerically("<", 120)))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedDelete, And(
+			HavePrefix("deleting pod job-collector-"), ContainSubstring("leave it alone"), HaveSuffix("; 39 others wait"))))
+		Expect(s.job(ctx).Status.ObservedGeneration).To(BeNumerically("<", s.job(ctx).Generation))
+
+		By("a change of the job, which is tried at once")
+		before := refused.Load()
+		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.ActiveDeadlineSeconds = ptr.To[int64](1 << 20) })
+		_ = s.reconcile(ctx)
+		Expect(refused.Load()).To(BeNumerically(">", before))
+
+		By("a policy that is gone")
+		allow()
+		s.advance(5 * time.Minute)
+		Expect(s.settle(ctx)).To(Succeed())
+		for _, pod := range s.pods(ctx) {
+			Expect(pod.DeletionTimestamp).NotTo(BeNil())
+		}
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionFalse, "", BeEmpty()))
+		Expect(s.job(ctx).Status.ObservedGeneration).To(Equal(s.job(ctx).Generation))
+	})
+
+	It("costs few refused updates of its list", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		refused := s.countRefused()
+		recorder := s.record()
+		s.clock()
+		s.submitLed(ctx, "")
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.askForReplicas(ctx)
+		allow := s.forbid(ctx, v2alpha1.GroupName, "memberships/status", func() error { return s.dryUpdate(ctx) })
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 20)))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing membership job is refused: ")))
+		Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning FailedUpdate updating the status of membership")))
+		allow()
+		s.advance(5 * time.Minute)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(5))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionFalse, "", BeEmpty()))
+	})
+
+	It("costs few refused writes of finalizers", func(ctx SpecContext) {
+		s := newQueue(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.admit(ctx)
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.suspend(ctx, true)
+		Expect(s.settle(ctx)).To(Succeed())
+		refused := s.countRefused()
+		s.operator.options.Kueue = func(context.Context) (bool, error) { return true, nil }
+		s.clock()
+		s.endDeleted(ctx)
+		s.forbid(ctx, "", "pods", func() error { return s.dryDelete(ctx) })
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Expect(refused.Load()).To(And(BeNumerically(">", 3), BeNumerically("<", 30)))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing pod job-")))
+	})
+
+	It("costs few refused deletions of itself, once its time is over", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		refused := s.countRefused()
+		recorder := s.record()
+		s.clock()
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		for _, name := range s.podNames(ctx) {
+			s.end(ctx, name, 0)
+		}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
+		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.TTLSecondsAfterFinished = ptr.To[int32](1) })
+		allow := s.forbid(ctx, v2alpha1.GroupName, "dijobs", func() error { return shared.api.Delete(ctx, s.job(ctx), client.DryRunAll) })
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 12)))
+		Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning FailedDelete deleting job")))
+		allow()
+		s.advance(5 * time.Minute)
+		Expect(s.reconcile(ctx)).To(Succeed())
+		Expect(apierrors.IsNotFound(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, &v2alpha1.DIJob{}))).To(BeTrue())
+	})
+
+	It("costs few refused adoptions", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLegacy(ctx, "0").team(ctx)
+		refused := s.countRefused()
+		s.clock()
+		s.forbid(ctx, "", "pods", func() error { return s.dryDelete(ctx) })
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(refused.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 80)))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing pod job-")))
+	})
+})
+
+// podsToWrite are so many pods.
+func podsToWrite(count int) []client.Object {
+	pods := make([]client.Object, count)
+	for i := range pods {
+		pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), UID: types.UID(strconv.Itoa(i))}}
+	}
+	return pods
+}
+
+func TestRefusedWritesTakeTurns(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pods := podsToWrite(3 * refusedAtOnce)
+	tried := map[int]int{}
+	total := 0
+	var known refusedWrites
+	for end := now.Add(24 * time.Hour); now.Before(end); now = now.Add(time.Second) {
+		try, room := known.plan(pods, noContent, now)
+		for _, i := range try[:max(0, min(room, len(try)))] {
+			known = known.refuse(writeKey(pods[i]), "", now)
+			tried[i]++
+			total++
+		}
+		known = known.expire(now)
+		if len(known) > refusedAtOnce {
+			t.Fatalf("%d writes are remembered", len(known))
+		}
+	}
+	if len(tried) != len(pods) {
+		t.Errorf("%d of %d writes are tried in a day", len(tried), len(pods))
+	}
+	if most := refusedAtOnce * (24*12 + 7); total > most {
+		t.Errorf("%d tries in a day, want at most %d", total, most)
+	}
+}
+
+func TestARefusedWriteWaitsUnlessItIsAnother(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pods := podsToWrite(2)
+	known := refusedWrites(nil)
+	for range 4 {
+		known = known.refuse(writeKey(pods[0]), "a", now)
+	}
+	tests := map[string]struct {
+		content string
+		after   time.Duration
+		want    []int
+	}{
+		"of the same content":                 {"a", 39 * time.Second, []int{1}},
+		"of the same content, when it is due": {"a", 40 * time.Second, []int{1, 0}},
+		"of another content":                  {"b", 5 * time.Second, []int{1, 0}},
+		"of another content, at once":         {"b", 4 * time.Second, []int{1}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			try, _ := known.plan(pods, func(client.Object) string { return tc.content }, now.Add(tc.after))
+			if !slices.Equal(try, tc.want) {
+				t.Errorf("tries %v, want %v", try, tc.want)
+			}
+		})
+	}
+}
+
+func TestNoMoreIsTriedThanMayBeRefused(t *testing.T) {
+	t.Parallel()
+	numbers := make([]int, 1000)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	for _, room := range []int{-1, 0, 1, 5, refusedAtOnce} {
+		var all, allowed atomic.Int32
+		tryWhile(room, numbers, func(int) bool { all.Add(1); return true })
+		if got := int(all.Load()); got != max(room, 0) {
+			t.Errorf("%d are tried where all are refused and %d may be", got, room)
+		}
+		tryWhile(room, numbers, func(int) bool { allowed.Add(1); return false })
+		if got := int(allowed.Load()); room > 0 && got != len(numbers) {
+			t.Errorf("%d of %d are tried where none is refused and %d may be", got, len(numbers), room)
+		}
+	}
+}

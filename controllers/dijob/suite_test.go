@@ -1,0 +1,290 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+func TestDIJobs(t *testing.T) {
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(patience)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RunSpecs(t, "DIJobs")
+}
+
+// suite is what the specs share: one API server.
+type suite struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+	api    client.WithWatch
+	// kubeConfig is for kubectl.
+	kubeConfig []byte
+}
+
+var shared suite
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter)))
+	environment, err := testkit.StartAPIWithWebhooks(ctx, testkit.GangFlags()...)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(environment.Stop)
+
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
+	environment.Config.QPS = -1
+	api, err := client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	shared = suite{config: environment.Config, scheme: scheme, api: api, kubeConfig: environment.KubeConfig}
+})
+
+// space is a namespace with one job in it, and the operator on that job.
+type space struct {
+	name     string
+	operator *Reconciler
+
+	// mutex guards what follows, as the operator writes in parallel.
+	mutex sync.Mutex
+	// created counts the creations of each object.
+	created map[string]int
+	// ahead is how far the operator's clock is ahead of others.
+	ahead time.Duration
+	// at is the time of the operator's clock where the spec moves it.
+	at *time.Time
+	// writes counts all writes of the operator that were done.
+	writes int
+}
+
+// done counts a write, if it was done.
+func (s *space) done(err error, created string) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if err == nil {
+		s.writes++
+	}
+	if err == nil && created != "" {
+		s.created[created]++
+	}
+	return err
+}
+
+// newSpace makes a namespace and an operator without a cache, so that a spec
+// drives it step by step.
+func newSpace(ctx context.Context) *space {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
+	Expect(shared.api.Create(ctx, namespace)).To(Succeed())
+	s := &space{name: namespace.Name, created: map[string]int{}}
+	s.operator = s.newOperator(interceptor.Funcs{})
+	return s
+}
+
+// newOperator makes an operator that knows nothing but what the API server has.
+func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
+	counting := interceptor.NewClient(shared.api, s.counting())
+	faulty := interceptor.NewClient(counting, faults)
+	metrics, err := newJobMetrics(prometheus.NewRegistry())
+	Expect(err).NotTo(HaveOccurred())
+	return &Reconciler{
+		client: faulty, live: faulty, recorder: newCritic(), now: func() time.Time { return time.Now().Add(s.ahead) },
+		options: Options{
+			// A short drain, as nobody waits in these specs.
+			Drain: time.Nanosecond, AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
+		}.defaults(),
+		metrics: metrics,
+	}
+}
+
+// counting counts the operator's writes.
+func (s *space) counting() interceptor.Funcs {
+	return interceptor.Funcs{
+		List: listByController,
+		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			return s.done(next.Create(ctx, object, options...), fmt.Sprintf("%T %s", object, object.GetName()))
+		},
+		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			return s.done(next.Delete(ctx, object, options...), "")
+		},
+		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			return s.done(next.Patch(ctx, object, patch, options...), "")
+		},
+		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
+			return s.done(next.SubResource(name).Update(ctx, object, options...), "")
+		},
+		SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			return s.done(next.SubResource(name).Patch(ctx, object, patch, options...), "")
+		},
+	}
+}
+
+// listByController does for the API server what the cache's index does.
+func listByController(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	if asked.FieldSelector == nil {
+		return next.List(ctx, list, options...)
+	}
+	name, _ := asked.FieldSelector.RequiresExactMatch(controllers.OwnerIndex)
+	if err := next.List(ctx, list, client.InNamespace(asked.Namespace)); err != nil {
+		return err
+	}
+	owned := func(object client.Object) bool {
+		return slices.Equal(controllers.OwnerName(object), []string{name})
+	}
+	switch list := list.(type) {
+	case *corev1.PodList:
+		list.Items = keep(list.Items, func(pod *corev1.Pod) bool { return owned(pod) })
+	case *corev1.ServiceList:
+		list.Items = keep(list.Items, func(service *corev1.Service) bool { return owned(service) })
+	case *corev1.ConfigMapList:
+		list.Items = keep(list.Items, func(configMap *corev1.ConfigMap) bool { return owned(configMap) })
+	}
+	return nil
+}
+
+func keep[T any](items []T, wanted func(*T) bool) []T {
+	var kept []T
+	for i := range items {
+		if wanted(&items[i]) {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept
+}
+
+// reconcile is one pass of the operator.
+func (s *space) reconcile(ctx context.Context) error {
+	_, err := s.pass(ctx)
+	return err
+}
+
+func (s *space) pass(ctx context.Context) (ctrl.Result, error) {
+	result, err := s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}})
+	return result, err
+}
+
+// settle lets the operator come to rest: until a pass writes nothing.
+func (s *space) settle(ctx context.Context) error {
+	for range 20 {
+		before := s.writes
+		result, err := s.pass(ctx)
+		if err != nil {
+			return err
+		}
+		switch wait := result.RequeueAfter; {
+		case s.writes != before:
+		case wait > 0 && wait <= lifecycle.CountsInterval:
+			// Counts are held back.
+			s.advance(wait)
+		default:
+			return nil
+		}
+	}
+	return errors.New("the operator comes to no rest")
+}
+
+// advance moves the operator's clock.
+func (s *space) advance(by time.Duration) {
+	if s.at != nil {
+		*s.at = s.at.Add(by)
+		return
+	}
+	s.ahead += by
+}
+
+func (s *space) job(ctx context.Context) *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{}
+	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, job)).To(Succeed())
+	return job
+}
+
+func (s *space) pods(ctx context.Context) []corev1.Pod {
+	var list corev1.PodList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	return list.Items
+}
+
+func (s *space) podNames(ctx context.Context) []string {
+	var found []string
+	for _, pod := range s.pods(ctx) {
+		found = append(found, pod.Name)
+	}
+	return found
+}
+
+func (s *space) services(ctx context.Context) []string {
+	var list corev1.ServiceList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	var found []string
+	for i := range list.Items {
+		found = append(found, list.Items[i].Name)
+	}
+	return found
+}
+
+// configMaps returns the names of the ConfigMaps of worker-led jobs.
+func (s *space) configMaps(ctx context.Context) []string {
+	var list corev1.ConfigMapList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name), client.MatchingLabels{"diengine/operator": "di-operator"})).To(Succeed())
+	var found []string
+	for i := range list.Items {
+		found = append(found, list.Items[i].Name)
+	}
+	return found
+}
+
+// run makes every pod that waits run and be ready, as a kubelet would.
+func (s *space) run(ctx context.Context) {
+	for _, pod := range s.pods(ctx) {
+		if pod.Status.Phase != corev1.PodPending {
+			continue
+		}
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		Expect(shared.api.Status().Update(ctx, &pod)).To(Succeed())
+	}
+}
+
+// end makes a pod end with an exit code.
+func (s *space) end(ctx context.Context, name string, exitCode int32) {
+	pod := &corev1.Pod{}
+	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+	pod.Status.Phase = corev1.PodSucceeded
+	if exitCode != 0 {
+		pod.Status.Phase = corev1.PodFailed
+	}
+	pod.Status.Conditions = nil
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name:  "di-container",
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode}},
+	}}
+	Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
+}

@@ -1,0 +1,125 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+// jobChanges lets changes of a job's spec and status pass, and its deletion.
+// What the job reports of itself concerns nobody here.
+func jobChanges() predicate.Predicate {
+	relevant := func(object client.Object) v2alpha1.DIJobStatus {
+		job, ok := object.(*v2alpha1.DIJob)
+		if !ok {
+			return v2alpha1.DIJobStatus{}
+		}
+		status := job.Status
+		status.Profilings = nil
+		return status
+	}
+	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		return update.ObjectOld.GetGeneration() != update.ObjectNew.GetGeneration() ||
+			!equality.Semantic.DeepEqual(relevant(update.ObjectOld), relevant(update.ObjectNew))
+	}}
+}
+
+// podChanges lets the changes of a pod pass that a decision may rest on.
+func podChanges(now func() time.Time) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		before, okBefore := update.ObjectOld.(*corev1.Pod)
+		after, okAfter := update.ObjectNew.(*corev1.Pod)
+		return okBefore && okAfter &&
+			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || podstate.ProblemsDiffer(before, after, now()))
+	}}
+}
+
+// outline is what decisions depend on in a pod beside its problems.
+type outline struct {
+	uid       types.UID
+	deleted   bool
+	phase     corev1.PodPhase
+	reason    string
+	ready     bool
+	disrupted bool
+	queue     queueOutline
+	// placed says of a pod of a gang that it has a node.
+	placed bool
+	// containers are those that ended, by name.
+	containers map[string]containerOutline
+}
+
+// queueOutline is what a decision may rest on of what Kueue does to a pod.
+type queueOutline struct {
+	isWaiting, isEvicted, isHeld, isForsaken bool
+}
+
+// containerOutline is how a container ended, and whether the kubelet waits
+// before it starts it again.
+type containerOutline struct {
+	looping    bool
+	terminated *corev1.ContainerStateTerminated
+}
+
+func outlineOf(pod *corev1.Pod) outline {
+	result := outline{
+		uid: pod.UID, deleted: !pod.DeletionTimestamp.IsZero(), phase: pod.Status.Phase, reason: pod.Status.Reason,
+		ready: podstate.ReportsReady(pod), placed: pod.Spec.NodeName != "" && gang.IsMember(pod),
+		containers: map[string]containerOutline{},
+	}
+	result.disrupted = conditions.IsTrueOfPod(pod, corev1.DisruptionTarget)
+	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.IsHeld(pod)
+	result.queue.isForsaken = queueing.IsForsaken(pod)
+	_, result.queue.isEvicted = queueing.Eviction(pod)
+	for i := range pod.Status.ContainerStatuses {
+		status := &pod.Status.ContainerStatuses[i]
+		looping := status.State.Waiting != nil && status.State.Waiting.Reason == podstate.CrashLoopBackOff
+		if looping || status.State.Terminated != nil {
+			result.containers[status.Name] = containerOutline{looping: looping, terminated: status.State.Terminated}
+		}
+	}
+	return result
+}
+
+// comingsAndGoings lets creations and deletions pass.
+func comingsAndGoings() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		return update.ObjectOld.GetDeletionTimestamp().IsZero() != update.ObjectNew.GetDeletionTimestamp().IsZero()
+	}}
+}
+
+// jobsOfConfig returns the jobs that an AggregatorConfig is for.
+func (r *Reconciler) jobsOfConfig(ctx context.Context, object client.Object) []reconcile.Request {
+	var jobs v2alpha1.DIJobList
+	if err := r.client.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Cannot list the jobs of an AggregatorConfig", "aggregatorConfig", client.ObjectKeyFromObject(object))
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		if lifecycle.IsCoordinatorLed(job) && r.configKey(job) == client.ObjectKeyFromObject(object) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)})
+		}
+	}
+	return requests
+}

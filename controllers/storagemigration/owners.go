@@ -1,0 +1,81 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storagemigration
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// strangers returns what names a job as an owner in another version than the
+// wanted one. They are only read.
+func (m *Reconciler) strangers(ctx context.Context, version string) ([]client.Object, error) {
+	var pods corev1.PodList
+	var services corev1.ServiceList
+	var configMaps corev1.ConfigMapList
+	var memberships v2alpha1.MembershipList
+	for _, list := range []client.ObjectList{&pods, &services, &configMaps, &memberships} {
+		if err := m.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing what jobs own: %w", err)
+		}
+	}
+	var found []client.Object
+	add := func(object client.Object) {
+		if _, is := workload.WithOwnersAt(object.GetOwnerReferences(), version, ""); is {
+			found = append(found, object)
+		}
+	}
+	for i := range pods.Items {
+		add(&pods.Items[i])
+	}
+	for i := range services.Items {
+		add(&services.Items[i])
+	}
+	for i := range configMaps.Items {
+		add(&configMaps.Items[i])
+	}
+	for i := range memberships.Items {
+		add(&memberships.Items[i])
+	}
+	return found, nil
+}
+
+// moveOwners has owner references name jobs in the wanted version, also those of
+// jobs that are left alone. Each patch holds the resource version, as it replaces
+// a list of which others may write too; what they wrote is looked at again.
+func (m *Reconciler) moveOwners(ctx context.Context, s *state) error {
+	found, err := m.strangers(ctx, s.Wanted)
+	if err != nil {
+		return err
+	}
+	group, running := errgroup.WithContext(ctx)
+	group.SetLimit(migratedAtOnce)
+	for _, object := range found {
+		group.Go(func() error { return m.moveOwner(running, object, s.Wanted) })
+	}
+	return group.Wait()
+}
+
+func (m *Reconciler) moveOwner(ctx context.Context, object client.Object, version string) error {
+	wanted, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("a copy of %T is no object", object)
+	}
+	moved, _ := workload.WithOwnersAt(object.GetOwnerReferences(), version, "")
+	wanted.SetOwnerReferences(moved)
+	err := m.API.Patch(ctx, wanted, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), controllers.FieldOwner)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("moving the owner references of %T %s/%s to %s: %w", object, object.GetNamespace(), object.GetName(), version, err)
+	}
+	return nil
+}
