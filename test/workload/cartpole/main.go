@@ -20,7 +20,6 @@ import (
 	"syscall"
 	"time"
 
-	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/local"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/roles"
 )
 
@@ -35,7 +34,7 @@ func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(args) > 0 && strings.Contains(args[0], "help") {
-		fmt.Printf("usage: cartpole ROLE [flags]\nroles: local, crash, %s\n", strings.Join(roles.Names(), ", "))
+		fmt.Printf("usage: cartpole ROLE [flags]\nroles: crash, %s\n", strings.Join(roles.Names(), ", "))
 		return roles.ExitReached
 	}
 	system, err := newSystem()
@@ -44,8 +43,6 @@ func run(args []string) int {
 		return roles.ExitFailed
 	}
 	switch {
-	case len(args) > 0 && args[0] == "local":
-		err = local.Run(ctx, system, args[1:])
 	case len(args) > 0 && args[0] == "crash":
 		err = crash()
 	default:

@@ -72,20 +72,9 @@ func (c *Client) State(ctx context.Context) (policy.State, error) {
 	return hello[policy.State](ctx, c, http.MethodGet, "/state", Empty{})
 }
 
-// Load implements train.Learner.
-func (c *Client) Load(ctx context.Context, s policy.State) error {
-	_, err := call[Empty](ctx, c, http.MethodPut, "/state", s)
-	return err
-}
-
-// Gradients implements train.Learner.
-func (c *Client) Gradients(ctx context.Context, r train.GradientRequest) ([]policy.Gradient, error) {
-	return call[[]policy.Gradient](ctx, c, http.MethodPost, "/gradients", r)
-}
-
-// Apply implements train.Learner.
-func (c *Client) Apply(ctx context.Context, r train.ApplyRequest) (policy.State, error) {
-	state, err := call[policy.State](ctx, c, http.MethodPost, "/apply", r)
+// Step implements train.Learner.
+func (c *Client) Step(ctx context.Context, r train.StepRequest) (policy.State, error) {
+	state, err := call[policy.State](ctx, c, http.MethodPost, "/step", r)
 	if err != nil {
 		return policy.State{}, err
 	}

@@ -50,19 +50,10 @@ func TestWorkAndStateTravelBitByBit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := train.GradientRequest{
-		Base: state.Hash(), Baseline: policy.NewBaseline(played.Returns), Units: [][]policy.Episode{played.Episodes},
-	}
+	request := train.StepRequest{State: state, Baseline: policy.NewBaseline(played.Returns), Units: [][]policy.Episode{played.Episodes}}
 	var hashes []string
 	for _, l := range []train.Learner{far, near} {
-		if err := l.Load(ctx, state); err != nil {
-			t.Fatal(err)
-		}
-		gradients, err := l.Gradients(ctx, request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, err := l.Apply(ctx, train.ApplyRequest{Base: state.Hash(), Gradient: policy.Average(gradients)})
+		next, err := l.Step(ctx, request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,16 +70,16 @@ type refusing struct {
 	err error
 }
 
-func (r *refusing) Load(context.Context, policy.State) error {
-	return fmt.Errorf("because: %w", r.err)
+func (r *refusing) Step(context.Context, train.StepRequest) (policy.State, error) {
+	return policy.State{}, fmt.Errorf("because: %w", r.err)
 }
 
 func TestErrorsThatCallersActOnKeepTheirMeaning(t *testing.T) {
 	t.Parallel()
-	for _, want := range []error{train.ErrStale, train.ErrNotReady, train.ErrDiverged} {
+	for _, want := range []error{train.ErrNotReady, train.ErrDiverged} {
 		mux := newMux()
 		mux.ServeLearner(&refusing{err: want})
-		err := serve(t, mux).Load(t.Context(), policy.NewState(1))
+		_, err := serve(t, mux).Step(t.Context(), train.StepRequest{State: policy.NewState(1)})
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), "because") {
 			t.Errorf("got %v, want %v", err, want)
 		}
@@ -104,15 +95,15 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		body         io.Reader
 		want         int
 	}{
-		"no JSON":        {http.MethodPut, "/state", strings.NewReader("{"), http.StatusBadRequest},
-		"a wrong type":   {http.MethodPost, "/apply", strings.NewReader(`{"gradient":"x"}`), http.StatusBadRequest},
-		"too long":       {http.MethodPost, "/apply", bytes.NewReader(bytes.Repeat([]byte(" "), 8<<20+1)), http.StatusBadRequest},
+		"no JSON":        {http.MethodPost, "/step", strings.NewReader("{"), http.StatusBadRequest},
+		"a wrong type":   {http.MethodPost, "/step", strings.NewReader(`{"units":"x"}`), http.StatusBadRequest},
+		"too long":       {http.MethodPost, "/step", bytes.NewReader(bytes.Repeat([]byte(" "), 8<<20+1)), http.StatusBadRequest},
 		"unknown path":   {http.MethodGet, "/nothing", http.NoBody, http.StatusNotFound},
 		"other method":   {http.MethodPut, "/healthz", http.NoBody, http.StatusMethodNotAllowed},
 		"health":         {http.MethodGet, "/healthz", http.NoBody, http.StatusOK},
 		"identity":       {http.MethodGet, "/whoami", http.NoBody, http.StatusOK},
 		"taking leave":   {http.MethodDelete, "/disconnect", strings.NewReader("{}"), http.StatusOK},
-		"an empty state": {http.MethodPut, "/state", strings.NewReader("{}"), http.StatusInternalServerError},
+		"an empty state": {http.MethodPost, "/step", strings.NewReader("{}"), http.StatusInternalServerError},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

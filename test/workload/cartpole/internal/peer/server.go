@@ -58,11 +58,7 @@ func (m *Mux) ServeCollector(c train.Collector) {
 // ServeLearner makes the process learn.
 func (m *Mux) ServeLearner(l train.Learner) {
 	Handle(m, "GET /state", func(ctx context.Context, _ Empty) (policy.State, error) { return l.State(ctx) })
-	Handle(m, "PUT /state", func(ctx context.Context, s policy.State) (Empty, error) {
-		return Empty{}, l.Load(ctx, s)
-	})
-	Handle(m, "POST /gradients", l.Gradients)
-	Handle(m, "POST /apply", l.Apply)
+	Handle(m, "POST /step", l.Step)
 }
 
 // Handle adds a route whose request and reply are JSON. An empty request body

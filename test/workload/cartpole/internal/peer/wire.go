@@ -9,10 +9,8 @@
 //	POST   /connect     a coordinator or aggregator starts to use this process; Identity
 //	DELETE /disconnect  it stops to
 //	POST   /collect     CollectRequest -> rollout.Result
-//	GET    /state       policy.State that the learner holds
-//	PUT    /state       policy.State -> Empty
-//	POST   /gradients   train.GradientRequest -> []policy.Gradient
-//	POST   /apply       train.ApplyRequest -> policy.State
+//	GET    /state       policy.State after the last step of the learner
+//	POST   /step        train.StepRequest -> policy.State
 //	POST   /announce    Announcement -> Reception, to the learner that leads
 //	POST   /finish      training has ended -> Empty
 //	POST   /join        Join -> Joined, to the master of learners that span pods
@@ -97,7 +95,6 @@ type Failure struct {
 // kinds are the errors that keep their meaning on their way through HTTP.
 func kinds() map[string]kind {
 	return map[string]kind{
-		"stale":     {err: train.ErrStale, status: http.StatusConflict},
 		"not-ready": {err: train.ErrNotReady, status: http.StatusServiceUnavailable},
 		"diverged":  {err: train.ErrDiverged, status: http.StatusInternalServerError},
 	}

@@ -178,31 +178,13 @@ func (a *aggregator) State(ctx context.Context) (policy.State, error) {
 	return e.State(ctx)
 }
 
-// Load implements train.Learner.
-func (a *aggregator) Load(ctx context.Context, state policy.State) error {
-	e, err := a.complete()
-	if err != nil {
-		return err
-	}
-	return e.Load(ctx, state)
-}
-
-// Gradients implements train.Learner.
-func (a *aggregator) Gradients(ctx context.Context, r train.GradientRequest) ([]policy.Gradient, error) {
-	e, err := a.complete()
-	if err != nil {
-		return nil, err
-	}
-	return e.Gradients(ctx, r)
-}
-
-// Apply implements train.Learner. It is where the parts are compared.
-func (a *aggregator) Apply(ctx context.Context, r train.ApplyRequest) (policy.State, error) {
+// Step implements train.Learner. It is where the parts are compared.
+func (a *aggregator) Step(ctx context.Context, r train.StepRequest) (policy.State, error) {
 	e, err := a.complete()
 	if err != nil {
 		return policy.State{}, err
 	}
-	state, err := e.Apply(ctx, r)
+	state, err := e.Step(ctx, r)
 	if errors.Is(err, train.ErrDiverged) {
 		a.system.Log.Error("the parts do not agree", "error", err)
 	}

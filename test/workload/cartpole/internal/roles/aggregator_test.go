@@ -77,7 +77,7 @@ func TestAnAggregatorIsReadyWhenEachRankIsConnected(t *testing.T) {
 			a.ensemble, a.parts = nil, map[string]peer.Identity{}
 			a.joined("d.ns:1", peer.Identity{Rank: 0, WorldSize: 2})
 			a.assemble([]string{"d.ns:1"})
-			if err := a.Load(t.Context(), policy.NewState(1)); !errors.Is(err, train.ErrNotReady) {
+			if _, err := a.Step(t.Context(), train.StepRequest{State: policy.NewState(1)}); !errors.Is(err, train.ErrNotReady) {
 				t.Errorf("with one part: got %v, want %v", err, train.ErrNotReady)
 			}
 			a.joined("d.ns:2", tc.second)
@@ -92,9 +92,10 @@ func TestAnAggregatorIsReadyWhenEachRankIsConnected(t *testing.T) {
 // drifting is a part that makes another step than the others.
 type drifting struct{ train.Local }
 
-func (d *drifting) Apply(ctx context.Context, r train.ApplyRequest) (policy.State, error) {
-	r.Gradient = append([]float64{r.Gradient[0] + 1e-9}, r.Gradient[1:]...)
-	return d.Local.Apply(ctx, r)
+func (d *drifting) Step(ctx context.Context, r train.StepRequest) (policy.State, error) {
+	next, err := d.Local.Step(ctx, r)
+	next.Weights[0] += 1e-9
+	return next, err
 }
 
 func TestPartsThatDivergeAreFoundOutThroughTheNetwork(t *testing.T) {
@@ -119,12 +120,7 @@ func TestPartsThatDivergeAreFoundOutThroughTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := dialer.Client("aggregator:1")
-	state := policy.NewState(1)
-	if err := client.Load(t.Context(), state); err != nil {
-		t.Fatal(err)
-	}
-	request := train.ApplyRequest{Base: state.Hash(), Gradient: make([]float64, policy.WeightCount)}
-	if _, err := client.Apply(t.Context(), request); !errors.Is(err, train.ErrDiverged) {
+	if _, err := client.Step(t.Context(), train.StepRequest{State: policy.NewState(1)}); !errors.Is(err, train.ErrDiverged) {
 		t.Errorf("got %v, want %v", err, train.ErrDiverged)
 	}
 	if err := crew.stop(nil); err != nil {

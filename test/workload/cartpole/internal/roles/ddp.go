@@ -121,17 +121,13 @@ func (p *part) start(crew *crew, port int, interval time.Duration) error {
 	return nil
 }
 
-// Gradients implements train.Learner, once all parts have met.
-func (p *part) Gradients(ctx context.Context, r train.GradientRequest) ([]policy.Gradient, error) {
+// Step implements train.Learner, once all parts have met. It logs the hash of each
+// step for comparison.
+func (p *part) Step(ctx context.Context, r train.StepRequest) (policy.State, error) {
 	if !p.met.Load() {
-		return nil, fmt.Errorf("rank %d: %w", p.rank, train.ErrNotReady)
+		return policy.State{}, fmt.Errorf("rank %d: %w", p.rank, train.ErrNotReady)
 	}
-	return p.Local.Gradients(ctx, r)
-}
-
-// Apply implements train.Learner; the hash of each step is there to be compared.
-func (p *part) Apply(ctx context.Context, r train.ApplyRequest) (policy.State, error) {
-	state, err := p.Local.Apply(ctx, r)
+	state, err := p.Local.Step(ctx, r)
 	if err == nil {
 		p.system.Log.Info("step made", "rank", p.rank, "round", state.Round, "hash", state.Hash())
 	}

@@ -35,9 +35,8 @@ func (e *MemberError) Unwrap() error {
 	return e.Err
 }
 
-// Ensemble is a fixed set of learners that work as one: each computes the
-// gradients of a share of the units, and all make the same step. Each of them
-// is needed.
+// Ensemble is a fixed set of learners that make the same steps. Each of them is
+// needed.
 type Ensemble []Member
 
 // State implements Learner: the latest that any member holds, for one that was
@@ -55,39 +54,12 @@ func (e Ensemble) State(ctx context.Context) (policy.State, error) {
 	return slices.MaxFunc(states, func(a, b policy.State) int { return a.Round - b.Round }), nil
 }
 
-// Load implements Learner: every member gets the state.
-func (e Ensemble) Load(ctx context.Context, state policy.State) error {
-	return e.each(func(_ int, l Learner) error {
-		return l.Load(ctx, state)
-	})
-}
-
-// Gradients implements Learner: the units are cut into consecutive shares, one
-// for each member.
-func (e Ensemble) Gradients(ctx context.Context, request GradientRequest) ([]policy.Gradient, error) {
-	shares := make([][]policy.Gradient, len(e))
-	err := e.each(func(i int, l Learner) error {
-		share := request
-		share.Units = request.Units[i*len(request.Units)/len(e) : (i+1)*len(request.Units)/len(e)]
-		gradients, err := l.Gradients(ctx, share)
-		if err == nil && len(gradients) != len(share.Units) {
-			err = fmt.Errorf("gradients: got %d, want %d", len(gradients), len(share.Units))
-		}
-		shares[i] = gradients
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.Concat(shares...), nil
-}
-
-// Apply implements Learner: every member makes the step, and all must end in
-// the same state, bit by bit.
-func (e Ensemble) Apply(ctx context.Context, request ApplyRequest) (policy.State, error) {
+// Step implements Learner: every member makes the step, and all must end in the
+// same state, bit by bit.
+func (e Ensemble) Step(ctx context.Context, request StepRequest) (policy.State, error) {
 	states := make([]policy.State, len(e))
 	err := e.each(func(i int, l Learner) error {
-		state, err := l.Apply(ctx, request)
+		state, err := l.Step(ctx, request)
 		states[i] = state
 		return err
 	})

@@ -42,7 +42,7 @@ func (p Patience) lose(name string, err error) {
 }
 
 // Group is a changing set of learners of which any one suffices. A member that
-// fails is left out for a while; whoever has missed a step is given the state.
+// fails is left out for a while.
 type Group struct {
 	patience Patience
 	now      func() time.Time
@@ -111,13 +111,12 @@ func (g *Group) Held(ctx context.Context, enough int) policy.State {
 	}
 }
 
-// Step makes one step from the given state, with whichever members answer. It
-// returns when the step is made, when learners diverge or when ctx ends.
-func (g *Group) Step(ctx context.Context, state policy.State, request GradientRequest) (policy.State, error) {
-	request.Base = state.Hash()
+// Step makes one step with whichever members answer. It returns when the step is
+// made, when learners diverge or when ctx ends.
+func (g *Group) Step(ctx context.Context, request StepRequest) (policy.State, error) {
 	for {
 		ensemble, changed := g.willing()
-		next, err := step(ctx, ensemble, state, request)
+		next, err := ensemble.Step(ctx, request)
 		if err == nil {
 			g.forgive(ensemble)
 			return next, nil
@@ -126,33 +125,13 @@ func (g *Group) Step(ctx context.Context, state policy.State, request GradientRe
 			return policy.State{}, err
 		}
 		if ctx.Err() != nil {
-			return policy.State{}, fmt.Errorf("learner step of round %d: %w", state.Round+1, context.Cause(ctx))
+			return policy.State{}, fmt.Errorf("learner step of round %d: %w", request.State.Round+1, context.Cause(ctx))
 		}
 		g.blame(err)
 		if rest, _ := g.willing(); len(rest) == 0 {
 			wait(ctx, g.patience.Retry, changed)
 		}
 	}
-}
-
-// step loads the state into members that lack it, once, and makes the step.
-func step(ctx context.Context, e Ensemble, state policy.State, request GradientRequest) (policy.State, error) {
-	next, err := tryStep(ctx, e, request)
-	if !errors.Is(err, ErrStale) {
-		return next, err
-	}
-	if err := e.Load(ctx, state); err != nil {
-		return policy.State{}, err
-	}
-	return tryStep(ctx, e, request)
-}
-
-func tryStep(ctx context.Context, e Ensemble, request GradientRequest) (policy.State, error) {
-	gradients, err := e.Gradients(ctx, request)
-	if err != nil {
-		return policy.State{}, err
-	}
-	return e.Apply(ctx, ApplyRequest{Base: request.Base, Gradient: policy.Average(gradients), Steps: request.steps()})
 }
 
 // willing returns the members that have not just failed, by name, and a channel
@@ -196,7 +175,7 @@ func (g *Group) countFailure(failure *MemberError) (lost bool) {
 	if !ok {
 		return false
 	}
-	if errors.Is(failure.Err, ErrNotReady) || errors.Is(failure.Err, ErrStale) {
+	if errors.Is(failure.Err, ErrNotReady) {
 		m.retryAt = g.now().Add(g.patience.Retry)
 		return false
 	}

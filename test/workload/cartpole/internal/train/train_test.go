@@ -229,23 +229,20 @@ func (c *counting) Collect(ctx context.Context, u rollout.Unit, w policy.Weights
 	return c.LocalCollector.Collect(ctx, u, w)
 }
 
-// forgetful is a learner that fails at some calls, having lost its state.
+// forgetful is a learner that misses some steps.
 type forgetful struct {
 	train.Local
 	calls atomic.Int64
 }
 
-func (f *forgetful) Gradients(ctx context.Context, r train.GradientRequest) ([]policy.Gradient, error) {
+func (f *forgetful) Step(ctx context.Context, r train.StepRequest) (policy.State, error) {
 	if f.calls.Add(1)%5 == 0 {
-		if err := f.Load(ctx, policy.NewState(99)); err != nil {
-			return nil, err
-		}
-		return nil, errBroken
+		return policy.State{}, errBroken
 	}
-	return f.Local.Gradients(ctx, r)
+	return f.Local.Step(ctx, r)
 }
 
-func TestALearnerThatLostItsStateIsGivenIt(t *testing.T) {
+func TestALearnerThatMissesStepsChangesNothing(t *testing.T) {
 	t.Parallel()
 	want := curveOf(t, 4, 1, 1)
 	synctest.Test(t, func(t *testing.T) {
@@ -279,22 +276,17 @@ func TestALearnerThatKeepsFailingIsLostOnce(t *testing.T) {
 type broken struct{}
 
 func (broken) State(context.Context) (policy.State, error) { return policy.State{}, errBroken }
-func (broken) Load(context.Context, policy.State) error    { return errBroken }
-func (broken) Gradients(context.Context, train.GradientRequest) ([]policy.Gradient, error) {
-	return nil, errBroken
-}
-
-func (broken) Apply(context.Context, train.ApplyRequest) (policy.State, error) {
+func (broken) Step(context.Context, train.StepRequest) (policy.State, error) {
 	return policy.State{}, errBroken
 }
 
-// drifting is a learner that computes another step than it was told.
+// drifting is a learner that ends in another state than the others.
 type drifting struct{ train.Local }
 
-func (d *drifting) Apply(ctx context.Context, r train.ApplyRequest) (policy.State, error) {
-	r.Gradient = slices.Clone(r.Gradient)
-	r.Gradient[0] += 1e-12
-	return d.Local.Apply(ctx, r)
+func (d *drifting) Step(ctx context.Context, r train.StepRequest) (policy.State, error) {
+	next, err := d.Local.Step(ctx, r)
+	next.Weights[0] += 1e-12
+	return next, err
 }
 
 func TestLearnersThatDivergeEndTraining(t *testing.T) {

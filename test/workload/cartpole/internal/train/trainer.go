@@ -121,11 +121,11 @@ func (c Config) round(
 		return state, last, err
 	}
 	lengths := returns(played)
-	request := GradientRequest{Baseline: policy.NewBaseline(lengths)}
+	request := StepRequest{State: state, Baseline: policy.NewBaseline(lengths)}
 	for _, result := range played {
 		request.Units = append(request.Units, result.Episodes)
 	}
-	next, err := group.Step(ctx, state, request)
+	next, err := group.Step(ctx, request)
 	if err != nil {
 		return state, last, err
 	}

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package local_test
+package roles_test
 
 import (
 	"context"
@@ -15,13 +15,86 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/local"
+	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/peer"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/roles"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/standin"
 )
 
 // easyTarget is reached early, which keeps the tests short.
 const easyTarget = "--target=60"
+
+// config describes a job.
+type config struct {
+	// gpusPerNode is the largest number of GPUs of one pod.
+	gpusPerNode int
+	// The arguments of the roles.
+	coordinator, aggregator, learner []string
+	// restart is the pause before a process that ended is started again.
+	restart time.Duration
+}
+
+// localJob is a coordinator-led job whose roles all run in this process, with
+// stand-ins for the cluster and di-server.
+type localJob struct {
+	Server *standin.Server
+	Keeper *standin.Keeper
+	system roles.System
+	config config
+	ctx    context.Context //nolint:containedctx // the life of the job
+	cancel context.CancelFunc
+	served chan error
+}
+
+// startJob starts everything but the coordinator.
+func startJob(ctx context.Context, system roles.System, c config) (*localJob, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	j := &localJob{system: system, config: c, ctx: ctx, cancel: cancel, served: make(chan error, 1)}
+	network := standin.NewNetwork()
+	j.Keeper = standin.NewKeeper(ctx, c.restart, j.run)
+	j.Server = standin.NewServer("default", "cartpole", c.gpusPerNode, network, j.Keeper)
+	listener, err := network.Host(standin.ServerName).Listen(ctx, standin.ServerPort)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	go func() { j.served <- peer.Serve(ctx, listener, j.Server) }()
+	return j, nil
+}
+
+// Coordinate runs the coordinator to its end.
+func (j *localJob) Coordinate() error {
+	return j.run(j.ctx, j.Server.CoordinatorPod())
+}
+
+// Stop stops everything.
+func (j *localJob) Stop() error {
+	j.cancel()
+	j.Keeper.Wait()
+	return <-j.served
+}
+
+func (j *localJob) run(ctx context.Context, pod standin.Pod) error {
+	system := j.system
+	system.Getenv = func(key string) string { return pod.Env[key] }
+	system.Hostname, system.Listen, system.Dial = pod.Name, pod.Host.Listen, pod.Host.Dial
+	system.Log = system.Log.With("pod", pod.Name)
+	args := []string{pod.Role}
+	switch pod.Role {
+	case "coordinator":
+		args = append(args, j.config.coordinator...)
+	case "aggregator":
+		args = append(args, j.config.aggregator...)
+	case "learner":
+		if pod.Env["WORLD_SIZE"] != "" {
+			args = append(args, j.config.learner...)
+		}
+	}
+	err := roles.Run(ctx, system, args)
+	if err != nil && ctx.Err() == nil {
+		system.Log.Error("process ended", "error", err)
+	}
+	return err
+}
 
 // board collects what the coordinator prints and reacts once to a line.
 type board struct {
@@ -61,18 +134,18 @@ func (b *board) outcome() string {
 }
 
 // job is a job with short pauses.
-func job(t *testing.T, b *board, gpusPerNode int, coordinator ...string) *local.Job {
+func job(t *testing.T, b *board, gpusPerNode int, coordinator ...string) *localJob {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	system := roles.System{Stdout: b, Log: slog.New(slog.DiscardHandler), Now: time.Now}
-	j, err := local.Start(ctx, system, local.Config{
-		GPUsPerNode: gpusPerNode,
-		Coordinator: append([]string{
+	j, err := startJob(ctx, system, config{
+		gpusPerNode: gpusPerNode,
+		coordinator: append([]string{
 			easyTarget, "--interval=10ms", "--connect-retry=10ms", "--retry=10ms", "--server-retry=10ms",
 		}, coordinator...),
-		Aggregator: []string{"--interval=10ms", "--connect-retry=10ms"},
-		Learner:    []string{"--join-interval=10ms"},
-		Restart:    10 * time.Millisecond,
+		aggregator: []string{"--interval=10ms", "--connect-retry=10ms"},
+		learner:    []string{"--join-interval=10ms"},
+		restart:    10 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +179,7 @@ func wantReached(t *testing.T, b *board, err error) {
 }
 
 // ask calls di-server as the coordinator's command line does.
-func ask(ctx context.Context, j *local.Job, method, path, body string) {
+func ask(ctx context.Context, j *localJob, method, path, body string) {
 	j.Server.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
 }
 
@@ -150,7 +223,7 @@ func TestLostReplicasAreReportedAndReplaced(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var j *local.Job
+			var j *localJob
 			b := &board{at: "round=5 ", react: func() {
 				for _, pod := range tc.stopped {
 					j.Keeper.Stop("cartpole-" + pod)
@@ -174,7 +247,7 @@ func TestLostReplicasAreReportedAndReplaced(t *testing.T) {
 func TestReplicasMayBeAddedAndTakenAwayMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"--strict=true", "--strict=false"} {
-		var j *local.Job
+		var j *localJob
 		b := &board{at: "round=5 ", react: func() {
 			ask(t.Context(), j, http.MethodPost, "/v1alpha1/replicas", `{"collectors":{"replicas":3}}`)
 			ask(t.Context(), j, http.MethodDelete, "/v1alpha1/replicas", `{"collectors":{"replicas":4}}`)
@@ -231,7 +304,7 @@ func TestAForgivingCoordinatorOutlivesErrors(t *testing.T) {
 
 func TestAStrictCoordinatorDiesWhenAVanishedReplicaDoesNotLetItLeave(t *testing.T) {
 	t.Parallel()
-	var j *local.Job
+	var j *localJob
 	b := &board{at: "collectors=2 ", react: func() {
 		j.Keeper.Stop("cartpole-collector-00002")
 		ask(t.Context(), j, http.MethodDelete, "/v1alpha1/replicas", `{"collectors":{"replicas":1}}`)
@@ -245,7 +318,7 @@ func TestAStrictCoordinatorDiesWhenAVanishedReplicaDoesNotLetItLeave(t *testing.
 
 func TestAStrictCoordinatorNeverReportsWhatItWasConnectedTo(t *testing.T) {
 	t.Parallel()
-	var j *local.Job
+	var j *localJob
 	b := &board{at: "round=3 ", react: func() { j.Keeper.Stop("cartpole-collector-00001") }}
 	j = job(t, b, 1, "--strict")
 	wantReached(t, b, j.Coordinate())
