@@ -209,7 +209,7 @@ func TestWrongCommandsAreFoundInDocs(t *testing.T) {
 	for line, right := range map[string]bool{
 		"kubectl di scale pong --replicas 5 | cat":                         true,
 		"kubectl di add collectors cartpole --replicas 2 && echo":          true,
-		`kubectl di list -o jsonpath='{.items[*].metadata.name}'`:          true,
+		`kubectl di resume pong -o jsonpath='{.metadata.name}'`:            true,
 		"kubectl get tfjob mnist -o yaml | kubectl di convert -f - --nope": false,
 		"kubectl di skale pong":                                            false,
 		"kubectl di scale pong --replica":                                  false,

@@ -9,15 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,112 +93,6 @@ func (w *world) start(t *testing.T, namespace, stdin string, args ...string) *go
 	go func() { started.code <- run(ctx, command) }()
 	t.Cleanup(cancel)
 	return started
-}
-
-// columns returns the lines of a table with the ages made one.
-func columns(table string) [][]string {
-	var lines [][]string
-	age := regexp.MustCompile(`^(\d+[smhd])+$`)
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		for i := range fields {
-			if age.MatchString(fields[i]) {
-				fields[i] = "AGO"
-			}
-		}
-		lines = append(lines, fields)
-	}
-	return lines
-}
-
-func TestListPrintsWhatKubectlGetDoes(t *testing.T) {
-	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
-	w.trainer(t, ns, "cartpole")
-	w.setStatus(t, w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}), func(status *v2alpha1.DIJobStatus) {
-		status.Phase, status.Replicas, status.ReadyReplicas = v2alpha1.JobRunning, 3, 2
-		status.TaskStatus = map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 2}}
-	})
-	kubectl := filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl")
-	for _, args := range [][]string{
-		{}, {"-o", "wide"}, {"-o", "name"}, {"-o", "yaml"}, {"-o", "json"}, {"--no-headers"}, {"--show-labels"}, {"pong"}, {"pong", "cartpole"},
-		{"pong", "-o", "json"}, {"pong", "cartpole", "-o", "name"}, {"--field-selector", "metadata.name=pong"}, {"-l", "app=no"},
-		{"-A", "--field-selector", "metadata.namespace=" + ns}, {"--field-selector", "status.phase=Running", "-o", "name"},
-		{"-o", `jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name}{end}`},
-		{"-o", "go-template={{len .items}}"},
-	} {
-		command := exec.CommandContext(t.Context(), kubectl, append([]string{"get", "dijobs", "--kubeconfig", w.kubeconfig, "-n", ns}, args...)...)
-		want, err := command.Output()
-		must(t, err)
-		got := w.run(t, ns, append([]string{"list"}, args...)...)
-		if diff := cmp.Diff(columns(string(want)), columns(got.stdout)); diff != "" || got.code != 0 {
-			t.Errorf("%v: exit code %d, %s: -kubectl get +got\n%s", args, got.code, got.stderr, diff)
-		}
-	}
-}
-
-func TestListSaysWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{nil, 0, "No jobs found in namespace NS."},
-		{[]string{"-l", "a=b"}, 0, "No such jobs found in namespace NS."},
-		{[]string{"nope"}, exit.Failed, `kubectl-di: listing job NS/nope: dijobs.diengine.opendilab.org "nope" not found`},
-		{[]string{"a", "-A"}, exit.Usage, `JOB "a" and -A exclude each other`},
-		{[]string{"a", "-l", "b=c"}, exit.Usage, `JOB "a" and a selector exclude each other`},
-		{[]string{"a", "b", "-w"}, exit.Usage, "-w: want one job, or all of them, not 2"},
-		{[]string{"-o", "xml"}, exit.Usage, `-o "xml": want one of wide, json, yaml`},
-		{[]string{"-o", "jsonpath={"}, exit.Usage, `-o "jsonpath={": `},
-		{[]string{"-o", "name", "--no-headers"}, exit.Usage, "--no-headers and --show-labels: want no -o, or -o wide"},
-		{[]string{"--field-selector", "spec.group=a"}, exit.Failed, "field label not supported: spec.group"},
-		{[]string{"A_B"}, exit.Usage, `JOB "A_B": want the name of a DIJob`},
-		{[]string{"--as", "nobody"}, exit.Failed, "kubectl -n NS create role kubectl-di-list-dijobs --verb=list --resource=dijobs.diengine.opendilab.org"},
-	} {
-		got := w.run(t, ns, append([]string{"list"}, tc.args...)...)
-		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
-			t.Errorf("%v: got %+v, want %s", tc.args, got, tc.want)
-		}
-	}
-}
-
-func TestListGoesOnWithWhatChanges(t *testing.T) {
-	t.Parallel()
-	w := theWorld(t)
-	for name, tc := range map[string]struct {
-		args           []string
-		before, after  string
-		again, another string
-	}{
-		"rows":  {[]string{"list", "-w"}, "pong", "Running", "Failed", "other"},
-		"names": {[]string{"ls", "-w", "-o", `jsonpath={.metadata.name}{" is "}{.status.phase}{"\n"}`}, "pong is", "pong is Running", "pong is Failed", "other is"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ns := w.namespace(t)
-			job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-			watching := w.start(t, ns, "", tc.args...)
-			watching.out.shows(t, tc.before)
-			w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobRunning })
-			watching.out.shows(t, tc.after)
-			w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobFailed })
-			watching.out.shows(t, tc.again)
-			w.workers(t, ns, "other", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-			watching.out.shows(t, tc.another)
-			watching.interrupt()
-			if code := <-watching.code; code != 0 || watching.told.String() != "" {
-				t.Errorf("exit code %d: %s", code, watching.told)
-			}
-			if count := strings.Count(watching.out.String(), "NAME"); count > 1 {
-				t.Errorf("the headers are printed %d times: %s", count, watching.out)
-			}
-		})
-	}
 }
 
 func TestJobsAreSuspendedAndResumed(t *testing.T) {
@@ -621,7 +512,7 @@ func TestNamesOfJobsAreCompletedForAllCommands(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"list", ""}, "cartpole\npong\n"}, {[]string{"describe", "pong", ""}, "cartpole\n"}, {[]string{"suspend", ""}, "cartpole\npong\n"},
+		{[]string{"describe", "pong", ""}, "cartpole\n"}, {[]string{"suspend", ""}, "cartpole\npong\n"},
 		{[]string{"resume", ""}, "cartpole\npong\n"}, {[]string{"scale", ""}, "cartpole\npong\n"}, {[]string{"scale", "pong", ""}, ""},
 		{[]string{"suspend", "-o", ""}, "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n"},
 	} {

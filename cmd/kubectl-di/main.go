@@ -22,7 +22,6 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/describe"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/list"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/migrate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/preflight"
@@ -78,7 +77,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	flags.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
-		submit.NewCommand(flags, streams), list.NewCommand(flags, streams), describe.NewCommand(flags, streams),
+		submit.NewCommand(flags, streams), describe.NewCommand(flags, streams),
 		suspend.NewSuspendCommand(flags, streams), suspend.NewResumeCommand(flags, streams),
 		top.NewCommand(flags, streams), logs.NewCommand(flags, streams), profilings.NewCommand(flags))
 	addGroup(root, "replicas", "Replicas of running jobs:",
@@ -91,7 +90,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	for _, command := range root.Commands() {
 		if command.Name() == "help" {
-			command.Long, command.Example = "Print the help of a command.", "  # What list can do\n  kubectl di help list"
+			command.Long, command.Example = "Print the help of a command.", "  # What describe can do\n  kubectl di help describe"
 		}
 	}
 	root.AddCommand(newReferenceCommand())

@@ -35,7 +35,7 @@ func (c *Choice) Parse(args []string) error {
 	}
 	switch {
 	case len(c.names) == 0 && c.labels == "":
-		return exit.Usagef("JOB is missing: name DIJobs, see kubectl di list, or select them by -l")
+		return exit.Usagef("JOB is missing: name DIJobs, see kubectl get dijobs, or select them by -l")
 	case len(c.names) > 0 && c.labels != "":
 		return exit.Usagef("JOB %q and -l exclude each other: they say in two ways which jobs", c.names[0])
 	}

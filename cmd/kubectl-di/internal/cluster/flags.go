@@ -61,7 +61,6 @@ type Cluster struct {
 	Namespace string
 	client    client.WithWatch
 	config    *rest.Config
-	errOut    io.Writer
 }
 
 // Connect returns the cluster that the flags, and what kubectl reads beside
@@ -82,12 +81,11 @@ func (f *Flags) Connect() (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return terminal.TellSlow(f.errOut, next) })
 	config.WarningHandler = rest.NewWarningWriter(f.errOut, rest.WarningWriterOptions{Deduplicate: true})
-	return New(config, namespace, f.errOut)
+	return New(config, namespace)
 }
 
-// New returns the cluster that a configuration leads to. What there is to tell
-// beside results goes to the writer.
-func New(config *rest.Config, namespace string, errOut io.Writer) (*Cluster, error) {
+// New returns the cluster that a configuration leads to.
+func New(config *rest.Config, namespace string) (*Cluster, error) {
 	scheme := runtime.NewScheme()
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, add := range []func(*runtime.Scheme) error{
@@ -117,7 +115,7 @@ func New(config *rest.Config, namespace string, errOut io.Writer) (*Cluster, err
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return &Cluster{Namespace: namespace, client: api, config: config, errOut: errOut}, nil
+	return &Cluster{Namespace: namespace, client: api, config: config}, nil
 }
 
 // Client returns a client of pods, services, service accounts, events,

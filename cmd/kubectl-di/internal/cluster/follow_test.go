@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -34,17 +32,16 @@ type tiredAPI struct {
 	phase          v2alpha1.Phase
 }
 
-func newTiredAPI(t *testing.T) (*tiredAPI, *Cluster, *bytes.Buffer) {
+func newTiredAPI(t *testing.T) *Cluster {
 	t.Helper()
 	api := &tiredAPI{version: 1, phase: v2alpha1.JobPending}
 	api.Server = httptest.NewServer(api)
 	t.Cleanup(api.Close)
-	told := &bytes.Buffer{}
-	found, err := New(&rest.Config{Host: api.URL}, "rl", told)
+	found, err := New(&rest.Config{Host: api.URL}, "rl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return api, found, told
+	return found
 }
 
 func (a *tiredAPI) job(annotations map[string]string) string {
@@ -104,7 +101,7 @@ func fate() []v2alpha1.Phase {
 
 func TestAJobIsFollowedThroughWatchesThatEnd(t *testing.T) {
 	t.Parallel()
-	_, found, _ := newTiredAPI(t)
+	found := newTiredAPI(t)
 	var seen []v2alpha1.Phase
 	var said []string
 	err := found.FollowJob(t.Context(), "rl", "pong", func(line string) { said = append(said, line) }, func(job *v2alpha1.DIJob) (bool, error) {
@@ -121,7 +118,7 @@ func TestAJobIsFollowedThroughWatchesThatEnd(t *testing.T) {
 
 func TestItIsToldThatAWatchBrokeAndIsMended(t *testing.T) {
 	t.Parallel()
-	_, found, _ := newTiredAPI(t)
+	found := newTiredAPI(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var broken, mended, complete int
@@ -141,35 +138,6 @@ func TestItIsToldThatAWatchBrokeAndIsMended(t *testing.T) {
 	}
 }
 
-func TestJobsAreWatchedThroughWatchesThatEnd(t *testing.T) {
-	t.Parallel()
-	_, found, told := newTiredAPI(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var seen []v2alpha1.Phase
-	err := found.Watch(ctx, &Selection{Namespace: "rl"}, "", func(_ watch.EventType, object runtime.Object) error {
-		job := &v2alpha1.DIJob{}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return err
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, job); err != nil {
-			return err
-		}
-		seen = append(seen, job.Status.Phase)
-		if job.Status.Phase == v2alpha1.JobSucceeded {
-			stop()
-		}
-		return nil
-	})
-	if err != nil || !slices.Equal(slices.Compact(seen), fate()) {
-		t.Errorf("%v: saw %v", err, seen)
-	}
-	if strings.Count(told.String(), "trying again") != 1 {
-		t.Errorf("told %s", told)
-	}
-}
-
 func TestARightThatIsTakenAwayEndsAWatch(t *testing.T) {
 	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -178,13 +146,9 @@ func TestARightThatIsTakenAwayEndsAWatch(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
 	}))
 	t.Cleanup(api.Close)
-	found, err := New(&rest.Config{Host: api.URL}, "rl", &bytes.Buffer{})
+	found, err := New(&rest.Config{Host: api.URL}, "rl")
 	if err != nil {
 		t.Fatal(err)
-	}
-	nothing := func(watch.EventType, runtime.Object) error { return nil }
-	if err := found.Watch(t.Context(), &Selection{Namespace: "rl"}, "1", nothing); !IsDenied(err) || !strings.Contains(err.Error(), "--verb=watch") {
-		t.Errorf("got %v", err)
 	}
 	if err := found.Observe(t.Context(), WatchJob("rl", "pong"), func(Change) {}); !IsDenied(err) || !strings.Contains(err.Error(), "create role kubectl-di-list-watch-dijobs --verb=list,watch") {
 		t.Errorf("got %v", err)

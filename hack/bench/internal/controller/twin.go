@@ -53,8 +53,10 @@ func (w *world) twinsOf(ctx context.Context, jobs []*v2alpha1.DIJob) ([]*twin, e
 			return errors.New("no pods in a list of pods")
 		}
 		for i := range pods.Items {
-			of := byJob[pods.Items[i].Labels[names.LabelJob]]
-			of.pods = append(of.pods, same.sentPod(&pods.Items[i]))
+			// A pod or service of the warm-up may have been created again by a stale cache.
+			if of := byJob[pods.Items[i].Labels[names.LabelJob]]; of != nil {
+				of.pods = append(of.pods, same.sentPod(&pods.Items[i]))
+			}
 		}
 		return nil
 	})
@@ -67,7 +69,9 @@ func (w *world) twinsOf(ctx context.Context, jobs []*v2alpha1.DIJob) ([]*twin, e
 			return errors.New("no services in a list of services")
 		}
 		for i := range services.Items {
-			byJob[services.Items[i].Labels[names.LabelJob]].service = sentService(&services.Items[i])
+			if of := byJob[services.Items[i].Labels[names.LabelJob]]; of != nil {
+				of.service = sentService(&services.Items[i])
+			}
 		}
 		return nil
 	})
