@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // TestTheAPIServerAcceptsWhatIsConverted creates what became of each sample,
@@ -159,10 +160,8 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 		t.Fatalf("%s is not set: run the tests by make test, or set it to a folder with kubectl", testkit.AssetsVariable)
 	}
 	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version=v9.9.9", "-o", bin, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
+	_, err := program.BuildCommand(t.Context(), bin, "kubectl-di", "-ldflags", "-X main.version=v9.9.9")
+	must(t, err)
 	for name, tc := range map[string]struct {
 		args []string
 		want string

@@ -19,6 +19,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // check tells what is wrong with a command of a page.
@@ -230,18 +231,17 @@ type checker struct {
 
 func newChecker(t *testing.T) *checker {
 	t.Helper()
-	c := &checker{t: t, help: map[string]string{}, met: map[string]bool{}, program: filepath.Join(t.TempDir(), "di-orchestrator")}
+	built, err := program.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &checker{t: t, help: map[string]string{}, met: map[string]bool{}, program: built}
 	makefile, err := os.ReadFile(filepath.Join(testkit.Root(), "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, found := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllSubmatch(makefile, -1) {
 		c.targets = append(c.targets, string(found[1]))
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", c.program, "./cmd/di-orchestrator")
-	build.Dir = testkit.Root()
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
 	}
 	return c
 }

@@ -33,6 +33,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const (
@@ -68,11 +69,10 @@ func newPlane(ctx context.Context) *plane {
 	GinkgoHelper()
 	Expect(os.Getenv(testkit.AssetsVariable)).NotTo(BeEmpty(), "run the tests by make test, or set "+testkit.AssetsVariable+" to a folder with etcd, kube-apiserver and kubectl")
 	folder := GinkgoT().TempDir()
-	p := &plane{environment: &envtest.Environment{ControlPlaneStartTimeout: testkit.Patience, ControlPlaneStopTimeout: testkit.Patience}, auditLog: filepath.Join(folder, "audit.log"), binary: filepath.Join(folder, "di-orchestrator")}
-	build := exec.CommandContext(ctx, "go", "build", "-o", p.binary, "./cmd/di-orchestrator")
-	build.Dir = testkit.Root()
-	output, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
+	p := &plane{environment: &envtest.Environment{ControlPlaneStartTimeout: testkit.Patience, ControlPlaneStopTimeout: testkit.Patience}, auditLog: filepath.Join(folder, "audit.log")}
+	var err error
+	p.binary, err = program.Build(ctx, folder)
+	Expect(err).NotTo(HaveOccurred())
 
 	policy := filepath.Join(folder, "policy.yaml")
 	Expect(os.WriteFile(policy, []byte(auditPolicy), 0o600)).To(Succeed())

@@ -74,11 +74,18 @@ func InFolder(prefix string, run func(folder string) error) error {
 
 // Build builds di-orchestrator from this checkout into a folder.
 func Build(ctx context.Context, folder string) (string, error) {
-	binary := filepath.Join(folder, "di-orchestrator")
-	command := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/di-orchestrator")
-	command.Dir, command.Stderr = testkit.Root(), os.Stderr
-	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("building di-orchestrator: %w", err)
+	return BuildCommand(ctx, folder, "di-orchestrator")
+}
+
+// BuildCommand builds a command of this checkout into a folder and returns its path.
+// It builds without cgo, as images are built: a test with the race detector needs cgo,
+// and would compile all libraries a third time.
+func BuildCommand(ctx context.Context, folder, name string, flags ...string) (string, error) {
+	binary := filepath.Join(folder, name)
+	command := exec.CommandContext(ctx, "go", append([]string{"build", "-o", binary}, append(flags, "./cmd/"+name)...)...)
+	command.Dir, command.Env = testkit.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, output)
 	}
 	return binary, nil
 }

@@ -5,7 +5,6 @@ package takeover
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -14,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -55,14 +54,9 @@ func (t *takenOver) giveBack(ctx context.Context) {
 // kubectlDI runs the plugin, which is built for it, and returns what it printed.
 func (m *machine) kubectlDI(ctx context.Context, args ...string) (string, error) {
 	GinkgoHelper()
-	program := filepath.Join(filepath.Dir(binary), "kubectl-di")
-	if _, err := os.Stat(program); err != nil {
-		build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/kubectl-di")
-		build.Dir = testkit.Root()
-		output, err := build.CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), string(output))
-	}
-	output, err := exec.CommandContext(ctx, program, append(args, "--kubeconfig", m.kubeconfig)...).CombinedOutput()
+	plugin, err := program.BuildCommand(ctx, filepath.Dir(binary), "kubectl-di")
+	Expect(err).NotTo(HaveOccurred())
+	output, err := exec.CommandContext(ctx, plugin, append(args, "--kubeconfig", m.kubeconfig)...).CombinedOutput()
 	return string(output), err
 }
 

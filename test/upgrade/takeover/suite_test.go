@@ -32,9 +32,10 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-func TestTakeover(t *testing.T) {
+func TestTakeover_Slow(t *testing.T) {
 	RegisterFailHandler(Fail)
 	logf.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(testkit.Patience)
@@ -47,11 +48,9 @@ func TestTakeover(t *testing.T) {
 var binary string
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	binary = filepath.Join(GinkgoT().TempDir(), "di-orchestrator")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/di-orchestrator")
-	build.Dir = testkit.Root()
-	output, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
+	var err error
+	binary, err = program.Build(ctx, GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
 })
 
 // plane is an API server of one spec, and the way to it that programs take.
