@@ -26,10 +26,14 @@ const AssetsVariable = "KUBEBUILDER_ASSETS"
 // waits for so long.
 const Patience = 5 * time.Minute
 
-// startAttempts is how often an API server is tried to be started: another
-// program may take the ports that were found free for it, and envtest waits for
-// its first namespace for five seconds only.
+// startAttempts bounds the attempts to start an API server: another program may take
+// the ports that were found free for it, and envtest waits for its first namespace for
+// five seconds only.
 const startAttempts = 3
+
+// firstStart bounds the first attempt; each further one gets as much more. A start takes
+// some 10 seconds, also on a loaded machine, and an attempt that lost its port never ends.
+const firstStart = time.Minute
 
 // StartAPI starts a real kube-apiserver and etcd and installs the project's
 // CRDs. The caller stops the environment. One serves a whole test binary, as
@@ -93,9 +97,9 @@ func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, er
 		return nil, err
 	}
 	var failed error
-	for range startAttempts {
+	for attempt := range startAttempts {
 		environment := newEnvironment()
-		err := Start(environment)
+		err := startWithin(environment, time.Duration(attempt+1)*firstStart)
 		if err == nil {
 			return environment, nil
 		}
@@ -107,10 +111,14 @@ func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, er
 // Start starts a kube-apiserver and etcd that were configured in another way,
 // with the patience that a slow machine needs. The caller stops them.
 func Start(environment *envtest.Environment) error {
+	return startWithin(environment, Patience)
+}
+
+func startWithin(environment *envtest.Environment, timeout time.Duration) error {
 	if err := checkAssets(); err != nil {
 		return err
 	}
-	environment.ControlPlaneStartTimeout, environment.ControlPlaneStopTimeout = Patience, Patience
+	environment.ControlPlaneStartTimeout, environment.ControlPlaneStopTimeout = timeout, Patience
 	environment.CRDInstallOptions.MaxTime = Patience
 	if _, err := environment.Start(); err != nil {
 		return fmt.Errorf("starting kube-apiserver and etcd: %w", err)
