@@ -57,6 +57,7 @@ func TestTheFingerprintChangesWithWhateverChangesTheResult(t *testing.T) {
 		"pins":     comp.fingerprint(pins{goMod: []byte("other"), goSum: p.goSum, platform: p.platform}, "v1"),
 		"sums":     comp.fingerprint(pins{goMod: p.goMod, goSum: []byte("other"), platform: p.platform}, "v1"),
 		"border":   comp.fingerprint(pins{goMod: []byte("mods"), goSum: []byte("um"), platform: p.platform}, "v1"),
+		"source":   comp.fingerprint(pins{goMod: p.goMod, goSum: p.goSum, source: []byte("main"), platform: p.platform}, "v1"),
 		"platform": comp.fingerprint(pins{goMod: p.goMod, goSum: p.goSum, platform: "linux/arm64"}, "v1"),
 		"tags":     tagged.fingerprint(p, "v1"),
 		"compiler": withC.fingerprint(p, "v1"),

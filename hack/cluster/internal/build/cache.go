@@ -90,7 +90,11 @@ func readPins(module string) (pins, error) {
 	if err != nil {
 		return pins{}, fmt.Errorf("read pins: %w", err)
 	}
-	return pins{goMod: goMod, goSum: goSum, platform: runtime.GOOS + "/" + runtime.GOARCH}, nil
+	source, err := os.ReadFile(filepath.Join(module, "main.go"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return pins{}, fmt.Errorf("read source: %w", err)
+	}
+	return pins{goMod: goMod, goSum: goSum, source: source, platform: runtime.GOOS + "/" + runtime.GOARCH}, nil
 }
 
 func (c *Cache) add(e entry) {

@@ -90,7 +90,7 @@ func atomically(path string, write func(partial string) error) error {
 
 func (c *Cache) compile(ctx context.Context, comp component, prog program, version, path string) error {
 	module := filepath.Join(c.source, "binaries", comp.folder)
-	args := []string{"build", "-C", module, "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", comp.ldflags(version)}
+	args := []string{"build", "-C", module, "-buildvcs=false", "-mod=readonly", "-ldflags", comp.ldflags(version)}
 	if comp.tags != "" {
 		args = append(args, "-tags", comp.tags)
 	}
@@ -164,7 +164,7 @@ func (c *Cache) addPauseImage() error {
 		make: func(ctx context.Context, path string) error {
 			binary := path + ".bin"
 			_, err := goCommand(ctx, []string{"CGO_ENABLED=0"},
-				"build", "-C", c.source, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./pause")
+				"build", "-C", c.source, "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./pause")
 			if err != nil {
 				return err
 			}

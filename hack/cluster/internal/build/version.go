@@ -15,7 +15,9 @@ import (
 // pins are the files that decide what is built, and the platform.
 type pins struct {
 	goMod, goSum []byte
-	platform     string
+	// source is the main.go beside the go.mod, where there is one.
+	source   []byte
+	platform string
 }
 
 // kubernetesVersionFlags gives Kubernetes the version it otherwise takes from
@@ -61,9 +63,11 @@ func (c component) ldflags(version string) string {
 // build everything again.
 func (c component) fingerprint(p pins, version string) string {
 	h := sha256.New()
-	for _, part := range [][]byte{
-		p.goMod, p.goSum, []byte(p.platform), []byte(c.ldflags(version)), []byte(c.tags), []byte(strings.Join(c.files, " ")),
-	} {
+	parts := [][]byte{p.goMod, p.goSum, []byte(p.platform), []byte(c.ldflags(version)), []byte(c.tags), []byte(strings.Join(c.files, " "))}
+	if p.source != nil {
+		parts = append(parts, p.source)
+	}
+	for _, part := range parts {
 		// The length keeps parts from running into each other. Writing to a hash never fails.
 		_, _ = fmt.Fprintf(h, "%d:", len(part))
 		_, _ = h.Write(part)

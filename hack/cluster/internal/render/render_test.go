@@ -6,7 +6,10 @@ package render
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -168,6 +171,26 @@ func TestNamesOutsideTheClusterAreForwardedOnlyIfThereIsAServer(t *testing.T) {
 		if got := strings.Contains(corefile, "forward . 192.0.2.1"); got != want {
 			t.Errorf("forwards: %t, want %t in\n%s", got, want, corefile)
 		}
+	}
+}
+
+func TestCoreDNSHasTheCorefilesPluginsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	main, err := os.ReadFile(filepath.Join("..", "..", "binaries", "coredns", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var linked, named []string
+	for _, found := range regexp.MustCompile(`_ "github.com/coredns/coredns/plugin/(.+)"`).FindAllSubmatch(main, -1) {
+		linked = append(linked, string(found[1]))
+	}
+	corefile := Corefile(testSettings(), "/kubeconfig", []netip.Addr{netip.MustParseAddr("192.0.2.1")})
+	for _, found := range regexp.MustCompile(`(?m)^ {4}(\w+)`).FindAllStringSubmatch(corefile, -1) {
+		named = append(named, found[1])
+	}
+	slices.Sort(named)
+	if !slices.Equal(linked, named) {
+		t.Errorf("linked are %q, and the Corefile names %q", linked, named)
 	}
 }
 
