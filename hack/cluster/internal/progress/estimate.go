@@ -7,16 +7,16 @@ package progress
 
 import "time"
 
-// The measured pace counts once this much expected work was done; before that
-// a short step could make the estimate jump.
-const enoughToJudge = 10 * time.Second
+// shortStep is the expected time below which a step announces no estimate.
+const shortStep = 10 * time.Second
 
-// The pace of a machine is kept within these bounds, for one odd step should
-// not spoil the estimate of all others.
-const (
-	fastest = 0.1
-	slowest = 10.0
-)
+// prior is the weight of the expectation beside what was measured: the estimate moves
+// towards the pace of this machine step by step and does not jump after the first.
+const prior = 2 * time.Minute
+
+// slowest bounds the pace: one step that stood still does not spoil the estimate of
+// all others.
+const slowest = 10.0
 
 // Work is a step for the purpose of estimating.
 type Work struct {
@@ -30,25 +30,32 @@ type Work struct {
 	Skipped bool
 }
 
-// pace is how much longer than expected things take on this machine.
-func pace(works []Work) float64 {
-	var expected, took time.Duration
+// pace is the factor between the time that steps take on this machine and the expected
+// time. The current step counts once it runs for longer than expected.
+func pace(works []Work, running time.Duration) float64 {
+	expected, took := prior, prior
+	current := true
 	for _, w := range works {
-		if w.Done && !w.Skipped {
+		switch {
+		case w.Skipped:
+		case w.Done:
 			expected += w.Expected
 			took += w.Took
+		case current:
+			if running > w.Expected {
+				expected += w.Expected
+				took += running
+			}
+			current = false
 		}
 	}
-	if expected < enoughToJudge {
-		return 1
-	}
-	return min(max(float64(took)/float64(expected), fastest), slowest)
+	return min(float64(took)/float64(expected), slowest)
 }
 
-// Left estimates how long it takes until all works are done, when the first
-// one that is not done has been running for the given time.
+// Left estimates the time until all works are done. The first one that is not done has
+// been running for the given time.
 func Left(works []Work, running time.Duration) time.Duration {
-	factor := pace(works)
+	factor := pace(works, running)
 	var left time.Duration
 	current := true
 	for _, w := range works {

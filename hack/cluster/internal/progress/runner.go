@@ -40,7 +40,7 @@ func NewRunner(out io.Writer, every time.Duration) *Runner {
 func (r *Runner) Run(ctx context.Context, steps []Step) error {
 	started := r.now()
 	works := plan(steps)
-	if left := Left(works, 0); left > enoughToJudge {
+	if left := Left(works, 0); left > shortStep {
 		r.printf("%d steps, about %s to go on a machine with 2 cores\n", len(steps), Human(left))
 	}
 	for i, step := range steps {
@@ -72,7 +72,7 @@ func plan(steps []Step) []Work {
 }
 
 func (r *Runner) runStep(ctx context.Context, step Step, prefix string, works []Work) error {
-	if step.Expected >= enoughToJudge {
+	if step.Expected >= shortStep {
 		r.printf("%s: usually %s%s\n", prefix, Human(step.Expected), describeLeft(Left(works, 0)))
 	}
 	began := r.now()
