@@ -9,6 +9,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TAG ?= dev
 IMG ?= di-orchestrator:$(TAG)
 OUT ?= $(CURDIR)/out
+# Programs, tools and tests share what is compiled of Kubernetes' libraries: all are
+# built with the same flags. Only the race detector needs another build, with cgo.
+export CGO_ENABLED := 0
 TOOL := go tool -modfile=hack/tools/go.mod
 CLUSTER := $(OUT)/bin/cluster
 IMAGE := go run -C hack/image .
@@ -25,29 +28,35 @@ help: ## Say what each target does.
 
 ##@ The main job
 
-# What is compiled for the images is not compiled once more, as it would be with other flags.
+# kind comes first where a container engine runs; else Kubernetes is built from source.
 .PHONY: demo
-demo: cluster-up images-load helm ## Bring up a cluster, install the operator and train three jobs.
-	@eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" CGO_ENABLED=0 go run -trimpath ./hack/demo
+demo: helm images ## Bring up a cluster, install the operator and train three jobs.
+	@hack/kind usable || $(MAKE) --no-print-directory cluster-up
+	@if hack/kind usable; then hack/kind up $(TARBALLS); else $(LOAD); fi
+	@eval "$$(hack/kind env || $(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go run ./hack/demo
 
 .PHONY: demo-down
-demo-down: cluster-down ## Take the local cluster down again.
+demo-down: ## Take the demo's cluster down again.
+	@if hack/kind env >/dev/null; then hack/kind down; else $(MAKE) --no-print-directory cluster-down; fi
 
 ##@ Build
 
 .PHONY: build
 build: ## Build the binaries into out/bin.
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT)/bin/ ./cmd/... ./test/workload/cartpole
+	go build -ldflags '$(LDFLAGS)' -o $(OUT)/bin/ ./cmd/... ./test/workload/cartpole
 
 .PHONY: images
 images: build ## Build the image tarballs into out/, without a container engine.
 	$(IMAGE) --name di-orchestrator:$(TAG) --out $(OUT)/di-orchestrator.tar --entrypoint /di-orchestrator --file $(OUT)/bin/di-orchestrator=/di-orchestrator
 	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
 
+TARBALLS := $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar
 # Exit code 3 says that KUBECONFIG names another cluster, which takes images in a way of its own.
+LOAD := $(CLUSTER) load-image $(TARBALLS) || { [ $$? = 3 ] && echo "the images must be in the cluster already"; }
+
 .PHONY: images-load
 images-load: images cluster-tool ## Load the images into the local cluster.
-	@$(CLUSTER) load-image $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar || { [ $$? = 3 ] && echo "going on: the images must be there already"; }
+	@$(LOAD)
 
 .PHONY: docker-build
 docker-build: ## Build the operator's image IMG with a container engine.
@@ -90,8 +99,8 @@ cluster-down: cluster-tool ## Take it down and remove all that it made.
 	$(CLUSTER) down
 
 .PHONY: cluster-env
-cluster-env: cluster-tool ## Print the shell settings that point kubectl at it.
-	@$(CLUSTER) env
+cluster-env: cluster-tool ## Print the shell settings that point kubectl at it, or at the demo's cluster of kind.
+	@hack/kind env || $(CLUSTER) env
 
 .PHONY: cluster-status
 cluster-status: cluster-tool ## Say what of it runs.
@@ -147,22 +156,62 @@ helm3:
 	@echo "building helm 3"
 	@go build -C hack/helm -o $(OUT)/bin/helm3 helm.sh/helm/v3/cmd/helm
 
+# Tests whose names end with _Slow belong to test-slow. -timeout bounds each package.
+QUICK := -skip '_Slow$$'
+HELMS := HELM=$(OUT)/bin/helm HELM3=$(OUT)/bin/helm3
+# The assets are built first: a command in an assignment would fail unnoticed.
+ASSETS := assets=$$(hack/assets) && KUBEBUILDER_ASSETS="$$assets"
+RACE := CGO_ENABLED=1 go test -race
+
 .PHONY: test
-test: helm helm3 ## Run unit, property and integration tests with the race detector.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" HELM=$(OUT)/bin/helm HELM3=$(OUT)/bin/helm3 go test -race -timeout 2h ./...
-	go test -C hack/site -race -count=1 ./...
-	go test -C hack/cluster -race ./...
-	go test -C hack/image -race ./...
+test: test-unit test-integration ## Run the quick tests: test-unit and test-integration.
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no API server and no Helm; two minutes.
+	go test -timeout 5m $(QUICK) $$(hack/packages unit plain)
+	$(RACE) -timeout 5m $(QUICK) $$(hack/packages unit race)
+	go test -C hack/site -count=1 ./...
+	go test -C hack/cluster ./...
+	go test -C hack/image ./...
+
+.PHONY: test-integration
+test-integration: helm ## Run the tests on a real kube-apiserver and etcd.
+	$(ASSETS) $(HELMS) go test -timeout 15m $(QUICK) $$(hack/packages integration plain)
+	$(ASSETS) $(HELMS) $(RACE) -timeout 20m $(QUICK) $$(hack/packages integration race)
+
+.PHONY: test-slow
+test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts and the release; an hour or two.
+	$(ASSETS) $(HELMS) go test -timeout 1h -run '_Slow$$' ./...
+	go test -timeout 1h ./internal/lifecycle -world.rounds=5000
+	go test -timeout 1h ./conversion -run ComesBackFrom -conversion.objects=100000
+	$(ASSETS) go test -timeout 2h ./test/model -model.rounds=1000
+	$(RACE) -timeout 1h $(QUICK) $$(hack/packages unit plain)
+	$(ASSETS) $(HELMS) $(RACE) -timeout 1h $(QUICK) $$(hack/packages integration plain)
+	CGO_ENABLED=1 go test -C hack/site -race -count=1 ./...
+	CGO_ENABLED=1 go test -C hack/cluster -race ./...
+	CGO_ENABLED=1 go test -C hack/image -race ./...
 	go test -C hack/alerts ./...
-	HELM=$(OUT)/bin/helm go test -C hack/release -race ./...
+	$(HELMS) CGO_ENABLED=1 go test -C hack/release -race ./...
+
+.PHONY: test-all
+test-all: test test-slow e2e ## Run all tests there are.
 
 .PHONY: test-hostile
 test-hostile: ## Attack the programs for a minute in each way that test/hostile knows, and print what the attackers and all others got.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go test -tags hostile ./test/hostile -count=1 -v -timeout 2h -hostile.duration=60s -hostile.p99=1s $(HOSTILE_FLAGS)
 
+# Left out of e2e-short: what exchanges the installation again and again, and what
+# cuts the power of a node and waits until it counts as lost.
+E2E_LONG := chart upgrade power
+E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
+
 .PHONY: e2e
 e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
-	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -timeout 3h -v ./test/e2e/... $(E2E_FLAGS)
+	$(E2E) -timeout 3h $(E2E_FLAGS)
+
+.PHONY: e2e-short
+e2e-short: cluster-up images-load helm ## Run the end-to-end tests that CI runs: without the labels of E2E_LONG.
+	$(E2E) -timeout 40m -ginkgo.label-filter='!($(subst $() , || ,$(E2E_LONG)))' $(E2E_FLAGS)
 
 .PHONY: readme-test
 readme-test: ## Do what the README says in a fresh clone of what is committed, with an empty home: needs what the demo needs.

@@ -22,7 +22,7 @@ import (
 var (
 	// randomObjects is the number of random objects that make each round trip;
 	// a long run asks for more.
-	randomObjects = flag.Int("conversion.objects", 10_000, "random objects for each round trip")
+	randomObjects = flag.Int("conversion.objects", 2_000, "random objects for each round trip")
 	// firstSeed makes a run repeatable, and another one different.
 	firstSeed = flag.Int64("conversion.seed", 1, "seed of the first thousand random objects; each next thousand has the next")
 )

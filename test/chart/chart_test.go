@@ -32,7 +32,7 @@ func everything() []string {
 	}
 }
 
-func TestBothHelmsRenderTheSame(t *testing.T) {
+func TestBothHelmsRenderTheSame_Slow(t *testing.T) {
 	t.Parallel()
 	for _, values := range [][]string{nil, everything()} {
 		var rendered []string
@@ -54,7 +54,7 @@ func TestBothHelmsRenderTheSame(t *testing.T) {
 	}
 }
 
-func TestBothHelmsFindNoFaultInTheChart(t *testing.T) {
+func TestBothHelmsFindNoFaultInTheChart_Slow(t *testing.T) {
 	t.Parallel()
 	for _, key := range helms() {
 		if output, err := run(t, program(t, key), "lint", "--strict", chart()); err != nil {
