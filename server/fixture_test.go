@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
 )
 
 // trainer is the coordinator-led job of the specs.
@@ -41,7 +42,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 		APIReader:        apiReader(through),
 		Cache:            api.cache,
 		Log:              GinkgoLogr,
-		Identity:         server.ModeOff,
+		Identity:         auth.ModeOff,
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
 		// So that no request fails as the machine is slow; what cannot be done
 		// ends by endTime.

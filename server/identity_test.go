@@ -31,6 +31,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
 )
 
 // addresses gives each pod of the specs a loopback address of its own, from
@@ -56,7 +57,7 @@ var _ = Describe("who may call", func() {
 		job = newTrainer(ctx, namespace)
 	})
 
-	serve := func(mode server.Mode) string {
+	serve := func(mode auth.Mode) string {
 		GinkgoHelper()
 		return newServer(api.cached, func(options *server.Options) { options.Identity = mode })
 	}
@@ -89,7 +90,7 @@ var _ = Describe("who may call", func() {
 
 	Context("by address", func() {
 		It("lets the job's own pods read and write", func(ctx SpecContext) {
-			base, address := serve(server.ModeEnforce), given.next()
+			base, address := serve(auth.ModeEnforce), given.next()
 			at(ctx, job, address, nil)
 			Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
 			Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
@@ -107,7 +108,7 @@ var _ = Describe("who may call", func() {
 				},
 			})
 			base, address := newServer(api.cached, func(options *server.Options) {
-				options.Identity, options.APIReader = server.ModeLegacy, counting
+				options.Identity, options.APIReader = auth.ModeLegacy, counting
 			}), given.next()
 			for range 10 {
 				Expect(status(callFrom(ctx, address, http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
@@ -121,7 +122,7 @@ var _ = Describe("who may call", func() {
 
 		It("waits for an address that is not known yet", func(ctx SpecContext) {
 			base, address := newServer(api.cached, func(options *server.Options) {
-				options.Identity, options.Times.Address = server.ModeEnforce, testkit.Patience
+				options.Identity, options.Times.Address = auth.ModeEnforce, testkit.Patience
 			}), given.next()
 			answered := make(chan int, 1)
 			go func() {
@@ -208,7 +209,7 @@ var _ = Describe("who may call", func() {
 			collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
 			before := membershipOf(ctx, job)
 			base := newServer(api.cached, func(options *server.Options) {
-				options.Identity, options.Times.Address = server.ModeEnforce, 100*time.Millisecond
+				options.Identity, options.Times.Address = auth.ModeEnforce, 100*time.Millisecond
 			})
 			body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, namespace, names.CoordinatorPod(trainer), strings.ReplaceAll(rest, "COLLECTOR", collector))
 			all := strangers(ctx)
@@ -241,7 +242,7 @@ var _ = Describe("who may call", func() {
 		worker := newJob(ctx, namespace, "worker-led", v2alpha1.DIJobSpec{
 			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}},
 		})
-		base, address := serve(server.ModeEnforce), given.next()
+		base, address := serve(auth.ModeEnforce), given.next()
 		token := tokenOf(ctx, at(ctx, job, address, nil), names.ServerAudience)
 		for _, write := range []struct{ method, path, body string }{
 			{http.MethodPost, "/replicas", `{"replicas":1}`},
@@ -258,14 +259,14 @@ var _ = Describe("who may call", func() {
 	})
 
 	It("lets a pod of the job in that has the address of another job's which ended", func(ctx SpecContext) {
-		base, address := serve(server.ModeEnforce), given.next()
+		base, address := serve(auth.ModeEnforce), given.next()
 		at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		at(ctx, job, address, nil)
 		Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
 	})
 
 	It("keeps an address that sends many worthless tokens waiting, and nobody else", func(ctx SpecContext) {
-		base, flood, begun := serve(server.ModeEnforce), given.next(), time.Now()
+		base, flood, begun := serve(auth.ModeEnforce), given.next(), time.Now()
 		pod := at(ctx, job, given.next(), nil)
 		good := tokenOf(ctx, pod, names.ServerAudience)
 		var refused atomic.Int32
@@ -298,7 +299,7 @@ var _ = Describe("who may call", func() {
 	})
 
 	It("refuses the token of a pod that was deleted, also where it was good a moment ago", func(ctx SpecContext) {
-		base, pod := serve(server.ModeEnforce), at(ctx, job, given.next(), nil)
+		base, pod := serve(auth.ModeEnforce), at(ctx, job, given.next(), nil)
 		token := tokenOf(ctx, pod, names.ServerAudience)
 		send := func() int {
 			return status(call(ctx, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace), "Authorization", "Bearer "+token))
@@ -321,7 +322,7 @@ var _ = Describe("who may call", func() {
 		}
 
 		It("lets the job's own pods, and no other job's", func(ctx SpecContext) {
-			base := serve(server.ModeEnforce)
+			base := serve(auth.ModeEnforce)
 			own := tokenOf(ctx, at(ctx, job, given.next(), nil), names.ServerAudience)
 			other := tokenOf(ctx, at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), given.next(), nil), names.ServerAudience)
 			Expect(status(withToken(ctx, own, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
@@ -369,13 +370,13 @@ var _ = Describe("who may call", func() {
 					return nil
 				},
 			})
-			base := newServer(readFrom{scoped, api.cached}, func(options *server.Options) { options.Identity = server.ModeEnforce })
+			base := newServer(readFrom{scoped, api.cached}, func(options *server.Options) { options.Identity = auth.ModeEnforce })
 			Expect(status(withToken(ctx, "all", http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
 			Expect(status(withToken(ctx, "none", http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))
 		})
 
 		It("refuses a token for another audience, of a pod that has finished, and none at all", func(ctx SpecContext) {
-			base := serve(server.ModeEnforce)
+			base := serve(auth.ModeEnforce)
 			pod := at(ctx, job, given.next(), nil)
 			Expect(status(withToken(ctx, tokenOf(ctx, pod, "https://kubernetes.default.svc"), http.MethodGet, base+list(), ""))).To(Equal(http.StatusUnauthorized))
 			token := tokenOf(ctx, pod, names.ServerAudience)
@@ -387,7 +388,7 @@ var _ = Describe("who may call", func() {
 		})
 
 		It("lets a user do what its roles say", func(ctx SpecContext) {
-			base := serve(server.ModeEnforce)
+			base := serve(auth.ModeEnforce)
 			allow(ctx, namespace, "get", "list")
 			token := tokenOf(ctx, serviceAccount(namespace), names.ServerAudience)
 			Expect(status(withToken(ctx, token, http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
@@ -402,7 +403,7 @@ var _ = Describe("who may call", func() {
 	})
 
 	It("shows of all jobs those that the caller may see", func(ctx SpecContext) {
-		base, address := serve(server.ModeEnforce), given.next()
+		base, address := serve(auth.ModeEnforce), given.next()
 		at(ctx, job, address, nil)
 		newJob(ctx, namespace, "other", coordinatorLed())
 		code, answer := callFrom(ctx, address, http.MethodGet, base+"/v1alpha1/replicas", "")
@@ -412,7 +413,7 @@ var _ = Describe("who may call", func() {
 	})
 
 	It("lets unidentified callers in where earlier releases are taken over, and refuses pods of other jobs all the same", func(ctx SpecContext) {
-		base, foreign := serve(server.ModeLegacy), given.next()
+		base, foreign := serve(auth.ModeLegacy), given.next()
 		at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), foreign, nil)
 		Expect(status(callFrom(ctx, given.next(), http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
 		Expect(status(callFrom(ctx, foreign, http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))

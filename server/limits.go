@@ -5,41 +5,38 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"sync"
-
-	"golang.org/x/time/rate"
-	"k8s.io/utils/lru"
 
 	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// Limits bound what one job may ask for, so that no job takes the cluster or
-// di-server from the others.
+// Limits bound the requests of one job, so that no job takes the cluster or
+// di-server from others. The zero value has the defaults.
 type Limits struct {
-	// ReplicasPerRequest is the maximum number of replicas of one task in a request.
+	// ReplicasPerRequest bounds the replicas of one task that a request may ask for.
 	ReplicasPerRequest int32
-	// ReplicasPerJob is how many replicas a job may have; a coordinator-led one
-	// never more than by default.
+	// ReplicasPerJob bounds the replicas of a job. Coordinator-led jobs never have
+	// more than the default.
 	ReplicasPerJob int32
-	// WritesPerSecond and WriteBurst are how fast writes for one job are done.
-	// What comes faster waits.
+	// WritesPerSecond and WriteBurst limit the writes for one job. Further writes wait.
 	WritesPerSecond float64
 	WriteBurst      int
-	// WriteBytesPerMinute is how much a server writes for one job: the sizes of the
-	// objects that it writes. What comes faster waits.
+	// WriteBytesPerMinute limits the sizes of the objects written for one job.
+	// Further writes wait.
 	WriteBytesPerMinute int
-	// Connections and ConnectionsPerAddress are how many connections each port has at
-	// a time, in all and of one address. By default an address has more where callers
-	// that are not known are let in, as many may come through one gateway.
+	// Connections and ConnectionsPerAddress bound the concurrent connections of each
+	// port, in total and of one address. An address has more by default where
+	// unauthenticated callers are admitted: many may come through one gateway.
 	Connections, ConnectionsPerAddress int
-	// ProfilingBytes is the maximum size of a profiling report, in bytes.
+	// ProfilingBytes bounds the size of a job's report.
 	ProfilingBytes int
 }
 
-// DefaultLimits returns the limits that hold where none are given.
+// DefaultLimits returns the default limits.
 func DefaultLimits() Limits {
 	return Limits{
 		ReplicasPerRequest: 500, ReplicasPerJob: membership.MaxMembers, WritesPerSecond: 10, WriteBurst: 50,
@@ -48,12 +45,9 @@ func DefaultLimits() Limits {
 	}
 }
 
-// maxLimiters bounds for how many jobs, or addresses, a rate is remembered.
-const maxLimiters = 8192
-
-func (l Limits) withDefaults(mode Mode) (Limits, error) {
+func (l Limits) withDefaults(mode auth.Mode) (Limits, error) {
 	defaults := DefaultLimits()
-	if mode != ModeEnforce {
+	if mode != auth.ModeEnforce {
 		defaults.ConnectionsPerAddress = defaults.Connections / 2
 	}
 	l = Limits{
@@ -74,68 +68,26 @@ func (l Limits) withDefaults(mode Mode) (Limits, error) {
 	return l, nil
 }
 
-// checkAsked tells why a request may not ask for so many replicas; the name is
-// the field's that says how many.
-func (l Limits) checkAsked(name string, replicas int32) error {
+// checkRequest refuses requests for too many replicas, in the named field.
+func (l Limits) checkRequest(name string, replicas int32) error {
 	if replicas > l.ReplicasPerRequest {
-		return failure(KindInvalid, "%s: %d is more than the %d that one request may ask for", name, replicas, l.ReplicasPerRequest)
+		return failure.New(failure.Invalid, "%s: %d is more than the %d that one request may ask for", name, replicas, l.ReplicasPerRequest)
 	}
 	return nil
 }
 
-// checkDemand tells why a request may not ask for what it does.
-func (l Limits) checkDemand(asked *replicasBody) error {
+// checkResize refuses requests for too many collectors or learners.
+func (l Limits) checkResize(asked *wire.Resize) error {
 	return errors.Join(
-		l.checkAsked("collectors.replicas", asked.Collectors.Replicas),
-		l.checkAsked("learners.replicas", asked.Learners.Replicas),
+		l.checkRequest("collectors.replicas", asked.Collectors.Replicas),
+		l.checkRequest("learners.replicas", asked.Learners.Replicas),
 	)
 }
 
-// checkTotal tells why a job may not have so many replicas.
-func (l Limits) checkTotal(name string, total int64) error {
-	if total > int64(l.ReplicasPerJob) {
-		return failure(KindInvalid, "%s: the job would have %d replicas, more than the %d that one may have", name, total, l.ReplicasPerJob)
+// checkTotal refuses more replicas than a job may have.
+func (l Limits) checkTotal(total int64) error {
+	if err := membership.CheckTotal(total, int64(l.ReplicasPerJob)); err != nil {
+		return failure.New(failure.Invalid, "%v", err)
 	}
 	return nil
-}
-
-// pace holds what is done for each of many, jobs or addresses, to a rate.
-type pace struct {
-	// what is done, for the log: such as writes for one job.
-	what      string
-	perSecond float64
-	burst     int
-
-	mutex sync.Mutex
-	each  *lru.Cache
-}
-
-func newPace(what string, perSecond float64, burst int) *pace {
-	return &pace{what: what, perSecond: perSecond, burst: burst, each: lru.New(maxLimiters)}
-}
-
-// wait returns when something more may be done for one of them. It keeps a caller
-// waiting until the request's time is over, and only then sends it away.
-func (p *pace) wait(ctx context.Context, one string) error {
-	err := p.limiter(one).Wait(ctx)
-	if err == nil {
-		return nil
-	}
-	// The limiter does not wait for what comes too late, but who is sent away
-	// at once is soon back.
-	<-ctx.Done()
-	return unavailable(fmt.Errorf("more than %v %s a second: %w", p.perSecond, p.what, err))
-}
-
-func (p *pace) limiter(one string) *rate.Limiter {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	if known, found := p.each.Get(one); found {
-		if limiter, isLimiter := known.(*rate.Limiter); isLimiter {
-			return limiter
-		}
-	}
-	limiter := rate.NewLimiter(rate.Limit(p.perSecond), p.burst)
-	p.each.Add(one, limiter)
-	return limiter
 }

@@ -7,10 +7,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +27,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 // memory is a store without a cluster, which runs in the time of a synctest
@@ -85,56 +91,56 @@ func (m *memory) bytes() (total, writes int) {
 	return total, len(m.written)
 }
 
-func (m *memory) get(ctx context.Context, key types.NamespacedName, object client.Object) error {
+func (m *memory) Get(ctx context.Context, key types.NamespacedName, object client.Object) error {
 	return m.objects.Get(ctx, key, object)
 }
 
-func (m *memory) live(ctx context.Context, key types.NamespacedName, object client.Object) error {
+func (m *memory) Live(ctx context.Context, key types.NamespacedName, object client.Object) error {
 	if err := m.reachable(); err != nil {
 		return err
 	}
 	return m.objects.Get(ctx, key, object)
 }
 
-func (m *memory) look(ctx context.Context, key types.NamespacedName, object client.Object) error {
-	return m.live(ctx, key, object)
+func (m *memory) Look(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	return m.Live(ctx, key, object)
 }
 
-func (m *memory) list(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (m *memory) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return m.objects.List(ctx, list, options...)
 }
 
-func (m *memory) pods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
+func (m *memory) Pods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := m.objects.List(ctx, &list); err != nil {
 		return nil, err
 	}
 	var found []*corev1.Pod
 	for i := range list.Items {
-		owner := jobOwner(&list.Items[i])
-		if index == ownerIndex && owner != nil && ownerKey(list.Items[i].Namespace, owner.UID) == key {
+		owner := store.JobOwner(&list.Items[i])
+		if index == store.OwnerIndex && owner != nil && store.OwnerKey(list.Items[i].Namespace, owner.UID) == key {
 			found = append(found, &list.Items[i])
 		}
 	}
 	return found, nil
 }
 
-func (m *memory) liveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (m *memory) LiveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	if err := m.reachable(); err != nil {
 		return err
 	}
 	return m.objects.List(ctx, list, options...)
 }
 
-func (*memory) create(context.Context, client.Object) error {
+func (*memory) Create(context.Context, client.Object) error {
 	return errors.New("nothing is reviewed here")
 }
 
-func (m *memory) update(ctx context.Context, object client.Object) error {
+func (m *memory) Update(ctx context.Context, object client.Object) error {
 	return m.write(object, func() error { return m.objects.Update(ctx, object) })
 }
 
-func (m *memory) patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error {
+func (m *memory) Patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error {
 	return m.write(object, func() error {
 		if subresource == "" {
 			return m.objects.Patch(ctx, object, patch)
@@ -166,22 +172,32 @@ func (m *memory) write(object client.Object, do func() error) error {
 	return nil
 }
 
-// newMemoryServer returns a server over a store, which identifies nobody.
-func newMemoryServer(t *testing.T, store *memory, changes ...func(*Options)) *Server {
+// newMemoryServer returns a server over a memory, which authenticates nobody.
+func newMemoryServer(t *testing.T, objects *memory, changes ...func(*Options)) *Server {
+	t.Helper()
+	return newServerOver(t, objects, objects, changes...)
+}
+
+// newServerOver returns a server over a cluster with the objects of a memory.
+func newServerOver(t *testing.T, objects *memory, cluster store.Cluster, changes ...func(*Options)) *Server {
 	t.Helper()
 	options := Options{
-		Client: store.objects, APIReader: store.objects, Cache: &informertest.FakeInformers{}, Identity: ModeOff,
+		Client: objects.objects, APIReader: objects.objects, Cache: &informertest.FakeInformers{}, Identity: auth.ModeOff,
 	}
 	for _, change := range changes {
 		change(&options)
 	}
-	served, err := New(options)
+	if err := options.complete(); err != nil {
+		t.Fatal(err)
+	}
+	calls, err := auth.NewMetrics(options.Metrics, options.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	served.store = store
-	served.lookups = newLookups(store, clock.RealClock{})
-	served.gate = newGate(&served.options, store, served.lookups, nil)
+	served, err := newServer(options, calls, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return served
 }
 
@@ -234,16 +250,41 @@ func (m *memory) members(t *testing.T, job *v2alpha1.DIJob) []v2alpha1.Member {
 	return list.Spec.Members
 }
 
-// openWatches returns watches that are all open, and what opens and closes them.
-func openWatches(log Options) (*Watches, func(open bool)) {
-	watches := NewWatches(log.Log)
+// endless is the body of a watch without events.
+type endless struct{ closed chan struct{} }
+
+func (e endless) Read([]byte) (int, error) { <-e.closed; return 0, io.EOF }
+func (e endless) Close() error             { close(e.closed); return nil }
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// openWatches returns watches that are all open, and a function that opens or
+// breaks them.
+func openWatches(t *testing.T) (*store.Watches, func(open bool)) {
+	t.Helper()
+	watches := store.NewWatches(logr.Discard(), clock.RealClock{})
+	transport := watches.Wrap(roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: endless{make(chan struct{})}}, nil
+	}))
+	var streams []io.Closer
 	set := func(open bool) {
-		for _, resource := range watchedResources() {
-			if open {
-				watches.opened(resource)
-			} else {
-				watches.closed(resource)
+		for _, stream := range streams {
+			_ = stream.Close()
+		}
+		streams = nil
+		for _, resource := range store.WatchedResources() {
+			if !open {
+				break
 			}
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/"+resource+"?watch=true", http.NoBody)
+			response, err := transport.RoundTrip(request)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			streams = append(streams, response.Body)
 		}
 	}
 	set(true)

@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server/wire"
 )
 
 // deployed is the client that is deployed in the field, as far as di-server can
@@ -34,7 +35,7 @@ type deployed struct {
 type answered struct {
 	Success bool
 	Message string
-	Data    *jobReplicas
+	Data    *wire.Replicas
 }
 
 var errBroken = errors.New("the connection broke")
@@ -120,7 +121,7 @@ func TestADeployedCoordinatorOutlivesTenMinutesWithoutAPIServer(t *testing.T) {
 		const outage = 10 * time.Minute
 		store := newMemory(t)
 		job := store.newCoordinatorLed(t)
-		watches, open := openWatches(Options{})
+		watches, open := openWatches(t)
 		client := &deployed{servers: []*Server{newMemoryServer(t, store, func(o *Options) { o.Watches = watches })}}
 		if _, err := client.until(t.Context(), 2*time.Minute, http.MethodPost, asking(3)); err != nil {
 			t.Fatal(err)
@@ -179,7 +180,7 @@ func TestAWriteWhoseOutcomeNobodyKnowsIsDoneOnceHoweverLongTheOutage(t *testing.
 			synctest.Test(t, func(t *testing.T) {
 				store := newMemory(t)
 				job := store.newCoordinatorLed(t)
-				watches, open := openWatches(Options{})
+				watches, open := openWatches(t)
 				client := &deployed{}
 				for range tc.servers {
 					client.servers = append(client.servers, newMemoryServer(t, store, func(o *Options) { o.Watches = watches }))

@@ -5,232 +5,162 @@ package server
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/server/wire"
 )
 
+// The messages of answers. The content of recorded requests begins with them.
 const (
 	messageCreate   = "successfully create replicas"
 	messageDelete   = "successfully delete replicas"
 	messageRecreate = "successfully recreate replicas"
 )
 
-func (f *callerFields) key() types.NamespacedName {
-	return types.NamespacedName{Namespace: f.Namespace, Name: f.Coordinator}
-}
-
-// asking reads of a body who asks, and tells why its sender may not ask for that
-// one.
-func (s *Server) asking(c *gin.Context, wanted permission) (*rawBody, callerFields, error) {
-	raw, by, err := readCaller(c)
-	if err != nil {
-		return nil, by, err
-	}
-	return raw, by, s.gate.approach(c.Request.Context(), podTarget(by.key()), wanted)
-}
-
 // createReplicas answers POST /replicas.
 func (s *Server) createReplicas(c *gin.Context) error {
-	wanted := permission{"create", resourceReplicas}
-	raw, fields, err := s.asking(c, wanted)
+	ctx, wanted := c.Request.Context(), auth.Replicas("create")
+	body, err := s.readResize(c, wanted)
 	if err != nil {
 		return err
 	}
-	body, err := raw.replicas(fields)
+	if err := s.options.Limits.checkResize(body); err != nil {
+		return err
+	}
+	by, err := s.auth.WritingCaller(ctx, body.Key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
-	if err := s.options.Limits.checkDemand(body); err != nil {
-		return err
-	}
-	ctx := c.Request.Context()
-	by, err := s.liveCaller(ctx, body.key(), wanted, names.ReplicaTypeCoordinator)
+	demands, err := s.demands(ctx, by.Job, body)
 	if err != nil {
 		return err
 	}
-	demands, err := s.demands(ctx, by.job, body)
-	if err != nil {
-		return err
+	grow := membership.Grow{
+		Job: by.Job.Name, Demands: demands, MaxMembers: s.options.Limits.ReplicasPerJob, Random: s.options.Random,
 	}
-	grow := s.grow
-	if c.GetHeader(names.HeaderCaller) == names.CallerUser {
-		grow = s.growForUser
+	if c.GetHeader(names.HeaderCaller) != names.CallerUser {
+		grow.Coordinator = by.Container()
 	}
-	return s.done(c, by, messageCreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		members, err := grow(by, list, demands)
-		return place.URLs(members, &list.Status), err
-	})
+	return s.edit(c, by, messageCreate, body, grow)
 }
 
 // deleteReplicas answers DELETE /replicas.
 func (s *Server) deleteReplicas(c *gin.Context) error {
-	wanted := permission{"delete", resourceReplicas}
-	raw, fields, err := s.asking(c, wanted)
+	wanted := auth.Replicas("delete")
+	body, err := s.readResize(c, wanted)
 	if err != nil {
 		return err
 	}
-	body, err := raw.replicas(fields)
+	by, err := s.auth.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
-	by, err := s.liveCaller(c.Request.Context(), body.key(), wanted, names.ReplicaTypeCoordinator)
-	if err != nil {
-		return err
-	}
-	return s.done(c, by, messageDelete, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		remove := func(task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
-			return membership.Remove(by.job.Name, &list.Spec, &list.Status, task, replicas)
-		}
-		removed := append(remove(v2alpha1.TaskTypeCollector, body.Collectors.Replicas), remove(v2alpha1.TaskTypeLearner, body.Learners.Replicas)...)
-		return place.URLs(removed, &list.Status), nil
+	return s.edit(c, by, messageDelete, body, membership.Shrink{
+		Job: by.Job.Name, Collectors: body.Collectors.Replicas, Learners: body.Learners.Replicas,
 	})
 }
 
-// replaceReplicas answers POST /replicas/failed, by a coordinator or by an
+// replaceReplicas answers POST /replicas/failed, of a coordinator or of an
 // aggregator, which reports its DDP learners.
 func (s *Server) replaceReplicas(c *gin.Context) error {
-	wanted := permission{"update", resourceReplicas}
-	raw, fields, err := s.asking(c, wanted)
+	wanted := auth.Replicas("update")
+	raw, err := s.readBody(c, wanted)
 	if err != nil {
 		return err
 	}
-	body, err := raw.failed(fields)
+	body, err := raw.Failed()
 	if err != nil {
 		return err
 	}
-	by, err := s.liveCaller(c.Request.Context(), body.key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
+	by, err := s.auth.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
 	if err != nil {
 		return err
 	}
-	return s.done(c, by, messageRecreate, body, func(list *v2alpha1.Membership, place *place) (membership.URLs, error) {
-		pods := append(append([]string{}, body.Collectors...), body.Learners...)
-		replaced, err := membership.ReportFailed(by.job.Name, &list.Spec, &list.Status, pods)
-		var foreign *membership.ForeignNameError
-		if errors.As(err, &foreign) {
-			return membership.URLs{}, failure(KindNotFound, "%v", err)
-		}
-		if err != nil {
-			return membership.URLs{}, err
-		}
-		return replacements(by, list, place, replaced), nil
-	})
+	return s.edit(c, by, messageRecreate, body, membership.Replace{Job: by.Job.Name, By: by.Role(), Pods: body.Pods()})
 }
 
-// replacements returns the URLs of what replaces reported replicas: an
-// aggregator is told of DDP learners, a coordinator of aggregators.
-func replacements(by *caller, list *v2alpha1.Membership, place *place, replaced []v2alpha1.Member) membership.URLs {
-	if by.role() == names.ReplicaTypeCoordinator {
-		return place.URLs(replaced, &list.Status)
+// readBody reads the caller of a body, and refuses senders that may not act for it.
+func (s *Server) readBody(c *gin.Context, wanted auth.Permission) (*wire.Body, error) {
+	content, err := readBody(c)
+	if err != nil {
+		return nil, err
 	}
-	urls := membership.URLs{Collectors: []string{}, Learners: []string{}}
-	for i := range replaced {
-		member := &replaced[i]
-		pod := membership.PodName(by.job.Name, member, membership.Losses(&list.Status, member.Slot))
-		urls.Learners = append(urls.Learners, place.DDPURLs(member, pod)...)
+	body, err := wire.ReadBody(content)
+	if err != nil {
+		return nil, err
 	}
-	return urls
+	return body, s.auth.Preauthorize(c.Request.Context(), auth.PodTarget(body.Caller.Key()), wanted)
 }
 
-// done makes an edit for a caller and answers with the URLs it returns.
-func (s *Server) done(c *gin.Context, by *caller, message string, body any,
-	edit func(*v2alpha1.Membership, *place) (membership.URLs, error),
-) error {
+// readResize reads the body of a request for more replicas, or fewer.
+func (s *Server) readResize(c *gin.Context, wanted auth.Permission) (*wire.Resize, error) {
+	body, err := s.readBody(c, wanted)
+	if err != nil {
+		return nil, err
+	}
+	return body.Resize()
+}
+
+// edit applies an edit for a caller, and answers with its URLs.
+func (s *Server) edit(c *gin.Context, by *auth.Caller, message string, body any, edit membership.Edit) error {
 	ctx := c.Request.Context()
-	request, err := identify(by, message, c.GetHeader(names.HeaderIdempotencyKey), body)
+	content, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return fmt.Errorf("encoding the request: %w", err)
 	}
-	request.Removal = c.Request.Method == http.MethodDelete
-	request.Confirmed = request.Removal
-	place, err := s.placeOf(ctx, by.job)
-	if err != nil {
-		return err
-	}
-	if err := s.pace.wait(ctx, string(by.job.UID)); err != nil {
-		return err
-	}
-	urls, err := s.change(ctx, by, request, func(list *v2alpha1.Membership) (membership.URLs, error) {
-		urls, err := edit(list, place)
-		return urls, errors.Join(err, place.err())
-	})
+	isRemoval := c.Request.Method == http.MethodDelete
+	urls, err := s.store.Edit(ctx, by.Job, membership.Request{
+		Container:      by.Container(),
+		IdempotencyKey: c.GetHeader(names.HeaderIdempotencyKey),
+		Content:        append([]byte(message+" "), content...),
+		Removal:        isRemoval,
+		Confirmed:      isRemoval,
+	}, edit)
 	if err != nil {
 		return err
 	}
 	s.audit(ctx, message, "collectors", len(urls.Collectors), "learners", len(urls.Learners))
-	return succeed(c, message, answer(by.job, by.pod.Name, urls))
+	return succeed(c, message, wire.NewReplicas(by.Job, by.Pod.Name, urls))
 }
 
-// grow adds members as the coordinator demands. The first request of a
-// restarted coordinator asks for what its predecessor asked for: only what is
-// missing is added, and what was lost before is listed no more.
-func (s *Server) grow(by *caller, list *v2alpha1.Membership, demands []membership.Demand) ([]v2alpha1.Member, error) {
-	add, spec := membership.Add, &list.Spec
-	if membership.IsRestarted(spec, by.container()) {
-		add = membership.Complete
-		membership.Forget(spec, &list.Status)
-	}
-	spec.CoordinatorInstance = by.container()
-	return s.addMembers(by, spec, demands, add)
-}
-
-// growForUser adds members as a user demands, who asks for more of them however
-// often the coordinator was restarted. What the coordinator's own next request
-// means stays as it is.
-func (s *Server) growForUser(by *caller, list *v2alpha1.Membership, demands []membership.Demand) ([]v2alpha1.Member, error) {
-	return s.addMembers(by, &list.Spec, demands, membership.Add)
-}
-
-// addMembers adds members in the given way.
-func (s *Server) addMembers(by *caller, spec *v2alpha1.MembershipSpec, demands []membership.Demand,
-	add func(string, *v2alpha1.MembershipSpec, membership.Demand, membership.Random) ([]v2alpha1.Member, error),
-) ([]v2alpha1.Member, error) {
-	var members []v2alpha1.Member
-	for _, demand := range demands {
-		added, err := add(by.job.Name, spec, demand, s.options.Random)
-		if err != nil {
-			return nil, failure(KindInvalid, "%v", err)
-		}
-		members = append(members, added...)
-	}
-	return members, s.options.Limits.checkTotal("replicas", int64(len(spec.Members)))
-}
-
-// demands returns what a request asks for, by task.
-func (s *Server) demands(ctx context.Context, job *v2alpha1.DIJob, body *replicasBody) ([]membership.Demand, error) {
+// demands returns the members that a request asks for, by task.
+func (s *Server) demands(ctx context.Context, job *v2alpha1.DIJob, body *wire.Resize) ([]membership.Demand, error) {
 	demands := []membership.Demand{
-		{Task: v2alpha1.TaskTypeCollector, Replicas: body.Collectors.Replicas, Resources: body.Collectors.resources()},
-		{Task: v2alpha1.TaskTypeLearner, Replicas: body.Learners.Replicas, Resources: body.Learners.resources()},
+		{Task: v2alpha1.TaskTypeCollector, Replicas: body.Collectors.Replicas, Resources: body.Collectors.Resources()},
+		{Task: v2alpha1.TaskTypeLearner, Replicas: body.Learners.Replicas, Resources: body.Learners.Resources()},
 	}
 	for i := range demands {
 		demand := &demands[i]
-		if demand.Replicas > 0 && taskOf(job, demand.Task) == nil {
-			return nil, failure(KindInvalid, "job %s/%s has no %s template", job.Namespace, job.Name, demand.Task)
+		if demand.Replicas > 0 && store.TaskOf(job, demand.Task) == nil {
+			return nil, failure.New(failure.Invalid, "job %s/%s has no %s template", job.Namespace, job.Name, demand.Task)
 		}
 		if demand.Replicas == 0 || demand.Task != v2alpha1.TaskTypeLearner {
 			continue
 		}
-		cut, err := s.cut(ctx, job, demand.Resources)
+		gpus, err := s.splitGPUs(ctx, job, demand.Resources)
 		if err != nil {
 			return nil, err
 		}
-		demand.DDPGPUs = cut
+		demand.DDPGPUs = gpus
 	}
 	return demands, nil
 }
 
-// cut returns the GPUs of each DDP learner pod of a learner; none where it is
-// no learner of several GPUs.
-func (s *Server) cut(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.MemberResources) ([]int32, error) {
-	template, err := s.template(ctx, job, names.ReplicaTypeLearner)
+// splitGPUs returns the GPUs of each DDP learner pod of a learner; none for a
+// learner of at most one GPU.
+func (s *Server) splitGPUs(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.MemberResources) ([]int32, error) {
+	template, err := s.store.Template(ctx, job, names.ReplicaTypeLearner)
 	if err != nil {
 		return nil, err
 	}
@@ -238,16 +168,16 @@ func (s *Server) cut(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.Me
 	switch {
 	case gpus <= 1:
 		return nil, nil
-	case gpus > maxGPUs:
-		return nil, failure(KindInvalid, "the learner template's %s: %d is more than %d", s.options.GPUResource, gpus, maxGPUs)
+	case gpus > wire.MaxGPUs:
+		return nil, failure.New(failure.Invalid, "the learner template's %s: %d is more than %d", s.options.GPUResource, gpus, wire.MaxGPUs)
 	}
-	config, err := s.aggregatorConfig(ctx, job, s.find)
+	config, err := s.store.AggregatorConfig(ctx, job, s.auth.Find)
 	if err != nil {
 		return nil, err
 	}
 	if config == nil {
-		return nil, failure(KindNotFound, "AggregatorConfig %q not found: a learner of %d GPUs needs it",
-			s.aggregatorConfigKey(job), gpus)
+		return nil, failure.New(failure.NotFound, "AggregatorConfig %q not found: a learner of %d GPUs needs it",
+			s.store.AggregatorConfigKey(job), gpus)
 	}
 	usual, err := s.usualGPUs(ctx)
 	return membership.CutGPUs(gpus, usual), err
@@ -256,7 +186,7 @@ func (s *Server) cut(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.Me
 // usualGPUs returns the usual number of GPUs of the cluster's nodes.
 func (s *Server) usualGPUs(ctx context.Context) (int32, error) {
 	var nodes corev1.NodeList
-	if err := s.store.list(ctx, &nodes); err != nil {
+	if err := s.store.List(ctx, &nodes); err != nil {
 		return 0, fmt.Errorf("listing nodes: %w", err)
 	}
 	counts := make([]int32, 0, len(nodes.Items))

@@ -13,9 +13,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 // samples returns the values of the server's counters and gauges, and how often
@@ -72,7 +74,7 @@ var _ = Describe("What di-server tells of requests", func() {
 	It("tells of requests that are held, and of those that are told to come later", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		base := newServer(api.cached, within(200*time.Millisecond), func(options *server.Options) {
-			options.Metrics, options.Watches = registry, server.NewWatches(GinkgoLogr)
+			options.Metrics, options.Watches = registry, store.NewWatches(GinkgoLogr, clock.RealClock{})
 		})
 		Expect(isLater(call(ctx, http.MethodGet, base+"/v1alpha1/replicas", ""))).To(BeTrue())
 		Eventually(samples).WithArguments(registry).Should(And(

@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
 )
 
 var _ = Describe("a request to resize a worker-led job", func() {
@@ -174,7 +175,7 @@ var _ = Describe("a request to resize a worker-led job", func() {
 
 			It("is a repeat when a worker's pod sends the same again, and not when it removes or a person asks in its name", func(ctx SpecContext) {
 				job := newWorkers(ctx, "w", 3, change)
-				base := newServer(api.cached, func(options *server.Options) { options.Identity = server.ModeEnforce })
+				base := newServer(api.cached, func(options *server.Options) { options.Identity = auth.ModeEnforce })
 				address := map[int]string{0: "127.10.0.1", 1: "127.10.0.2"}
 				if change != nil {
 					address = map[int]string{0: "127.10.0.3", 1: "127.10.0.4"}
@@ -226,7 +227,7 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "127.10.0.5", []corev1.PodIP{{IP: "127.10.0.5"}}
 		Expect(api.live.Status().Update(ctx, pod)).To(Succeed())
 		cacheKnows(ctx, pod)
-		for mode, left := range map[server.Mode]int32{server.ModeEnforce: 1, server.ModeOff: 2} {
+		for mode, left := range map[auth.Mode]int32{auth.ModeEnforce: 1, auth.ModeOff: 2} {
 			was := read(ctx, "w").Status.Replicas
 			lossy := &flakyClient{Client: api.cached, err: errLost, done: true, cut: true}
 			lossy.failures.Store(1)

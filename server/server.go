@@ -4,11 +4,9 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"runtime"
 	"sync/atomic"
@@ -29,63 +27,65 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/tracing"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/limit"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 const (
-	// sendTime bounds how long the answer may take on its way.
+	// sendTime bounds the time to send an answer.
 	sendTime = 10 * time.Second
 	// idleTime is how long an idle connection is kept.
 	idleTime = 30 * time.Second
-	// headTime bounds how long the head of a request may take to come.
+	// headTime bounds the time to receive the head of a request.
 	headTime = 5 * time.Second
-	// stopMargin is how much longer than a request may take a stopping server
-	// finishes what it has read.
+	// stopMargin is how much longer than Times.Request a stopping server waits for
+	// requests that it has read.
 	stopMargin = 5 * time.Second
 	// maxHeader bounds the bytes of a request's head.
 	maxHeader = 16 << 10
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
-	// maxBodies bounds the bytes of all bodies that are being worked on, and
-	// maxOwnBodies those of one sender.
+	// maxBodies bounds the bytes of all bodies in memory, and maxOwnBodies those of
+	// one sender.
 	maxBodies, maxOwnBodies = 32 << 20, 4 << 20
 )
 
-// Options are what a server is made of.
+// Options configure a server.
 type Options struct {
 	// Client reads from Cache and writes to the API server. Required.
 	Client client.Client
 	// APIReader reads from the API server. Required.
 	APIReader client.Reader
-	// Lookups asks the API server on behalf of whoever calls: who sends a request,
-	// and whether a name is one that the cache does not know yet. Give it calls of
-	// its own, so that strangers take none from APIReader and Client, which are the
-	// default.
-	Lookups Asker
+	// Lookups asks the API server on behalf of callers: who sends a request, and
+	// whether an object exists that the cache does not have yet. By default it uses
+	// APIReader and Client; give it a rate limit of its own, so that strangers take
+	// no calls from them.
+	Lookups store.LookupClient
 	// Cache is what Client reads from; the server listens once it is warm. Required.
 	Cache cache.Cache
-	// Identity says what becomes of callers that are not identified, by default
-	// ModeEnforce.
-	Identity Mode
-	// StrictAddresses is whether pods that share their node's network are known by
-	// a token alone. Otherwise a node's address stands for the jobs' pods that share
-	// it, as deployed clients send no token.
+	// Identity is how unauthenticated callers are treated, by default ModeEnforce.
+	Identity auth.Mode
+	// StrictAddresses is whether pods in their node's network need a token.
+	// Otherwise a node's address authenticates the jobs' pods that share it, because
+	// deployed clients send no token.
 	StrictAddresses bool
-	// Limits bound what one job may ask for.
+	// Limits bound the requests of one job.
 	Limits Limits
-	// Times are how long the server waits for what.
+	// Times are the timeouts and intervals of the server.
 	Times Times
-	// Watches follows the watches that keep Cache current; requests are held
-	// while one of them is broken. Nil for none.
-	Watches *Watches
-	// Metrics takes the server's metrics; nil for none.
+	// Watches follows the watches that keep Cache current: requests wait while one
+	// of them is broken. Nil for none.
+	Watches *store.Watches
+	// Metrics registers the server's metrics; nil for none.
 	Metrics prometheus.Registerer
-	// Traces makes a span of each request but probes; nil for none.
+	// Traces records a span of each request but probes; nil for none.
 	Traces trace.TracerProvider
-	// Log takes what clients are not told.
+	// Log takes what clients do not see.
 	Log logr.Logger
 	// Clock tells the time; by default the system's.
 	Clock clock.PassiveClock
-	// Random gives the suffixes of new names; by default Kubernetes' own.
+	// Random yields the suffixes of new names, by default those of Kubernetes.
 	Random membership.Random
 	// GPUResource is the resource that counts GPUs, by default nvidia.com/gpu.
 	GPUResource corev1.ResourceName
@@ -95,36 +95,31 @@ type Options struct {
 	// Addresses are where the server listens, by default :8080 and :8081; both
 	// protocols are served on each.
 	Addresses []string
-	// TLSAddress is where the server listens for TLS; nowhere where it is empty.
+	// TLSAddress is where the server listens for TLS; empty for nowhere.
 	TLSAddress string
 	// GetCertificate serves TLS handshakes. Required beside TLSAddress.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// DrainDelay is how long requests are taken after the server has begun to stop
-	// and is not ready any more, so that clients are led elsewhere before it refuses
-	// them. None by default.
+	// DrainDelay is how long a stopping server, which is no longer ready, still
+	// accepts connections, so that endpoints are updated before it refuses them.
+	// None by default.
 	DrainDelay time.Duration
 }
 
 // Server is di-server.
 type Server struct {
-	options Options
-	store   store
-	lookups *lookups
-	gate    *gate
-	pace    *pace
-	// unanswered are the writes whose outcome nobody was told.
-	unanswered unanswered
-	budget     *budget
-	reports    *reports
-	bodies     *netlimit.Room
-	turns      *turns
-	sparse     *sparse
-	bounds     *bounds
-	requests   *requests
-	handler    http.Handler
-	// serving is whether the server listens and does not stop.
+	options  Options
+	auth     *auth.Auth
+	store    *store.Store
+	reports  *reports
+	bodies   *netlimit.Room
+	reads    *limit.Queue
+	lines    *limit.Lines
+	limited  *limitMetrics
+	requests *requestMetrics
+	handler  http.Handler
+	drain    drain.Drain
+	// serving is whether the server listens and is not stopping.
 	serving atomic.Bool
-	drain   drain.Drain
 }
 
 // New returns a server, which serves once it is started.
@@ -135,38 +130,43 @@ func New(options Options) (*Server, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
 	}
-	told, err := newCalls(options.Metrics, options.Log)
+	calls, err := auth.NewMetrics(options.Metrics, options.Log)
 	if err != nil {
 		return nil, err
 	}
-	store := clusterStore{
-		cached: options.Client, informers: options.Cache, reader: options.APIReader, pod: &corev1.Pod{},
-		lookups: options.Lookups, callTime: options.Times.Call, told: told,
-	}
-	lookups := newLookups(store, options.Clock)
-	server := &Server{
-		options: options,
-		store:   store,
-		lookups: lookups,
-		gate:    newGate(&options, store, lookups, told),
-		pace:    newPace("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
+	return newServer(options, calls, store.NewCluster(store.Clients{
+		Cached: options.Client, Informers: options.Cache, Live: options.APIReader, Lookups: options.Lookups,
+		CallTimeout: options.Times.Call, OnForbidden: calls.LogForbidden,
+	}))
+}
 
-		unanswered: newUnanswered(options.Clock, options.Watches),
-		bodies:     newRoom(options.Times.Body),
-		turns:      newTurns(runtime.GOMAXPROCS(0)),
-		sparse:     newSparse(options.Clock),
-		drain:      drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
-	}
-	if server.bounds, err = newBounds(options.Metrics); err != nil {
+// newServer returns a server of complete options over a cluster.
+func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Server, error) {
+	limited, err := newLimitMetrics(options.Metrics)
+	if err != nil {
 		return nil, err
 	}
-	server.budget = newBudget(options.Limits.WriteBytesPerMinute, server.bounds.waitsForBudget)
-	server.reports = &reports{
-		every: options.Times.Profilings, timeout: options.Times.Request, write: server.writeProfilings, told: server.bounds.report,
-		turns: map[types.UID]*turn{},
+	server := &Server{
+		options: options,
+		limited: limited,
+		auth: auth.New(auth.Options{
+			Mode: options.Identity, StrictAddresses: options.StrictAddresses,
+			AddressTimeout: options.Times.Address, RestartTimeout: options.Times.Successor,
+			Cluster: cluster, Watches: options.Watches, Clock: options.Clock, Metrics: calls,
+		}),
+		store: store.New(store.Options{
+			Cluster: cluster, Watches: options.Watches, Clock: options.Clock, Log: options.Log, AggregatorConfig: options.AggregatorConfig,
+			Rates:  limit.NewRates("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
+			Budget: limit.NewBudget(options.Limits.WriteBytesPerMinute, options.Clock, limited.writeDelayed),
+		}),
+		bodies: newBodyLimit(options.Times.Body),
+		reads:  limit.NewQueue(runtime.GOMAXPROCS(0)),
+		lines:  limit.NewLines(options.Clock),
+		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
+	server.reports = newReports(options.Times, server.writeReport, limited.report)
 	engine := server.routes()
-	if server.requests, err = newRequests(options.Metrics, options.Log, options.Watches, paths(engine)); err != nil {
+	if server.requests, err = newRequestMetrics(options, paths(engine)); err != nil {
 		return nil, err
 	}
 	server.handler = tracing.Public(engine, options.Traces, isNoProbe)
@@ -177,16 +177,16 @@ func New(options Options) (*Server, error) {
 func (options *Options) complete() error {
 	switch options.Identity {
 	case "":
-		options.Identity = ModeEnforce
-	case ModeEnforce, ModeLegacy, ModeOff:
+		options.Identity = auth.ModeEnforce
+	case auth.ModeEnforce, auth.ModeLegacy, auth.ModeOff:
 	default:
-		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, ModeEnforce, ModeLegacy, ModeOff)
+		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, auth.ModeEnforce, auth.ModeLegacy, auth.ModeOff)
 	}
 	if options.TLSAddress != "" && options.GetCertificate == nil {
 		return errors.New("server options: GetCertificate is required beside TLSAddress")
 	}
 	if options.Lookups == nil {
-		options.Lookups = readerAndCreator{options.APIReader, options.Client}
+		options.Lookups = store.NewLookupClient(options.APIReader, options.Client)
 	}
 	var err error
 	if options.Limits, err = options.Limits.withDefaults(options.Identity); err != nil {
@@ -213,18 +213,18 @@ func (options *Options) complete() error {
 	return nil
 }
 
-// Handler returns the handler of all routes.
+// Handler returns the HTTP handler of all routes.
 func (s *Server) Handler() http.Handler {
 	return s.handler
 }
 
-// Ready tells why the server takes no requests: it does not listen yet, it
-// stops, or what it would answer with has been standing still for long.
+// Ready returns why the server is not ready: it does not listen yet, it is
+// stopping, or its cache has been stale for too long.
 func (s *Server) Ready(*http.Request) error {
 	if !s.serving.Load() {
 		return errors.New("di-server does not listen: its caches are not warm yet, or it is stopping")
 	}
-	if broken := s.options.Watches.broken(); broken > s.options.Times.BrokenWatch {
+	if broken := s.options.Watches.Broken(); broken > s.options.Times.BrokenWatch {
 		return fmt.Errorf("a watch has been broken for %s: requests wait until the API server can be watched again", broken.Round(time.Second))
 	}
 	return nil
@@ -233,114 +233,4 @@ func (s *Server) Ready(*http.Request) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: every server serves.
 func (*Server) NeedLeaderElection() bool {
 	return false
-}
-
-// Start implements manager.Runnable. It listens once the caches are warm, as a
-// client takes an answer from a cold cache for the truth, and serves until the
-// context ends; then it drains, refuses new connections and finishes what it has read.
-func (s *Server) Start(ctx context.Context) error {
-	if err := warm(ctx, s.options.Cache); err != nil {
-		return err
-	}
-	doors, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler:           s.drain.Handler(s.handler),
-		ReadHeaderTimeout: min(headTime, s.options.Times.Read),
-		ReadTimeout:       s.options.Times.Read,
-		WriteTimeout:      s.options.Times.Read + s.options.Times.Request + sendTime,
-		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    maxHeader,
-		TLSConfig:         s.tlsConfig(),
-		ErrorLog:          s.httpLog(),
-		// Requests that were read are finished, also when the server stops.
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-	}
-	return s.serve(ctx, server, doors)
-}
-
-// tlsConfig returns how TLS is spoken. HTTP/2 is named as the first door to open
-// sets it up for all, which one without TLS would not do by itself.
-func (s *Server) tlsConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: s.options.GetCertificate,
-	}
-}
-
-// serve serves at all doors until the context ends or one of them fails.
-func (s *Server) serve(ctx context.Context, server *http.Server, doors []door) error {
-	failed := make(chan error, len(doors))
-	for _, door := range doors {
-		s.options.Log.Info("Serving", "address", door.listener.Addr().String(), "tls", door.tls)
-		go func() { failed <- door.serve(server) }()
-	}
-	s.tellMode()
-	s.serving.Store(true)
-	var cause error
-	select {
-	case <-ctx.Done():
-	case cause = <-failed:
-		cause = fmt.Errorf("serving: %w", cause)
-	}
-	s.serving.Store(false)
-	err := s.drain.Shutdown(ctx, server)
-	s.reports.flush()
-	return errors.Join(cause, err)
-}
-
-// tellMode says at each start who is let in without being known.
-func (s *Server) tellMode() {
-	switch s.options.Identity {
-	case ModeOff:
-		s.options.Log.Info("WARNING: authentication is off: any client that reaches this server can read and resize every job.  " +
-			"Set identity to enforce or legacy")
-	case ModeLegacy:
-		s.options.Log.Info("Unauthenticated callers are admitted, counted and logged: set identity to enforce once there are none")
-	case ModeEnforce:
-	}
-}
-
-// door is where the server listens, and how it serves there.
-type door struct {
-	address  string
-	tls      bool
-	listener net.Listener
-}
-
-func (d door) serve(server *http.Server) error {
-	if d.tls {
-		// The certificate comes from the server's configuration.
-		return server.ServeTLS(d.listener, "", "")
-	}
-	return server.Serve(d.listener)
-}
-
-// open listens on all addresses or on none.
-func (s *Server) open(ctx context.Context) ([]door, error) {
-	var doors []door
-	for _, address := range s.options.Addresses {
-		doors = append(doors, door{address: address})
-	}
-	if s.options.TLSAddress != "" {
-		doors = append(doors, door{address: s.options.TLSAddress, tls: true})
-	}
-	var config net.ListenConfig
-	for i := range doors {
-		listener, err := config.Listen(ctx, "tcp", doors[i].address)
-		if err != nil {
-			for _, opened := range doors[:i] {
-				err = errors.Join(err, opened.listener.Close())
-			}
-			return nil, fmt.Errorf("listening on %q: %w", doors[i].address, err)
-		}
-		doors[i].listener = netlimit.Listen(listener, netlimit.Limits{
-			PerAddress: s.options.Limits.ConnectionsPerAddress, Total: s.options.Limits.Connections,
-			Refused: s.bounds.connectionRefused,
-		})
-	}
-	return doors, nil
 }

@@ -18,10 +18,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 var _ = Describe("a server that is started and stopped", func() {
@@ -34,7 +37,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		}, funcr.Options{})
 		registry := prometheus.NewRegistry()
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
 			Addresses: []string{"127.0.0.1:0", "127.0.0.1:0"}, Metrics: registry,
 			Times: server.Times{Request: testkit.Patience, Call: testkit.Patience},
 		})
@@ -89,7 +92,7 @@ var _ = Describe("a server that is started and stopped", func() {
 			}
 		}, funcr.Options{})
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
 			Addresses: []string{"127.0.0.1:0"},
 			// Longer than the suite takes, so that what is seen is no matter of speed.
 			DrainDelay: time.Hour,
@@ -118,8 +121,8 @@ var _ = Describe("a server that is started and stopped", func() {
 
 	It("tells the sender of what it cannot do in time to come again, and is not ready while its watches are broken", func(ctx SpecContext) {
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: server.ModeOff,
-			Addresses: []string{"127.0.0.1:0"}, Watches: server.NewWatches(GinkgoLogr),
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeOff,
+			Addresses: []string{"127.0.0.1:0"}, Watches: store.NewWatches(GinkgoLogr, clock.RealClock{}),
 			Times: server.Times{Request: 200 * time.Millisecond, BrokenWatch: time.Nanosecond},
 		})
 		Expect(err).NotTo(HaveOccurred())
@@ -143,10 +146,10 @@ var _ = Describe("a server that is started and stopped", func() {
 				addresses <- found[1]
 			}
 		}, funcr.Options{})
-		watches, registry := server.NewWatches(GinkgoLogr), prometheus.NewRegistry()
+		watches, registry := store.NewWatches(GinkgoLogr, clock.RealClock{}), prometheus.NewRegistry()
 		const read = 2 * time.Second
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff, Metrics: registry,
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff, Metrics: registry,
 			Addresses: []string{"127.0.0.1:0"}, Watches: watches,
 			Times: server.Times{Read: read, Body: testkit.Patience, Request: testkit.Patience, Call: testkit.Patience},
 		})
@@ -195,7 +198,7 @@ var _ = Describe("a server that is started and stopped", func() {
 	It("tells a client that does not send its body to come again, and closes its connection", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: server.ModeOff, Metrics: registry,
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeOff, Metrics: registry,
 			Times: server.Times{Body: 200 * time.Millisecond, Request: testkit.Patience},
 		})
 		Expect(err).NotTo(HaveOccurred())
@@ -263,7 +266,7 @@ func (opened) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // openAll opens all watches.
-func openAll(ctx context.Context, watches *server.Watches) {
+func openAll(ctx context.Context, watches *store.Watches) {
 	GinkgoHelper()
 	through := watches.Wrap(opened{})
 	for _, resource := range []string{"dijobs", "memberships", "aggregatorconfigs", "pods"} {

@@ -26,13 +26,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
 )
 
 // callCounter counts the calls of the API server that a server makes.
 type callCounter struct{ calls atomic.Int32 }
 
 // serve returns the URL of a server of a mode whose calls are counted.
-func (c *callCounter) serve(mode server.Mode, changes ...func(*server.Options)) string {
+func (c *callCounter) serve(mode auth.Mode, changes ...func(*server.Options)) string {
 	GinkgoHelper()
 	counted := interceptor.NewClient(api.live, interceptor.Funcs{
 		Get: func(ctx context.Context, through client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
@@ -111,7 +112,7 @@ var _ = Describe("strangers", func() {
 		podAt(ctx, elsewhere, other, froms[1])
 		podAt(ctx, namespace, newJob(ctx, namespace, "other", coordinatorLed()), froms[2])
 		var counted callCounter
-		base := counted.serve(server.ModeEnforce)
+		base := counted.serve(auth.ModeEnforce)
 		for i := range 30 {
 			name := trainer
 			if i%2 == 1 {
@@ -131,7 +132,7 @@ var _ = Describe("strangers", func() {
 			from := given.next()
 			podAt(ctx, elsewhere, owner, from)
 			suspended := newJob(ctx, namespace, "suspended-"+from[len(from)-1:], coordinatorLed())
-			base := newServer(api.cached, func(options *server.Options) { options.Identity = server.ModeEnforce })
+			base := newServer(api.cached, func(options *server.Options) { options.Identity = auth.ModeEnforce })
 			answers := map[string]string{}
 			for _, of := range []struct{ namespace, name string }{
 				{namespace, trainer}, {namespace, "none"}, {"none", "none"}, {namespace, suspended.Name}, {"kube-system", "etcd"},
@@ -148,7 +149,7 @@ var _ = Describe("strangers", func() {
 	It("are refused before their body is read", func(ctx SpecContext) {
 		from := given.next()
 		podAt(ctx, namespace, nil, from)
-		base := newServer(api.cached, func(options *server.Options) { options.Identity = server.ModeEnforce })
+		base := newServer(api.cached, func(options *server.Options) { options.Identity = auth.ModeEnforce })
 		for _, asked := range questions(namespace, trainer) {
 			if asked.method == http.MethodGet {
 				continue
@@ -160,7 +161,7 @@ var _ = Describe("strangers", func() {
 
 	It("that nobody knows cost next to nothing where they are let in", func(ctx SpecContext) {
 		var counted callCounter
-		base, from := counted.serve(server.ModeLegacy, func(options *server.Options) { options.Times.Request = testkit.Patience }), given.next()
+		base, from := counted.serve(auth.ModeLegacy, func(options *server.Options) { options.Times.Request = testkit.Patience }), given.next()
 		Expect(status(callFrom(ctx, from, http.MethodGet, base+replicas, ""))).To(Equal(http.StatusOK))
 		for range 30 {
 			for _, asked := range questions(namespace, "made-up") {
@@ -196,7 +197,7 @@ var _ = Describe("pods that share their node's network", func() {
 	serve := func(change func(*server.Options)) string {
 		GinkgoHelper()
 		return newServer(api.cached, func(options *server.Options) {
-			options.Identity, options.Times.Address = server.ModeEnforce, 100*time.Millisecond
+			options.Identity, options.Times.Address = auth.ModeEnforce, 100*time.Millisecond
 			change(options)
 		})
 	}
@@ -252,7 +253,7 @@ var _ = Describe("a pod that somebody made and that says it is a job's", func() 
 		job := newTrainer(ctx, namespace)
 		cacheKnows(ctx, job)
 		cacheKnows(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))
-		base := newServer(api.cached, func(options *server.Options) { options.Identity = server.ModeEnforce })
+		base := newServer(api.cached, func(options *server.Options) { options.Identity = auth.ModeEnforce })
 		list := base + replicas + "?namespace=" + namespace + "&coordinator=" + names.CoordinatorPod(trainer)
 		for from, want := range map[string]int{namespace: http.StatusOK, elsewhere: http.StatusForbidden} {
 			address := given.next()
@@ -276,7 +277,7 @@ var _ = Describe("a path that ends in a slash", func() {
 var _ = Describe("tokens that say themselves that they are not for di-server", func() {
 	It("cost the API server nothing", func(ctx SpecContext) {
 		var counted callCounter
-		base := counted.serve(server.ModeEnforce)
+		base := counted.serve(auth.ModeEnforce)
 		claims := func(content string) string {
 			return "e30." + base64.RawURLEncoding.EncodeToString([]byte(content)) + ".c2ln"
 		}
@@ -306,7 +307,7 @@ var _ = Describe("connections", func() {
 			}
 		}, funcr.Options{})
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
 			Addresses: []string{"127.0.0.1:0"}, Limits: server.Limits{ConnectionsPerAddress: 3},
 		})
 		Expect(err).NotTo(HaveOccurred())

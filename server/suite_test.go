@@ -22,7 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 func TestServer(t *testing.T) {
@@ -56,13 +56,13 @@ var _ = BeforeSuite(func() {
 	api.live, err = client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
 
-	options := server.CacheOptions()
+	options := store.CacheOptions()
 	options.Scheme = scheme
 	api.cache, err = cache.New(environment.Config, options)
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	Expect(server.SetupIndexes(ctx, api.cache)).To(Succeed())
+	Expect(store.SetupIndexes(ctx, api.cache)).To(Succeed())
 	stopped := make(chan error, 1)
 	go func() { stopped <- api.cache.Start(ctx) }()
 	DeferCleanup(func() {

@@ -9,41 +9,38 @@ import (
 	"time"
 )
 
-// Times are how long the server waits for what. The zero value is the default.
+// Times are the timeouts and intervals of the server. The zero value has the defaults.
 type Times struct {
-	// Read bounds how long a client may take to send its request.
+	// Read bounds the time to receive a request.
 	Read time.Duration
-	// Body is how long it may take to send the body once it is read, which may be
-	// after a wait that was not the client's, beside a second for each 64 KiB that
-	// have come, and how long it may pause. What is slower is in the way of others,
-	// as bodies have room together.
+	// Body bounds the time to receive the body once the server reads it, plus a second
+	// for each 64 KiB received, and each pause within. Slower bodies would keep memory
+	// from others.
 	Body time.Duration
-	// Request bounds how long a request is worked on: the time for which it
-	// waits for whatever passes. A client that is told to try again does so
-	// within the time for which a repeat is known.
+	// Request bounds the time to answer a request, and so its retries of transient
+	// failures. Clients that are told to retry do so while repeats are recognized.
 	Request time.Duration
-	// Hold bounds how long a GET waits for a broken watch.
+	// Hold bounds the wait of a GET for a broken watch, and for its turn.
 	Hold time.Duration
-	// Profilings is how long the further reports of a job wait after one was written.
+	// Profilings is the interval between two writes of a job's reports.
 	Profilings time.Duration
-	// Call bounds one call of the API server, so that one that goes nowhere is
-	// made again within the request.
+	// Call bounds one call of the API server, so that a call that hangs is retried
+	// within the request.
 	Call time.Duration
-	// Address is how long an address that no pod has is waited for: a container may
-	// run before the cluster knows its pod's address.
+	// Address bounds the wait for the pod of an unknown address: a container may run
+	// before the cluster knows its pod's address.
 	Address time.Duration
-	// Successor bounds how long a write waits for the status of a coordinator
-	// whose container has ended to tell of the container that asks.
+	// Successor bounds the wait of a write for the status of a coordinator to show
+	// that its container was restarted.
 	Successor time.Duration
-	// BrokenWatch is how long a watch may be broken until the server is not
-	// ready. It is shorter than the patience of deployed clients, so that they
-	// reach another server, and longer than outages of the API server are,
-	// which all servers share: were all of them not ready when it returns, the
-	// Service would refuse connections.
+	// BrokenWatch is how long a watch may be broken before the server is not ready.
+	// It is shorter than deployed clients wait, so that they reach another server,
+	// and longer than usual outages of the API server: those break the watches of all
+	// servers, and a Service without ready servers refuses connections.
 	BrokenWatch time.Duration
 }
 
-// DefaultTimes returns the times that hold where none are given.
+// DefaultTimes returns the default times.
 func DefaultTimes() Times {
 	return Times{
 		Read:        15 * time.Second,

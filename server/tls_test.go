@@ -21,6 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
 )
 
 var _ = Describe("a server that serves TLS", func() {
@@ -164,7 +165,7 @@ func startTLS(ctx context.Context, issued *certs.Issued) string {
 		}
 	}, funcr.Options{})
 	served, err := server.New(server.Options{
-		Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: server.ModeOff,
+		Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
 		Addresses: []string{"127.0.0.1:0"}, TLSAddress: "127.0.0.1:0", GetCertificate: issued.GetCertificate,
 	})
 	Expect(err).NotTo(HaveOccurred())

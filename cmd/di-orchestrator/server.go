@@ -23,6 +23,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 type serverOptions struct {
@@ -43,7 +45,7 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.tlsAddress, "tls-address", fmt.Sprintf(":%d", names.ServerPortTLS),
 		"address to listen on with TLS, for both protocols, once the operator has issued a certificate; empty disables it")
 	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the certificate's Secret "+serverCertificate)
-	flags.StringVar(&o.identity, "identity", string(server.ModeEnforce),
+	flags.StringVar(&o.identity, "identity", string(auth.ModeEnforce),
 		"how unauthenticated callers are treated: enforce rejects, legacy admits and warns, off disables authentication")
 	flags.BoolVar(&o.strict, "strict-addresses", false,
 		"identify pods with hostNetwork by token only, not by the address of their node")
@@ -113,7 +115,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		return nil, err
 	}
 	told.wrap(config)
-	watches := server.NewWatches(log.WithName("watches"))
+	watches := store.NewWatches(log.WithName("watches"), clock.RealClock{})
 	config.Wrap(watches.Wrap)
 	scheme, err := newScheme()
 	if err != nil {
@@ -122,7 +124,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                  scheme,
 		Logger:                  log,
-		Cache:                   server.CacheOptions(),
+		Cache:                   store.CacheOptions(),
 		Metrics:                 options.metricsServer(),
 		HealthProbeBindAddress:  options.probeAddress,
 		PprofBindAddress:        options.pprofAddress,
@@ -131,7 +133,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	if err := server.SetupIndexes(ctx, mgr.GetCache()); err != nil {
+	if err := store.SetupIndexes(ctx, mgr.GetCache()); err != nil {
 		return nil, fmt.Errorf("setting up indexes: %w", err)
 	}
 	issued := &certs.Issued{
@@ -149,7 +151,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		APIReader:        mgr.GetAPIReader(),
 		Lookups:          lookups,
 		Cache:            mgr.GetCache(),
-		Identity:         server.Mode(options.identity),
+		Identity:         auth.Mode(options.identity),
 		StrictAddresses:  options.strict,
 		Limits:           options.limits,
 		Watches:          watches,

@@ -33,6 +33,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 // account is the service account that the pods of the tests run under.
@@ -133,7 +134,7 @@ func (w *world) addAdministrator() error {
 
 // serve starts a cache and a di-server on it.
 func (w *world) serve(scheme *runtime.Scheme) error {
-	options := server.CacheOptions()
+	options := store.CacheOptions()
 	options.Scheme = scheme
 	informers, err := cache.New(w.environment.Config, options)
 	if err != nil {
@@ -142,7 +143,7 @@ func (w *world) serve(scheme *runtime.Scheme) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	w.stop = append(w.stop, func() error { cancel(); return <-stopped })
-	if err := server.SetupIndexes(ctx, informers); err != nil {
+	if err := store.SetupIndexes(ctx, informers); err != nil {
 		stopped <- err
 		return err
 	}

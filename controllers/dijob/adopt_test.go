@@ -412,7 +412,7 @@ func (s *space) edit(ctx context.Context, change func(*v2alpha1.Membership)) {
 // listed returns the pods whose URLs the coordinator is told.
 func (s *space) listed(ctx context.Context) []string {
 	list := s.membership(ctx)
-	place := membership.Place{Namespace: s.name, Job: "job", Ports: func(string, names.ReplicaType) int32 { return 22270 }}
+	place := membership.Endpoints{Namespace: s.name, Job: "job", Ports: func(string, names.ReplicaType) int32 { return 22270 }}
 	urls := place.Listed(&list.Spec, &list.Status)
 	var pods []string
 	for _, url := range append(urls.Collectors, urls.Learners...) {

@@ -661,7 +661,7 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 			if got := len(w.created) - 1; got < 10 || got > 25 {
 				t.Errorf("it is replaced %d times in an hour", got)
 			}
-			place := membership.Place{Job: w.job.Name, Namespace: w.job.Namespace, Ports: func(string, names.ReplicaType) int32 { return 1 }}
+			place := membership.Endpoints{Job: w.job.Name, Namespace: w.job.Namespace, Ports: func(string, names.ReplicaType) int32 { return 1 }}
 			if listed := len(place.Listed(&w.membership.Spec, &w.membership.Status).Collectors); listed != len(w.created)-1 {
 				t.Errorf("%d URLs are listed, want those of all %d pods that there were", listed, len(w.created)-1)
 			}

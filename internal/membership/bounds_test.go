@@ -21,8 +21,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-func placeOfJob() Place {
-	return Place{Namespace: "space", Job: "job", Ports: func(string, names.ReplicaType) int32 { return 22270 }}
+func endpointsOfJob() Endpoints {
+	return Endpoints{Namespace: "space", Job: "job", Ports: func(string, names.ReplicaType) int32 { return 22270 }}
 }
 
 // lossy returns a list of as many collectors, each of which lost that many pods.
@@ -41,7 +41,7 @@ func TestTheListIsNotSizedByHowOftenPodsWereLost(t *testing.T) {
 	for _, lost := range []int32{1_000_000, math.MaxInt32} {
 		for _, members := range []int{1, 3, 500} {
 			spec, status := lossy(members, lost)
-			got := len(placeOfJob().Listed(spec, status).Collectors)
+			got := len(endpointsOfJob().Listed(spec, status).Collectors)
 			if most := limits.LostListed + members; got > most || got < members+members {
 				t.Errorf("%d members that lost %d pods each have %d URLs, want at most %d", members, lost, got, most)
 			}
@@ -52,12 +52,12 @@ func TestTheListIsNotSizedByHowOftenPodsWereLost(t *testing.T) {
 func TestLostPodsStayListedWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
 	spec, status := lossy(4, 499)
-	if got := len(placeOfJob().Listed(spec, status).Collectors); got != 4*500 {
+	if got := len(endpointsOfJob().Listed(spec, status).Collectors); got != 4*500 {
 		t.Errorf("got %d URLs, want 2000", got)
 	}
 	// One slot that loses more than all others gives up its own oldest ones.
 	status.Slots[3].Losses = 5000
-	urls := placeOfJob().Listed(spec, status).Collectors
+	urls := endpointsOfJob().Listed(spec, status).Collectors
 	for i := range 3 {
 		if first := names.ReplicaURL(spec.Members[i].PodName, "space", 22270); !slices.Contains(urls, first) {
 			t.Errorf("the URL %s is gone", first)
@@ -85,7 +85,7 @@ func TestALearnerIsCutIntoNoMorePodsThanItMayHaveGPUs(t *testing.T) {
 		t.Errorf("got %d pods, want %d", got, limits.GPUs)
 	}
 	member := &v2alpha1.Member{DDPGPUs: []int32{math.MaxInt32, math.MaxInt32, -1}}
-	if got := len(placeOfJob().DDPURLs(member, "job-aggregator-xxxxx")); got != limits.GPUs {
+	if got := len(endpointsOfJob().DDPURLs(member, "job-aggregator-xxxxx")); got != limits.GPUs {
 		t.Errorf("got %d URLs, want %d", got, limits.GPUs)
 	}
 }
@@ -99,7 +99,7 @@ func FuzzForgedMembers(f *testing.F) {
 		spec, status := lossy(2, lost)
 		member := &spec.Members[0]
 		member.FailureReports, member.AdvertisedFrom, member.Withdrawn = reported, advertisedFrom, []int32{withdrawn}
-		if got := len(placeOfJob().Listed(spec, status).Collectors); got > limits.LostListed+2 {
+		if got := len(endpointsOfJob().Listed(spec, status).Collectors); got > limits.LostListed+2 {
 			t.Fatalf("got %d URLs", got)
 		}
 		current := PodName("job", member, max(lost, 0))
@@ -146,7 +146,7 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 			Ports: []v2alpha1.SlotPort{{Port: 22270}},
 		})
 	}
-	place := Place{Namespace: namespace, Job: job, Ports: func(string, names.ReplicaType) int32 { return 22270 }}
+	place := Endpoints{Namespace: namespace, Job: job, Ports: func(string, names.ReplicaType) int32 { return 22270 }}
 	Record(spec, Request{ID: strings.Repeat("i", 36), Container: strings.Repeat("c", 64)}, place.URLs(spec.Members, status), time.Now())
 	sizes := map[string]int{}
 	for name, part := range map[string]any{"members": spec.Members, "retainedPods": spec.RetainedPods, "requests": spec.Requests, "slots": status.Slots} {

@@ -59,8 +59,8 @@ func podNames(members []v2alpha1.Member) []string {
 }
 
 // place serves every role on its default port.
-func place() membership.Place {
-	return membership.Place{
+func place() membership.Endpoints {
+	return membership.Endpoints{
 		Namespace: "default",
 		Job:       job,
 		Ports:     func(_ string, role names.ReplicaType) int32 { return names.DefaultPort(role) },

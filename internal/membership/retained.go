@@ -137,19 +137,19 @@ func retain(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Membersh
 
 // Listed returns the advertised URLs: those of all members, of their lost pods and
 // of the retained pods. Neither list is nil.
-func (p Place) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) URLs {
+func (e Endpoints) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) URLs {
 	urls := URLs{Collectors: []string{}, Learners: []string{}}
 	lost := lostBySlot(status)
 	kept := keptOfEach(spec.Members, lost)
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		for _, pod := range lostPods(p.Job, member, status, lost[member.Slot], kept) {
-			p.list(&urls, member.Task, pod.name, pod.port)
+		for _, pod := range lostPods(e.Job, member, status, lost[member.Slot], kept) {
+			e.list(&urls, member.Task, pod.name, pod.port)
 		}
-		p.list(&urls, member.Task, PodName(p.Job, member, lost[member.Slot]), 0)
+		e.list(&urls, member.Task, PodName(e.Job, member, lost[member.Slot]), 0)
 	}
 	for i := range spec.RetainedPods {
-		p.list(&urls, spec.RetainedPods[i].Task, spec.RetainedPods[i].PodName, spec.RetainedPods[i].Port)
+		e.list(&urls, spec.RetainedPods[i].Task, spec.RetainedPods[i].PodName, spec.RetainedPods[i].Port)
 	}
 	urls.Collectors, urls.Learners = eachOnce(urls.Collectors), eachOnce(urls.Learners)
 	return urls
@@ -167,16 +167,16 @@ func eachOnce(urls []string) []string {
 
 // list adds the URL of a pod of a task. A recorded port belongs to a lost pod: its
 // template may have another port by now.
-func (p Place) list(urls *URLs, task v2alpha1.TaskType, pod string, recorded int32) {
+func (e Endpoints) list(urls *URLs, task v2alpha1.TaskType, pod string, recorded int32) {
 	role := names.ReplicaType(task)
-	if strings.HasPrefix(pod, names.ReplicaPod(p.Job, names.ReplicaTypeAggregator, "")) {
+	if strings.HasPrefix(pod, names.ReplicaPod(e.Job, names.ReplicaTypeAggregator, "")) {
 		role = names.ReplicaTypeAggregator
 	}
 	port := recorded
 	if port == 0 {
-		port = p.Ports(pod, role)
+		port = e.Ports(pod, role)
 	}
-	url := names.ReplicaURL(pod, p.Namespace, port)
+	url := names.ReplicaURL(pod, e.Namespace, port)
 	if task == v2alpha1.TaskTypeLearner {
 		urls.Learners = append(urls.Learners, url)
 	} else {

@@ -94,7 +94,7 @@ type ddpLearner struct {
 func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
 	var learners []ddpLearner
 	for _, pod := range r.Pods {
-		if names.RoleOf(pod) != names.ReplicaTypeDDPLearner || !isOwnedBy(pod, aggregator) {
+		if names.RoleOf(pod) != names.ReplicaTypeDDPLearner || !IsOwnedBy(pod, aggregator) {
 			continue
 		}
 		learner := ddpLearner{
@@ -128,7 +128,8 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-func isOwnedBy(pod, owner *corev1.Pod) bool {
+// IsOwnedBy reports whether a pod is among the owners of another.
+func IsOwnedBy(pod, owner *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(reference metav1.OwnerReference) bool {
 		return reference.UID == owner.UID
 	})

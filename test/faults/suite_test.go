@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
@@ -127,11 +129,11 @@ func newServer(ctx context.Context, api string, times server.Times) *running {
 	if strings.HasPrefix(api, "http://") {
 		config.TLSClientConfig = rest.TLSClientConfig{}
 	}
-	watches := server.NewWatches(GinkgoLogr)
+	watches := store.NewWatches(GinkgoLogr, clock.RealClock{})
 	config.Wrap(watches.Wrap)
-	mgr, err := ctrl.NewManager(config, managerOptions(server.CacheOptions()))
+	mgr, err := ctrl.NewManager(config, managerOptions(store.CacheOptions()))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(server.SetupIndexes(ctx, mgr.GetCache())).To(Succeed())
+	Expect(store.SetupIndexes(ctx, mgr.GetCache())).To(Succeed())
 	address := freeAddress(ctx)
 	served, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Cache: mgr.GetCache(), Watches: watches,

@@ -27,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 const (
@@ -119,11 +120,11 @@ func newServer(api *cluster, namespace string, number int, at *entrance) *progra
 			}
 			api.log.Info(line, "server", number)
 		}, funcr.Options{})
-		mgr, err := newManager(api, namespace, life, server.CacheOptions(), log)
+		mgr, err := newManager(api, namespace, life, store.CacheOptions(), log)
 		if err != nil {
 			return err
 		}
-		if err := server.SetupIndexes(ctx, mgr.GetCache()); err != nil {
+		if err := store.SetupIndexes(ctx, mgr.GetCache()); err != nil {
 			return err
 		}
 		served, err := server.New(server.Options{

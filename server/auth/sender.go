@@ -1,0 +1,113 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package auth
+
+import (
+	"fmt"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/server/store"
+)
+
+// evidence is what a sender was authenticated by.
+type evidence string
+
+const (
+	byToken   evidence = "token"
+	byAddress evidence = "address"
+	byNode    evidence = "node"
+	byNothing evidence = "none"
+)
+
+// Sender is who sends a request.
+type Sender struct {
+	by evidence
+	// pod is the pod that sends the request; nil for any other sender.
+	pod *corev1.Pod
+	// sharing are the pods of jobs that share the sender's address with their
+	// node: one of them may have sent the request.
+	sharing []*corev1.Pod
+	// user is who the token was issued to; nil where there was none.
+	user *authenticationv1.UserInfo
+	// address is the remote address of the request.
+	address string
+}
+
+// Identity returns what the sender was authenticated by: token, address, node or none.
+func (s *Sender) Identity() string {
+	return string(s.by)
+}
+
+// Pod returns the pod that sends the request; nil for any other sender.
+func (s *Sender) Pod() *corev1.Pod {
+	return s.pod
+}
+
+// IsKnown reports whether the sender is a certain pod or a user.
+func (s *Sender) IsKnown() bool {
+	return s.pod != nil || s.user != nil
+}
+
+// pods returns the pods that the sender may be.
+func (s *Sender) pods() []*corev1.Pod {
+	if s.pod != nil {
+		return []*corev1.Pod{s.pod}
+	}
+	return s.sharing
+}
+
+// isOf reports whether the sender is, or may be, a pod of a job.
+func (s *Sender) isOf(job *v2alpha1.DIJob) bool {
+	return slices.ContainsFunc(s.pods(), func(pod *corev1.Pod) bool { return store.OwnedBy(pod, job) })
+}
+
+// Account returns the key of the sender's rate limits. The pods of a job share
+// one, so that a large job gets no more than others.
+func (s *Sender) Account() string {
+	if s.pod != nil {
+		if owner := store.JobOwner(s.pod); owner != nil {
+			return "job/" + string(owner.UID)
+		}
+	}
+	if s.user != nil {
+		return "user/" + s.user.Username
+	}
+	return netlimit.Host(s.address)
+}
+
+// String names the sender in the log.
+func (s *Sender) String() string {
+	switch {
+	case s.pod != nil:
+		return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
+	case s.user != nil:
+		return s.user.Username
+	}
+	return s.address
+}
+
+// resolve identifies the sender, given the pods with its address: the only pod
+// that has it to itself, or the pods of jobs that share their node's. An address
+// that two pods have to themselves identifies neither.
+func (s *Sender) resolve(pods []*corev1.Pod, strict bool) {
+	var own, sharing []*corev1.Pod
+	for _, pod := range pods {
+		if pod.Spec.HostNetwork {
+			sharing = append(sharing, pod)
+		} else {
+			own = append(own, pod)
+		}
+	}
+	switch {
+	case len(own) == 1:
+		s.by, s.pod = byAddress, own[0]
+	case len(own) == 0 && len(sharing) > 0 && !strict:
+		s.by, s.sharing = byNode, sharing
+	}
+}

@@ -1,0 +1,111 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/server/failure"
+)
+
+const (
+	// maxSmallBody bounds the bytes of a body that asks for replicas: an object of
+	// few numbers. A report of failed replicas may name all of a job's, and a job's
+	// own report has what the job likes.
+	maxSmallBody = 64 << 10
+	// bodyBytesPerSecond is the rate at which a body must arrive, after the time
+	// that every body has.
+	bodyBytesPerSecond = 64 << 10
+	// bodyPatience is how long an arriving body keeps its memory in any case.
+	bodyPatience = 2 * time.Second
+)
+
+// newBodyLimit returns the limit of the memory of all bodies. Each sender has a
+// share, so that many slow bodies of one sender do not make others wait.
+func newBodyLimit(grace time.Duration) *netlimit.Room {
+	return netlimit.NewRoom(netlimit.RoomOptions{
+		Size: maxBodies, Share: maxOwnBodies, Patience: bodyPatience,
+		Pace: netlimit.Pace{Grace: grace, BytesPerSecond: bodyBytesPerSecond},
+	})
+}
+
+// limitSmallBody limits the body of a request for replicas.
+func (s *Server) limitSmallBody(c *gin.Context) error {
+	return s.limitBody(c, maxSmallBody)
+}
+
+// limitLargeBody limits the body of a report.
+func (s *Server) limitLargeBody(c *gin.Context) error {
+	return s.limitBody(c, maxBody)
+}
+
+// limitBody bounds the body that later handlers read, and frees its memory when
+// the request is answered.
+func (s *Server) limitBody(c *gin.Context, most int64) error {
+	body := &limitedBody{ReadCloser: c.Request.Body, server: s, context: c, most: most}
+	c.Request.Body = body
+	defer body.release()
+	c.Next()
+	return nil
+}
+
+// limitedBody is the body of a request, which takes memory once it is read.
+type limitedBody struct {
+	io.ReadCloser
+	server  *Server
+	context *gin.Context
+	most    int64
+	read    *netlimit.Body
+}
+
+// readAll reads the body to its end.
+func (b *limitedBody) readAll() ([]byte, error) {
+	request := *b.context.Request
+	request.Body = b.ReadCloser
+	var err error
+	b.read, err = b.server.bodies.Read(b.context.Writer, &request, b.most)
+	if err != nil {
+		b.server.limited.bodyRefused(err)
+	}
+	return b.read.Bytes, err
+}
+
+func (b *limitedBody) release() {
+	if b.read != nil {
+		b.read.Release()
+	}
+}
+
+// readBody reads the body of a request, which limitBody bounds.
+func readBody(c *gin.Context) ([]byte, error) {
+	body, isLimited := c.Request.Body.(*limitedBody)
+	if !isLimited {
+		return nil, errors.New("the body of the route is not limited")
+	}
+	content, err := body.readAll()
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large) && c.Request.ContentLength > large.Limit:
+		return nil, failure.New(failure.Invalid, "the body has %d bytes, more than the %d that it may have", c.Request.ContentLength, large.Limit)
+	case errors.As(err, &large):
+		return nil, failure.New(failure.Invalid, "the body has more than the %d bytes that it may have", large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, netlimit.ErrShed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		// The rest of the body is not worth reading.
+		c.Header("Connection", "close")
+		return nil, failure.TimedOut(fmt.Errorf("reading the body: %w", err))
+	case err != nil:
+		return nil, failure.New(failure.Invalid, "the body could not be read").Because(err)
+	}
+	return content, nil
+}

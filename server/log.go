@@ -1,0 +1,111 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-logr/logr"
+
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/failure"
+)
+
+// maxLogged bounds the bytes of a caller's text in a log line.
+const maxLogged = 1024
+
+// logLimited writes a log line about the job of a request, or about its sender
+// while the job is not known, unless there were too many.
+func (s *Server) logLimited(ctx context.Context, message string, write func(logr.Logger)) {
+	key := auth.SenderOf(ctx).Account()
+	if job := auth.RequestedJob(ctx); job != nil {
+		key = "job/" + string(job.UID)
+	}
+	suppressed, allowed := s.lines.Allow(message, key)
+	if !allowed {
+		return
+	}
+	line := s.options.Log.WithValues(auth.LogJob(ctx)...)
+	if suppressed > 0 {
+		line = line.WithValues("leftOut", suppressed)
+	}
+	write(line)
+}
+
+// loggable returns a caller's text for the log: truncated, and quoted if it has
+// characters that cannot be printed.
+func loggable(text string) string {
+	if len(text) > maxLogged {
+		text = fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:maxLogged], ""), len(text))
+	}
+	isUnprintable := func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }
+	if strings.ContainsFunc(text, isUnprintable) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// audit logs a write to the job of a request, with the sender.
+func (s *Server) audit(ctx context.Context, what string, details ...any) {
+	sender := auth.SenderOf(ctx)
+	s.options.Log.WithValues(auth.LogJob(ctx)...).WithValues("caller", loggable(sender.String()), "identity", sender.Identity()).
+		Info("Write: "+loggable(what), details...)
+}
+
+// logFailure logs why a request failed. A read that a broken watch fails is not
+// logged: the watch is, and each client reads once a second.
+func (s *Server) logFailure(c *gin.Context, failed *failure.Error, err error) {
+	ctx, isWrite := c.Request.Context(), c.Request.Method != http.MethodGet
+	details := []any{
+		"method", loggable(c.Request.Method), "path", loggable(c.Request.URL.Path), "kind", failed.Kind,
+		"caller", loggable(auth.SenderOf(ctx).String()),
+	}
+	info := func(message string) {
+		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, append(details, "reason", loggable(err.Error()))...) })
+	}
+	switch {
+	case failed.Kind == failure.Internal:
+		s.logFault(ctx, err, details)
+	case failed.Kind == failure.Unavailable && isWrite:
+		info("Write not done now, its sender may try again")
+	case isWrite && (failed.Kind == failure.Unauthenticated || failed.Kind == failure.Forbidden):
+		info("Write refused")
+	case s.options.Log.V(1).Enabled():
+		s.options.Log.V(1).WithValues(auth.LogJob(ctx)...).Info("Request refused", append(details, "reason", loggable(err.Error()))...)
+	}
+}
+
+// logFault logs a failure that is not its sender's fault.
+func (s *Server) logFault(ctx context.Context, err error, details []any) {
+	const message = "Request failed"
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		details = append(details, "stack", panicked.stack)
+	}
+	s.logLimited(ctx, message, func(log logr.Logger) { log.Error(errors.New(loggable(err.Error())), message, details...) })
+}
+
+// httpLog returns the log of the HTTP server, for failed connections: anyone who
+// connects can cause its lines.
+func (s *Server) httpLog() *log.Logger {
+	return log.New(writeFunc(func(line []byte) (int, error) {
+		s.logLimited(context.Background(), "Connection failed", func(to logr.Logger) {
+			to.Info("Connection failed", "reason", loggable(strings.TrimSpace(string(line))))
+		})
+		return len(line), nil
+	}), "", 0)
+}
+
+type writeFunc func([]byte) (int, error)
+
+// Write implements io.Writer.
+func (f writeFunc) Write(line []byte) (int, error) { return f(line) }

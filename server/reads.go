@@ -1,0 +1,292 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/server/wire"
+)
+
+const messageGet = "successfully get replicas"
+
+// read is a read whose sender is authorized.
+type read struct {
+	// flow is the key that shares the read's part of the fair queue.
+	flow string
+	// data returns the answer from the caches, without waiting.
+	data func(context.Context) (any, error)
+}
+
+// newRead returns a read about a job, or about several where that is nil.
+// Unauthenticated senders share the flow of the job.
+func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context) (any, error)) *read {
+	sender := auth.SenderOf(ctx)
+	if job != nil && !sender.IsKnown() {
+		return &read{"job/" + string(job.UID), data}
+	}
+	return &read{sender.Account(), data}
+}
+
+// answerRead answers a read in its turn, which ends before the answer is sent, so
+// that a slow client blocks nobody.
+func (s *Server) answerRead(c *gin.Context, wanted *read) error {
+	body, err := s.encodeRead(c.Request.Context(), wanted)
+	if err != nil {
+		return err
+	}
+	c.Data(http.StatusOK, jsonType, body)
+	return nil
+}
+
+func (s *Server) encodeRead(ctx context.Context, wanted *read) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Hold)
+	defer cancel()
+	release, err := s.reads.Acquire(bounded, wanted.flow)
+	if err != nil {
+		return nil, failure.TimedOut(err)
+	}
+	defer release()
+	data, err := wanted.data(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Success(messageGet, data).Encode()
+}
+
+// getReplicas answers GET /replicas.
+func (s *Server) getReplicas(c *gin.Context) error {
+	filter, err := wire.ReadFilter(c.Request.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request.Context()
+	in := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: filter.Namespace, Name: name}
+	}
+	var found *read
+	switch {
+	case filter.Name != "":
+		found, err = s.replica(ctx, in(filter.Name))
+	case filter.Aggregator != "":
+		found, err = s.ddpLearners(ctx, in(filter.Aggregator))
+	case filter.Coordinator != "":
+		found, err = s.replicasOf(ctx, in(filter.Coordinator))
+	default:
+		found, err = s.allReplicas(ctx, filter.Namespace)
+	}
+	if err != nil {
+		return err
+	}
+	return s.answerRead(c, found)
+}
+
+// allReplicas lists the replicas of each coordinator-led job of a namespace, or
+// of all, that the sender may see, by name.
+func (s *Server) allReplicas(ctx context.Context, namespace string) (*read, error) {
+	visible, err := s.auth.Visible(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return newRead(ctx, nil, func(ctx context.Context) (any, error) { return s.listJobs(ctx, namespace, visible) }), nil
+}
+
+func (s *Server) listJobs(ctx context.Context, namespace string, visible func(*v2alpha1.DIJob) bool) ([]wire.Replicas, error) {
+	var jobs v2alpha1.DIJobList
+	if err := s.store.List(ctx, &jobs, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing jobs: %w", err)
+	}
+	all := []wire.Replicas{}
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed || !visible(job) {
+			continue
+		}
+		one, err := s.listReplicas(ctx, job, names.CoordinatorPod(job.Name))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *one)
+	}
+	slices.SortFunc(all, func(a, b wire.Replicas) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Coordinator, b.Coordinator))
+	})
+	return all, nil
+}
+
+// replicasOf lists the replicas of the job of a coordinator.
+func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*read, error) {
+	wanted := auth.Replicas("get")
+	if err := s.auth.Preauthorize(ctx, auth.PodTarget(coordinator), wanted); err != nil {
+		return nil, err
+	}
+	found, err := s.auth.Caller(ctx, coordinator, names.ReplicaTypeCoordinator)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.auth.Authorize(ctx, found.Job, wanted); err != nil {
+		return nil, err
+	}
+	return newRead(ctx, found.Job, func(ctx context.Context) (any, error) { return s.listReplicas(ctx, found.Job, coordinator.Name) }), nil
+}
+
+// listReplicas lists the replicas of a job: its members, or its pods where there
+// is no list, before the operator creates it and after the job has finished.
+func (s *Server) listReplicas(ctx context.Context, job *v2alpha1.DIJob, coordinator string) (*wire.Replicas, error) {
+	endpoints, err := s.store.EndpointsOf(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.store.MembershipOf(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	var urls membership.URLs
+	if list == nil || store.IsFinished(job) {
+		urls = endpoints.PodURLs()
+	} else {
+		urls = endpoints.Listed(&list.Spec, &list.Status)
+	}
+	return wire.NewReplicas(job, coordinator, urls), endpoints.Err()
+}
+
+// ddpLearners lists the DDP learners of an aggregator. The answer follows from the
+// aggregator's own name, so that it is the same as long as the aggregator lives,
+// even after its unit was replaced.
+func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*read, error) {
+	found, err := s.find(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if found.role != names.ReplicaTypeAggregator {
+		return nil, failure.New(failure.NotFound, "replica %q is no aggregator but a %s", key, found.role)
+	}
+	if err := s.auth.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
+		return nil, err
+	}
+	return newRead(ctx, found.job, func(ctx context.Context) (any, error) {
+		endpoints, err := s.store.EndpointsOf(ctx, found.job)
+		if err != nil {
+			return nil, err
+		}
+		learners := endpoints.DDPLearners(key.Name, found.pod, found.member, s.options.GPUResource)
+		return wire.NewReplicas(found.job, key.Name, membership.URLs{Learners: learners}), endpoints.Err()
+	}), nil
+}
+
+// replica describes one replica.
+func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*read, error) {
+	found, err := s.find(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.auth.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
+		return nil, err
+	}
+	data := &wire.Replica{
+		Namespace:   key.Namespace,
+		Coordinator: names.CoordinatorPod(found.job.Name),
+		ReplicaType: found.role,
+		Name:        key.Name,
+	}
+	return newRead(ctx, found.job, func(context.Context) (any, error) { return data, nil }), nil
+}
+
+// replica is a replica: its pod if that exists, and its member if it has one.
+type replica struct {
+	job    *v2alpha1.DIJob
+	role   names.ReplicaType
+	pod    *corev1.Pod
+	member *v2alpha1.Member
+}
+
+// find finds a replica by the name of its pod: the pod in the cache, or the member
+// whose pod has the name, or the pod live.
+func (s *Server) find(ctx context.Context, key types.NamespacedName) (*replica, error) {
+	if err := s.auth.Preauthorize(ctx, auth.PodTarget(key), auth.Replicas("get")); err != nil {
+		return nil, err
+	}
+	var pod corev1.Pod
+	err := s.store.Get(ctx, key, &pod)
+	if apierrors.IsNotFound(err) {
+		if found, err := s.findMember(ctx, key); found != nil || err != nil {
+			return found, err
+		}
+		err = s.auth.Look(ctx, key, &pod)
+		if apierrors.IsNotFound(err) {
+			return nil, failure.New(failure.NotFound, "replica %q not found", key).Because(err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	return s.replicaOf(ctx, &pod)
+}
+
+// replicaOf returns the replica of a pod.
+func (s *Server) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, error) {
+	role := store.RoleOf(pod)
+	if role == "" {
+		return nil, failure.New(failure.NotFound, "pod %s/%s is no replica of a job", pod.Namespace, pod.Name)
+	}
+	job, err := s.auth.JobOf(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.store.MembershipOf(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	found := &replica{job: job, role: role, pod: pod}
+	if list != nil {
+		slot := pod.Annotations[names.AnnotationSlot]
+		i := slices.IndexFunc(list.Spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
+		if i >= 0 {
+			found.member = &list.Spec.Members[i]
+		}
+	}
+	return found, nil
+}
+
+// findMember finds the member whose pod has a name, which also says the possible
+// jobs; nil where there is none.
+func (s *Server) findMember(ctx context.Context, key types.NamespacedName) (*replica, error) {
+	for _, name := range membership.JobNames(key.Name) {
+		var job v2alpha1.DIJob
+		err := s.store.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, &job)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading job %s/%s: %w", key.Namespace, name, err)
+		}
+		list, err := s.store.MembershipOf(ctx, &job)
+		if err != nil {
+			return nil, err
+		}
+		if list == nil {
+			continue
+		}
+		if member, role := membership.Find(name, &list.Spec, &list.Status, key.Name); member != nil {
+			return &replica{job: &job, role: role, member: member}, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,114 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"opendilab.org/di-orchestrator/server/failure"
+)
+
+// ErrNotYet is the error of an attempt that must wait for another program.
+var ErrNotYet = errors.New("what the request waits for is not there yet")
+
+// Retry repeats an attempt until it succeeds, fails for good or the context
+// ends. Most transient failures last seconds, so that clients see none of them.
+func Retry(ctx context.Context, attempt func(context.Context) error) error {
+	var last error
+	err := backoff().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		last = attempt(ctx)
+		if isTransient(last) {
+			return false, nil
+		}
+		return true, last
+	})
+	if wait.Interrupted(err) {
+		return failure.TimedOut(last)
+	}
+	return err
+}
+
+// backoff returns the delays between attempts.
+func backoff() wait.DelayFunc {
+	return wait.Backoff{
+		Duration: 20 * time.Millisecond,
+		Factor:   1.6,
+		Jitter:   0.5,
+		Steps:    64,
+		Cap:      time.Second,
+	}.DelayFunc()
+}
+
+// isTransient reports whether an error may disappear without a change of the
+// request. That is every error but the answers of a server that understood the
+// request: an API server that starts, is overloaded, or loses its leader or its
+// connections fails in more ways than can be listed. A missing permission is
+// transient, too: an upgrade may grant roles after it starts the program.
+func isTransient(err error) bool {
+	var answered *failure.Error
+	switch {
+	case err == nil || errors.As(err, &answered):
+		return false
+	case apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		// The answer of a proxy, or of an aggregated API that is not up yet.
+		return true
+	}
+	return !isDefinite(err) && !isUndecodable(err) && !isTooLarge(err)
+}
+
+// isTooLarge reports whether an object exceeds what etcd stores. The API server
+// returns that as an internal error.
+func isTooLarge(err error) bool {
+	return apierrors.IsRequestEntityTooLargeError(err) ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "etcdserver: request is too large") ||
+		err != nil && strings.Contains(err.Error(), "trying to send message larger than max")
+}
+
+// isDefinite reports whether the API server will answer the same again.
+func isDefinite(err error) bool {
+	for _, definite := range []func(error) bool{
+		apierrors.IsNotFound,
+		apierrors.IsAlreadyExists,
+		apierrors.IsInvalid,
+		apierrors.IsBadRequest,
+		apierrors.IsMethodNotSupported,
+		apierrors.IsNotAcceptable,
+		apierrors.IsUnsupportedMediaType,
+		apierrors.IsRequestEntityTooLargeError,
+		apierrors.IsGone,
+		apierrors.IsResourceExpired,
+	} {
+		if definite(err) {
+			return true
+		}
+	}
+	return false
+}
+
+// isUndecodable reports whether an error is one of decoding.
+func isUndecodable(err error) bool {
+	var syntax *json.SyntaxError
+	var mistyped *json.UnmarshalTypeError
+	return errors.As(err, &syntax) || errors.As(err, &mistyped) ||
+		runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) ||
+		runtime.IsStrictDecodingError(err)
+}
+
+// IsUncertain reports whether a write that failed may have been made all the
+// same: only the API server's own refusals exclude it.
+func IsUncertain(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && (!errors.As(err, &status) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsUnexpectedServerError(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse))
+}

@@ -1,0 +1,188 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/server/failure"
+)
+
+// maxCatchUp bounds the time that a reopened watch is given to deliver the
+// events that were missed.
+const maxCatchUp = 250 * time.Millisecond
+
+// Watches follows, for each resource that answers are made from, whether a watch
+// keeps the cache current. While a watch is broken the cache is stale: a client
+// that another server answered meanwhile would see its list go backwards. Wrap
+// observes the watches on their way to the API server, without further calls.
+// A nil Watches is always current.
+type Watches struct {
+	log       logr.Logger
+	clock     clock.PassiveClock
+	mutex     sync.Mutex
+	resources map[string]*watched
+	// changed is closed when a watch is opened or ends.
+	changed chan struct{}
+}
+
+// watched is the state of one resource's watches.
+type watched struct {
+	open int
+	// since is when the first of them was opened, or when the last ended.
+	since time.Time
+	// missed is how long none was open before.
+	missed time.Duration
+}
+
+// NewWatches returns watches of all WatchedResources, none of them open.
+func NewWatches(log logr.Logger, clock clock.PassiveClock) *Watches {
+	w := &Watches{log: log, clock: clock, resources: map[string]*watched{}, changed: make(chan struct{})}
+	for _, resource := range WatchedResources() {
+		w.resources[resource] = &watched{since: clock.Now()}
+	}
+	return w
+}
+
+// WatchedResources returns the resources whose watches are followed. Nodes are
+// not among them: the usual number of GPUs rarely changes, and a stale one does
+// no harm.
+func WatchedResources() []string {
+	return []string{"dijobs", "memberships", "aggregatorconfigs", "pods"}
+}
+
+// State returns whether a watch is open, by resource.
+func (w *Watches) State() map[string]bool {
+	open := map[string]bool{}
+	if w == nil {
+		return open
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for resource, state := range w.resources {
+		open[resource] = state.open > 0
+	}
+	return open
+}
+
+// Current reports whether the cache is current.
+func (w *Watches) Current() bool {
+	if w == nil {
+		return true
+	}
+	pause, _ := w.pause()
+	return pause <= 0
+}
+
+// Broken returns how long a watch has been broken; 0 where none is.
+func (w *Watches) Broken() time.Duration {
+	if w == nil {
+		return 0
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	var longest time.Duration
+	for _, state := range w.resources {
+		if state.open == 0 {
+			longest = max(longest, w.clock.Since(state.since), 1)
+		}
+	}
+	return longest
+}
+
+// undisturbed returns a time less the last outage of the watches, if that lasted
+// until then or ended shortly before.
+func (w *Watches) undisturbed(at time.Time) time.Time {
+	if w == nil {
+		return at
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	longest := time.Duration(0)
+	for _, state := range w.resources {
+		begun, ended := state.since.Add(-state.missed), state.since
+		if state.open == 0 {
+			begun, ended = state.since, at
+		}
+		if ended.After(at) {
+			ended = at
+		}
+		if at.Sub(ended) <= membership.RepeatWindow {
+			longest = max(longest, ended.Sub(begun))
+		}
+	}
+	return at.Add(-longest)
+}
+
+// Wait blocks until all watches are open and have had time to deliver what was
+// missed: as long as they were broken, up to maxCatchUp.
+func (w *Watches) Wait(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	for {
+		pause, changed := w.pause()
+		if pause == 0 {
+			return nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return failure.TimedOut(fmt.Errorf("a watch is broken: %w", context.Cause(ctx)))
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// pause returns how long to wait before the next check, 0 where the cache is
+// current, and a channel that is closed when the state changes.
+func (w *Watches) pause() (time.Duration, <-chan struct{}) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	var pause time.Duration
+	for _, state := range w.resources {
+		if state.open == 0 {
+			return time.Minute, w.changed
+		}
+		pause = max(pause, min(state.missed, maxCatchUp)-w.clock.Since(state.since))
+	}
+	return pause, w.changed
+}
+
+func (w *Watches) opened(resource string) {
+	w.change(resource, func(state *watched) {
+		if state.open++; state.open == 1 {
+			now := w.clock.Now()
+			state.missed, state.since = now.Sub(state.since), now
+		}
+	})
+}
+
+func (w *Watches) closed(resource string) {
+	w.change(resource, func(state *watched) {
+		if state.open--; state.open == 0 {
+			state.since = w.clock.Now()
+		}
+	})
+}
+
+func (w *Watches) change(resource string, change func(*watched)) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if state, needed := w.resources[resource]; needed {
+		change(state)
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
+}

@@ -1,0 +1,74 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// Reply is the envelope of every answer.
+type Reply struct {
+	// Success is whether the request was done.
+	Success bool `json:"success"`
+	// Code is 0 for success and 1 for failure.
+	Code int `json:"code"`
+	// Message says what was done, or why it was not.
+	Message string `json:"message"`
+	// Data is the answer itself; null where there is none.
+	Data any `json:"data"`
+}
+
+// Success returns the envelope of a request that was done.
+func Success(message string, data any) Reply {
+	return Reply{Success: true, Code: 0, Message: message, Data: data}
+}
+
+// Failure returns the envelope of a request that failed.
+func Failure(message string) Reply {
+	return Reply{Success: false, Code: 1, Message: message}
+}
+
+// Encode returns the body of an answer.
+func (r Reply) Encode() ([]byte, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a reply: %w", err)
+	}
+	return body, nil
+}
+
+// Replicas answers with the replicas of one job, or with the DDP learners of
+// one aggregator, whose collectors are null.
+type Replicas struct {
+	// Namespace is the namespace of the job.
+	Namespace string `json:"namespace"`
+	// Coordinator is the pod of the coordinator, or of the aggregator.
+	Coordinator string `json:"coordinator"`
+	// Collectors are the addresses of collectors.
+	Collectors []string `json:"collectors"`
+	// Learners are the addresses of learners.
+	Learners []string `json:"learners"`
+}
+
+// NewReplicas returns the answer with URLs of a job's replicas.
+func NewReplicas(job *v2alpha1.DIJob, coordinator string, urls membership.URLs) *Replicas {
+	return &Replicas{Namespace: job.Namespace, Coordinator: coordinator, Collectors: urls.Collectors, Learners: urls.Learners}
+}
+
+// Replica answers with one replica.
+type Replica struct {
+	// Namespace is the namespace of the job.
+	Namespace string `json:"namespace"`
+	// Coordinator is the pod of the job's coordinator.
+	Coordinator string `json:"coordinator"`
+	// ReplicaType is the role of the replica.
+	ReplicaType names.ReplicaType `json:"replicaType"`
+	// Name is the pod of the replica.
+	Name string `json:"name"`
+}
