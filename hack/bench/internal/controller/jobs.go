@@ -13,7 +13,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 const (
@@ -59,73 +58,35 @@ func (w *world) submitAll(ctx context.Context, jobs []*v2alpha1.DIJob, then func
 
 // waitPods returns when so many pods exist in a namespace, and when the last came.
 func (w *world) waitPods(ctx context.Context, namespace string, pods int) (time.Time, error) {
-	var came time.Time
-	err := w.kubelet.wait(ctx, w.World, "pods created in "+namespace, func(of tallies) (int, int) {
-		total := of.in(namespace).total()
-		came = total.created
-		return total.pods, pods
+	err := w.waitFor(ctx, "pods created in "+namespace, pollEvery, pods, func() (int, error) {
+		return w.kubelet.in(namespace).pods, w.kubelet.Err()
 	})
-	return came, err
+	return w.kubelet.in(namespace).created, err
 }
 
-// waitReady returns when so many pods are ready in a namespace, and since when.
-func (w *world) waitReady(ctx context.Context, namespace string, pods int) (time.Time, error) {
-	var came time.Time
-	err := w.kubelet.wait(ctx, w.World, "pods ready in "+namespace, func(of tallies) (int, int) {
-		total := of.in(namespace).total()
-		came = total.running
-		return total.ready, pods
+// waitReady returns when so many pods are ready in a namespace.
+func (w *world) waitReady(ctx context.Context, namespace string, pods int) error {
+	return w.waitFor(ctx, "pods ready in "+namespace, pollEvery, pods, func() (int, error) {
+		return w.kubelet.in(namespace).ready, w.kubelet.Err()
 	})
-	return came, err
 }
 
-// in returns the jobs of a namespace.
-func (t tallies) in(namespace string) tallies {
-	found := tallies{}
-	for key, one := range t {
-		if key.namespace == namespace {
-			found[key] = one
-		}
-	}
-	return found
-}
-
-// waitRunning returns when so many jobs of a namespace say that they run, which
-// is asked only once so many pods are ready, as asking costs.
+// waitRunning returns when so many jobs of a namespace run. It reads the jobs only
+// once so many pods are ready, because reading costs.
 func (w *world) waitRunning(ctx context.Context, namespace string, jobs, pods int) error {
-	if _, err := w.waitReady(ctx, namespace, pods); err != nil {
+	if err := w.waitReady(ctx, namespace, pods); err != nil {
 		return err
 	}
-	return w.waitJobs(ctx, namespace, jobs, "jobs running", func(job *v2alpha1.DIJob) bool {
-		return job.Status.Phase == v2alpha1.JobRunning && job.Status.ReadyReplicas == job.Status.Replicas
-	})
-}
-
-// waitJobs returns when so many jobs of a namespace are as wanted.
-func (w *world) waitJobs(ctx context.Context, namespace string, wanted int, what string, is func(*v2alpha1.DIJob) bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, harness.Patience, fmt.Errorf("%s take too long", what))
-	defer cancel()
-	said := time.Now()
-	for {
+	return w.waitFor(ctx, "jobs running", jobsEvery, jobs, func() (have int, _ error) {
 		var list v2alpha1.DIJobList
 		if err := w.API.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("reading jobs: %w", err)
+			return 0, fmt.Errorf("reading jobs: %w", err)
 		}
-		have := 0
 		for i := range list.Items {
-			if is(&list.Items[i]) {
+			if status := &list.Items[i].Status; status.Phase == v2alpha1.JobRunning && status.ReadyReplicas == status.Replicas {
 				have++
 			}
 		}
-		if have >= wanted {
-			return nil
-		}
-		if time.Since(said) > progressEvery {
-			said = time.Now()
-			w.Say("%s: %d of %d", what, have, wanted)
-		}
-		if err := pace.Pause(ctx, jobsEvery); err != nil {
-			return err
-		}
-	}
+		return have, nil
+	})
 }

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -107,7 +105,6 @@ func (w *world) weigh(ctx context.Context, s shape) (size int, ours, bare cost, 
 	if err != nil {
 		return 0, cost{}, cost{}, err
 	}
-	profiled := w.profile(ctx, "memory-"+s.String())
 	if err := w.submitAll(ctx, jobsOf(oursNamespace, "weigh", s.jobs, s.pods), nil); err != nil {
 		return 0, cost{}, cost{}, err
 	}
@@ -124,7 +121,7 @@ func (w *world) weigh(ctx context.Context, s shape) (size int, ours, bare cost, 
 	if size, err = w.podSize(ctx); err != nil {
 		return 0, cost{}, cost{}, err
 	}
-	err = errors.Join(profiled(), w.keepHeap(ctx, "memory-"+s.String()), w.stopOperator(), w.clear(ctx))
+	err = errors.Join(w.stopOperator(), w.clear(ctx))
 	pods := s.jobs * s.pods
 	return size, after[0].less(&before[0], pods), after[1].less(&before[1], pods), err
 }
@@ -175,18 +172,6 @@ func liveHeap(ctx context.Context, pprof string) (int64, error) {
 		return 0, errors.New("a heap profile does not tell what is allocated")
 	}
 	return strconv.ParseInt(string(found[1]), 10, 64)
-}
-
-// keepHeap writes the operator's heap profile, where profiles are wanted.
-func (w *world) keepHeap(ctx context.Context, name string) error {
-	if w.bench.profiles == "" {
-		return nil
-	}
-	raw, err := w.readProfile(ctx, "/debug/pprof/heap?gc=1")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(w.bench.profiles, name+".heap.pprof"), raw, 0o600)
 }
 
 // podSize returns the size of a pod as protobuf, as it is cached, without managed fields.

@@ -23,7 +23,6 @@ type bench struct {
 
 	full      bool
 	unlimited bool
-	profiles  string
 	scale     int
 	cluster   string
 }
@@ -48,7 +47,6 @@ func New() *harness.Scenario {
 func (b *bench) flags(flags *flag.FlagSet) {
 	flags.BoolVar(&b.full, "full", false, "shape: 5000 pods in each row, and -unlimited; some 5 GB of etcd")
 	flags.BoolVar(&b.unlimited, "unlimited", false, "shape: each row also without a rate limit of the clients")
-	flags.StringVar(&b.profiles, "profiles", "", "folder for the operator's profiles of sections shape, memory and size; none when empty")
 	flags.IntVar(&b.scale, "scale", 10, "shape: divisor of the load without -full")
 	flags.StringVar(&b.cluster, "cluster", "", "role watcher: the kubeconfig of the API server")
 }

@@ -7,11 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"text/tabwriter"
 	"time"
+
 
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
@@ -160,7 +159,6 @@ func (r *shapeRun) byOperator(ctx context.Context) ([]*twin, made, error) {
 	if err != nil {
 		return nil, made{}, err
 	}
-	profiled := r.profile(ctx, fmt.Sprintf("shape-%s-%s", r.shape, r.rate.name))
 	jobs := jobsOf(oursNamespace, "shape", r.shape.jobs, r.shape.pods)
 	result, err := r.time(ctx, oursNamespace, func(ctx context.Context) error { return r.submitAll(ctx, jobs, nil) })
 	if err != nil {
@@ -171,10 +169,7 @@ func (r *shapeRun) byOperator(ctx context.Context) ([]*twin, made, error) {
 		return nil, made{}, err
 	}
 	result.asked = counts[harness.UserOperator]
-	if err := r.settle(ctx, oursNamespace); err != nil {
-		return nil, made{}, err
-	}
-	if err := errors.Join(profiled(), r.waitRunning(ctx, oursNamespace, r.shape.jobs, r.shape.jobs*r.shape.pods)); err != nil {
+	if err := r.waitRunning(ctx, oursNamespace, r.shape.jobs, r.shape.jobs*r.shape.pods); err != nil {
 		return nil, made{}, err
 	}
 	twins, err := r.twinsOf(ctx, jobs)
@@ -193,7 +188,7 @@ func (r *shapeRun) byPlainClient(ctx context.Context, twins []*twin) (made, erro
 	if err != nil {
 		return made{}, err
 	}
-	return result, r.settle(ctx, plainNamespace)
+	return result, r.waitReady(ctx, plainNamespace, r.shape.jobs*r.shape.pods)
 }
 
 // time begins something that makes the shape's pods, and returns when all exist.
@@ -212,27 +207,4 @@ func (r *shapeRun) time(ctx context.Context, namespace string, begin func(contex
 	}
 	result.exist = last.Sub(began)
 	return result, nil
-}
-
-// settle waits until all pods run.
-func (r *shapeRun) settle(ctx context.Context, namespace string) error {
-	_, err := r.waitReady(ctx, namespace, r.shape.jobs*r.shape.pods)
-	return err
-}
-
-// profile takes the operator's processor profile until it is told to end, where
-// profiles are wanted.
-func (w *world) profile(ctx context.Context, name string) (end func() error) {
-	if w.bench.profiles == "" {
-		return func() error { return nil }
-	}
-	profile := make(chan error, 1)
-	go func() {
-		raw, err := w.readProfile(ctx, "/debug/pprof/profile?seconds=10")
-		if err == nil {
-			err = os.WriteFile(filepath.Join(w.bench.profiles, name+".cpu.pprof"), raw, 0o600)
-		}
-		profile <- err
-	}()
-	return func() error { return <-profile }
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -135,7 +134,6 @@ func (w *world) sizeUp(ctx context.Context, size size) (*sizeRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	profiled := w.profile(ctx, "size-"+size.fileName())
 	job := harness.WorkerLedJob(oursNamespace, "size", size.pods)
 	pods := size.pods
 	if size.led {
@@ -173,11 +171,8 @@ func (w *world) sizeUp(ctx context.Context, size size) (*sizeRow, error) {
 	}
 	usage, err := w.operator.Usage()
 	row.peak = usage.PeakBytes
-	return row, errors.Join(err, profiled(), w.keepHeap(ctx, "size-"+size.fileName()), w.clear(ctx), w.stopOperator())
+	return row, errors.Join(err, w.clear(ctx), w.stopOperator())
 }
-
-// fileName names the profiles.
-func (s size) fileName() string { return strings.ReplaceAll(s.String(), " ", "-") }
 
 // ask asks for collectors once the coordinator runs, as di-server does.
 func (w *world) ask(ctx context.Context, job *v2alpha1.DIJob, replicas int) error {

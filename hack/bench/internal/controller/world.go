@@ -72,7 +72,7 @@ func (b *bench) newWorld(ctx context.Context) (_ *world, err error) {
 	if w.submitter, err = w.ClientOf(userSubmitter, -1, 0); err != nil {
 		return nil, err
 	}
-	w.kubelet, err = startKubelet(ctx, w.Plane)
+	w.kubelet, err = startKubelet(ctx, w)
 	return w, err
 }
 
@@ -93,11 +93,6 @@ func (w *world) startOperator(ctx context.Context, flags ...string) (err error) 
 	}
 	w.operator, err = w.StartOperator(ctx, harness.OwnAddress, append(flags, "--pprof-address", w.pprof)...)
 	return err
-}
-
-// readProfile reads a path of the operator's profiles.
-func (w *world) readProfile(ctx context.Context, path string) ([]byte, error) {
-	return program.Read(ctx, "http://"+w.pprof+path)
 }
 
 // stopOperator stops the operator, if one runs.
@@ -157,12 +152,8 @@ func (w *world) clear(ctx context.Context) error {
 			}
 		}
 	}
-	before := -1
-	err := w.kubelet.wait(ctx, w.World, "pods deleted", func(of tallies) (int, int) {
-		left := of.total().pods
-		before = max(before, left)
-		return before - left, before
-	})
+	before := w.kubelet.Pods()
+	err := w.waitFor(ctx, "pods deleted", pollEvery, before, func() (int, error) { return before - w.kubelet.Pods(), w.kubelet.Err() })
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (w *world) countWrites(ctx context.Context, table *tabwriter.Writer, missed
 		return nil, err
 	}
 	w.Say("%s, ready %s", row.shape, row.name)
-	w.kubelet.setPause(row.pause)
+	w.kubelet.SetPause(row.pause)
 	jobs := jobsOf(oursNamespace, "write", row.shape.jobs, row.shape.pods)
 	if err := w.submitAll(ctx, jobs, nil); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (w *world) countWrites(ctx context.Context, table *tabwriter.Writer, missed
 	if err := w.waitRunning(ctx, oursNamespace, len(jobs), len(jobs)*row.shape.pods); err != nil {
 		return nil, err
 	}
-	w.kubelet.setPause(0)
+	w.kubelet.SetPause(0)
 	if err := pace.Pause(ctx, idleTime); err != nil {
 		return nil, err
 	}

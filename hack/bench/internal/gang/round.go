@@ -124,9 +124,9 @@ func (w *world) clear(ctx context.Context, namespace string) error {
 			return fmt.Errorf("deleting %T of %s: %w", object, namespace, err)
 		}
 	}
-	for deadline := time.Now().Add(harness.Patience); w.kubelet.left() > 0; {
+	for deadline := time.Now().Add(harness.Patience); w.kubelet.Pods() > 0; {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("deleting pods of %s: %d are left", namespace, w.kubelet.left())
+			return fmt.Errorf("deleting pods of %s: %d are left", namespace, w.kubelet.Pods())
 		}
 		if err := pace.Pause(ctx, jobsEvery); err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
@@ -51,7 +52,7 @@ type world struct {
 	*harness.World
 	*options
 	submitter client.Client
-	kubelet   *kubelet
+	kubelet   *harness.Kubelet
 	ledgers   map[string]*ledger
 	operator  *program.Process
 	// foreign are the other programs.
@@ -90,10 +91,25 @@ func (w *world) populate(ctx context.Context) error {
 	if w.submitter, err = w.ClientOf(userSubmitter, -1, 0); err != nil {
 		return err
 	}
-	if w.kubelet, err = startKubelet(ctx, w.Config(), w.work, w.ledgers); err != nil {
+	kubelet := &harness.Kubelet{Config: w.Config(), BoundOnly: true, Work: w.work, Seen: w.see}
+	if err := kubelet.Start(ctx); err != nil {
 		return err
 	}
+	w.kubelet = kubelet
 	return w.startPrograms(ctx)
+}
+
+// see gives each event of a pod to the ledger of its namespace.
+func (w *world) see(pod *corev1.Pod, gone bool) {
+	of := w.ledgers[pod.Namespace]
+	if gone || of == nil || pod.Spec.NodeName == "" {
+		return
+	}
+	phase := pod.Status.Phase
+	of.see(&sight{
+		job: pod.Labels[names.LabelJob], uid: pod.UID, bound: true, at: time.Now(),
+		runs: phase == corev1.PodRunning, ended: phase == corev1.PodSucceeded || phase == corev1.PodFailed,
+	})
 }
 
 // addNode adds a node with room for one gang.

@@ -9,13 +9,19 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 // Writers is how many pods are written concurrently.
@@ -23,98 +29,186 @@ const Writers = 32
 
 // The status that a kubelet writes, as a strategic merge patch with a verb for the pod's UID.
 const (
-	Running = `{"metadata":{"uid":%q},"status":{"phase":"Running","conditions":[` +
+	running = `{"metadata":{"uid":%q},"status":{"phase":"Running","conditions":[` +
 		`{"type":"Initialized","status":"True"},{"type":"ContainersReady","status":"True"},{"type":"Ready","status":"True"}],` +
 		`"containerStatuses":[{"name":"` + names.Container + `","ready":true,"started":true,"image":"i","imageID":"i","state":{"running":{}}}]}}`
-	Succeeded = `{"metadata":{"uid":%q},"status":{"phase":"Succeeded","conditions":[` + unready +
+	succeeded = `{"metadata":{"uid":%q},"status":{"phase":"Succeeded",` +
+		`"conditions":[{"type":"ContainersReady","status":"False"},{"type":"Ready","status":"False"}],` +
+		`"containerStatuses":[{"name":"` + names.Container + `","ready":false,"image":"i","imageID":"i",` +
 		`"state":{"running":null,"terminated":{"exitCode":0,"reason":"Completed"}}}]}}`
-
-	unready = `{"type":"ContainersReady","status":"False"},{"type":"Ready","status":"False"}],` +
-		`"containerStatuses":[{"name":"` + names.Container + `","ready":false,"image":"i","imageID":"i",`
 )
 
-// AtOnce deletes the pod of that UID without waiting for its containers.
-func AtOnce(uid types.UID) metav1.DeleteOptions {
-	return metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &uid}}
-}
-
-// Kubelet plays the kubelets of all nodes: it watches pods and writes those that
-// are due, at most Writers at a time.
+// Kubelet plays the kubelets of all nodes: it makes pods run, lets them succeed,
+// and ends those that are deleted.
 type Kubelet struct {
-	write  func(context.Context, types.NamespacedName) error
+	// Config reaches the API server.
+	Config *rest.Config
+	// BoundOnly leaves pods alone that no scheduler has bound.
+	BoundOnly bool
+	// Work is how long a pod runs before it succeeds; 0 for ever.
+	Work time.Duration
+	// Seen sees each event of a pod, one at a time.
+	Seen func(pod *corev1.Pod, gone bool)
+
+	api    kubernetes.Interface
+	pods   cache.Indexer
 	queue  workqueue.TypedDelayingInterface[types.NamespacedName]
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
-	// mutex guards err.
 	mutex sync.Mutex
+	// All below is under the mutex: when pods end their work, how long a writer waits
+	// after each pod that it makes run, and the first error of a write.
+	ends  map[types.UID]time.Time
+	pause time.Duration
 	err   error
 }
 
-// NewKubelet returns a kubelet that writes pods with the function, which runs for
-// several pods concurrently but never twice for the same one.
-func NewKubelet(write func(context.Context, types.NamespacedName) error) *Kubelet {
-	return &Kubelet{write: write, queue: workqueue.NewTypedDelayingQueue[types.NamespacedName]()}
-}
-
-// Start runs the informer, and returns when the handlers have seen all pods. The
-// caller stops the kubelet, unless Start fails.
-func (f *Kubelet) Start(ctx context.Context, informer cache.SharedIndexInformer, handlers cache.ResourceEventHandler) error {
-	running, cancel := context.WithCancel(ctx)
-	f.cancel = cancel
-	seen, err := informer.AddEventHandler(handlers)
-	if err != nil {
-		f.Stop()
+// Start returns when the kubelet has seen all pods. The caller stops it, unless
+// Start fails.
+func (k *Kubelet) Start(ctx context.Context) error {
+	config := rest.CopyConfig(k.Config)
+	config.QPS = -1
+	var err error
+	if k.api, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("starting the kubelet: %w", err)
 	}
-	f.ended.Go(func() { informer.RunWithContext(running) })
-	for range Writers {
-		f.ended.Go(func() { f.writeAll(running) })
+	k.ends = map[types.UID]time.Time{}
+	k.queue = workqueue.NewTypedDelayingQueue[types.NamespacedName]()
+	listWatch := cache.NewListWatchFromClient(k.api.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
+	informer := cache.NewSharedIndexInformer(listWatch, &corev1.Pod{}, 0, cache.Indexers{})
+	k.pods = informer.GetIndexer()
+	watching, cancel := context.WithCancel(ctx)
+	k.cancel = cancel
+	seen, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(pod any) { k.see(pod, false) },
+		UpdateFunc: func(_, pod any) { k.see(pod, false) },
+		DeleteFunc: func(pod any) { k.see(pod, true) },
+	})
+	if err != nil {
+		k.Stop()
+		return fmt.Errorf("starting the kubelet: %w", err)
 	}
-	if !cache.WaitForCacheSync(running.Done(), seen.HasSynced) {
-		f.Stop()
+	k.ended.Go(func() { informer.RunWithContext(watching) })
+	for range Writers {
+		k.ended.Go(func() { k.writeAll(watching) })
+	}
+	if !cache.WaitForCacheSync(watching.Done(), seen.HasSynced) {
+		k.Stop()
 		return fmt.Errorf("starting the kubelet: %w", context.Cause(ctx))
 	}
 	return nil
 }
 
 // Stop returns when the informer and all writers have ended.
-func (f *Kubelet) Stop() {
-	f.cancel()
-	f.queue.ShutDown()
-	f.ended.Wait()
+func (k *Kubelet) Stop() {
+	k.cancel()
+	k.queue.ShutDown()
+	k.ended.Wait()
 }
 
-// Due schedules a write of a pod.
-func (f *Kubelet) Due(pod types.NamespacedName, after time.Duration) {
-	f.queue.AddAfter(pod, after)
+// Pods is how many pods there are.
+func (k *Kubelet) Pods() int { return len(k.pods.ListKeys()) }
+
+// SetPause sets how long a writer waits after each pod that it makes run.
+func (k *Kubelet) SetPause(pause time.Duration) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.pause = pause
 }
 
 // Err returns the first error of a write.
-func (f *Kubelet) Err() error {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	return f.err
+func (k *Kubelet) Err() error {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return k.err
 }
 
-func (f *Kubelet) writeAll(ctx context.Context) {
+// see schedules the next write of a pod.
+func (k *Kubelet) see(object any, gone bool) {
+	if unknown, is := object.(cache.DeletedFinalStateUnknown); is {
+		object = unknown.Obj
+	}
+	pod, isPod := object.(*corev1.Pod)
+	if !isPod {
+		return
+	}
+	k.Seen(pod, gone)
+	if gone || k.BoundOnly && pod.Spec.NodeName == "" {
+		return
+	}
+	key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	switch {
+	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodPending:
+		k.queue.Add(key)
+	case pod.Status.Phase == corev1.PodRunning && k.Work > 0:
+		k.queue.AddAfter(key, k.workLeft(pod))
+	}
+}
+
+// workLeft is how much longer a pod runs.
+func (k *Kubelet) workLeft(pod *corev1.Pod) time.Duration {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	if k.ends[pod.UID].IsZero() {
+		k.ends[pod.UID] = time.Now().Add(k.Work)
+	}
+	return time.Until(k.ends[pod.UID])
+}
+
+func (k *Kubelet) writeAll(ctx context.Context) {
 	for {
-		pod, ended := f.queue.Get()
+		pod, ended := k.queue.Get()
 		if ended {
 			return
 		}
-		err := f.write(ctx, pod)
-		f.queue.Done(pod)
+		err := k.write(ctx, pod)
+		k.queue.Done(pod)
 		if err != nil && ctx.Err() == nil {
-			f.fail(err)
+			k.mutex.Lock()
+			if k.err == nil {
+				k.err = fmt.Errorf("the kubelet, of pod %s: %w", pod, err)
+			}
+			k.mutex.Unlock()
 		}
 	}
 }
 
-func (f *Kubelet) fail(err error) {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	if f.err == nil {
-		f.err = err
+// write brings a pod to its next phase. A pod that is gone by now is as good.
+func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
+	object, exists, err := k.pods.GetByKey(key.String())
+	pod, isPod := object.(*corev1.Pod)
+	if err != nil || !exists || !isPod {
+		return err
 	}
+	api := k.api.CoreV1().Pods(key.Namespace)
+	patch := func(status string) error {
+		_, err := api.Patch(ctx, key.Name, types.StrategicMergePatchType, fmt.Appendf(nil, status, pod.UID), metav1.PatchOptions{}, "status")
+		return err
+	}
+	switch {
+	case pod.DeletionTimestamp != nil:
+		err = api.Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	case pod.Status.Phase == corev1.PodPending:
+		if err = patch(running); err == nil {
+			err = k.rest(ctx)
+		}
+	case pod.Status.Phase == corev1.PodRunning && k.Work > 0 && k.workLeft(pod) <= 0:
+		err = patch(succeeded)
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil
+	}
+	return err
+}
+
+// rest waits for the pause.
+func (k *Kubelet) rest(ctx context.Context) error {
+	k.mutex.Lock()
+	pause := k.pause
+	k.mutex.Unlock()
+	if pause == 0 {
+		return nil
+	}
+	return pace.Pause(ctx, pause)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -74,7 +75,7 @@ func (b *bench) runPolling(ctx context.Context) (_ figures.Limits, err error) {
 		"Each coordinator polls every %s from its own address, by a new connection for each request unless keep-alive; %s a row.\n\n",
 		b.jobs, pollingCollectors, made.Round(time.Second), harness.ServerMemoryLimit, time.Since(began).Round(time.Millisecond), pollingInterval, b.duration)
 	run.table = b.Table(0)
-	fmt.Fprintln(run.table, "what\tGETs/s\terrors\tGET p50\tp99\tp99.9\twrites/s\twrite p50\tp99\tAPI requests\twatches begun\tCPU\tRSS\tpeak RSS\tsent late p99")
+	fmt.Fprintln(run.table, "what\tGETs/s\terrors\tGET p50\tp99\tp99.9\twrites/s\twrite p50\tp99\tAPI requests\twatches begun\tCPU\tRSS\tpeak RSS")
 	for _, row := range []pollingRow{
 		{name: "di-server, idle"},
 		{name: "di-server, GETs", polls: true},
@@ -98,8 +99,8 @@ func (b *bench) runPolling(ctx context.Context) (_ figures.Limits, err error) {
 
 const pollingNotes = `
 API requests are those of di-server's user in the audit log of the API server, watches apart; in rows without writes there
-must be none. Times are from before the connection is opened until the answer is read; sent late is how much later than
-planned the load generator sent, which is a process of its own on the same processors.
+must be none. Times are from before the connection is opened until the answer is read. The calls come from this process, on
+the same processors.
 `
 
 // measure measures one row.
@@ -119,11 +120,11 @@ func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	if err != nil {
 		return err
 	}
-	wanted := &load{Server: target.Address, Every: pollingInterval, For: r.duration, KeepAlive: row.keepAlive, Writes: row.writes}
+	calls := &load{server: target.Address, keepAlive: row.keepAlive, writes: row.writes}
 	if row.polls {
-		wanted.Callers = r.callers
+		calls.callers = r.callers
 	}
-	result, err := measure(ctx, wanted)
+	result, err := calls.generate(ctx, r.duration)
 	if err != nil {
 		return err
 	}
@@ -135,42 +136,34 @@ func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	if err != nil {
 		return err
 	}
-	r.size = max(r.size, result.Body)
+	r.size = max(r.size, result.body)
 	r.print(row, result, before, after, counts[harness.UserServer])
 	return nil
 }
 
-func (r *polling) print(row pollingRow, result *taken, before, after program.Usage, asked controlplane.Requests) {
+func (r *polling) print(row pollingRow, result *measured, before, after program.Usage, asked controlplane.Requests) {
 	seconds := r.duration.Seconds()
-	var writes []time.Duration
-	for _, what := range []string{"POST", "DELETE", "failed"} {
-		times := result.Writes[what]
-		writes = append(writes, times...)
-		if len(times) > 0 {
-			r.notes = append(r.notes, fmt.Sprintf("%s: %d times %s: p50 %s, p99 %s", row.name, len(times), what,
-				figures.Shown(times, 50), figures.Shown(times, 99)))
-		}
-	}
+	gets, writes := &result.gets, &result.writes
 	watches := asked.Total("watch")
 	others := asked.All() - watches
-	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\n", row.name,
-		float64(len(result.Gets))/seconds, result.Errors,
-		figures.Shown(result.Gets, 50), figures.Shown(result.Gets, 99), figures.Shown(result.Gets, 99.9),
-		float64(len(writes))/seconds, figures.Shown(writes, 50), figures.Shown(writes, 99), others, watches,
-		(after.Processor-before.Processor).Seconds()/seconds*100, figures.Mebibytes(after.Resident), figures.Mebibytes(after.PeakBytes), figures.Shown(result.Late, 99))
-	if len(writes) > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%s: asked of the API server: %s", row.name, asked))
+	fmt.Fprintf(r.table, "%s\t%.0f\t%d\t%s\t%s\t%s\t%.0f\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\n", row.name,
+		float64(len(gets.Times))/seconds, gets.Failed+writes.Failed,
+		figures.Shown(gets.Times, 50), figures.Shown(gets.Times, 99), figures.Shown(gets.Times, 99.9),
+		float64(len(writes.Times))/seconds, figures.Shown(writes.Times, 50), figures.Shown(writes.Times, 99), others, watches,
+		(after.Processor-before.Processor).Seconds()/seconds*100, figures.Mebibytes(after.Resident), figures.Mebibytes(after.PeakBytes))
+	if writes.Calls() > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%s: requests to the API server: %s", row.name, asked))
 	}
 	if row.bare {
 		return
 	}
-	r.missed.Require(result.Errors == 0, "%s: %d errors, such as: %s", row.name, result.Errors, result.FirstError)
+	failures := slices.Concat(gets.Failures, writes.Failures)
+	r.missed.Require(len(failures) == 0, "%s: %d errors, such as: %s", row.name, gets.Failed+writes.Failed, strings.Join(failures, "; "))
 	if row.polls {
-		r.missed.Under(figures.Percentile(result.Gets, 99), pollingP99, row.name+": p99 of GETs")
+		r.missed.Under(gets.P99(), pollingP99, row.name+": p99 of GETs")
 	}
-	if len(writes) == 0 {
-		r.missed.Require(others == 0, "%s: asked of the API server: %s", row.name, asked)
+	if writes.Calls() == 0 {
+		r.missed.Require(others == 0, "%s: requests to the API server: %s", row.name, asked)
 	}
 	r.missed.Require(after.PeakBytes < pollingMemory, "%s: peak RSS is %s, the limit %s", row.name, figures.Mebibytes(after.PeakBytes), figures.Mebibytes(pollingMemory))
-	r.notes = slices.Compact(r.notes)
 }

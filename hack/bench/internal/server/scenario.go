@@ -13,12 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 )
 
-// The further processes of the scenario: one generates load, and one is the
-// reference, a handler that does nothing.
-const (
-	roleLoad = "load"
-	roleBare = "bare"
-)
+// roleBare is the process that serves the reference, a handler that does nothing.
+const roleBare = "bare"
 
 // bench is the scenario with its flags.
 type bench struct {
@@ -37,7 +33,6 @@ func New() *harness.Scenario {
 		Name: "server", Bench: b.Bench, Flags: b.flags, Prepare: b.Build,
 		Sections: []harness.Section{{Name: "polling", Run: b.runPolling}},
 		Roles: map[string]func(context.Context, io.Reader, io.Writer) error{
-			roleLoad: generateLoad,
 			roleBare: func(ctx context.Context, in io.Reader, out io.Writer) error { return serveBare(ctx, b.size, in, out) },
 		},
 	}
