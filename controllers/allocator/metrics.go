@@ -61,7 +61,7 @@ func newRoundMetrics(registerer prometheus.Registerer) (*roundMetrics, error) {
 	})
 	m.jobs = m.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_allocator_jobs", Unit: "jobs",
-		Help:   "Preemptible jobs by the last round: placed as wanted, shrunk to fewer replicas than wanted, or waiting for room.",
+		Help:   "Preemptible jobs by state after the last allocation round: placed completely, partially, or waiting for capacity.",
 		Labels: []telemetry.Label{{Name: "state", Values: []string{statePlaced, statePartial, stateWaiting}}},
 	})
 	m.nodes = m.Gauge(telemetry.Metric{
