@@ -7,17 +7,13 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/limits"
 )
 
 // conflict is a name that a job needs and somebody else has.
@@ -32,7 +28,7 @@ type conflict struct {
 // recordConflicts remembers the names that others have for as long as nobody tries
 // them again. Names that a pass tried with success are forgotten.
 func (s *jobStates) recordConflicts(observed *lifecycle.Observed, taken effects) {
-	until := observed.Now.Add(conflictDelay)
+	until := observed.Now.Add(lifecycle.ConflictDelay)
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
 		state.conflicts = slices.DeleteFunc(state.conflicts, func(old conflict) bool {
 			return old.job != observed.Job.UID || !old.taken.Until.After(observed.Now)
@@ -81,28 +77,13 @@ func (c *conflict) among(observed *lifecycle.Observed) map[string]lifecycle.Take
 	return nil
 }
 
-// conflictMessage says which names are taken, of many only some. One that was
-// written a short while ago stays, as long as there is any conflict.
-func conflictMessage(observed *lifecycle.Observed, decision *lifecycle.Decision, taken effects) string {
-	conflicts := slices.Clone(decision.Conflicts)
-	for i := range taken {
-		if !errors.Is(taken[i].err, errNameConflict) {
-			continue
-		}
-		conflicts = append(conflicts, taken[i].err.Error())
-	}
-	if len(conflicts) == 0 {
-		return ""
-	}
-	if recorded := conditions.Find(&observed.Job.Status, v2alpha1.ConditionNameConflict); recorded != nil && recorded.Status == corev1.ConditionTrue {
-		isRecent := recorded.LastUpdateTime != nil && observed.Now.Sub(recorded.LastUpdateTime.Time) < conflictDelay-time.Second
-		if isRecent {
-			return recorded.Message
+// conflicts describe the names that others have and do not give up.
+func (e effects) conflicts() []string {
+	var found []string
+	for i := range e {
+		if errors.Is(e[i].err, errNameConflict) {
+			found = append(found, e[i].err.Error())
 		}
 	}
-	slices.Sort(conflicts)
-	if len(conflicts) > limits.Named {
-		conflicts = append(conflicts[:limits.Named:limits.Named], "and so are others")
-	}
-	return strings.Join(conflicts, "; ")
+	return found
 }

@@ -95,14 +95,14 @@ func (r *Reconciler) recordLosses(job *v2alpha1.DIJob, decision *lifecycle.Decis
 	}
 }
 
-// recordEvents records the events of a decision.
-func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
-	for i := range decision.Events {
-		r.recordEvent(job, &decision.Events[i])
+// recordEvents records the events of a committed status.
+func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, outcome *lifecycle.Outcome) {
+	for i := range outcome.Events {
+		r.recordEvent(job, &outcome.Events[i])
 	}
 }
 
-// tell sends an event that a decision has.
+// recordEvent records one event about a job, or about one of its pods.
 func (r *Reconciler) recordEvent(job *v2alpha1.DIJob, event *lifecycle.Event) {
 	var related runtime.Object
 	if event.Pod != "" {

@@ -101,22 +101,22 @@ func (m *jobMetrics) makeDelays() {
 		"Jobs that were restarted before are left out.")
 }
 
-// observe counts what a decision has changed in a job's status, once that is written.
-func (m *jobMetrics) observe(job *v2alpha1.DIJob, decision *lifecycle.Decision, now time.Time) {
-	before, after, led := &job.Status, &decision.Status, lifecycleOf(job)
+// observe counts what changed in a job's status with one that was committed.
+func (m *jobMetrics) observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now time.Time) {
+	before, after, led := &job.Status, &outcome.Status, lifecycleOf(job)
 	if !lifecycle.IsFinished(before) && lifecycle.IsFinished(after) {
 		m.finished.WithLabelValues(led, string(after.Phase)).Inc()
 	}
-	for _, ended := range decision.Failures {
+	for _, ended := range outcome.Failures {
 		m.ends.WithLabelValues(string(ended.TaskType), ended.Reason).Inc()
 	}
-	for _, restarted := range decision.ReplicaRestarts {
+	for _, restarted := range outcome.ReplicaRestarts {
 		m.replicaRestarts.WithLabelValues(string(restarted.TaskType), restarted.Reason).Inc()
 	}
 	// What was learned from pods of a status that was lost is in neither phase.
 	switch {
-	case after.Phase == v2alpha1.JobRestarting && after.Restarts > before.Restarts && len(decision.Failures) > 0:
-		m.restarts.WithLabelValues(led, decision.Failures[0].Reason).Inc()
+	case after.Phase == v2alpha1.JobRestarting && after.Restarts > before.Restarts && len(outcome.Failures) > 0:
+		m.restarts.WithLabelValues(led, outcome.Failures[0].Reason).Inc()
 	case after.Phase == v2alpha1.JobRescheduling && after.Reschedules > before.Reschedules:
 		m.reschedules.WithLabelValues().Inc()
 	}

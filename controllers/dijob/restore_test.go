@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
 // restoreLabel is what Velero puts on all that it restores.
@@ -203,7 +204,7 @@ var _ = Describe("A job that is restored from a backup", func() {
 			Expect(s.conditions(ctx)).To(HaveKeyWithValue(v2alpha1.ConditionNameConflict, corev1.ConditionTrue))
 
 			s.deleteRestored(ctx)
-			s.advance(conflictDelay)
+			s.advance(lifecycle.ConflictDelay)
 			s.start(ctx)
 			if s.job(ctx).Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
 				s.askForReplicas(ctx)

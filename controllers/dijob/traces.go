@@ -24,14 +24,14 @@ const (
 	statusWrittenKey = attribute.Key("di.status_written")
 )
 
-// tracePass lets the span of a pass say what the pass came to.
-func tracePass(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision, committed bool) {
+// traceReconcile adds the result of a reconcile to its span.
+func traceReconcile(ctx context.Context, observed *lifecycle.Observed, outcome *lifecycle.Outcome, committed bool) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return
 	}
 	tracing.AboutJob(ctx, observed.Job)
-	after := decision.Status.Phase
+	after := outcome.Status.Phase
 	if !committed {
 		after = observed.Job.Status.Phase
 	}

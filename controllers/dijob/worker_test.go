@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -245,7 +246,7 @@ var _ = Describe("A worker-led job", func() {
 			HaveField("Message", ContainSubstring("job-learner-0")),
 		)))
 		Expect(shared.api.Delete(ctx, foreign, client.GracePeriodSeconds(0))).To(Succeed())
-		s.advance(conflictDelay)
+		s.advance(lifecycle.ConflictDelay)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionNameConflict), HaveField("Status", corev1.ConditionFalse),

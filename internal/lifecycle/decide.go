@@ -185,6 +185,7 @@ const summaryName = "the phase sums up the pods"
 // Decide returns what to do for a job.
 func Decide(observed Observed) Decision {
 	decision, _ := newPlan(newInput(observed)).decide()
+	decision.delayPhases(&observed)
 	return decision
 }
 

@@ -13,44 +13,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// CountsInterval is how often at most a status is written of which only counts
-// have changed. Whatever else changes is written at once, with its counts.
+// CountsInterval is the minimum interval between writes of a status in which only
+// counts changed. Any other change is written at once, with its counts.
 const CountsInterval = time.Second
 
-// PaceStatus leaves the status as it is recorded where only counts are another
-// and the last write was less than an interval ago. Counts are told by the
-// pods, so that nothing is lost but time. The pods of a suspended job that have
-// succeeded go once that is recorded, so it is recorded at once.
-func (d *Decision) PaceStatus(observed *Observed) {
-	recorded := &observed.Job.Status
-	left := untilNextCounts(observed)
-	switch {
-	case left <= 0 || len(d.Events) > 0:
-	case IsSuspended(observed.Job) && recorded.CompletedRanks != d.Status.CompletedRanks:
-	case !onlyCountsDiffer(recorded, &d.Status) || equality.Semantic.DeepEqual(recorded, &d.Status):
-	default:
-		d.Status = *recorded.DeepCopy()
-		d.requeueAfter(left)
-	}
-}
-
-// AwaitCreated leaves the first status of a job to the pass that sees its pods,
-// where all of them were created in this one and other jobs wait for theirs: that
-// saves each a write, and brings the pods of all forward. Nothing is recorded by then that does not
-// follow from spec and pods, where a resize restarts nobody and nothing is placed.
-func (d *Decision) AwaitCreated(observed *Observed) {
-	job := observed.Job
-	isNew := job.Status.Phase == "" && d.Status.Phase == v2alpha1.JobPending && len(d.Status.Conditions) == 1
-	if !isNew || len(d.CreatePods) == 0 || d.More || d.HeldBack || d.Waits || len(d.Conflicts) > 0 || job.Spec.Preemptible || mayRestartOnResize(job) || IsCoordinatorLed(job) {
-		return
-	}
-	d.Status, d.Events = *job.Status.DeepCopy(), nil
-	d.requeueAfter(CountsInterval)
-}
-
-// PaceMembership does the same for the status of the Membership, of which the
-// phases of pods are what the counts are in a job's.
-func (d *Decision) PaceMembership(observed *Observed) {
+// delayPhases leaves the status of the Membership as recorded if only phases of pods
+// changed and the last write was less than CountsInterval ago.
+func (d *Decision) delayPhases(observed *Observed) {
 	left := untilNextCounts(observed)
 	if left > 0 && d.MembershipStatus != nil && observed.Membership != nil && onlyPhasesDiffer(&observed.Membership.Status, d.MembershipStatus) {
 		d.MembershipStatus = nil
@@ -58,8 +27,8 @@ func (d *Decision) PaceMembership(observed *Observed) {
 	}
 }
 
-// untilNextCounts returns in how long counts alone may be written. A clock that
-// was set back does not hold them up.
+// untilNextCounts returns after how long counts alone may be written. A clock that was
+// set back does not delay them.
 func untilNextCounts(observed *Observed) time.Duration {
 	since := observed.Now.Sub(observed.Written)
 	if observed.Written.IsZero() || since < 0 {
@@ -72,18 +41,19 @@ func onlyCountsDiffer(recorded, wanted *v2alpha1.DIJobStatus) bool {
 	counted := *recorded
 	counted.TaskStatus, counted.ReadyReplicas = wanted.TaskStatus, wanted.ReadyReplicas
 	counted.ElasticReplicas, counted.CompletedRanks = wanted.ElasticReplicas, wanted.CompletedRanks
-	counted.Conditions = sayingOfRunning(recorded, wanted)
+	counted.Conditions = withRunningMessage(recorded, wanted)
 	return equality.Semantic.DeepEqual(&counted, wanted)
 }
 
-// sayingOfRunning returns the recorded conditions with what the other status says
-// of a job that runs as before: whether all are ready follows from the counts.
-func sayingOfRunning(recorded, wanted *v2alpha1.DIJobStatus) []v2alpha1.DIJobCondition {
-	said := conditions.Find(wanted, string(v2alpha1.JobRunning))
+// withRunningMessage returns the recorded conditions with the message of the other
+// status for a job that still runs: whether all replicas are ready follows from the
+// counts.
+func withRunningMessage(recorded, wanted *v2alpha1.DIJobStatus) []v2alpha1.DIJobCondition {
+	running := conditions.Find(wanted, string(v2alpha1.JobRunning))
 	result := slices.Clone(recorded.Conditions)
 	for i := range result {
-		if said != nil && result[i].Type == said.Type && result[i].Status == said.Status {
-			result[i].Message, result[i].LastUpdateTime = said.Message, said.LastUpdateTime
+		if running != nil && result[i].Type == running.Type && result[i].Status == running.Status {
+			result[i].Message, result[i].LastUpdateTime = running.Message, running.LastUpdateTime
 		}
 	}
 	return result
@@ -102,7 +72,5 @@ func onlyPhasesDiffer(recorded, wanted *v2alpha1.MembershipStatus) bool {
 }
 
 func (d *Decision) requeueAfter(delay time.Duration) {
-	if d.RequeueAfter == 0 || delay < d.RequeueAfter {
-		d.RequeueAfter = delay
-	}
+	d.RequeueAfter = sooner(d.RequeueAfter, delay)
 }

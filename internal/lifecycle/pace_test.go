@@ -57,11 +57,11 @@ func TestCountsAloneAreWrittenOnceAnInterval(t *testing.T) {
 			}
 			tc.change(&observed)
 			decision := Decide(observed)
-			decision.PaceStatus(&observed)
-			if diff := cmp.Diff(observed.Job.Status, decision.Status); (diff != "") != tc.wantWrite {
+			outcome := Conclude(&observed, &decision, &Effects{})
+			if diff := cmp.Diff(observed.Job.Status, outcome.Status); (diff != "") != tc.wantWrite {
 				t.Errorf("written is %v, want %v (-recorded +written):\n%s", diff != "", tc.wantWrite, diff)
 			}
-			if got := soon(decision.RequeueAfter); got != tc.wantAfter {
+			if got := soon(outcome.RequeueAfter); got != tc.wantAfter {
 				t.Errorf("looked at again after %v, want %v", got, tc.wantAfter)
 			}
 		})
@@ -117,7 +117,7 @@ func TestPhasesOfSlotsAloneAreWrittenOnceAnInterval(t *testing.T) {
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			observed := Observed{Membership: &v2alpha1.Membership{Status: recorded}, Now: now, Written: now.Add(-time.Millisecond)}
 			decision := Decision{MembershipStatus: wanted}
-			decision.PaceMembership(&observed)
+			decision.delayPhases(&observed)
 			if got := decision.MembershipStatus != nil; got != tc.wantWrite {
 				t.Errorf("written is %v, want %v", got, tc.wantWrite)
 			}
@@ -194,11 +194,11 @@ func TestTheCountsOfASuspendedJobAreWrittenOnceAnInterval(t *testing.T) {
 	observed := w.observe()
 	observed.Written = observed.Now.Add(-CountsInterval / 4)
 	decision := Decide(observed)
-	decision.PaceStatus(&observed)
-	if diff := cmp.Diff(observed.Job.Status, decision.Status); diff != "" {
+	outcome := Conclude(&observed, &decision, &Effects{})
+	if diff := cmp.Diff(observed.Job.Status, outcome.Status); diff != "" {
 		t.Errorf("a count is written at once (-recorded +written):\n%s", diff)
 	}
-	if got, want := decision.RequeueAfter, CountsInterval*3/4; got != want {
+	if got, want := outcome.RequeueAfter, CountsInterval*3/4; got != want {
 		t.Errorf("looked at again after %v, want %v", got, want)
 	}
 }

@@ -313,13 +313,8 @@ func (w *world) terminate(name string) {
 // commit patches the job's status, unless the job is another by now. It reports
 // whether there was anything to patch.
 func (w *world) commit(observed *Observed, decision *Decision) bool {
-	status := decision.Status
-	if w.failed {
-		status.ObservedGeneration = observed.Job.Status.ObservedGeneration
-	} else if w.isBusy {
-		decision.AwaitCreated(observed)
-		status = decision.Status
-	}
+	outcome := Conclude(observed, decision, &Effects{Failed: w.failed, OthersWait: w.isBusy})
+	status := outcome.Status
 	if equality.Semantic.DeepEqual(observed.Job.Status, status) {
 		return false
 	}
@@ -332,7 +327,7 @@ func (w *world) commit(observed *Observed, decision *Decision) bool {
 		w.history.recordRanks(observed, decision)
 		w.change(func(job *v2alpha1.DIJob) { job.Status = status })
 		w.history.recorded = versionOf(w.job)
-		for _, event := range decision.Events {
+		for _, event := range outcome.Events {
 			w.events = append(w.events, event.Reason)
 		}
 	})

@@ -1,0 +1,172 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/limits"
+)
+
+// ConflictDelay is after how long a name that another owner has is tried again: no
+// watch covers the other owner's objects.
+const ConflictDelay = 30 * time.Second
+
+// batchDelay is after how long the next batch of objects is created. Other jobs
+// that wait come first.
+const batchDelay = time.Millisecond
+
+// Effects are what acting on a decision has shown.
+type Effects struct {
+	// Failed is set if a write failed and is retried with backoff.
+	Failed bool
+	// Waiting is set if a write was not tried, because the API server rejected it
+	// before.
+	Waiting bool
+	// Created is set if an object was created.
+	Created bool
+	// RejectedReason and Rejected say what the API server rejects, "" for nothing.
+	RejectedReason, Rejected string
+	// Taken is set if an object could not be created because another one has its name.
+	Taken bool
+	// Conflicts describe those of these names whose owners do not give them up.
+	Conflicts []string
+	// RetryAfter is after how long a rejected write is due again, 0 for never.
+	RetryAfter time.Duration
+	// AssumedFor is for how long written objects are assumed to exist that no watch
+	// event has confirmed, 0 if there are none.
+	AssumedFor time.Duration
+	// OthersWait is set if other jobs wait to be reconciled.
+	OthersWait bool
+}
+
+// Outcome is what a reconcile commits and reports.
+type Outcome struct {
+	// Status is the job's whole status. Fields of other writers are as observed.
+	Status v2alpha1.DIJobStatus
+	// Events describe changes in Status; they are recorded once it is written.
+	Events []Event
+	// Failures and ReplicaRestarts are those of the decision; they are counted once
+	// Status is written.
+	Failures, ReplicaRestarts []Failure
+	// RequeueAfter is after how long the job is reconciled again even if nothing
+	// changes; 0 for never.
+	RequeueAfter time.Duration
+}
+
+// Conclude returns what to commit for a job after a decision was acted on.
+func Conclude(observed *Observed, decision *Decision, effects *Effects) Outcome {
+	outcome := Outcome{
+		Events: slices.Clone(decision.Events), Failures: decision.Failures, ReplicaRestarts: decision.ReplicaRestarts,
+		RequeueAfter: decision.RequeueAfter,
+	}
+	decision.Status.DeepCopyInto(&outcome.Status)
+	outcome.reportRejections(observed, decision, effects)
+	outcome.reportConflicts(observed, decision, effects)
+	outcome.requeueAfter(effects.RetryAfter)
+	outcome.delayCounts(observed)
+	if effects.OthersWait && !effects.Failed && !effects.Taken {
+		outcome.delayFirstStatus(observed, decision)
+	}
+	if decision.More && effects.Created {
+		outcome.RequeueAfter = batchDelay
+	} else {
+		outcome.requeueAfter(effects.AssumedFor)
+	}
+	return outcome
+}
+
+// reportRejections sets the condition for rejected writes. The generation counts as
+// observed only if everything decided for it was written.
+func (o *Outcome) reportRejections(observed *Observed, decision *Decision, effects *Effects) {
+	isWaiting := decision.HeldBack || effects.Waiting
+	if effects.Failed || isWaiting {
+		o.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
+	}
+	// Each rejection has an event of its own.
+	if effects.Rejected != "" || !isWaiting {
+		conditions.Report(&o.Status, v2alpha1.ConditionReplicaFailure, effects.RejectedReason, effects.Rejected, observed.Now)
+	}
+}
+
+// reportConflicts sets the condition for names that other owners have.
+func (o *Outcome) reportConflicts(observed *Observed, decision *Decision, effects *Effects) {
+	message := conflictMessage(observed, slices.Concat(decision.Conflicts, effects.Conflicts))
+	if conditions.Report(&o.Status, v2alpha1.ConditionNameConflict, v2alpha1.ConditionNameConflict, message, observed.Now) {
+		o.Events = append(o.Events, Event{Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionNameConflict, Message: message})
+	}
+	if message != "" {
+		o.requeueAfter(ConflictDelay)
+	}
+}
+
+// conflictMessage names the conflicts, of many only some. A message that was written
+// within the last ConflictDelay stays as long as there is any conflict.
+func conflictMessage(observed *Observed, conflicts []string) string {
+	if len(conflicts) == 0 {
+		return ""
+	}
+	recorded := conditions.Find(&observed.Job.Status, v2alpha1.ConditionNameConflict)
+	if recorded != nil && recorded.Status == corev1.ConditionTrue && recorded.LastUpdateTime != nil &&
+		observed.Now.Sub(recorded.LastUpdateTime.Time) < ConflictDelay-time.Second {
+		return recorded.Message
+	}
+	slices.Sort(conflicts)
+	if len(conflicts) > limits.Named {
+		conflicts = append(conflicts[:limits.Named:limits.Named], "and so are others")
+	}
+	return strings.Join(conflicts, "; ")
+}
+
+// delayCounts leaves the status as recorded if only counts changed and the last
+// write was less than CountsInterval ago. Pods hold the counts, so that nothing but
+// time is lost. A suspended job's succeeded pods are deleted once their success is
+// recorded, so that is recorded at once.
+func (o *Outcome) delayCounts(observed *Observed) {
+	recorded := &observed.Job.Status
+	left := untilNextCounts(observed)
+	switch {
+	case left <= 0 || len(o.Events) > 0:
+	case IsSuspended(observed.Job) && recorded.CompletedRanks != o.Status.CompletedRanks:
+	case !onlyCountsDiffer(recorded, &o.Status) || equality.Semantic.DeepEqual(recorded, &o.Status):
+	default:
+		recorded.DeepCopyInto(&o.Status)
+		o.requeueAfter(left)
+	}
+}
+
+// delayFirstStatus leaves the first status of a job to the reconcile that observes
+// its pods, if all of them were created now. Other jobs then get their pods sooner.
+// Until then the status records nothing that does not follow from spec and pods,
+// unless a resize restarts the job or the allocator places it.
+func (o *Outcome) delayFirstStatus(observed *Observed, decision *Decision) {
+	job := observed.Job
+	isFirst := job.Status.Phase == "" && o.Status.Phase == v2alpha1.JobPending && len(o.Status.Conditions) == 1
+	isIncomplete := len(decision.CreatePods) == 0 || decision.More || decision.HeldBack || decision.Waits || len(decision.Conflicts) > 0
+	if !isFirst || isIncomplete || job.Spec.Preemptible || mayRestartOnResize(job) || IsCoordinatorLed(job) {
+		return
+	}
+	job.Status.DeepCopyInto(&o.Status)
+	o.Events = nil
+	o.requeueAfter(CountsInterval)
+}
+
+func (o *Outcome) requeueAfter(delay time.Duration) {
+	o.RequeueAfter = sooner(o.RequeueAfter, delay)
+}
+
+// sooner returns the shorter of two delays, of which 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
