@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
 )
 
 // forbid makes a policy that refuses updates and deletions in the space, and returns
@@ -206,6 +207,30 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		s.advance(5 * time.Minute)
 		Expect(s.reconcile(ctx)).To(Succeed())
 		Expect(apierrors.IsNotFound(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, &v2alpha1.DIJob{}))).To(BeTrue())
+	})
+
+	It("costs few refused updates of its PodGroup, and no pod beyond it", func(ctx SpecContext) {
+		installGroups(ctx, "coscheduling.yaml")
+		s := newSpace(ctx)
+		refused := s.countRefused()
+		s.leaveGangs()
+		s.operator.gangs.setting = gang.Coscheduling
+		s.clock()
+		s.submitGang(ctx, v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}})
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		allow := s.forbid(ctx, coschedulingGroups.Group, "podgroups", func() error {
+			return shared.api.Delete(ctx, s.group(ctx, coschedulingGroups), client.DryRunAll)
+		})
+		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Tasks[1].Replicas = ptr.To[int32](3) })
+		s.newsFor(ctx, 10*time.Minute)
+		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 20)))
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing PodGroup.scheduling.x-k8s.io di-job is refused: ")))
+		allow()
+		s.advance(5 * time.Minute)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(HaveLen(4))
 	})
 
 	It("costs few refused adoptions", func(ctx SpecContext) {
