@@ -279,7 +279,7 @@ func openWatches(t *testing.T) (*store.Watches, func(open bool)) {
 				break
 			}
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/"+resource+"?watch=true", http.NoBody)
-			response, err := transport.RoundTrip(request)
+			response, err := transport.RoundTrip(request) //nolint:bodyclose // closed by the next call
 			if err != nil {
 				t.Error(err)
 				return

@@ -256,11 +256,7 @@ func (s *Server) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, erro
 	}
 	found := &replica{job: job, role: role, pod: pod}
 	if list != nil {
-		slot := pod.Annotations[names.AnnotationSlot]
-		i := slices.IndexFunc(list.Spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
-		if i >= 0 {
-			found.member = &list.Spec.Members[i]
-		}
+		found.member = membership.BySlot(&list.Spec, pod.Annotations[names.AnnotationSlot])
 	}
 	return found, nil
 }

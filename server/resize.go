@@ -116,7 +116,7 @@ func (r *resizeEdit) identity(c *gin.Context) membership.Request {
 		Removal:        r.by < 0,
 	}
 	if pod := auth.SenderOf(c.Request.Context()).Pod(); pod != nil && c.GetHeader(names.HeaderCaller) != names.CallerUser {
-		request.Container = membership.Container(pod)
+		request.Container = membership.Instance(pod)
 	}
 	return request
 }

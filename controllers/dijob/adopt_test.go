@@ -305,7 +305,8 @@ var _ = Describe("A replica that v0.2.2 made", func() {
 	It("is replaced when it is reported", func(ctx SpecContext) {
 		s := taken(ctx)
 		s.edit(ctx, func(list *v2alpha1.Membership) {
-			_, err := membership.ReportFailed("job", &list.Spec, &list.Status, []string{"job-ddp-learner-bbbbb", "job-collector-rz8jc"})
+			replace := membership.Replace{Job: "job", Pods: []string{"job-ddp-learner-bbbbb", "job-collector-rz8jc"}}
+			_, err := replace.Apply(&list.Spec, &list.Status)
 			Expect(err).NotTo(HaveOccurred())
 		})
 		unitIsNew(ctx, s)
@@ -316,7 +317,8 @@ var _ = Describe("A replica that v0.2.2 made", func() {
 	It("goes on request, with all its pods", func(ctx SpecContext) {
 		s := taken(ctx)
 		s.edit(ctx, func(list *v2alpha1.Membership) {
-			membership.Remove("job", &list.Spec, &list.Status, v2alpha1.TaskTypeLearner, 2)
+			_, err := membership.Shrink{Job: "job", Learners: 2}.Apply(&list.Spec, &list.Status)
+			Expect(err).NotTo(HaveOccurred())
 		})
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator", "job-collector-rz8jc", "job-collector-2csfx"))

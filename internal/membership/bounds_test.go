@@ -36,6 +36,14 @@ func lossy(members int, lost int32) (*v2alpha1.MembershipSpec, *v2alpha1.Members
 	return spec, status
 }
 
+// shrink removes collectors.
+func shrink(t *testing.T, job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, collectors int32) {
+	t.Helper()
+	if _, err := (Shrink{Job: job, Collectors: collectors}).Apply(spec, status); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestTheListIsNotSizedByHowOftenPodsWereLost(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int32{1_000_000, math.MaxInt32} {
@@ -72,7 +80,7 @@ func TestRetainedPodsStayWithinTheirMaximum(t *testing.T) {
 	t.Parallel()
 	spec, status := lossy(10, math.MaxInt32)
 	for range 10 {
-		Remove("job", spec, status, v2alpha1.TaskTypeCollector, 1)
+		shrink(t, "job", spec, status, 1)
 	}
 	if got := len(spec.RetainedPods); got != limits.LostListed {
 		t.Errorf("%d pods are retained, want %d", got, limits.LostListed)
@@ -103,10 +111,10 @@ func FuzzForgedMembers(f *testing.F) {
 			t.Fatalf("got %d URLs", got)
 		}
 		current := PodName("job", member, max(lost, 0))
-		if _, err := ReportFailed("job", spec, status, []string{current}); err != nil && IsReplicaName("job", current) {
+		if _, err := (Replace{Job: "job", Pods: []string{current}}).Apply(spec, status); err != nil && IsReplicaName("job", current) {
 			t.Errorf("reporting %s: %v", current, err)
 		}
-		Remove("job", spec, status, v2alpha1.TaskTypeCollector, 2)
+		shrink(t, "job", spec, status, 2)
 		if got := len(spec.RetainedPods); got > limits.LostListed {
 			t.Fatalf("%d pods are retained", got)
 		}
@@ -127,7 +135,8 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 		CPUs: ptr.To(resource.MustParse("1500m")), GPUs: ptr.To(resource.MustParse("8")), Memory: ptr.To(resource.MustParse("1024Gi")),
 	}}
 	fill := func() {
-		if _, err := Complete(job, spec, demand, random); err != nil {
+		edit := Grow{Job: job, Demands: []Demand{demand}, MaxMembers: limits.Members, Random: random}
+		if _, err := edit.Apply(spec, status); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +144,7 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 	for i := range spec.Members {
 		status.Slots = append(status.Slots, v2alpha1.SlotStatus{Slot: spec.Members[i].Slot, Losses: 1})
 	}
-	Remove(job, spec, status, v2alpha1.TaskTypeCollector, limits.Members)
+	shrink(t, job, spec, status, limits.Members)
 	fill()
 	status.Slots = nil
 	for i := range spec.Members {

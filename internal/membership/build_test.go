@@ -43,11 +43,25 @@ func members(t *testing.T, kinds string) *v2alpha1.MembershipSpec {
 		case 'u':
 			demand.DDPGPUs = []int32{8, 2}
 		}
-		if _, err := membership.Add(job, spec, demand, random); err != nil {
-			t.Fatal(err)
-		}
+		apply(t, grow(random, demand), spec)
 	}
 	return spec
+}
+
+// grow returns the edit by which a user adds members.
+func grow(random membership.Random, demands ...membership.Demand) membership.Grow {
+	return membership.Grow{Job: job, Demands: demands, MaxMembers: membership.MaxMembers, Random: random}
+}
+
+// apply applies an edit to a list without losses, and returns the members that it
+// is answered with.
+func apply(t *testing.T, edit membership.Edit, spec *v2alpha1.MembershipSpec) []v2alpha1.Member {
+	t.Helper()
+	answer, err := edit.Apply(spec, &v2alpha1.MembershipStatus{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Members
 }
 
 func podNames(members []v2alpha1.Member) []string {

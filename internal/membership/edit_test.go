@@ -5,15 +5,17 @@ package membership_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
-func TestAdd(t *testing.T) {
+func TestGrow(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		before   string
@@ -51,10 +53,7 @@ func TestAdd(t *testing.T) {
 					return next
 				}
 			}
-			added, err := membership.Add(job, spec, tc.demand, random)
-			if err != nil {
-				t.Fatal(err)
-			}
+			added := apply(t, grow(random, tc.demand), spec)
 			if diff := cmp.Diff(tc.want, podNames(added)); diff != "" {
 				t.Errorf("added (-want +got):\n%s", diff)
 			}
@@ -65,11 +64,11 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-func TestAddRefusesMoreMembersThanAJobMayHave(t *testing.T) {
+func TestGrowRefusesMoreMembersThanAJobMayHave(t *testing.T) {
 	t.Parallel()
 	spec := members(t, "c")
-	_, err := membership.Add(job, spec, membership.Demand{Task: collector, Replicas: membership.MaxMembers}, counting())
-	if err == nil {
+	demand := membership.Demand{Task: collector, Replicas: membership.MaxMembers}
+	if _, err := grow(counting(), demand).Apply(spec, &v2alpha1.MembershipStatus{}); err == nil {
 		t.Fatal("want an error")
 	}
 	if len(spec.Members) != 1 {
@@ -77,7 +76,7 @@ func TestAddRefusesMoreMembersThanAJobMayHave(t *testing.T) {
 	}
 }
 
-func TestComplete(t *testing.T) {
+func TestTheFirstGrowOfARestartedCoordinatorAddsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		before string
@@ -95,58 +94,59 @@ func TestComplete(t *testing.T) {
 			for range tc.before {
 				random(5)
 			}
-			got, err := membership.Complete(job, spec, membership.Demand{Task: collector, Replicas: 2}, random)
-			if err != nil {
-				t.Fatal(err)
-			}
+			spec.CoordinatorInstance = "uid/0"
+			edit := grow(random, membership.Demand{Task: collector, Replicas: 2})
+			edit.Coordinator = "uid/1"
+			got := apply(t, edit, spec)
 			if diff := cmp.Diff(tc.want, podNames(got)); diff != "" {
 				t.Errorf("members (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.want, podNames(membership.Present(spec, collector))); diff != "" {
+			listed := slices.DeleteFunc(slices.Clone(spec.Members), func(member v2alpha1.Member) bool { return member.Task != collector })
+			if diff := cmp.Diff(tc.want, podNames(listed)); diff != "" {
 				t.Errorf("list (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestRemove(t *testing.T) {
+func TestShrink(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		before   string
-		task     v2alpha1.TaskType
-		replicas int32
-		want     []string
-		left     []string
+		before               string
+		collectors, learners int32
+		want                 []string
+		left                 []string
 	}{
 		"the newest collectors go": {
-			before: "clcc", task: collector, replicas: 2,
+			before: "clcc", collectors: 2,
 			want: []string{"cartpole-collector-00004", "cartpole-collector-00003"},
 			left: []string{"cartpole-collector-00001", "cartpole-learner-00002"},
 		},
 		"plain learners go before newer units": {
-			before: "lulu", task: learner, replicas: 3,
+			before: "lulu", learners: 3,
 			want: []string{"cartpole-learner-00003", "cartpole-learner-00001", "cartpole-aggregator-00004"},
 			left: []string{"cartpole-aggregator-00002"},
 		},
 		"units go where there is no plain learner": {
-			before: "uc", task: learner, replicas: 1,
+			before: "uc", learners: 1,
 			want: []string{"cartpole-aggregator-00001"},
 			left: []string{"cartpole-collector-00002"},
 		},
 		"more than there are takes all": {
-			before: "cl", task: collector, replicas: 9,
+			before: "cl", collectors: 9,
 			want: []string{"cartpole-collector-00001"},
 			left: []string{"cartpole-learner-00002"},
 		},
 		"none asked for takes none": {
-			before: "c", task: collector,
-			left: []string{"cartpole-collector-00001"},
+			before: "c",
+			left:   []string{"cartpole-collector-00001"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := members(t, tc.before)
-			if diff := cmp.Diff(tc.want, podNames(membership.Remove(job, spec, &v2alpha1.MembershipStatus{}, tc.task, tc.replicas))); diff != "" {
+			edit := membership.Shrink{Job: job, Collectors: tc.collectors, Learners: tc.learners}
+			if diff := cmp.Diff(tc.want, podNames(apply(t, edit, spec))); diff != "" {
 				t.Errorf("removed (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.left, podNames(spec.Members)); diff != "" {
@@ -156,7 +156,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestReportFailed(t *testing.T) {
+func TestReplace(t *testing.T) {
 	t.Parallel()
 	const unit = "cartpole-aggregator-00003"
 	for name, tc := range map[string]struct {
@@ -190,10 +190,7 @@ func TestReportFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := members(t, "clu")
-			replaced, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, tc.pods)
-			if err != nil {
-				t.Fatal(err)
-			}
+			replaced := apply(t, membership.Replace{Job: job, Pods: tc.pods}, spec)
 			var got []int32
 			changed := 0
 			for i := range spec.Members {
@@ -210,7 +207,7 @@ func TestReportFailed(t *testing.T) {
 	}
 }
 
-func TestReportFailedRefusesForeignNamesWhole(t *testing.T) {
+func TestReplaceRefusesForeignNamesWhole(t *testing.T) {
 	t.Parallel()
 	for name, pod := range map[string]string{
 		"the coordinator":                 "cartpole-coordinator",
@@ -222,7 +219,8 @@ func TestReportFailedRefusesForeignNamesWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := members(t, "c")
-			_, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, []string{"cartpole-collector-00001", pod})
+			edit := membership.Replace{Job: job, Pods: []string{"cartpole-collector-00001", pod}}
+			_, err := edit.Apply(spec, &v2alpha1.MembershipStatus{})
 			var foreign *membership.ForeignNameError
 			if !errors.As(err, &foreign) || foreign.Name != pod {
 				t.Fatalf("got error %v, want a ForeignNameError of %q", err, pod)
@@ -254,8 +252,80 @@ func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
 			status.Slots[0].Losses++
 			continue
 		}
-		if _, err := membership.ReportFailed(job, spec, status, []string{pod}); err != nil {
+		if _, err := (membership.Replace{Job: job, Pods: []string{pod}}).Apply(spec, status); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestGrowOfACoordinatorOrOfAUser(t *testing.T) {
+	t.Parallel()
+	demand := membership.Demand{Task: collector, Replicas: 2}
+	for name, tc := range map[string]struct {
+		before, by, after string
+		members           int
+		retained          int
+	}{
+		"the first request of a coordinator adds":           {"", "uid/0", "uid/0", 4, 1},
+		"a further request of the same coordinator adds":    {"uid/0", "uid/0", "uid/0", 4, 1},
+		"a restarted coordinator repeats and forgets":       {"uid/0", "uid/1", "uid/1", 2, 0},
+		"a user adds and leaves the coordinator's requests": {"uid/0", "", "uid/0", 4, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			random := counting()
+			spec := &v2alpha1.MembershipSpec{CoordinatorInstance: tc.before, RetainedPods: []v2alpha1.RetainedPod{{PodName: "old"}}}
+			apply(t, grow(random, demand), spec)
+			edit := grow(random, demand)
+			edit.Coordinator = tc.by
+			apply(t, edit, spec)
+			if len(spec.Members) != tc.members || spec.CoordinatorInstance != tc.after || len(spec.RetainedPods) != tc.retained {
+				t.Errorf("got %d members, instance %q, %d retained pods, want %+v", len(spec.Members), spec.CoordinatorInstance, len(spec.RetainedPods), tc)
+			}
+		})
+	}
+}
+
+func TestGrowIsBoundedByTheJobsLimit(t *testing.T) {
+	t.Parallel()
+	edit := grow(counting(), membership.Demand{Task: collector, Replicas: 2})
+	edit.MaxMembers = 2
+	spec := members(t, "c")
+	const want = "replicas: the job would have 3 replicas, more than the 2 that one may have"
+	if _, err := edit.Apply(spec, &v2alpha1.MembershipStatus{}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestAnAggregatorIsAnsweredWithDDPLearnersAndACoordinatorWithAggregators(t *testing.T) {
+	t.Parallel()
+	for by, want := range map[names.ReplicaType]int{names.ReplicaTypeCoordinator: 1, names.ReplicaTypeAggregator: 10} {
+		spec, status := members(t, "u"), &v2alpha1.MembershipStatus{}
+		answer, err := membership.Replace{Job: job, By: by, Pods: []string{"cartpole-aggregator-00001"}}.Apply(spec, status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer.URLs(place(), status); len(got.Learners) != want || got.Collectors == nil {
+			t.Errorf("%s is answered with %v, want %d learners and an empty list of collectors", by, got, want)
+		}
+	}
+}
+
+func TestAnEditOfTheSameListHasTheSameResult(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func() membership.Edit{
+		"grow": func() membership.Edit {
+			return grow(counting(), membership.Demand{Task: learner, Replicas: 2, DDPGPUs: []int32{8, 2}})
+		},
+		"shrink":  func() membership.Edit { return membership.Shrink{Job: job, Collectors: 1, Learners: 2} },
+		"replace": func() membership.Edit { return membership.Replace{Job: job, Pods: []string{"cartpole-learner-00002"}} },
+	} {
+		first, again := members(t, "cluc"), members(t, "cluc")
+		if diff := cmp.Diff(apply(t, edit(), first), apply(t, edit(), again)); diff != "" {
+			t.Errorf("%s: answers (-first +again):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Errorf("%s: lists (-first +again):\n%s", name, diff)
 		}
 	}
 }

@@ -12,12 +12,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// MaxMembers bounds the members of one job, so that its Membership stays
-// within what the API server stores.
+// MaxMembers bounds the members of one job, so that its Membership fits into etcd.
 const MaxMembers = limits.Members
 
-// Random returns a random string of that many characters in the alphabet of
-// Kubernetes' generated names, as k8s.io/apimachinery/pkg/util/rand.String does.
+// Random returns a random string of a length in the alphabet of Kubernetes'
+// generated names, as k8s.io/apimachinery/pkg/util/rand.String does.
 type Random func(length int) string
 
 // Demand is a number of replicas of one task, each with the same resources.
@@ -26,16 +25,72 @@ type Demand struct {
 	Task v2alpha1.TaskType
 	// Replicas is how many are asked for.
 	Replicas int32
-	// Resources are what was asked for beyond the template.
+	// Resources are the resources asked for beyond the template.
 	Resources v2alpha1.MemberResources
-	// DDPGPUs are the GPUs of each DDP learner pod, where a replica is a
-	// learner of several GPUs.
+	// DDPGPUs are the GPUs of each DDP learner pod of a learner of several GPUs.
 	DDPGPUs []int32
 }
 
-// Add appends as many new members as the demand asks for, each with a slot and
-// a pod name that no other member has, and returns them.
-func Add(job string, spec *v2alpha1.MembershipSpec, demand Demand, random Random) ([]v2alpha1.Member, error) {
+// Grow adds members.
+type Grow struct {
+	// Job is the name of the job.
+	Job string
+	// Coordinator is the coordinator instance that asks; empty for a user. The first
+	// request of a restarted coordinator repeats what its predecessor asked for: it
+	// adds only what is missing, is answered with all members, and withdraws the URLs
+	// of lost pods. A user always asks for more, whether the coordinator was
+	// restarted or not.
+	Coordinator string
+	// Demands are the members to add.
+	Demands []Demand
+	// MaxMembers bounds the members of the job.
+	MaxMembers int32
+	// Random yields the suffixes of new names.
+	Random Random
+}
+
+// Apply adds the members.
+func (g Grow) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error) {
+	isRestarted := false
+	if g.Coordinator != "" {
+		if isRestarted = IsRestarted(spec, g.Coordinator); isRestarted {
+			withdrawLost(spec, status)
+		}
+		spec.CoordinatorInstance = g.Coordinator
+	}
+	var answer Answer
+	for _, demand := range g.Demands {
+		if isRestarted {
+			present := membersOf(spec, demand.Task)
+			answer.Members = append(answer.Members, present...)
+			demand.Replicas = max(0, demand.Replicas-int32(len(present)))
+		}
+		added, err := g.add(spec, demand)
+		if err != nil {
+			return Answer{}, err
+		}
+		answer.Members = append(answer.Members, added...)
+	}
+	return answer, CheckTotal(int64(len(spec.Members)), int64(g.MaxMembers))
+}
+
+// IsRestarted reports whether a coordinator instance is another one than the last
+// that asked for replicas.
+func IsRestarted(spec *v2alpha1.MembershipSpec, instance string) bool {
+	return spec.CoordinatorInstance != "" && spec.CoordinatorInstance != instance
+}
+
+// CheckTotal refuses more replicas than a job may have.
+func CheckTotal(total, most int64) error {
+	if total > most {
+		return fmt.Errorf("replicas: the job would have %d replicas, more than the %d that one may have", total, most)
+	}
+	return nil
+}
+
+// add appends the members of a demand, each with a slot and a pod name that no
+// other member has.
+func (g Grow) add(spec *v2alpha1.MembershipSpec, demand Demand) ([]v2alpha1.Member, error) {
 	if total := len(spec.Members) + int(demand.Replicas); total > MaxMembers {
 		return nil, fmt.Errorf("%d %ss more would make %d replicas: a job may have at most %d",
 			demand.Replicas, demand.Task, total, MaxMembers)
@@ -47,37 +102,24 @@ func Add(job string, spec *v2alpha1.MembershipSpec, demand Demand, random Random
 	}
 	added := make([]v2alpha1.Member, 0, demand.Replicas)
 	for range demand.Replicas {
-		added = append(added, newMember(job, demand, taken, random))
+		added = append(added, g.newMember(demand, taken))
 	}
 	spec.Members = append(spec.Members, added...)
 	return added, nil
 }
 
-// Present returns the members of a task, oldest first.
-func Present(spec *v2alpha1.MembershipSpec, task v2alpha1.TaskType) []v2alpha1.Member {
-	var present []v2alpha1.Member
+// membersOf returns the members of a task, oldest first.
+func membersOf(spec *v2alpha1.MembershipSpec, task v2alpha1.TaskType) []v2alpha1.Member {
+	var found []v2alpha1.Member
 	for i := range spec.Members {
 		if spec.Members[i].Task == task {
-			present = append(present, spec.Members[i])
+			found = append(found, spec.Members[i])
 		}
 	}
-	return present
+	return found
 }
 
-// Complete adds only what is missing to the number that the demand asks for,
-// and returns all members of the task. It answers a coordinator that asks
-// again after it was restarted, and does not know what it has.
-func Complete(job string, spec *v2alpha1.MembershipSpec, demand Demand, random Random) ([]v2alpha1.Member, error) {
-	present := Present(spec, demand.Task)
-	demand.Replicas = max(0, demand.Replicas-int32(len(present)))
-	added, err := Add(job, spec, demand, random)
-	if err != nil {
-		return nil, err
-	}
-	return append(present, added...), nil
-}
-
-func newMember(job string, demand Demand, taken map[string]bool, random Random) v2alpha1.Member {
+func (g Grow) newMember(demand Demand, taken map[string]bool) v2alpha1.Member {
 	member := v2alpha1.Member{
 		Task:      demand.Task,
 		Resources: *demand.Resources.DeepCopy(),
@@ -85,9 +127,9 @@ func newMember(job string, demand Demand, taken map[string]bool, random Random) 
 	}
 	role := Role(&member)
 	for {
-		suffix := random(names.SuffixLength)
+		suffix := g.Random(names.SuffixLength)
 		member.Slot = string(role) + "-" + suffix
-		member.PodName = names.ReplicaPod(job, role, suffix)
+		member.PodName = names.ReplicaPod(g.Job, role, suffix)
 		if !taken[member.Slot] && !taken[member.PodName] {
 			break
 		}

@@ -11,16 +11,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Container identifies one run of a pod's main container: the UID of the pod and
+// Instance identifies one run of a pod's main container: the UID of the pod and
 // the number of restarts.
-func Container(coordinator *corev1.Pod) string {
-	return fmt.Sprintf("%s/%d", coordinator.UID, restarts(coordinator))
-}
-
-// restarts returns how often a pod's main container was restarted.
-func restarts(pod *corev1.Pod) int32 {
+func Instance(pod *corev1.Pod) string {
+	restarts := int32(0)
 	if main := podstate.MainContainer(pod); main != nil {
-		return main.RestartCount
+		restarts = main.RestartCount
 	}
-	return 0
+	return fmt.Sprintf("%s/%d", pod.UID, restarts)
 }

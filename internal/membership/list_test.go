@@ -41,9 +41,7 @@ func TestURLsOfAReportedMemberAreNew(t *testing.T) {
 	t.Parallel()
 	spec := members(t, "c")
 	before := place().URLs(spec.Members, &v2alpha1.MembershipStatus{})
-	if _, err := membership.ReportFailed(job, spec, &v2alpha1.MembershipStatus{}, []string{"cartpole-collector-00001"}); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, membership.Replace{Job: job, Pods: []string{"cartpole-collector-00001"}}, spec)
 	after := place().URLs(spec.Members, &v2alpha1.MembershipStatus{})
 	if len(after.Collectors) != 1 || after.Collectors[0] == before.Collectors[0] {
 		t.Errorf("got %v after a report of %v, want one new URL", after.Collectors, before.Collectors)

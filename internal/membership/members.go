@@ -2,21 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package membership holds the rules of a coordinator-led job's members: their
-// slots and names, how a learner's GPUs are cut into pods, the URLs that are
-// listed, and what a request does to the list. It is pure: it reads no
-// cluster, no clock and no source of randomness.
+// slots and names, the DDP learners of a learner of several GPUs, the URLs that
+// are advertised, and the edits that requests make. It is pure.
 package membership
 
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Role returns the role of a member's pod as its label says it: a learner of
+// Role returns the role of a member's pod, as its label has it: a learner of
 // several GPUs is an aggregator.
 func Role(member *v2alpha1.Member) names.ReplicaType {
 	switch {
@@ -29,26 +29,26 @@ func Role(member *v2alpha1.Member) names.ReplicaType {
 	}
 }
 
-// IsUnit reports whether a member is a learner of several GPUs, which is an
-// aggregator and its DDP learners, replaced as one.
+// IsUnit reports whether a member is a learner of several GPUs: an aggregator and
+// its DDP learners, which are replaced together.
 func IsUnit(member *v2alpha1.Member) bool {
 	return len(member.DDPGPUs) > 0
 }
 
-// PodName returns the name of a member's current pod; for a unit, that of its
-// aggregator. Every report and every loss gives a new name, so that a client
-// which never reconnects to a URL that it knows meets a new one.
+// PodName returns the name of a member's current pod, or of a unit's aggregator.
+// Each failure report and each loss yields a new name, because clients never
+// reconnect to a URL that they know.
 func PodName(job string, member *v2alpha1.Member, lost int32) string {
 	return podNameAt(job, member, limits.Sum(member.FailureReports, lost))
 }
 
-// PodNames returns the names of all current pods of a member, the first as PodName does.
+// PodNames returns the names of all current pods of a member, that of PodName first.
 func PodNames(job string, member *v2alpha1.Member, lost int32) []string {
 	name := PodName(job, member, lost)
 	return append([]string{name}, DDPPodNames(job, member, name)...)
 }
 
-// podNameAt returns the name of a member's pod of that number, counted from 0.
+// podNameAt returns the name of a member's nth pod, counted from 0.
 func podNameAt(job string, member *v2alpha1.Member, incarnation int32) string {
 	if incarnation == 0 {
 		return member.PodName
@@ -57,9 +57,9 @@ func podNameAt(job string, member *v2alpha1.Member, incarnation int32) string {
 	return names.ReplicaPod(job, Role(member), suffix)
 }
 
-// DDPPodNames returns the names of a unit's DDP learner pods in rank order,
-// given that of its aggregator. Those of a unit that an earlier release made are
-// recorded; all others follow from the aggregator's.
+// DDPPodNames returns the names of a unit's DDP learner pods in rank order, given
+// the name of its aggregator. Those of a unit of an earlier release are recorded,
+// all others follow from the aggregator's.
 func DDPPodNames(job string, member *v2alpha1.Member, aggregator string) []string {
 	if aggregator == member.PodName && len(member.DDPPodNames) == len(member.DDPGPUs) {
 		return slices.Clone(member.DDPPodNames)
@@ -71,15 +71,14 @@ func DDPPodNames(job string, member *v2alpha1.Member, aggregator string) []strin
 	return pods
 }
 
-// DDPPodName returns the name that a DDP learner pod is given, counted from 0
-// in rank order. It follows from the aggregator's name, so that the unit is
-// renamed as one.
+// DDPPodName returns the name of the nth DDP learner pod in rank order, counted
+// from 0. It follows from the aggregator's name, so that a unit is renamed whole.
 func DDPPodName(job, aggregator string, index int) string {
 	suffix := names.Suffix(aggregator, strconv.Itoa(index))
 	return names.ReplicaPod(job, names.ReplicaTypeDDPLearner, suffix)
 }
 
-// Lost returns how often a slot's pod was lost.
+// Losses returns how often a slot's pod was lost.
 func Losses(status *v2alpha1.MembershipStatus, slot string) int32 {
 	for i := range status.Slots {
 		if status.Slots[i].Slot == slot {
@@ -87,4 +86,64 @@ func Losses(status *v2alpha1.MembershipStatus, slot string) int32 {
 		}
 	}
 	return 0
+}
+
+// Find returns the member that has a current pod of a name, and the role of the
+// pod; nil where there is none.
+func Find(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, pod string) (*v2alpha1.Member, names.ReplicaType) {
+	slot, found := currentNames(job, spec, status)[pod]
+	if !found {
+		return nil, ""
+	}
+	member := BySlot(spec, slot)
+	if pod == PodName(job, member, Losses(status, slot)) {
+		return member, Role(member)
+	}
+	return member, names.ReplicaTypeDDPLearner
+}
+
+// BySlot returns the member of a slot; nil where there is none.
+func BySlot(spec *v2alpha1.MembershipSpec, slot string) *v2alpha1.Member {
+	i := slices.IndexFunc(spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
+	if i < 0 {
+		return nil
+	}
+	return &spec.Members[i]
+}
+
+// IsReplicaName reports whether a pod name has the form of a job's replicas; that
+// of the coordinator has not.
+func IsReplicaName(job, pod string) bool {
+	for _, role := range replicaRoles() {
+		suffix, found := strings.CutPrefix(pod, names.ReplicaPod(job, role, ""))
+		if found && len(suffix) == names.SuffixLength && !strings.ContainsAny(suffix, "-.") {
+			return true
+		}
+	}
+	return false
+}
+
+// JobNames returns the names of the jobs that a pod of a name may be a replica of.
+// There may be several, because the name of a job may end like a role.
+func JobNames(pod string) []string {
+	cut := strings.LastIndex(pod, "-")
+	if cut < 0 || len(pod)-cut-1 != names.SuffixLength {
+		return nil
+	}
+	var jobs []string
+	for _, role := range replicaRoles() {
+		if job, found := strings.CutSuffix(pod[:cut], "-"+string(role)); found && job != "" {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs
+}
+
+func replicaRoles() []names.ReplicaType {
+	return []names.ReplicaType{
+		names.ReplicaTypeCollector,
+		names.ReplicaTypeLearner,
+		names.ReplicaTypeAggregator,
+		names.ReplicaTypeDDPLearner,
+	}
 }

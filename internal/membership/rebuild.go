@@ -119,7 +119,7 @@ func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
 func (r Remains) coordinatorInstance() string {
 	for _, pod := range r.Pods {
 		if pod.Name == names.CoordinatorPod(r.Job) {
-			return Container(pod)
+			return Instance(pod)
 		}
 	}
 	return v2alpha1.NoCoordinatorInstance

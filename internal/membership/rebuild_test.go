@@ -213,9 +213,8 @@ func TestNamesOfAnAdoptedUnitGoWithIt(t *testing.T) {
 	if len(before) != 10 || before[0] != "cartpole-ddp-learner-bbbbb.default:22271" || before[8] != "cartpole-ddp-learner-aaaaa.default:22271" {
 		t.Errorf("the aggregator is told %v", before)
 	}
-	replaced, err := membership.ReportFailed(job, spec, status, []string{"cartpole-ddp-learner-aaaaa"})
-	if err != nil || len(replaced) != 1 {
-		t.Fatalf("replaced %v, error %v, want the unit", replaced, err)
+	if replaced := apply(t, membership.Replace{Job: job, Pods: []string{"cartpole-ddp-learner-aaaaa"}}, spec); len(replaced) != 1 {
+		t.Fatalf("replaced %v, want the unit", replaced)
 	}
 	member := &spec.Members[0]
 	now := membership.PodName(job, member, 0)

@@ -6,14 +6,13 @@ package membership
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// ForeignNameError says that a name is none that a replica of the job has or had.
+// ForeignNameError is the error of a name that no replica of the job has or had.
 type ForeignNameError struct {
 	// Job is the name of the job.
 	Job string
@@ -26,127 +25,84 @@ func (e *ForeignNameError) Error() string {
 	return fmt.Sprintf("%q is no replica of job %q", e.Name, e.Job)
 }
 
-// ReportFailed counts a report against each member that a name stands for, so
-// that the member's pod is replaced under a new name, and returns the members
-// as they are then, in the order of the list. However many names of a request
-// stand for a member, among them a unit's DDP learners, it is replaced once.
-// The name of a lost pod, which was replaced already, is listed no more. A name
-// that the job's replicas could have had but none has now is left alone: it was
-// replaced or removed already. Where a name is foreign nothing is changed and a
-// ForeignNameError is returned.
-func ReportFailed(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, pods []string) ([]v2alpha1.Member, error) {
-	slots := currentNames(job, spec, status)
-	reported := make(map[string]bool, len(pods))
-	named := make(map[string]bool, len(pods))
-	for _, pod := range pods {
+// Replace replaces members that are reported as failed: each gets a new pod with
+// a new name, however many names stand for it, among them those of a unit's DDP
+// learners. The name of a lost pod, which was replaced already, is withdrawn. A
+// name that a replica of the job may have had but none has is ignored.
+type Replace struct {
+	// Job is the name of the job.
+	Job string
+	// By is the role that reports. A coordinator is answered with the URLs of the
+	// replaced members, an aggregator with those of their DDP learners.
+	By names.ReplicaType
+	// Pods are the names of the failed pods.
+	Pods []string
+}
+
+// Apply replaces the members, and returns them in the order of the list. A
+// foreign name is a ForeignNameError, and changes nothing.
+func (r Replace) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error) {
+	slots := currentNames(r.Job, spec, status)
+	reported := make(map[string]bool, len(r.Pods))
+	named := make(map[string]bool, len(r.Pods))
+	for _, pod := range r.Pods {
 		slot, current := slots[pod]
-		if !current && !IsReplicaName(job, pod) {
-			return nil, &ForeignNameError{Job: job, Name: pod}
+		if !current && !IsReplicaName(r.Job, pod) {
+			return Answer{}, &ForeignNameError{Job: r.Job, Name: pod}
 		}
 		reported[slot] = reported[slot] || current
 		named[pod] = true
 	}
 	lost := lostBySlot(status)
 	kept := keptOfEach(spec.Members, lost)
-	var replaced []v2alpha1.Member
+	answer := Answer{OnlyDDPLearners: r.By != names.ReplicaTypeCoordinator}
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		if report(job, member, status, lost[member.Slot], kept, reported[member.Slot], named) {
-			if reported[member.Slot] {
-				rename(job, member, lost[member.Slot], slots)
-			}
-			replaced = append(replaced, *member)
+		isReported := reported[member.Slot]
+		isNamed := r.withdrawNamed(member, status, lost[member.Slot], kept, named)
+		if isReported {
+			r.rename(member, lost[member.Slot], slots)
+		}
+		if isReported || isNamed {
+			answer.Members = append(answer.Members, *member)
 		}
 	}
 	spec.RetainedPods = slices.DeleteFunc(spec.RetainedPods, func(pod v2alpha1.RetainedPod) bool { return named[pod.PodName] })
-	return replaced, nil
+	return answer, nil
 }
 
-// report withdraws a member's pods that were named, replaces the current one if
-// it was, and reports whether any was.
-func report(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32, current bool, named map[string]bool) bool {
-	found := current
-	for _, pod := range lostPods(job, member, status, lost, kept) {
+// withdrawNamed withdraws a member's lost pods that are named, and reports whether
+// any is.
+func (r Replace) withdrawNamed(member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32, named map[string]bool) bool {
+	found := false
+	for _, pod := range lostPods(r.Job, member, status, lost, kept) {
 		if named[pod.name] {
 			withdraw(member, pod.incarnation)
 			found = true
 		}
 	}
-	if current {
-		withdraw(member, limits.Sum(member.FailureReports, lost))
-		member.FailureReports = limits.Sum(member.FailureReports, 1)
-	}
 	return found
 }
 
-// rename goes on to the next name of a member until no other has it, and notes whose it
-// is. The names that it leaves out are listed for no pod.
-func rename(job string, member *v2alpha1.Member, lost int32, slots map[string]string) {
-	isOthers := func(name string) bool { slot, given := slots[name]; return given && slot != member.Slot }
-	pods := PodNames(job, member, lost)
-	for ; member.FailureReports < limits.Losses && slices.ContainsFunc(pods, isOthers); pods = PodNames(job, member, lost) {
+// rename gives a member its next name that no other member has, and records the
+// slot of the name. The current name, and those skipped, are withdrawn.
+func (r Replace) rename(member *v2alpha1.Member, lost int32, slots map[string]string) {
+	next := func() []string {
 		withdraw(member, limits.Sum(member.FailureReports, lost))
 		member.FailureReports = limits.Sum(member.FailureReports, 1)
+		return PodNames(r.Job, member, lost)
+	}
+	isOthers := func(name string) bool { slot, given := slots[name]; return given && slot != member.Slot }
+	pods := next()
+	for member.FailureReports < limits.Losses && slices.ContainsFunc(pods, isOthers) {
+		pods = next()
 	}
 	for _, name := range pods {
 		slots[name] = member.Slot
 	}
 }
 
-// Find returns the member whose current pods bear the name, and the role of
-// that pod; nil where there is none.
-func Find(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, pod string) (*v2alpha1.Member, names.ReplicaType) {
-	slot, found := currentNames(job, spec, status)[pod]
-	if !found {
-		return nil, ""
-	}
-	i := slices.IndexFunc(spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
-	member := &spec.Members[i]
-	if pod == PodName(job, member, Losses(status, slot)) {
-		return member, Role(member)
-	}
-	return member, names.ReplicaTypeDDPLearner
-}
-
-// IsReplicaName reports whether a pod name has the form of the names that are
-// given to the replicas of a job, its coordinator apart.
-func IsReplicaName(job, pod string) bool {
-	for _, role := range replicaRoles() {
-		suffix, found := strings.CutPrefix(pod, names.ReplicaPod(job, role, ""))
-		if found && len(suffix) == names.SuffixLength && !strings.ContainsAny(suffix, "-.") {
-			return true
-		}
-	}
-	return false
-}
-
-// JobNames returns the names of the jobs whose replica a pod of that name may
-// be; several, as the name of a job may end like a role.
-func JobNames(pod string) []string {
-	cut := strings.LastIndex(pod, "-")
-	if cut < 0 || len(pod)-cut-1 != names.SuffixLength {
-		return nil
-	}
-	var jobs []string
-	for _, role := range replicaRoles() {
-		if job, found := strings.CutSuffix(pod[:cut], "-"+string(role)); found && job != "" {
-			jobs = append(jobs, job)
-		}
-	}
-	return jobs
-}
-
-// replicaRoles returns the roles of replicas.
-func replicaRoles() []names.ReplicaType {
-	return []names.ReplicaType{
-		names.ReplicaTypeCollector,
-		names.ReplicaTypeLearner,
-		names.ReplicaTypeAggregator,
-		names.ReplicaTypeDDPLearner,
-	}
-}
-
-// currentNames returns the slot of each name that a pod of the job is to have now.
+// currentNames returns the slot of each name that a pod of the job must have now.
 func currentNames(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) map[string]string {
 	lost := lostBySlot(status)
 	slots := make(map[string]string, len(spec.Members))
@@ -159,11 +115,10 @@ func currentNames(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Me
 	return slots
 }
 
-// lostBySlot returns how often each slot's pod was lost.
+// lostBySlot returns the losses of each slot that has any.
 func lostBySlot(status *v2alpha1.MembershipStatus) map[string]int32 {
 	lost := map[string]int32{}
 	for i := range status.Slots {
-		// Most slots never lose a pod.
 		if status.Slots[i].Losses > 0 {
 			lost[status.Slots[i].Slot] = status.Slots[i].Losses
 		}

@@ -147,12 +147,6 @@ func MustRecord(spec *v2alpha1.MembershipSpec, request Request) bool {
 	return request.IdempotencyKey != "" || request.Removal && slices.ContainsFunc(spec.Requests, isAskedBy(request.Container))
 }
 
-// IsRestarted reports whether the container is another one than that which last
-// asked for replicas.
-func IsRestarted(spec *v2alpha1.MembershipSpec, container string) bool {
-	return spec.CoordinatorInstance != "" && spec.CoordinatorInstance != container
-}
-
 // surplus returns how many of the oldest records are too many; the newest is
 // always kept.
 func surplus(records []v2alpha1.RecordedRequest) int {

@@ -77,8 +77,8 @@ func portAt(status *v2alpha1.MembershipStatus, slot string, incarnation int32) i
 	return port
 }
 
-// RecordPort returns the ports of a slot's pods with that of the pod of that
-// number, counted from 0. Mostly all pods of a slot have the same.
+// RecordPort adds the port of a slot's nth pod, counted from 0, to the ports of
+// the slot. Usually all pods of a slot have the same.
 func RecordPort(ports []v2alpha1.SlotPort, incarnation, port int32) []v2alpha1.SlotPort {
 	if last := len(ports) - 1; last >= 0 && (ports[last].Port == port || ports[last].From >= incarnation) {
 		return ports
@@ -111,8 +111,8 @@ func withdraw(member *v2alpha1.Member, incarnation int32) {
 	}
 }
 
-// Forget stops advertising all lost pods: the coordinator that knew them is gone.
-func Forget(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) {
+// withdrawLost stops advertising all lost pods: the coordinator that knew them is gone.
+func withdrawLost(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) {
 	lost := lostBySlot(status)
 	for i := range spec.Members {
 		member := &spec.Members[i]

@@ -35,11 +35,17 @@ func (w *world) current() string {
 
 func (w *world) report(pods ...string) []v2alpha1.Member {
 	w.t.Helper()
-	replaced, err := membership.ReportFailed(job, w.spec, &w.status, pods)
+	return w.apply(membership.Replace{Job: job, Pods: pods})
+}
+
+// apply applies an edit, and returns the members that it is answered with.
+func (w *world) apply(edit membership.Edit) []v2alpha1.Member {
+	w.t.Helper()
+	answer, err := edit.Apply(w.spec, &w.status)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return replaced
+	return answer.Members
 }
 
 func (w *world) wantCollectors(pods ...string) {
@@ -93,7 +99,7 @@ func TestALostPodStaysListedAfterItsMemberWasRemoved(t *testing.T) {
 	w := aCollector(t)
 	first := w.current()
 	w.lose()
-	membership.Remove(job, w.spec, &w.status, collector, 1)
+	w.apply(membership.Shrink{Job: job, Collectors: 1})
 	w.wantCollectors(first)
 	if replaced := w.report(first); replaced != nil {
 		t.Errorf("the report tells of %v, want nothing", replaced)
@@ -106,10 +112,11 @@ func TestANewCoordinatorIsNotToldOfWhatWasLostBefore(t *testing.T) {
 	w := &world{t: t, spec: members(t, "cc")}
 	w.lose()
 	survivor := w.current()
-	membership.Remove(job, w.spec, &w.status, collector, 1)
+	w.apply(membership.Shrink{Job: job, Collectors: 1})
 	w.lose()
 	w.report(w.current())
-	membership.Forget(w.spec, &w.status)
+	w.spec.CoordinatorInstance = "uid/0"
+	w.apply(membership.Grow{Job: job, Coordinator: "uid/1", MaxMembers: membership.MaxMembers})
 	if w.current() == survivor {
 		t.Fatal("nothing was replaced")
 	}
@@ -154,7 +161,7 @@ func TestTheURLOfALostPodKeepsThePortThatItServedOn(t *testing.T) {
 	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Collectors); diff != "" {
 		t.Errorf("of a member (-want +got):\n%s", diff)
 	}
-	membership.Remove(job, w.spec, &w.status, v2alpha1.TaskTypeCollector, 1)
+	w.apply(membership.Shrink{Job: job, Collectors: 1})
 	w.status.Slots = nil
 	if diff := cmp.Diff(want[:3], place().Listed(w.spec, &w.status).Collectors); diff != "" {
 		t.Errorf("of one that is removed (-want +got):\n%s", diff)

@@ -9,10 +9,22 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Remove takes up to that many members of a task off the list and returns
-// them, the newest first: they have learnt least. Of learners the plain ones
-// go before those of several GPUs, which are dearer to make again.
-func Remove(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
+// Shrink removes the newest members, which have learnt least. Of the learners it
+// removes those of one GPU first: others cost more to recreate.
+type Shrink struct {
+	// Job is the name of the job.
+	Job string
+	// Collectors and Learners bound how many of them are removed.
+	Collectors, Learners int32
+}
+
+// Apply removes the members.
+func (s Shrink) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error) {
+	collectors := s.remove(spec, status, v2alpha1.TaskTypeCollector, s.Collectors)
+	return Answer{Members: append(collectors, s.remove(spec, status, v2alpha1.TaskTypeLearner, s.Learners)...)}, nil
+}
+
+func (s Shrink) remove(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, task v2alpha1.TaskType, replicas int32) []v2alpha1.Member {
 	var removed []v2alpha1.Member
 	for _, units := range []bool{false, true} {
 		for i := len(spec.Members) - 1; i >= 0 && len(removed) < int(replicas); i-- {
@@ -24,6 +36,6 @@ func Remove(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Membersh
 			spec.Members = slices.Delete(spec.Members, i, i+1)
 		}
 	}
-	retain(job, spec, status, removed)
+	retain(s.Job, spec, status, removed)
 	return removed
 }

@@ -36,7 +36,7 @@ func (c *Caller) Role() names.ReplicaType {
 
 // Container identifies the pod's main container until it is restarted.
 func (c *Caller) Container() string {
-	return membership.Container(c.Pod)
+	return membership.Instance(c.Pod)
 }
 
 // Callers finds the callers that requests name.

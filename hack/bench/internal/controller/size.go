@@ -184,7 +184,8 @@ func (w *world) ask(ctx context.Context, job *v2alpha1.DIJob, replicas int) erro
 		return fmt.Errorf("reading the Membership of job %s: %w", job.Name, err)
 	}
 	demand := membership.Demand{Task: v2alpha1.TaskTypeCollector, Replicas: int32(replicas)}
-	if _, err := membership.Add(job.Name, &list.Spec, demand, rand.String); err != nil {
+	grow := membership.Grow{Job: job.Name, Demands: []membership.Demand{demand}, MaxMembers: membership.MaxMembers, Random: rand.String}
+	if _, err := grow.Apply(&list.Spec, &list.Status); err != nil {
 		return fmt.Errorf("adding members: %w", err)
 	}
 	if err := w.submitter.Update(ctx, list); err != nil {

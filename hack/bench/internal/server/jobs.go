@@ -54,12 +54,11 @@ func (r *polling) makeJob(ctx context.Context, index int, collectors, learners i
 		}},
 		Spec: v2alpha1.MembershipSpec{JobUID: job.UID},
 	}
-	for _, demand := range []membership.Demand{
+	grow := membership.Grow{Job: job.Name, MaxMembers: membership.MaxMembers, Random: rand.String, Demands: []membership.Demand{
 		{Task: v2alpha1.TaskTypeCollector, Replicas: collectors}, {Task: v2alpha1.TaskTypeLearner, Replicas: learners},
-	} {
-		if _, err := membership.Add(job.Name, &list.Spec, demand, rand.String); err != nil {
-			return coordinator.Caller{}, fmt.Errorf("listing members: %w", err)
-		}
+	}}
+	if _, err := grow.Apply(&list.Spec, &list.Status); err != nil {
+		return coordinator.Caller{}, fmt.Errorf("listing members: %w", err)
 	}
 	if err := r.create(ctx, list); err != nil {
 		return coordinator.Caller{}, err
