@@ -13,7 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 )
 
-// usageTemplate is how a command's help goes on after its description. Unlike
+// usageTemplate is the part of a command's help after its description. Unlike
 // cobra's it leaves the flags that all commands have to kubectl di options, as
 // kubectl does.
 const usageTemplate = `Usage:

@@ -50,7 +50,7 @@ func main() {
 func run(ctx context.Context, command *cobra.Command) int {
 	err := command.ExecuteContext(ctx)
 	if err != nil {
-		// Others' words are in it, such as those of whoever says to be di-server.
+		// Others' words are in it, such as those of a server that poses as di-server.
 		fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", printers.EscapeTerminal(err.Error()))
 	}
 	return exit.Code(err)

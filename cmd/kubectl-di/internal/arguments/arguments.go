@@ -37,7 +37,7 @@ func Job(args []string) (string, error) {
 	return job, nil
 }
 
-// OneJob reads the name of a job where there is to be no other argument.
+// OneJob reads the name of a job, and refuses further arguments.
 func OneJob(args []string) (string, error) {
 	job, err := Job(args)
 	if err == nil && len(args) > 1 {
@@ -59,18 +59,6 @@ func Jobs(args []string) ([]string, error) {
 		}
 	}
 	return jobs, nil
-}
-
-// CheckJob says what is wrong with arguments that are to name one job.
-func CheckJob(_ *cobra.Command, args []string) error {
-	_, err := OneJob(args)
-	return err
-}
-
-// CheckJobs says what is wrong with arguments that are to name jobs, or none.
-func CheckJobs(_ *cobra.Command, args []string) error {
-	_, err := Jobs(args)
-	return err
 }
 
 // CompleteJob completes the name of the one job that a command takes.

@@ -92,7 +92,7 @@ func bundlesOf(object *unstructured.Unstructured) [][]byte {
 	var bundles [][]byte
 	add := func(of map[string]any, path ...string) {
 		encoded, _, _ := unstructured.NestedString(of, append(path, "clientConfig", "caBundle")...)
-		// What does not decode is nobody's bundle.
+		// What does not decode is no bundle.
 		bundle, _ := base64.StdEncoding.DecodeString(encoded)
 		bundles = append(bundles, bundle)
 	}

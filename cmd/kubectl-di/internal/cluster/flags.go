@@ -64,7 +64,7 @@ type Cluster struct {
 }
 
 // Connect returns the cluster that the flags, and what kubectl reads beside
-// them, lead to. It calls nobody yet.
+// them, lead to. It makes no call yet.
 func (f *Flags) Connect() (*Cluster, error) {
 	kubeconfig := f.config.ToRawKubeConfigLoader()
 	config, err := f.config.ToRESTConfig()
@@ -96,7 +96,7 @@ func New(config *rest.Config, namespace string) (*Cluster, error) {
 			return nil, fmt.Errorf("registering types: %w", err)
 		}
 	}
-	// What there is is known, so that nobody needs to be asked.
+	// The kinds are known, so no discovery is needed.
 	for _, kind := range []string{"Pod", "Service", "ServiceAccount", "Event", "ConfigMap", "Secret"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}

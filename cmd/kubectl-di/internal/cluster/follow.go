@@ -16,8 +16,8 @@ import (
 )
 
 // FollowJob shows a job as it is, and each time that it changed, until it is
-// told that this is enough. A job that is gone is an error. It says that the
-// connection broke, after which it goes on.
+// told that this is enough. A job that is gone is an error. It reports that
+// the connection broke, and continues.
 func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, say func(string), seen func(*v2alpha1.DIJob) (bool, error)) error {
 	there := false
 	return c.follow(ctx, WatchJob(namespace, name), say, func(change Change) (bool, error) {

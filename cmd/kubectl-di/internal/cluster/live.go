@@ -34,9 +34,9 @@ import (
 type Change struct {
 	Object client.Object
 	Gone   bool
-	// Complete says that all objects that were there at first have been told.
+	// Complete says that all objects of the first list have been sent.
 	Complete bool
-	// Broken says why nothing can be watched for now. It is tried again.
+	// Broken says why the watch failed. It is retried.
 	Broken error
 	// Mended says that it is watched again.
 	Mended bool
@@ -104,9 +104,8 @@ func podsOf(job *v2alpha1.DIJob) map[string]string {
 	return names.WorkerJobLabels(job.Name)
 }
 
-// Observe tells of the objects that are there, and then of each change, until the
-// context ends or the user turns out to lack a right. A connection that breaks
-// is made again. It tells one thing at a time.
+// Observe sends the objects that exist, and then each change, until the context ends
+// or the user turns out to lack a right. It reconnects. Calls of tell do not overlap.
 func (c *Cluster) Observe(ctx context.Context, watched Watched, tell func(Change)) error {
 	// What goes wrong between is told, and would be written over a view.
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
@@ -126,7 +125,7 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, tell func(Change
 	if err != nil {
 		return fmt.Errorf("%s: %w", watched.purpose, err)
 	}
-	// Nobody here asks who owns which field.
+	// No command shows who owns which field.
 	if err := informer.SetTransform(ctrlcache.TransformStripManagedFields()); err != nil {
 		return fmt.Errorf("%s: %w", watched.purpose, err)
 	}

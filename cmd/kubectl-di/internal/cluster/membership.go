@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Membership reads which replicas a coordinator-led job is to have; nil where
+// Membership reads the desired replicas of a coordinator-led job; nil where
 // nothing says so yet.
 func (c *Cluster) Membership(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
 	var list v2alpha1.Membership

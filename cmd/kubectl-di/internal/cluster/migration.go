@@ -50,7 +50,7 @@ func (c *Cluster) Annotate(ctx context.Context, definition *apiextensionsv1.Cust
 }
 
 // MigrationRecords reads how far storage migrations are, by resource; nothing of
-// those of which there was none.
+// resources without one.
 func (c *Cluster) MigrationRecords(ctx context.Context, namespace string) (map[string]migration.Record, error) {
 	stored := &corev1.ConfigMap{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: migration.RecordName}, stored)

@@ -27,7 +27,7 @@ type input struct {
 	content  []byte
 }
 
-// output is a file that is to be written.
+// output is a file to write.
 type output struct {
 	input   *input
 	content []byte

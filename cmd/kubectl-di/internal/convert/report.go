@@ -79,7 +79,7 @@ func shown(value any) string {
 	return text
 }
 
-// noteReadView says of a worker-led job that v1alpha1 shows it and no more.
+// noteReadView notes that v1alpha1 only shows a worker-led job.
 func noteReadView(out []byte, report *documentReport) {
 	extended := read(out).Spec.Extended
 	if extended == nil || extended.Lifecycle == nil || *extended.Lifecycle == "CoordinatorLed" {

@@ -35,43 +35,21 @@ const examples = `  # Why does job cartpole not get on?
 
 // options are the flags of describe.
 type options struct {
-	flags   *cluster.Flags
 	streams genericiooptions.IOStreams
-	jobs    arguments.Choice
 	events  bool
 }
 
 // NewCommand returns the command.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
-	options := &options{flags: flags, streams: streams}
-	command := &cobra.Command{
-		Use:     "describe JOB...",
-		Short:   "Describe jobs: phase, replicas, failures, events",
-		Long:    long,
-		Example: examples,
-		Args:    arguments.CheckJobs,
-		RunE: func(command *cobra.Command, args []string) error {
-			return options.run(command.Context(), args)
-		},
-		ValidArgsFunction: arguments.CompleteJobs(flags),
-	}
-	own := command.Flags()
-	own.SortFlags = false
-	options.jobs.Bind(own)
-	own.BoolVar(&options.events, "show-events", true, "show the events of the jobs, and the warnings of their pods")
+	options := &options{streams: streams}
+	help := arguments.Help{Use: "describe JOB...", Short: "Describe jobs: phase, replicas, failures, events", Long: long, Example: examples}
+	command := arguments.NewJobsCommand(flags, help, func() error { return nil }, options.run)
+	command.Flags().BoolVar(&options.events, "show-events", true, "show the events of the jobs, and the warnings of their pods")
 	return command
 }
 
-func (o *options) run(ctx context.Context, args []string) error {
-	if err := o.jobs.Parse(args); err != nil {
-		return err
-	}
-	found, err := o.flags.Connect()
-	if err != nil {
-		return err
-	}
-	jobs, err := o.jobs.Read(ctx, found)
-	failures := []error{err}
+func (o *options) run(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {
+	var failures []error
 	for i, job := range jobs {
 		if i > 0 {
 			fmt.Fprint(o.streams.Out, "\n\n")

@@ -222,7 +222,7 @@ func (p *page) writeLastFailure(out *bytes.Buffer) {
 	table(out, "  ", rows)
 }
 
-// writeTasks writes what the job consists of, and what became of it.
+// writeTasks writes the tasks of the job and the state of their pods.
 func (p *page) writeTasks(out *bytes.Buffer) {
 	rows := [][]string{{"TASK", "TYPE", "WANTED", "PODS"}}
 	for i := range p.job.Spec.Tasks {
@@ -237,7 +237,7 @@ func (p *page) writeTasks(out *bytes.Buffer) {
 	table(out, "  ", rows)
 }
 
-// wanted says how many replicas a task is to have.
+// wanted returns the desired replicas of a task.
 func (p *page) wanted(task int) string {
 	if p.job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		return strconv.Itoa(int(lifecycle.Count(p.job, task)))

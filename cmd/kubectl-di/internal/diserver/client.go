@@ -54,9 +54,9 @@ type Options struct {
 	Token string
 	// IdempotencyKey names the one write that the client is for.
 	IdempotencyKey string
-	// RetryWait is the pause before a call is made again.
+	// RetryWait is the pause before a retry.
 	RetryWait time.Duration
-	// Report is told why a call is made again.
+	// Report is called with the reason of a retry.
 	Report func(error)
 }
 
@@ -94,7 +94,7 @@ func (r *Refusal) Error() string {
 }
 
 // UnansweredError says that a request was sent and no answer came, or one that
-// it cannot be done now, so that nobody knows whether it was done.
+// it cannot be done now, so that it is unknown whether it was done.
 type UnansweredError struct{ cause error }
 
 // Error implements error.
@@ -151,7 +151,7 @@ func (c *Client) do(ctx context.Context, asked *call) (envelope, error) {
 	}
 }
 
-// stillUnknown marks an error after which nobody knows whether the request was
+// stillUnknown marks an error after which it is unknown whether the request was
 // done, as it was sent before. An answer says it.
 func stillUnknown(err error, sent bool) error {
 	var refusal *Refusal

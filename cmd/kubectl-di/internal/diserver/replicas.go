@@ -36,7 +36,7 @@ type Demand struct {
 	Learners   *Asked `json:"learners,omitempty"`
 }
 
-// Failed names the pods that are to be replaced.
+// Failed names the pods to replace.
 type Failed struct {
 	Coordinator
 	Collectors []string `json:"collectors,omitempty"`

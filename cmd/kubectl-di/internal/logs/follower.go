@@ -23,7 +23,7 @@ import (
 const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
-	// rest is how long the log of a pod that is gone may go on: its node may be
+	// rest is how long the log of a pod that is gone may continue: its node may be
 	// gone too, and its connection hang.
 	rest = 10 * time.Second
 )
@@ -143,7 +143,7 @@ func (f *follower) follow(ctx context.Context, now state) error {
 		f.done, f.at.part = now.instance, 0
 		return nil
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // whoever ends the command wants nothing more of it
+		return nil //nolint:nilerr // the user has ended the command
 	case err != nil:
 		f.tell("%s: %v", f.replica, err)
 	}
@@ -153,7 +153,7 @@ func (f *follower) follow(ctx context.Context, now state) error {
 	return f.pauseAndLook(ctx, now)
 }
 
-// catchUp reads the rest of the run before. It may be there no more.
+// catchUp reads the rest of the run before. It may be gone.
 //
 // The kubelet starts a container again before the pod tells so: what was read
 // last may be of the run that there is now. Then all lines of the run before

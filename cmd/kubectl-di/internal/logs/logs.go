@@ -143,7 +143,7 @@ type following struct {
 	slots     chan struct{}
 	followers map[types.UID][]*follower
 	live      int
-	// isFinished tells that the job brings forth no more pods.
+	// isFinished reports whether the job creates no further pods.
 	isFinished bool
 	hasPods    bool
 	// lingering fires when a finished job whose pods stay has been followed for

@@ -22,7 +22,7 @@ type position struct {
 	again int
 }
 
-// second is the time that reading goes on from; false before the first line.
+// second is the time that reading continues from; false before the first line.
 func (p *position) second() (time.Time, bool) {
 	return p.newest.Truncate(time.Second), !p.newest.IsZero()
 }

@@ -94,7 +94,7 @@ func (p *printer) prefix(replica string) string {
 	return "\x1b[38;5;" + strconv.Itoa(colour) + "m[" + replica + "]\x1b[0m "
 }
 
-// notices tells what is to be known beside the logs, each thing once.
+// notices prints each notice beside the logs once.
 type notices struct {
 	mutex sync.Mutex
 	out   io.Writer

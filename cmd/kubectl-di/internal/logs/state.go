@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// state is what a pod tells of one of its containers.
+// state is the state of a container, from its pod's status.
 type state struct {
 	// instance is the run of the container whose log is had now; empty for none.
 	instance string

@@ -68,21 +68,17 @@ type options struct {
 // NewCommand returns the command.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &options{flags: flags, streams: streams, output: printing.NewData()}
-	command := &cobra.Command{
-		Use: "migrate", Short: "Say in which version objects are stored, and which are served", Long: long, Example: examples, Args: arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error { return o.change(command.Context()) },
-	}
+	command := arguments.NewCommand(arguments.Help{
+		Use: "migrate", Short: "Say in which version objects are stored, and which are served", Long: long, Example: examples,
+	}, o.change)
 	own := command.Flags()
-	own.SortFlags = false
 	own.StringVar(&o.to, "to", "", "version to store objects in: v1alpha1 or v2alpha1")
 	own.StringVar(&o.release, "for-release", "", "earlier release that is to run the jobs afterwards: v0.2.2, which --to v1alpha1 is for, or v1.1.3, which stores v2alpha1")
 	own.StringVar(&o.stop, "stop-serving", "", "version to serve no more: v1alpha1")
 	own.StringVar(&o.serve, "serve", "", "version to serve again: v1alpha1")
-	status := &cobra.Command{
-		Use: "status", Short: "Tell how far the storage migration is", Long: statusLong, Example: statusExamples, Args: arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error { return o.status(command.Context()) },
-	}
-	status.Flags().SortFlags = false
+	status := arguments.NewCommand(arguments.Help{
+		Use: "status", Short: "Tell how far the storage migration is", Long: statusLong, Example: statusExamples,
+	}, o.status)
 	status.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on until all is done")
 	status.Flags().StringVar(&o.namespace, "operator-namespace", "", "namespace that the operator runs in; by default that of its webhooks")
 	o.output.Bind(status, "print it")

@@ -32,7 +32,7 @@ type Report struct {
 type Resource struct {
 	Resource string `json:"resource"`
 	Done     bool   `json:"done"`
-	// Wanted is the version that objects are to be stored in, Storage the one that
+	// Wanted is the version to store objects in, Storage the one that
 	// they are written in, and Stored those that any may be stored in.
 	Wanted  string   `json:"wanted"`
 	Storage string   `json:"storage"`

@@ -50,18 +50,9 @@ type options struct {
 // NewCommand returns the command.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	options := &options{flags: flags, streams: streams, output: printing.NewData()}
-	command := &cobra.Command{
-		Use:     "preflight",
-		Short:   "Report what would block an installation or an upgrade",
-		Long:    long,
-		Example: examples,
-		Args:    arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command.Context())
-		},
-	}
+	help := arguments.Help{Use: "preflight", Short: "Report what would block an installation or an upgrade", Long: long, Example: examples}
+	command := arguments.NewCommand(help, options.run)
 	own := command.Flags()
-	own.SortFlags = false
 	own.StringVar(&options.namespace, "server-namespace", names.SystemNamespace, "namespace that DI Orchestrator runs in, or is to run in")
 	options.output.Bind(command, "print the report")
 	return command

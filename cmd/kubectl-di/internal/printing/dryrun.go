@@ -34,7 +34,7 @@ func (d *DryRun) Check() error {
 	return nil
 }
 
-// IsReal reports whether it is to be done.
+// IsReal reports whether the change is made.
 func (d *DryRun) IsReal() bool { return d.mode == dryRunNone }
 
 // IsSaid reports whether it is only to be said.

@@ -23,27 +23,15 @@ before, and is kept in status.profilings.`
 // NewCommand returns the command.
 func NewCommand(flags *cluster.Flags) *cobra.Command {
 	output := printing.NewData()
-	command := &cobra.Command{
-		Use:   "profilings JOB",
-		Short: "Print what a worker-led job last reported of itself",
-		Long:  long,
-		Example: `  # What job pong reported last, of which jq takes a part
-  kubectl di profilings pong | jq .episodes`,
-		Args: arguments.CheckJob,
-		RunE: func(command *cobra.Command, args []string) error {
-			return printProfilings(command, flags, output, args)
-		},
-		ValidArgsFunction: arguments.CompleteJob(flags),
-	}
+	command := arguments.NewJobCommand(flags, arguments.Help{
+		Use: "profilings JOB", Short: "Print what a worker-led job last reported of itself", Long: long,
+		Example: "  # A part of what job pong reported last\n  kubectl di profilings pong | jq .episodes",
+	}, func(command *cobra.Command, job string) error { return printProfilings(command, flags, output, job) })
 	output.Bind(command, "print it")
 	return command
 }
 
-func printProfilings(command *cobra.Command, flags *cluster.Flags, output *printing.Data, args []string) error {
-	name, err := arguments.OneJob(args)
-	if err != nil {
-		return err
-	}
+func printProfilings(command *cobra.Command, flags *cluster.Flags, output *printing.Data, name string) error {
 	if err := output.Check(); err != nil {
 		return err
 	}

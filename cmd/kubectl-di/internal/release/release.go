@@ -78,18 +78,9 @@ type options struct {
 // NewCommand returns the command, of a plugin of this version.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams, version string) *cobra.Command {
 	options := &options{flags: flags, streams: streams, version: version, output: printing.NewData()}
-	command := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the versions of this plugin, the operator and di-server",
-		Long:    long,
-		Example: examples,
-		Args:    arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command.Context())
-		},
-	}
+	help := arguments.Help{Use: "version", Short: "Print the versions of this plugin, the operator and di-server", Long: long, Example: examples}
+	command := arguments.NewCommand(help, options.run)
 	own := command.Flags()
-	own.SortFlags = false
 	own.BoolVar(&options.client, "client", false, "print the version of this plugin only, and ask nobody")
 	own.StringVar(&options.namespace, "server-namespace", names.SystemNamespace, "namespace that DI Orchestrator runs in")
 	options.output.Bind(command, "print them")
@@ -173,7 +164,7 @@ func (r *Report) difference() string {
 // bare returns a version as it is without its v.
 func bare(version string) string { return strings.TrimPrefix(version, "v") }
 
-// isDigest tells that a version does not tell of which release it is.
+// isDigest reports whether a version names no release.
 func isDigest(version string) bool { return strings.Contains(version, ":") }
 
 // print writes the report for people.

@@ -22,9 +22,9 @@ type outcome struct {
 	wanted int
 	// what they are, in the singular.
 	what string
-	// done is what becomes of them.
+	// done is what happens to them.
 	done string
-	// none is what a job is told of where there are none.
+	// none is the text for a job without any.
 	none string
 }
 

@@ -119,8 +119,8 @@ type conversation struct {
 	server  *diserver.Client
 }
 
-// begin finds the job, a token and a way to di-server. It calls nobody else
-// than the API server. The check may refuse the job before a token is made.
+// begin finds the job, a token and a way to di-server. It calls the API server
+// only. The check may refuse the job before a token is made.
 func (o *callOptions) begin(command *cobra.Command, name string, check func(*v2alpha1.DIJob) error) (*conversation, error) {
 	ctx := command.Context()
 	found, err := o.flags.Connect()
@@ -182,8 +182,8 @@ func isCoordinatorLed(job *v2alpha1.DIJob) bool {
 	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// explain adds to an error what to do where nobody knows whether the request
-// was done.
+// explain adds to an error what to do where it is unknown whether the request was
+// done.
 func (c *conversation) explain(err error) error {
 	var unanswered *diserver.UnansweredError
 	if !errors.As(err, &unanswered) {

@@ -81,7 +81,7 @@ func (o *callOptions) restart(command *cobra.Command, args []string) error {
 	}, answer)
 }
 
-// replicas reads which replicas of which job are meant.
+// replicas reads the job and its replicas from the arguments.
 func (o *callOptions) replicas(args []string) (job string, pods []string, err error) {
 	job, named, err := o.job(args)
 	if err != nil {

@@ -54,19 +54,10 @@ type scaleOptions struct {
 // NewScaleCommand returns kubectl di scale.
 func NewScaleCommand(cluster *cluster.Flags) *cobra.Command {
 	options := &scaleOptions{flags: cluster, print: printing.New("scaled")}
-	command := &cobra.Command{
-		Use:     "scale JOB --replicas COUNT",
-		Short:   "Set the number of replicas of a worker-led job's elastic task",
-		Long:    scaleLong,
-		Example: scaleExamples,
-		Args:    arguments.CheckJob,
-		RunE: func(command *cobra.Command, args []string) error {
-			return options.run(command, args)
-		},
-		ValidArgsFunction: arguments.CompleteJob(cluster),
-	}
+	command := arguments.NewJobCommand(cluster, arguments.Help{
+		Use: "scale JOB --replicas COUNT", Short: "Set the number of replicas of a worker-led job's elastic task", Long: scaleLong, Example: scaleExamples,
+	}, options.run)
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.Int32Var(&options.replicas, "replicas", 0, "the number of replicas that the task is to have (required)")
 	flags.Int32Var(&options.current, "current-replicas", -1, "scale only if the task is to have so many now; -1 for any")
 	flags.StringVar(&options.task, "task", "", "scale only if this is the job's elastic task")
@@ -90,11 +81,7 @@ func (o *scaleOptions) check(command *cobra.Command) error {
 	return o.dryRun.Check()
 }
 
-func (o *scaleOptions) run(command *cobra.Command, args []string) error {
-	name, err := arguments.OneJob(args)
-	if err != nil {
-		return err
-	}
+func (o *scaleOptions) run(command *cobra.Command, name string) error {
 	if err := o.check(command); err != nil {
 		return err
 	}
@@ -126,8 +113,8 @@ func (o *scaleOptions) run(command *cobra.Command, args []string) error {
 	return o.follow(command, printer, found, job, task)
 }
 
-// scale sets the number of replicas, if the job's is what it is to be. What is
-// only said is tried, for a condition is to be looked at.
+// scale sets the number of replicas if the job's is as --current-replicas says. With
+// --dry-run=client the API server still tries it, to check that condition.
 func (o *scaleOptions) scale(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
 	before, err := found.Scale(ctx, job, o.replicas, func(current int32) error {
 		if o.current >= 0 && current != o.current {
@@ -199,7 +186,7 @@ func (o *scaleOptions) show(printer printers.ResourcePrinter, out io.Writer, job
 	return printer.PrintObj(job, out)
 }
 
-// follow tells how many replicas run until all do.
+// follow reports how many replicas run until all do.
 func (o *scaleOptions) follow(command *cobra.Command, printer printers.ResourcePrinter, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
 	told := command.ErrOrStderr()
 	if o.print.IsText() {
@@ -239,7 +226,7 @@ func (o *scaleOptions) follow(command *cobra.Command, printer printers.ResourceP
 	return o.show(printer, command.OutOrStdout(), job)
 }
 
-// progress says how many replicas run, and whether they are what was asked for.
+// progress reports how many replicas run, and whether that is what was asked for.
 func (o *scaleOptions) progress(job *v2alpha1.DIJob, task string) (string, bool, error) {
 	title := "job " + job.Namespace + "/" + job.Name
 	counts, status := job.Status.TaskStatus[task], &job.Status

@@ -56,16 +56,9 @@ type options struct {
 // NewCommand returns kubectl di rotate-ca.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	options := &options{flags: flags, streams: streams}
-	command := &cobra.Command{
-		Use:     "rotate-ca",
-		Short:   "Replace the certificate authority of the webhooks",
-		Long:    long,
-		Example: examples,
-		Args:    arguments.None,
-		RunE:    func(command *cobra.Command, _ []string) error { return options.run(command.Context()) },
-	}
+	help := arguments.Help{Use: "rotate-ca", Short: "Replace the certificate authority of the webhooks", Long: long, Example: examples}
+	command := arguments.NewCommand(help, options.run)
 	own := command.Flags()
-	own.SortFlags = false
 	own.BoolVar(&options.wait, "wait", false, "wait until the old authority is trusted no more")
 	own.DurationVar(&options.timeout, "timeout", 0, "wait for no longer than this; 0 for as long as it takes")
 	own.StringVar(&options.namespace, "server-namespace", names.SystemNamespace, "namespace that DI Orchestrator runs in")
@@ -93,7 +86,7 @@ func (o *options) run(ctx context.Context) error {
 }
 
 // begin asks for another authority and returns the old one. Where no operator
-// serves by its own nobody is asked, as nobody would answer.
+// serves by its own none is asked, because none would answer.
 func (o *options) begin(ctx context.Context, found *cluster.Cluster) ([]byte, error) {
 	now := time.Now()
 	old, err := found.Authority(ctx, o.namespace, now)
@@ -140,7 +133,7 @@ func (s *state) say(wait bool) (string, bool) {
 	return fmt.Sprintf("all %d operators serve by it; the old one is dropped", s.replicas), true
 }
 
-// follow tells how far it is until it is as far as it is to be.
+// follow reports the progress of the rotation until it is done.
 func (o *options) follow(ctx context.Context, found *cluster.Cluster, old []byte) error {
 	told := terminal.NewProgress(o.streams.ErrOut)
 	defer told.End()

@@ -22,7 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// follow tells how the jobs fare until all have ended.
+// follow reports the progress of the jobs until all have ended.
 func (o *options) follow(ctx context.Context, found *cluster.Cluster, jobs []written) error {
 	cancel := func() {}
 	if o.timeout > 0 {
@@ -45,7 +45,7 @@ func (o *options) follow(ctx context.Context, found *cluster.Cluster, jobs []wri
 	return errors.Join(failures...)
 }
 
-// follower tells how one job fares.
+// follower reports the progress of one job.
 type follower struct {
 	cluster *cluster.Cluster
 	told    *terminal.Progress

@@ -62,19 +62,10 @@ type options struct {
 // NewCommand returns the command.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	options := &options{flags: flags, streams: streams, print: printing.New("submitted")}
-	command := &cobra.Command{
-		Use:     "submit -f FILE",
-		Aliases: []string{"create"},
-		Short:   "Submit jobs, and follow them to their end",
-		Long:    long,
-		Example: examples,
-		Args:    arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command.Context())
-		},
-	}
+	help := arguments.Help{Use: "submit -f FILE", Short: "Submit jobs, and follow them to their end", Long: long, Example: examples}
+	command := arguments.NewCommand(help, options.run)
+	command.Aliases = []string{"create"}
 	own := command.Flags()
-	own.SortFlags = false
 	own.StringArrayVarP(&options.files.Filenames, "filename", "f", nil, "file, folder or URL to read, - for stdin; may be repeated")
 	own.StringVarP(&options.files.Kustomize, "kustomize", "k", "", "folder of a kustomization to read")
 	own.BoolVarP(&options.files.Recursive, "recursive", "R", false, "read subfolders too")

@@ -49,9 +49,9 @@ type options struct {
 	flags   *cluster.Flags
 	streams genericiooptions.IOStreams
 	print   *printing.Flags
+	printer printers.ResourcePrinter
 	// suspend is what the jobs' spec is to say.
 	suspend bool
-	jobs    arguments.Choice
 	wait    bool
 	timeout time.Duration
 	dryRun  printing.DryRun
@@ -60,32 +60,20 @@ type options struct {
 // NewSuspendCommand returns kubectl di suspend.
 func NewSuspendCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	options := &options{flags: flags, streams: streams, suspend: true, print: printing.New("suspended")}
-	command := options.command("suspend", "Suspend jobs: delete their pods until they are resumed")
-	command.Long, command.Example = suspendLong, suspendExamples
-	return command
+	return options.command(arguments.Help{
+		Use: "suspend JOB...", Short: "Suspend jobs: delete their pods until they are resumed", Long: suspendLong, Example: suspendExamples,
+	})
 }
 
 // NewResumeCommand returns kubectl di resume.
 func NewResumeCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	options := &options{flags: flags, streams: streams, print: printing.New("resumed")}
-	command := options.command("resume", "Resume suspended jobs")
-	command.Long, command.Example = resumeLong, resumeExamples
-	return command
+	return options.command(arguments.Help{Use: "resume JOB...", Short: "Resume suspended jobs", Long: resumeLong, Example: resumeExamples})
 }
 
-func (o *options) command(verb, short string) *cobra.Command {
-	command := &cobra.Command{
-		Use:   verb + " JOB...",
-		Short: short,
-		Args:  arguments.CheckJobs,
-		RunE: func(command *cobra.Command, args []string) error {
-			return o.run(command.Context(), args)
-		},
-		ValidArgsFunction: arguments.CompleteJobs(o.flags),
-	}
+func (o *options) command(help arguments.Help) *cobra.Command {
+	command := arguments.NewJobsCommand(o.flags, help, o.check, o.run)
 	own := command.Flags()
-	own.SortFlags = false
-	o.jobs.Bind(own)
 	waited := "all replicas run"
 	if o.suspend {
 		waited = "no pod is left"
@@ -97,34 +85,23 @@ func (o *options) command(verb, short string) *cobra.Command {
 	return command
 }
 
-// check says what is wrong with the flags.
-func (o *options) check() error {
+// check checks the flags.
+func (o *options) check() (err error) {
 	if o.timeout < 0 {
 		return exit.Usagef("--timeout %s: want 0 or more", o.timeout)
 	}
-	return o.dryRun.Check()
+	if err := o.dryRun.Check(); err != nil {
+		return err
+	}
+	o.printer, err = o.print.Printer(o.dryRun.Suffix())
+	return err
 }
 
-func (o *options) run(ctx context.Context, args []string) error {
-	if err := o.jobs.Parse(args); err != nil {
-		return err
-	}
-	if err := o.check(); err != nil {
-		return err
-	}
-	printer, err := o.print.Printer(o.dryRun.Suffix())
-	if err != nil {
-		return err
-	}
-	found, err := o.flags.Connect()
-	if err != nil {
-		return err
-	}
-	read, err := o.jobs.Read(ctx, found)
-	failures := []error{err}
+func (o *options) run(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {
+	var failures []error
 	var changed []*v2alpha1.DIJob
-	for _, job := range read {
-		if err := o.change(ctx, found, job, printer); err != nil {
+	for _, job := range jobs {
+		if err := o.change(ctx, found, job); err != nil {
 			failures = append(failures, err)
 			continue
 		}
@@ -137,7 +114,7 @@ func (o *options) run(ctx context.Context, args []string) error {
 }
 
 // change suspends or resumes a job, if it is not so already.
-func (o *options) change(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, printer printers.ResourcePrinter) error {
+func (o *options) change(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob) error {
 	if err := o.refuse(job); err != nil {
 		return err
 	}
@@ -156,7 +133,7 @@ func (o *options) change(ctx context.Context, found *cluster.Cluster, job *v2alp
 		return nil
 	}
 	job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
-	return printer.PrintObj(job, o.streams.Out)
+	return o.printer.PrintObj(job, o.streams.Out)
 }
 
 func (o *options) already() string {
@@ -178,8 +155,8 @@ func (o *options) refuse(job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// follow tells how far jobs are, one after the other, until all are what they
-// are to be.
+// follow reports the progress of the jobs, one after the other, until all are
+// suspended, or run.
 func (o *options) follow(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {
 	cancel := func() {}
 	if o.timeout > 0 {
@@ -206,7 +183,7 @@ func (o *options) follow(ctx context.Context, found *cluster.Cluster, jobs []*v2
 	return errors.Join(failures...)
 }
 
-// progress says how far a job is, and whether it is what it is to be.
+// progress reports how far a job is, and whether it is there.
 func (o *options) progress(job *v2alpha1.DIJob) (string, bool, error) {
 	if ptr.Deref(job.Spec.Suspend, false) != o.suspend {
 		return "", false, fmt.Errorf("job %s/%s was changed by somebody else meanwhile: spec.suspend is %t", job.Namespace, job.Name, !o.suspend)

@@ -20,7 +20,7 @@ const (
 	upLine = "\x1b[A"
 )
 
-// Progress tells how far things are: in lines that stay, and in a line of the
+// Progress reports how far things are: in lines that stay, and in a line of the
 // state of each thing, which on a terminal are written over by the next. It may
 // be used by several at once.
 type Progress struct {

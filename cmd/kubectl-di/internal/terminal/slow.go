@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// slow is how long nobody is told that an answer is waited for.
+// slow is the time after which the wait for an answer is reported.
 const slow = time.Second
 
 // TellSlow tells once, on a terminal, that an answer is waited for.

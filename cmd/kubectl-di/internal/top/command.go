@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top shows a job and what becomes of it, live on a terminal. It must
+// Package top shows a job and its changes, live on a terminal. It must
 // change nothing.
 package top
 
@@ -52,27 +52,16 @@ type options struct {
 // NewCommand returns the command that shows a job live.
 func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &options{flags: flags, streams: streams, clock: clock.RealClock{}, output: printing.NewData(formatName)}
-	command := &cobra.Command{
-		Use:               "top JOB",
-		Short:             "Show a job and its replicas, live",
-		Long:              long,
-		Example:           example,
-		RunE:              func(command *cobra.Command, args []string) error { return o.run(command.Context(), args) },
-		ValidArgsFunction: arguments.CompleteJob(flags),
-	}
+	help := arguments.Help{Use: "top JOB", Short: "Show a job and its replicas, live", Long: long, Example: example}
+	command := arguments.NewJobCommand(flags, help, func(command *cobra.Command, job string) error { return o.run(command.Context(), job) })
 	bound := command.Flags()
-	bound.SortFlags = false
 	bound.BoolVar(&o.once, "once", false, "Print it once")
 	bound.BoolVarP(&o.watch, "watch", "w", false, "Without a terminal: print a line on each change")
 	o.output.Bind(command, "print it once")
 	return command
 }
 
-func (o *options) run(ctx context.Context, args []string) error {
-	name, err := arguments.OneJob(args)
-	if err != nil {
-		return err
-	}
+func (o *options) run(ctx context.Context, name string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -203,7 +192,7 @@ func (o *options) program(ctx context.Context, feed *feed, view *model, in io.Re
 	stop()
 	working.Wait()
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // whoever ends the command wants nothing more of it
+		return nil //nolint:nilerr // the user has ended the command
 	}
 	return errors.Join(view.failed, err)
 }

@@ -45,7 +45,7 @@ func newFeed(from watches, clock clock.Clock, job *v2alpha1.DIJob) *feed {
 	return &feed{watches: from, clock: clock, job: job, broken: map[string]error{}, changed: make(chan struct{}, 1)}
 }
 
-// run tells what changes until the context ends or tell returns false. It tells
+// run reports each change until the context ends or tell returns false. It reports
 // first when all that there is is known.
 func (f *feed) run(ctx context.Context, tell func(batch) bool) {
 	ctx, stop := context.WithCancel(ctx)

@@ -43,7 +43,7 @@ type Snapshot struct {
 	Lacks []string `json:"lacks,omitempty"`
 }
 
-// Condition is a condition that says why a job does not get on, or what befell it.
+// Condition is a condition that explains why a job is stalled or was disrupted.
 type Condition struct {
 	Type    string `json:"type"`
 	Reason  string `json:"reason,omitempty"`
@@ -204,7 +204,7 @@ func tasks(job *v2alpha1.DIJob, list *v2alpha1.Membership, all []Replica) []Coun
 	return counts
 }
 
-// wanted is how many pods a task is to have; -1 where nothing tells.
+// wanted is the desired number of pods of a task; -1 where it is unknown.
 func wanted(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int {
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		return wantedWorkers(job, task)

@@ -29,7 +29,7 @@ type table struct {
 
 const gap = "  "
 
-// longEnough is how much of a long column is to be seen before others are left out.
+// longEnough is how much of a long column must be visible before others are left out.
 const longEnough = 24
 
 // lines returns the header and the rows from one on that fit.

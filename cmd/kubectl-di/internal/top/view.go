@@ -55,7 +55,7 @@ func bold(text string) string { return lipgloss.NewStyle().Bold(true).Render(tex
 
 func faint(text string) string { return lipgloss.NewStyle().Faint(true).Render(text) }
 
-// head is what is to be seen in every pane.
+// head is the top of every pane.
 func (m *model) head() []string {
 	s := &m.snapshot
 	lines := []string{m.title()}
