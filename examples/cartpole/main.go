@@ -118,7 +118,7 @@ func work(ctx context.Context) error {
 	profilings := serverURL(os.Getenv("DI_SERVER_URL")) + "/v2alpha1/job/" + url.PathEscape(os.Getenv("DI_JOB_ID")) + "/profilings"
 	err = train(ctx, func(context.Context) []player { return append(playersAt(others), playHere) }, func(p progress) {
 		printProgress(p)
-		// Training goes on without di-server.
+		// Training continues without di-server.
 		if _, err := call[struct{}](ctx, http.MethodPost, profilings, p); err != nil {
 			fmt.Fprintln(os.Stderr, "reporting:", err)
 		}

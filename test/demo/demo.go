@@ -3,7 +3,7 @@
 
 // Package demo installs the operator by its chart into the cluster that
 // the kubeconfig names, trains the CartPole example jobs there in both API
-// versions, and tells how they fare. make demo runs it for people, the
+// versions, and reports their progress. make demo runs it for people, the
 // end-to-end tests for its assertions.
 package demo
 

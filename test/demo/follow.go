@@ -44,7 +44,7 @@ func (r *Result) Finished() bool {
 	return r.Phase == v2alpha1.JobSucceeded || r.Phase == v2alpha1.JobFailed
 }
 
-// Follow tells how the jobs fare until all have finished.
+// Follow reports the progress of the jobs until all have finished.
 func (d *Demo) Follow(ctx context.Context, jobs []*unstructured.Unstructured) ([]Result, error) {
 	d.step("Training")
 	results := make([]Result, len(jobs))
@@ -106,7 +106,7 @@ func (d *Demo) lastReward(ctx context.Context, job *v2alpha1.DIJob) (string, boo
 	log, err := d.core.CoreV1().Pods(job.Namespace).
 		GetLogs(pod, &corev1.PodLogOptions{TailLines: &tail, Container: names.Container}).DoRaw(ctx)
 	if err != nil {
-		// A pod that does not run yet has no log; the phase tells of it.
+		// A pod that does not run yet has no log; the phase shows it.
 		return "", false
 	}
 	rewards := rewardPattern().FindAllSubmatch(log, -1)
@@ -118,7 +118,7 @@ func (d *Demo) lastReward(ctx context.Context, job *v2alpha1.DIJob) (string, boo
 
 func rewardPattern() *regexp.Regexp { return regexp.MustCompile(`\beval=([0-9.]+)`) }
 
-// draw prints a line for each job: over the lines of before on a terminal,
+// draw prints a line for each job: over the previous lines on a terminal,
 // else only those that have changed. It returns what is drawn now.
 func (d *Demo) draw(results []Result, before []string) []string {
 	lines := make([]string, len(results))
@@ -167,7 +167,7 @@ func (d *Demo) printTable(results []Result) {
 	for _, r := range results {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Version, r.Phase, r.replicas(), r.Reward, round(r.Time))
 	}
-	// Out is a terminal or a buffer; a failing write has nobody to tell.
+	// Out is a terminal or a buffer; a failing write cannot be reported.
 	_ = table.Flush()
 }
 

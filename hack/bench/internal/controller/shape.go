@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"

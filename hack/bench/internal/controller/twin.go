@@ -141,8 +141,8 @@ func (w *world) newPlainClient(qps float32, burst int) (*plainClient, error) {
 	return &plainClient{api}, err
 }
 
-// createAll submits the jobs of twins and creates of each what is to be once it
-// exists.
+// createAll submits the jobs of twins, and creates the service and the pods of each
+// once it exists.
 func (p *plainClient) createAll(ctx context.Context, w *world, twins []*twin) error {
 	jobs := make([]*v2alpha1.DIJob, len(twins))
 	for i := range twins {

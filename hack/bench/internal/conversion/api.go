@@ -32,7 +32,7 @@ import (
 // crdName is the CRD whose kind is converted.
 const crdName = "dijobs." + v2alpha1.GroupName
 
-// plane is an API server that can be restarted while its etcd goes on.
+// plane is an API server that can be restarted while its etcd keeps running.
 type plane struct {
 	environment *envtest.Environment
 	config      *rest.Config

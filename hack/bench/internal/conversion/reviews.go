@@ -45,7 +45,7 @@ const reviewsPreface = `Whole reviews over TLS, one after another, by our endpoi
 conversion functions, each in a process of its own with 32 MiB in its heap besides, as an operator has, in turns.
 us is processor time of that process for an object, which other load disturbs less than the clock does;
 transport is what answering with the same bytes costs. ratio is controller-runtime's us over ours; net is the same less
-transport, and is what counts for single objects, of which transport is most. Required: %d, and p99 within the limit.
+transport, and is what counts for single objects, which are mostly transport. Required: %d, and p99 within the limit.
 
 `
 

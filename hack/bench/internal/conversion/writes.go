@@ -54,8 +54,8 @@ type writesRow struct {
 // stored, and the answer is decoded; the watch cache of v1alpha1 is brought up
 // to date while v1alpha1 is served; and for managedFields of a version that is
 // not the request's, the job is converted to see whether the schema has changed,
-// before the write, and after it. An apply also looks whether what it no longer
-// says belongs to somebody else, in both versions and back.
+// before the write, and after it. An apply also looks whether another manager owns
+// what it no longer sets, in both versions and back.
 func writesRows() []writesRow {
 	v1, v2 := v1alpha1.Version, v2alpha1.Version
 	return []writesRow{

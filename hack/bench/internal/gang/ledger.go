@@ -13,7 +13,7 @@ import (
 
 // ledger is what was seen of the pods of one job each.
 type ledger struct {
-	// wanted is how many pods of a job are to be bound before one of them runs.
+	// wanted is how many pods of a job must be bound before one of them runs.
 	wanted int
 
 	// mutex guards what follows.

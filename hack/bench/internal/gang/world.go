@@ -42,7 +42,7 @@ const (
 	podGroupAPI  = "scheduling.k8s.io/v1alpha2=true"
 	// protection is the controller that lets go of PodGroups whose pods have ended.
 	protection = "podgroup-protection-controller"
-	// restTime is how long nobody asks for anything when all is done.
+	// restTime is the time without requests after which all is done.
 	restTime = 2 * time.Second
 )
 

@@ -162,7 +162,7 @@ func (b *Bench) Say(format string, arguments ...any) {
 	fmt.Fprintf(b.Progress, "# %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, arguments...)...)
 }
 
-// Table is a table of the report, the columns of which are separated by tabs.
+// Table returns a table of the report with columns separated by tabs.
 func (b *Bench) Table(flags uint) *tabwriter.Writer {
 	return tabwriter.NewWriter(b.Out, 0, 0, 2, ' ', flags)
 }

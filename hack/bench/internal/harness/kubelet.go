@@ -45,7 +45,7 @@ type Kubelet struct {
 	Config *rest.Config
 	// BoundOnly leaves pods alone that no scheduler has bound.
 	BoundOnly bool
-	// Work is how long a pod runs before it succeeds; 0 for ever.
+	// Work is how long a pod runs before it succeeds; 0 keeps it running.
 	Work time.Duration
 	// Seen sees each event of a pod, one at a time.
 	Seen func(pod *corev1.Pod, gone bool)

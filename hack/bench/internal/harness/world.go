@@ -100,8 +100,8 @@ func (w *World) start(ctx context.Context, user, name, memoryLimit string, flags
 	})
 }
 
-// WaitQuiet returns the end of the audit log once none of the counted users has
-// requested anything but Leases for so long.
+// WaitQuiet returns the end of the audit log once the counted users have requested
+// nothing but Leases for that time.
 func (w *World) WaitQuiet(ctx context.Context, quiet time.Duration) (controlplane.Mark, error) {
 	mark, err := w.Mark()
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *World) WaitQuiet(ctx context.Context, quiet time.Duration) (controlplan
 		return time.Since(since) > quiet, err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("waiting until nobody requests anything: %w", err)
+		return 0, fmt.Errorf("waiting until requests cease: %w", err)
 	}
 	return mark, nil
 }

@@ -30,7 +30,7 @@ type load struct {
 	writes float64
 }
 
-// measured is what became of the calls.
+// measured is the result of the calls.
 type measured struct {
 	gets, writes pace.Tally
 	// body is the size of an answer to a GET.

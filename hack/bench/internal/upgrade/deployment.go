@@ -101,7 +101,7 @@ func (d *deployment) revive(ctx context.Context) error {
 	return nil
 }
 
-// killed ends a process at once, and returns when connections lead to it no more.
+// killed kills a process, and returns when no connection leads to it.
 func killed(ctx context.Context) func(*program.Process) error {
 	return func(process *program.Process) error {
 		if err := process.Kill(); err != nil {

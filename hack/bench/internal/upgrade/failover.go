@@ -38,7 +38,7 @@ the job's first pod, which is the other operator's. Then the one that was ended 
 // succession is a way in which an operator is followed by another one.
 type succession struct {
 	name string
-	// end ends the elected operator; nil where nobody is ended.
+	// end ends the leader; nil where no operator is ended.
 	end  func(*program.Process) error
 	took []time.Duration
 }
@@ -52,7 +52,7 @@ func (b *bench) runFailover(ctx context.Context) (missed figures.Limits, err err
 	defer harness.Close(&err, w.stop)
 	run := &failoverRun{world: w}
 	all := []*succession{
-		{name: "nobody was ended"},
+		{name: "no operator was ended"},
 		{name: "stopped by SIGTERM", end: (*program.Process).Stop},
 		{name: "killed by SIGKILL", end: (*program.Process).Kill},
 	}
@@ -136,7 +136,7 @@ func (r *failoverRun) place(ctx context.Context, since time.Time) (time.Duration
 	isStored := false
 	err = wait.PollUntilContextTimeout(ctx, placeInterval, harness.Patience, true, func(ctx context.Context) (bool, error) {
 		if !isStored {
-			// Whoever is called may be the one that has just gone: before the job is
+			// The call may reach the operator that has just gone: before the job is
 			// stored, or after it, when the answer is converted.
 			last = r.API.Create(ctx, job.DeepCopy())
 			isStored = client.IgnoreAlreadyExists(last) == nil

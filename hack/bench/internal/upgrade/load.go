@@ -27,7 +27,7 @@ func (l load) stop() {
 	}
 }
 
-// take returns what became of the calls since it was called last, by prober.
+// take returns the results since it was called last, by prober.
 func (l load) take() []pace.Tally {
 	taken := make([]pace.Tally, len(l))
 	for i, prober := range l {

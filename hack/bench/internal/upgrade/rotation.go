@@ -173,7 +173,7 @@ func bundlesIn(value any) [][]byte {
 	switch value := value.(type) {
 	case map[string]any:
 		if encoded, ok := value["caBundle"].(string); ok {
-			// What does not decode trusts nobody.
+			// What does not decode is no authority.
 			bundle, _ := base64.StdEncoding.DecodeString(encoded)
 			found = append(found, bundle)
 		}

@@ -169,7 +169,7 @@ func (s *service) carry(from *net.TCPConn) {
 	defer func() { _ = from.Close() }()
 	to, err := s.dial(from)
 	if err != nil {
-		// As if nobody had listened.
+		// As if there were no listener.
 		_ = from.SetLinger(0)
 		return
 	}

@@ -39,7 +39,7 @@ An installation of v0.2.2 as it is found in clusters, without cert-manager and w
 Services and webhook configurations, and jobs in each state with the pods and services that live. Then what a user does is done: our
 webhook configurations are applied, install-crds is run, two operators and two di-servers are started. It is over when jobs are known to be
 stored as v2alpha1 only. GETs at v2alpha1 begin when that version answers for the first time, coordinators when both di-servers are ready, creates (without
-being stored) when the webhook configurations of v0.2.2, which nobody serves here, are gone. No call is tried again. Fields are those of spec and metadata, and of status where a job had finished.
+being stored) when the webhook configurations of v0.2.2, which no program serves here, are gone. No call is tried again. Fields are those of spec and metadata, and of status where a job had finished.
 `
 
 // takeover is what a run of the section has.
@@ -345,7 +345,7 @@ func (t *takeover) inspect(ctx context.Context) (figures.Limits, error) {
 	return missed, nil
 }
 
-// lostPods returns the pods of before that were deleted or restarted.
+// lostPods returns the earlier pods that were deleted or restarted.
 func (t *takeover) lostPods(ctx context.Context) ([]string, error) {
 	var pods corev1.PodList
 	if err := t.API.List(ctx, &pods, client.InNamespace(namespace)); err != nil {

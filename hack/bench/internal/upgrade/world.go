@@ -154,7 +154,7 @@ func (w *world) makeJobs(ctx context.Context, count int) error {
 	return nil
 }
 
-// newJob returns a job of so many bytes at v1alpha1, which nobody has looked at.
+// newJob returns a job of about that size at v1alpha1, without a status.
 func newJob(name string, size int) (*unstructured.Unstructured, error) {
 	raw, err := jobs.Of(namespace, name, size)
 	if err != nil {

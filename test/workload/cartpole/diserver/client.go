@@ -25,8 +25,8 @@ const (
 	TokenFile = "/var/run/secrets/diengine.opendilab.org/token"
 	// maxReply bounds what is read of a reply.
 	maxReply = 8 << 20
-	// retries is how often a call is made again after a connection error,
-	// whatever its method.
+	// retries is how often a call is retried after a connection error, for every
+	// method.
 	retries = 5
 )
 
@@ -42,7 +42,7 @@ type Config struct {
 	// TokenFile holds the token that tells di-server who calls; empty, and where
 	// there is no such file, for none. It is renewed, so each call reads it.
 	TokenFile string
-	// RetryWait is the pause before a call is made again.
+	// RetryWait is the pause before a retry.
 	RetryWait time.Duration
 	// HTTP makes the calls; its timeout bounds each of them.
 	HTTP *http.Client
@@ -67,7 +67,7 @@ func (e *StatusError) Error() string {
 }
 
 // LaterError is an answer of di-server that says that it could not do a request
-// now. Deployed clients go on from it.
+// now. Deployed clients survive it.
 type LaterError struct {
 	Method, Path, Message string
 }

@@ -238,7 +238,7 @@ func TestCallsBearTheTokenAsItIsNow(t *testing.T) {
 	}
 }
 
-// watch is a transport that tells of each call.
+// watch is a transport that reports each call.
 type watch struct {
 	http.RoundTripper
 	told func(*http.Request)

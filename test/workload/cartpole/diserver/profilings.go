@@ -44,7 +44,7 @@ func NewProfilings(serverURL, jobID string, every time.Duration, client *http.Cl
 	return p, nil
 }
 
-// Report replaces what is to be posted next. Only one goroutine may report.
+// Report replaces the next post. Only one goroutine may report.
 func (p *Profilings) Report(body any) {
 	select {
 	case <-p.latest:

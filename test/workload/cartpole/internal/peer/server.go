@@ -86,8 +86,8 @@ func write(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the caller may have left
 }
 
-// Serve answers on a listener until ctx ends, then lets the requests that are
-// under way finish.
+// Serve answers on a listener until ctx ends, then waits for the requests
+// in flight.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler:           handler,

@@ -15,7 +15,7 @@
 //	POST   /finish      training has ended -> Empty
 //	POST   /join        Join -> Joined, to the master of learners that span pods
 //	GET    /progress    train.Progress of the last round
-//	PUT    /pause       Pause -> Empty, to whoever drives the training
+//	PUT    /pause       Pause -> Empty, to the driver of the training
 //
 // Errors come with a status of 400 or above and the body Failure.
 package peer

@@ -21,8 +21,8 @@ const (
 )
 
 // State is everything that a learner holds: the weights, the optimiser's
-// moments and the number of steps made. A learner that is given a state goes on
-// as if it had made those steps itself.
+// moments and the number of steps made. A learner that is given a state
+// continues as if it had made those steps itself.
 type State struct {
 	Round int `json:"round"`
 	// Steps counts the environment steps that were learnt from so far. It

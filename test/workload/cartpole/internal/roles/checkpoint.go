@@ -30,7 +30,7 @@ type checkpoint struct {
 func newCheckpoint(flags *flag.FlagSet) *checkpoint {
 	c := &checkpoint{}
 	flags.StringVar(&c.dir, "checkpoint", "",
-		"folder in which the state is saved when training is asked to stop, and from which it goes on")
+		"folder in which the state is saved when training is asked to stop, and from which it continues")
 	return c
 }
 

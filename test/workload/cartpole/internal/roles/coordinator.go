@@ -116,8 +116,8 @@ func (c *coordinator) follow(ctx context.Context) error {
 	}
 }
 
-// request posts the first demand. A strict client takes no error for an answer,
-// and is told to try again for so long only.
+// request posts the first demand. A strict client takes no error for an answer, and
+// retries a limited time where it is told to.
 func (c *coordinator) request(ctx context.Context) error {
 	deadline := c.system.Now().Add(c.connectTimeout)
 	for {

@@ -28,7 +28,7 @@ type flock struct {
 
 	mu       sync.Mutex // protects all below
 	members  map[string]bool
-	untold   map[string]bool // workers that have not been told of the end
+	untold   map[string]bool // workers that do not know of the end
 	finished bool
 }
 
@@ -97,7 +97,7 @@ func (f *flock) finish(ctx context.Context) {
 		}
 		f.log.Info("workers do not know of the end yet", "addresses", untold)
 		if pause(ctx, f.retry) != nil {
-			f.log.Warn("workers were not told of the end", "addresses", untold)
+			f.log.Warn("workers do not know of the end", "addresses", untold)
 			return
 		}
 	}

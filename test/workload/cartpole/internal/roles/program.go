@@ -95,7 +95,7 @@ func Run(ctx context.Context, system System, args []string) error {
 	return err
 }
 
-// ExitCode is the exit code that tells of an error.
+// ExitCode is the exit code for an error.
 func ExitCode(err error) int {
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):

@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/peer"
 )
 
-// leaveAttempts is how often a strict client tries to take leave of a process.
+// leaveAttempts is how often a strict client tries to disconnect from a process.
 const leaveAttempts = 5
 
 // linkState is how far the connection to a listed process has come.
@@ -47,7 +47,7 @@ type roster struct {
 	retry   time.Duration
 	dialer  *peer.Dialer
 	log     *slog.Logger
-	// joined and left are told of processes that can be used, or no longer.
+	// joined and left are called with processes that can be used, or no longer.
 	joined func(url string, identity peer.Identity)
 	left   func(url string)
 
@@ -167,7 +167,7 @@ func (r *roster) takeLeave(ctx context.Context, url string) error {
 	client := r.dialer.Client(url)
 	if !r.strict {
 		if err := client.Disconnect(ctx); err != nil {
-			r.log.Info("could not take leave", "url", url, "error", err)
+			r.log.Info("could not disconnect", "url", url, "error", err)
 		}
 		return nil
 	}
@@ -207,14 +207,14 @@ func (r *roster) takeLeaveOfAll(ctx context.Context) {
 	for _, url := range r.in(connected) {
 		wait.Go(func() {
 			if err := r.dialer.Client(url).Disconnect(ctx); err != nil {
-				r.log.Info("could not take leave", "url", url, "error", err)
+				r.log.Info("could not disconnect", "url", url, "error", err)
 			}
 		})
 	}
 	wait.Wait()
 }
 
-// failed returns the URLs that are to be reported.
+// failed returns the URLs to report.
 func (r *roster) failed() []string {
 	return r.in(failed)
 }

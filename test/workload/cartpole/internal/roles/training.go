@@ -35,7 +35,7 @@ func newTraining(system System, flags *flag.FlagSet) *training {
 	return t
 }
 
-// resume has training go on from what an earlier one left.
+// resume lets training continue from the checkpoint of an earlier one.
 func (t *training) resume(c *checkpoint) error {
 	state, err := c.load()
 	if err != nil {
@@ -100,7 +100,7 @@ func (t *training) gate(ctx context.Context, round int) error {
 	}
 }
 
-// pause lets training go on up to a round.
+// pause lets training run up to a round.
 func (t *training) pause(_ context.Context, p peer.Pause) (peer.Empty, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +110,7 @@ func (t *training) pause(_ context.Context, p peer.Pause) (peer.Empty, error) {
 	return peer.Empty{}, nil
 }
 
-// serve adds the routes that tell of the last round and hold up the next.
+// serve adds the routes that report the last round and hold up the next.
 func (t *training) serve(m *peer.Mux) {
 	peer.Handle(m, "GET /progress", func(context.Context, peer.Empty) (train.Progress, error) {
 		t.mu.Lock()

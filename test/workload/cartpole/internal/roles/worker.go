@@ -23,7 +23,7 @@ type worker struct {
 	task     string
 	port     int
 	interval time.Duration
-	// leaderTimeout is how long a worker goes on without hearing from the leader.
+	// leaderTimeout is how long a worker runs without hearing from the leader.
 	leaderTimeout time.Duration
 	// finishTimeout is how long the leader tries to tell everybody of the end.
 	finishTimeout      time.Duration

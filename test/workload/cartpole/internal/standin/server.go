@@ -182,7 +182,7 @@ func (s *Server) create(b body) diserver.Replicas {
 }
 
 // unlist takes the newest replicas off the list. Their pods live on for a while,
-// which here is for ever.
+// which here has no end.
 func (s *Server) unlist(b body) {
 	s.collectors = s.collectors[:max(0, len(s.collectors)-b.Collectors.Replicas)]
 	s.learners = s.learners[:max(0, len(s.learners)-b.Learners.Replicas)]

@@ -19,7 +19,7 @@ type Member struct {
 	Learner Learner
 }
 
-// MemberError tells which member of an ensemble failed.
+// MemberError names the member of an ensemble that failed.
 type MemberError struct {
 	Name string
 	Err  error

@@ -24,7 +24,7 @@ type Patience struct {
 	// as lost.
 	Attempts int
 	// Lost is told, once per loss, of a member that counts as lost. It may
-	// remove the member; one that is left is tried again for ever. May be nil.
+	// remove the member; one that is left is retried without end. May be nil.
 	Lost func(name string, err error)
 }
 
@@ -41,7 +41,7 @@ func (p Patience) lose(name string, err error) {
 	}
 }
 
-// Group is a changing set of learners of which any one suffices. A member that
+// Group is a changing set of learners. Any one of them suffices. A member that
 // fails is left out for a while.
 type Group struct {
 	patience Patience
@@ -86,8 +86,8 @@ func (g *Group) Size() int {
 	return len(g.members)
 }
 
-// Held returns a state that a member holds, so that whoever drives the training
-// can go on where another one stopped. It waits until a member holds a state or
+// Held returns a state that a member holds, so that a new driver of the training
+// can continue where another one stopped. It waits until a member holds a state or
 // so many members as are enough hold none, and no longer than ctx lasts; the zero
 // value is none. Which member's state it is does not matter, for the steps of a
 // round are the same whenever they are made.

@@ -5,7 +5,7 @@
 // units, learners turn them into one step of the policy, and the new policy is
 // evaluated. The curve is a function of the seed alone: units are seeded by
 // round and index, and their gradients are summed in the order of their indexes
-// whoever played or computed them. The package knows nothing of networks; the
+// no matter who played or computed them. The package knows nothing of networks; the
 // collectors and learners that it drives may be anywhere.
 package train
 
@@ -23,7 +23,7 @@ var (
 	// ErrNotReady means that the learner has not found all its parts yet.
 	ErrNotReady = errors.New("learner is not ready yet")
 	// ErrDiverged means that learners that made the same step differ. Training
-	// cannot go on.
+	// cannot continue.
 	ErrDiverged = errors.New("learners diverged")
 )
 

@@ -64,7 +64,7 @@ type batch struct {
 	units   []rollout.Unit
 	weights policy.Weights
 	results []rollout.Result
-	waiting []int // indexes of units that nobody plays
+	waiting []int // indexes of units that no collector plays
 	left    int   // units without a result
 	done    chan struct{}
 	engaged map[*poolMember]bool

@@ -327,7 +327,7 @@ func TestTrainingGoesOnWhereAnotherDriverStopped(t *testing.T) {
 	second.group.Add("new", &train.Local{})
 	second.config.From = second.group.Held(t.Context(), 2)
 	second.run(t)
-	want[2].Return = 0 // the round that it goes on from was played by the first
+	want[2].Return = 0 // the first training played the round that it continues from
 	if !slices.Equal(second.curve, want[2:]) {
 		t.Errorf("got the curve %+v, want %+v", second.curve, want[2:])
 	}

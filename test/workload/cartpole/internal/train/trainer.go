@@ -31,12 +31,12 @@ type Config struct {
 	MaxRounds int
 	// MinRound is the least time that a round takes; a quick round waits.
 	MinRound time.Duration
-	// From is a state to go on from; the zero value starts again.
+	// From is a state to continue from; the zero value starts again.
 	From policy.State
 	// Gate is waited for before each round, with the round's number. May be nil.
 	Gate func(ctx context.Context, round int) error
 	Now  func() time.Time
-	// Report is told of every round.
+	// Report is called with every round.
 	Report func(Progress)
 }
 
@@ -91,7 +91,7 @@ func Run(ctx context.Context, c Config, pool *Pool, group *Group) (Progress, err
 	return progress, nil
 }
 
-// begin returns what the first round starts from. A state to go on from is
+// begin returns what the first round starts from. A state to continue from is
 // evaluated first: it may be the one that reaches the target.
 func (c Config) begin(ctx context.Context, pool *Pool, group *Group) (policy.State, Progress, error) {
 	if c.From.Round == 0 {
