@@ -38,17 +38,6 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// BenchmarkSchema reads and compiles the schema that the CRD publishes, once
-// for each start.
-func BenchmarkSchema(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := newHubSchema(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // bigJob returns a job of about 50 kB of the version.
 func bigJob(version, image string) string {
 	var env strings.Builder

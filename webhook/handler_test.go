@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 func TestAnAdmissionRequestThatIsTooLargeIsRefusedUnread(t *testing.T) {
@@ -73,7 +75,7 @@ func TestAValidJobOfManyTasksIsAnswered(t *testing.T) {
 func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 	t.Parallel()
 	var none map[string]bool
-	handler, err := admissionHandler(logr.Discard(), "/panic", validating(nil, func(*question) field.ErrorList {
+	handler, err := admissionHandler(logr.Discard(), "/panic", validating(nil, func(*validation.Request) field.ErrorList {
 		none["a"] = true
 		return nil
 	}))
@@ -109,7 +111,7 @@ func quietHandler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, bounds{}, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

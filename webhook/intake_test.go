@@ -10,7 +10,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -19,11 +18,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/internal/podschema"
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 const mebi = 1 << 20
@@ -85,7 +85,7 @@ func TestARefusalIsAReviewOfTheVersionThatIsAsked(t *testing.T) {
 // An object that etcd takes is answered, if it is nothing but the shortest variables.
 func TestTheLargestReviewOfVariablesIsAnswered(t *testing.T) {
 	t.Parallel()
-	handler, err := admissionHandler(logr.Discard(), PathValidateV2, validating(nil, within(bounds{}, validateV2)))
+	handler, err := admissionHandler(logr.Discard(), PathValidateV2, validating(nil, validation.NewRules(nil, validation.Bounds{}).ValidateV2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,23 +95,6 @@ func TestTheLargestReviewOfVariablesIsAnswered(t *testing.T) {
 	job := inTemplate(`"containers":[{"name":"c","image":"i","env":` + listOf(`{"name":"a","value":"b"}`, 3*mebi/2) + `}]`)
 	if answer := ask(t, patient.handler(handler), PathValidateV2, reviewOf(t, job, job)); !answer.Allowed {
 		t.Errorf("refused: %v", answer.Result)
-	}
-}
-
-//nolint:paralleltest // It measures what the process allocates.
-func TestAListThatDecodesLargeIsRefusedBeforeItIsDecoded(t *testing.T) {
-	raw := []byte(`{"spec":{"containers":` + listOf(`{}`, mebi/2) + `}}`)
-	var errs field.ErrorList
-	if bytes := taken(func() { errs = validateTemplate(raw, field.NewPath("template")) }); bytes > 64*mebi {
-		t.Errorf("%d MiB are allocated", bytes/mebi)
-	}
-	if len(errs) != 1 || errs[0].Type != field.ErrorTypeTooMany || errs[0].Field != "template.spec.containers" {
-		t.Errorf("got %v", errs)
-	}
-	task := &v2alpha1.Task{}
-	task.Template.Raw = raw
-	if bytes := taken(func() { meaningOfTemplate(&v2alpha1.DIJobSpec{}, task) }); bytes > 128*mebi {
-		t.Errorf("%d MiB are allocated to compare it", bytes/mebi)
 	}
 }
 
@@ -134,35 +117,21 @@ func TestAJobWithMoreTasksThanOneMayHaveIsRefusedForThatAlone(t *testing.T) {
 	}
 }
 
-func TestErrorsAreBoundedWhileTheyAreCollected(t *testing.T) {
-	t.Parallel()
-	spec := &v2alpha1.DIJobSpec{Tasks: make([]v2alpha1.Task, 100_000), Volumes: make([]v2alpha1.RawObject, 100_000)}
-	spec.SuccessPolicy = &v2alpha1.SuccessPolicy{TargetTasks: make([]string, 100_000)}
-	for i := range spec.Tasks {
-		spec.Tasks[i].Type = v2alpha1.TaskTypeCoordinator
-		spec.Tasks[i].Name = strings.Repeat("x", 64)
-	}
-	for _, lifecycle := range []v2alpha1.Lifecycle{"", v2alpha1.LifecycleCoordinatorLed} {
-		spec.Lifecycle = lifecycle
-		if errs := validateContent(&v2alpha1.DIJob{Spec: *spec}, hubPaths{}); len(errs) < mostErrors || len(errs) > 10*mostFindings {
-			t.Errorf("%q: %d errors are collected", lifecycle, len(errs))
-		}
-	}
-	if found := compare([]byte(`{"args":`+listOf(`1`, 100_000)+`}`), reflect.TypeFor[corev1.Container](), nil); len(found.mistyped) != mostFindings {
-		t.Errorf("%d values of the wrong type are found", len(found.mistyped))
-	}
-}
-
 func TestNothingIsDoneForACallerWhoHasGone(t *testing.T) {
 	t.Parallel()
-	request := requestOf(t, "v2alpha1", `spec: {tasks: [`+goodTask+`]}`, `spec: {tasks: [`+goodTask+`]}`)
+	job := inTemplate(`"containers":[{"name":"c","image":"i"}]`)
+	request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: admissionv1.Update, Name: "j"}}
+	request.Object.Raw, request.OldObject.Raw = []byte(job), []byte(job)
 	ctx, leave := context.WithCancel(t.Context())
-	first := func(*question) field.ErrorList { leave(); return nil }
-	second := func(*question) field.ErrorList { t.Error("a check is made for nobody"); return nil }
-	if response := validating(nil, inTurn(first, second))(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
+	rules := func(*validation.Request) field.ErrorList { leave(); return nil }
+	unknown := func(context.Context) *podschema.Schema { t.Error("fields are checked for nobody"); return nil }
+	if response := validating(unknown, rules)(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
 		t.Errorf("got %+v", response)
 	}
-	defaults := func(*question) (patch, error) { t.Error("defaults are filled in for nobody"); return nil, nil }
+	defaults := func(*validation.Request) (validation.Patch, error) {
+		t.Error("defaults are filled in for nobody")
+		return nil, nil
+	}
 	if response := mutating(defaults)(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
 		t.Errorf("got %+v", response)
 	}
@@ -174,7 +143,7 @@ func TestReviewsThatAreNotAnsweredAreCountedByReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, bounds{}, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

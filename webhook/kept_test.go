@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -105,7 +106,7 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 		first := by.authority
 		patient(server.isReady).Should(Succeed())
 		calling := &caller{api: alone, address: server.address}
-		patient(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).Should(Succeed())
+		patient(func() error { return admissionprobe.Probe(ctx, alone, metav1.NamespaceDefault) }).Should(Succeed())
 		Expect(calling.bundle(ctx)).To(Equal(first))
 
 		By("following")
@@ -124,7 +125,7 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 		By("keeping what it has where the next is of no use")
 		by.write(ctx, map[string][]byte{corev1.TLSCertKey: []byte("x"), corev1.TLSPrivateKeyKey: []byte("x"), "ca.crt": by.authority})
 		Expect(server.isReady()).To(Succeed())
-		Expect(webhook.Probe(ctx, alone, metav1.NamespaceDefault)).To(Succeed())
+		Expect(admissionprobe.Probe(ctx, alone, metav1.NamespaceDefault)).To(Succeed())
 		by.issue(ctx)
 		server.pass(ctx, 10*time.Second, func() error { return calling.isPublished(ctx, by.authority) })
 	})
@@ -149,7 +150,7 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 		server.pass(ctx, 10*time.Second, func() error {
 			return errors.Join(calling.isPublished(ctx, by.authority), calling.shake(ctx, by.authority))
 		})
-		Eventually(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error { return admissionprobe.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 
 		By("both being content")
 		inject(ctx, alone, by.authority)

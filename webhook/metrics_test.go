@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 // convertThrough sends a body to the conversion endpoint of all the webhooks.
@@ -45,7 +46,7 @@ func TestConversionsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, bounds{}, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, bounds{}, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

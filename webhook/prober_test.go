@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -26,7 +27,7 @@ import (
 // probing is a prober whose time and election a spec decides, and whose calls
 // fail for as long as it says.
 type probing struct {
-	webhook.Prober
+	admissionprobe.Prober
 	clock    *testclock.FakeClock
 	recorder *events.FakeRecorder
 	registry *prometheus.Registry
@@ -43,7 +44,7 @@ func startProbing(ctx context.Context, elected bool) *probing {
 	}
 	live, err := client.NewWithWatch(api.Config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
-	p.Prober = webhook.Prober{
+	p.Prober = admissionprobe.Prober{
 		Namespace: "default", Interval: time.Minute, Clock: p.clock, Recorder: p.recorder, IsElected: func() bool { return elected }, Log: GinkgoLogr, Reader: live,
 		API: interceptor.NewClient(live, interceptor.Funcs{
 			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -147,13 +148,13 @@ var _ = Describe("The probe of the way through the API server", func() {
 		user.Impersonate.UserName = "nobody"
 		forbidden, err := client.New(user, client.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(webhook.Classify(webhook.Probe(ctx, forbidden, "default"))).To(Equal("forbidden"))
+		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, forbidden, "default"))).To(Equal("forbidden"))
 
 		By("an API server that nobody answers at")
 		nowhere := &rest.Config{Host: "https://127.0.0.1:1"}
 		unreachable, err := client.New(nowhere, client.Options{Mapper: c.RESTMapper()})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(webhook.Classify(webhook.Probe(ctx, unreachable, "default"))).To(Equal("unreachable"))
+		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, unreachable, "default"))).To(Equal("unreachable"))
 
 		By("a webhook that does not answer")
 		bare, err := testkit.StartAPI()
@@ -167,7 +168,7 @@ var _ = Describe("The probe of the way through the API server", func() {
 		crd.SetName(webhook.CRD)
 		Expect(lonely.Patch(ctx, crd, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"Webhook",`+
 			`"webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/convert"}}}}}`)))).To(Succeed())
-		Eventually(func() string { return webhook.Classify(webhook.Probe(ctx, lonely, "default")) }).Should(Equal("conversion"))
+		Eventually(func() string { return admissionprobe.Classify(admissionprobe.Probe(ctx, lonely, "default")) }).Should(Equal("conversion"))
 
 		By("a version that is not served")
 		empty, err := testkit.StartBareAPI()
@@ -175,6 +176,6 @@ var _ = Describe("The probe of the way through the API server", func() {
 		DeferCleanup(empty.Stop)
 		without, err := client.New(empty.Config, client.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(webhook.Classify(webhook.Probe(ctx, without, "default"))).To(Equal("not-served"))
+		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, without, "default"))).To(Equal("not-served"))
 	})
 })

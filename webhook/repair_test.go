@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -55,7 +56,7 @@ var _ = Describe("A server that is its own authority", func() {
 		Eventually(func() any { return alone.definition(ctx).Object["spec"] }).WithContext(ctx).Should(Equal(whole))
 		Eventually(recorder.Events).WithContext(ctx).Should(Receive(And(ContainSubstring("Warning ConversionRestored"),
 			ContainSubstring("conversion, caBundle, endpoint of CustomResourceDefinition "+webhook.CRD+" was overwritten, by gitops"))))
-		Eventually(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error { return admissionprobe.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 
 		By("resetting where to call, again and again: who does so forever is not answered ever faster")
 		for _, patch := range []string{
@@ -139,7 +140,7 @@ var _ = Describe("A server that is its own authority", func() {
 			And(ContainSubstring(string(first)), ContainSubstring(string(second))))
 		Expect(calling.shake(ctx, first)).To(Succeed(), "nothing is served yet that API servers may not know")
 		server.pass(ctx, time.Second, func() error { return calling.shake(ctx, second) })
-		Eventually(func() error { return webhook.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error { return admissionprobe.Probe(ctx, alone, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 	})
 })
 

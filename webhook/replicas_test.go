@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -307,7 +308,7 @@ func (c *caller) call(ctx context.Context) error {
 			return fmt.Errorf("reading a job in the version that is not stored: %w", err)
 		}
 	}
-	return errors.Join(webhook.Probe(ctx, c.api, metav1.NamespaceDefault), c.shake(ctx, bundle))
+	return errors.Join(admissionprobe.Probe(ctx, c.api, metav1.NamespaceDefault), c.shake(ctx, bundle))
 }
 
 // more waits until so many more calls have been made.

@@ -20,6 +20,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -183,7 +184,7 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		r := &rotation{cluster: newCluster(ctx), balancer: newBalancer(ctx)}
 		r.caller = &caller{api: r, address: r.balancer.address}
 		first, second := r.start(ctx, "first"), r.start(ctx, "second")
-		Eventually(func() error { return webhook.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error { return admissionprobe.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 		r.caller.job = job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
 		Expect(r.Create(ctx, r.caller.job.DeepCopy())).To(Succeed())
 		stop := r.caller.start(ctx)
@@ -239,7 +240,7 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		// faster than API servers learn of what is published, so nobody calls meanwhile.
 		clock := testclock.NewFakeClock(time.Now().Add(-48 * time.Hour))
 		survivor := r.startAs(ctx, webhook.Options{Replica: "survivor", Clock: clock})
-		Eventually(func() error { return webhook.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error { return admissionprobe.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
 		r.caller.job = job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
 		Expect(r.Create(ctx, r.caller.job.DeepCopy())).To(Succeed())
 

@@ -40,6 +40,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/podschema"
 	"opendilab.org/di-orchestrator/internal/tracing"
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 // The objects that the webhooks live in.
@@ -222,7 +223,7 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
-	handler, err := newHandler(options.Log, metrics, bounds{maxPods: options.MaxPods, domain: options.ServiceDomain}, pods.Current)
+	handler, err := newHandler(options.Log, metrics, validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}, pods.Current)
 	if err != nil {
 		return nil, err
 	}

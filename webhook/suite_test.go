@@ -22,10 +22,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 var (
-	api *testkit.API
+	api *webhooks.API
 	c   client.Client
 )
 
@@ -40,7 +41,7 @@ func TestWebhooks(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
-	api, err = testkit.StartAPIWithWebhooks(ctx)
+	api, err = webhooks.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	// Nobody else is served by this API server.
 	config := rest.CopyConfig(api.Config)

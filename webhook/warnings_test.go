@@ -53,8 +53,8 @@ func documentedWarnings(t *testing.T) []string {
 func warningsOfTheCode(t *testing.T) []*regexp.Regexp {
 	t.Helper()
 	var patterns []*regexp.Regexp
-	for _, file := range []string{"overrides.go", "unknown.go", "warnings.go"} {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	for _, file := range []string{"internal/validation/overrides.go", "internal/validation/warnings.go", "webhook/warnings.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(testkit.Root(), file), nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 // way is an operator's way to the API server.
@@ -160,7 +161,7 @@ func startAPI(t *testing.T) *envtest.Environment {
 			t.Error(err)
 		}
 	})
-	if err := testkit.InstallWebhooks(t.Context(), environment.Config); err != nil {
+	if err := webhooks.InstallWebhooks(t.Context(), environment.Config); err != nil {
 		t.Fatal(err)
 	}
 	return environment
@@ -275,7 +276,7 @@ func TestWebhooksOutliveALostLeaseAndWhoLostItCanBeElectedAgain(t *testing.T) {
 	t.Parallel()
 	e := newElections(t)
 	first := startCandidate(t, e.config, "")
-	if err := testkit.WaitCalled(t.Context(), e.config); err != nil {
+	if err := webhooks.WaitCalled(t.Context(), e.config); err != nil {
 		t.Fatal(err)
 	}
 	e.run(t, "one")

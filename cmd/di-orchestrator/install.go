@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/takeover"
@@ -107,7 +108,7 @@ server reaches the webhooks, which default, validate and convert it.`,
 		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
 			var last error
 			err := wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
-				last = webhook.Probe(ctx, api, options.namespace)
+				last = admissionprobe.Probe(ctx, api, options.namespace)
 				return last == nil, nil
 			})
 			if err != nil {

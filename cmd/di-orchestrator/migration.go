@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
-	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 )
 
 // migrationOptions are how stored objects are migrated.
@@ -63,7 +63,7 @@ func addMigration(mgr ctrl.Manager, definitions *storagemigration.Definitions, r
 		Namespace: options.namespace,
 		TakenOver: takenOver,
 		Probe: func(ctx context.Context) error {
-			return errors.Join(webhook.Probe(ctx, api, options.namespace), webhook.ProbeV2(ctx, api, options.namespace))
+			return errors.Join(admissionprobe.Probe(ctx, api, options.namespace), admissionprobe.ProbeV2(ctx, api, options.namespace))
 		},
 		Metrics: metrics,
 		Settle:  options.migration.settle,

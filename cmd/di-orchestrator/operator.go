@@ -31,6 +31,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
@@ -130,7 +131,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "PriorityClass of pods of jobs with priority high, if neither job nor template names one")
 	flags.StringVar(&o.defaultConfig, "default-aggregator-config", "",
 		"ConfigMap in the operator's namespace with the pod template ("+dijob.AggregatorTemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
-	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", webhook.DefaultProbeInterval,
+	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", admissionprobe.DefaultInterval,
 		"interval of the admission probe, a dry-run create of a job; 0 disables it")
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
 		"how long after its grace period a terminating pod on a lost or unready node is force-deleted; "+
@@ -390,7 +391,7 @@ func (o *operator) addProber(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("making the client of the probe of the webhooks: %w", err)
 	}
-	prober := &webhook.Prober{
+	prober := &admissionprobe.Prober{
 		API:       api,
 		Reader:    mgr.GetAPIReader(),
 		Namespace: o.options.namespace,

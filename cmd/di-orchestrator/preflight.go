@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"opendilab.org/di-orchestrator/internal/crdschema"
 	"opendilab.org/di-orchestrator/internal/preflight"
-	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 // lookInterval is how long to wait before an API server that did not answer is
@@ -72,10 +73,10 @@ func newLooker(namespace string) (*preflight.Looker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w", err)
 	}
-	rules, err := webhook.NewRules()
+	schema, err := crdschema.New()
 	if err != nil {
 		return nil, err
 	}
-	looker := &preflight.Looker{Namespace: namespace, Rules: rules}
+	looker := &preflight.Looker{Namespace: namespace, Rules: validation.NewRules(schema, validation.Bounds{})}
 	return looker, looker.Connect(config)
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/takeover"
 	"opendilab.org/di-orchestrator/webhook"
@@ -73,7 +74,7 @@ func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *opera
 		Namespace:  options.namespace,
 		Definition: webhook.CRD,
 		Probe: func(ctx context.Context) error {
-			return errors.Join(webhook.Probe(ctx, api, options.namespace), webhook.ProbeV2(ctx, api, options.namespace))
+			return errors.Join(admissionprobe.Probe(ctx, api, options.namespace), admissionprobe.ProbeV2(ctx, api, options.namespace))
 		},
 		Settle:   options.takeoverSettle,
 		Recorder: recorder,

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 // mainVariable is the environment key that makes of this test's binary the
@@ -176,7 +177,7 @@ func (c *traced) startServer(t *testing.T) (server *process, url string) {
 func (c *traced) submit(t *testing.T) {
 	t.Helper()
 	// A job that came before the API server calls the webhooks would not be converted.
-	if err := testkit.WaitCalled(t.Context(), c.config); err != nil {
+	if err := webhooks.WaitCalled(t.Context(), c.config); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.api.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{

@@ -22,13 +22,14 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 // TestTheAPIServerAcceptsWhatIsConverted creates what became of each sample,
 // in both versions, on a real API server with the webhooks, for trial.
 func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 	t.Parallel()
-	api, err := testkit.StartAPIWithWebhooks(t.Context())
+	api, err := webhooks.StartAPIWithWebhooks(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 
 // submitsBothVersions submits jobs of both versions, and one that the webhook
 // refuses.
-func submitsBothVersions(t *testing.T, api *testkit.API) {
+func submitsBothVersions(t *testing.T, api *webhooks.API) {
 	t.Helper()
 	added, err := api.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
 	must(t, err)

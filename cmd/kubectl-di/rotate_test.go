@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 	t.Parallel()
-	api, err := testkit.StartAPIWithWebhooks(t.Context())
+	api, err := webhooks.StartAPIWithWebhooks(t.Context())
 	must(t, err)
 	t.Cleanup(func() { must(t, api.Stop()) })
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -25,7 +25,7 @@ func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 	if got.code != exit.Done || !strings.HasSuffix(got.stderr, "certificate authority: all 1 operators serve by it; the old one is dropped\n") {
 		t.Errorf("got %+v", got)
 	}
-	if err := testkit.WaitCalled(t.Context(), api.Config); err != nil {
+	if err := webhooks.WaitCalled(t.Context(), api.Config); err != nil {
 		t.Error(err)
 	}
 

@@ -31,6 +31,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 func TestDIJobs(t *testing.T) {
@@ -53,7 +54,7 @@ var shared suite
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter)))
-	environment, err := testkit.StartAPIWithWebhooks(ctx, testkit.GangFlags()...)
+	environment, err := webhooks.StartAPIWithWebhooks(ctx, testkit.GangFlags()...)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 

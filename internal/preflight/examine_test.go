@@ -18,16 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/internal/crdschema"
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 func rules(t *testing.T) Rules {
 	t.Helper()
-	rules, err := webhook.NewRules()
+	schema, err := crdschema.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rules
+	return validation.NewRules(schema, validation.Bounds{})
 }
 
 const template = `{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// createFile creates the object that a YAML file holds.
-func createFile(ctx context.Context, api client.Client, path string) error {
+// CreateFile creates the object that a YAML file holds.
+func CreateFile(ctx context.Context, api client.Client, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading a manifest: %w", err)

@@ -23,13 +23,13 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
 	"opendilab.org/di-orchestrator/internal/testkit/jobs"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
-	"opendilab.org/di-orchestrator/webhook"
 )
 
 const (
@@ -157,7 +157,7 @@ func eventually(ctx context.Context, what string, holds func(context.Context) er
 // startBystanders creates jobs at v1alpha1, whose coordinators then ask di-server
 // for collectors.
 func (w *world) startBystanders(ctx context.Context) error {
-	admitted := func(ctx context.Context) error { return webhook.Probe(ctx, w.API, bystanders) }
+	admitted := func(ctx context.Context) error { return admissionprobe.Probe(ctx, w.API, bystanders) }
 	if err := eventually(ctx, "jobs are admitted", admitted); err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/webhook"
 )
 
 // jobsThereAndBack is how many jobs go forward, back and forward again.
@@ -150,7 +150,7 @@ func TestAVersionCeasesToBeServedAndIsServedAgain(t *testing.T) {
 	}
 	w.waitAnswer("v1alpha1", func(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) })
 	w.patch("applied", `{"spec":{"group":"changed"}}`)
-	w.Expect(webhook.Probe(t.Context(), cluster.client, w.namespace)).To(Succeed(), "the probe goes the way that there is")
+	w.Expect(admissionprobe.Probe(t.Context(), cluster.client, w.namespace)).To(Succeed(), "the probe goes the way that there is")
 
 	// An installer leaves it so.
 	var told bytes.Buffer

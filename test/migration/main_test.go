@@ -34,10 +34,11 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 // The definitions.
@@ -49,7 +50,7 @@ const (
 // cluster is the API server of all tests, which follow each other, as it has one
 // definition of each kind.
 var cluster struct {
-	*testkit.API
+	*webhooks.API
 	client client.WithWatch
 }
 
@@ -64,7 +65,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	if cluster.API, err = testkit.StartAPIWithWebhooks(context.Background()); err != nil {
+	if cluster.API, err = webhooks.StartAPIWithWebhooks(context.Background()); err != nil {
 		return 1, err
 	}
 	defer func() { err = cluster.Stop() }()
@@ -200,7 +201,7 @@ func (w *world) options(api client.Client) storagemigration.Options {
 	return storagemigration.Options{
 		API: api, Cached: api, Recorder: w.events, Namespace: w.namespace, TakenOver: takenOver, Metrics: metrics,
 		Now: func() time.Time { return w.now }, Settle: time.Hour, Page: 4,
-		Probe: func(ctx context.Context) error { return webhook.Probe(ctx, cluster.client, w.namespace) },
+		Probe: func(ctx context.Context) error { return admissionprobe.Probe(ctx, cluster.client, w.namespace) },
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 const (
@@ -155,7 +156,7 @@ var _ = Describe("Applying an old definition", func() {
 		out, err = s.kubectl(ctx, reset, "replace")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Eventually(func() any { return s.definition(ctx).Object["spec"] }).WithContext(ctx).Should(Equal(whole.Object["spec"]))
-		Expect(testkit.WaitCalled(ctx, s.environment.Config)).To(Succeed())
+		Expect(webhooks.WaitCalled(ctx, s.environment.Config)).To(Succeed())
 		intact()
 
 		By("the same with the policy: nothing is reset in the first place")

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -60,7 +61,7 @@ func newSite(ctx context.Context) *site {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 	environment.Config.QPS = -1
-	Expect(testkit.InstallWebhooks(ctx, environment.Config)).To(Succeed())
+	Expect(webhooks.InstallWebhooks(ctx, environment.Config)).To(Succeed())
 	api, err := client.New(environment.Config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	s := &site{Client: api, environment: environment, kubeconfig: filepath.Join(GinkgoT().TempDir(), "kubeconfig")}
@@ -86,7 +87,7 @@ func (s *site) serve(ctx context.Context) (stop func()) {
 	})
 	DeferCleanup(stop)
 	Expect(server.WaitPublished(ctx)).To(Succeed())
-	Expect(testkit.WaitCalled(ctx, s.environment.Config)).To(Succeed())
+	Expect(webhooks.WaitCalled(ctx, s.environment.Config)).To(Succeed())
 	return stop
 }
 

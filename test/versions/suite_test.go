@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 )
 
 var (
-	api *testkit.API
+	api *webhooks.API
 	c   client.WithWatch
 )
 
@@ -48,7 +49,7 @@ func TestVersions(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
-	api, err = testkit.StartAPIWithWebhooks(ctx)
+	api, err = webhooks.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	api.Config.QPS = -1
 	c, err = client.NewWithWatch(api.Config, client.Options{})

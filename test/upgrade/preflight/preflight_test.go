@@ -26,10 +26,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/crdschema"
 	"opendilab.org/di-orchestrator/internal/preflight"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/validation"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
-	"opendilab.org/di-orchestrator/webhook"
 )
 
 var environment *envtest.Environment
@@ -59,11 +60,11 @@ func look(t *testing.T, user string) *preflight.Report {
 	config := rest.CopyConfig(environment.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return readOnly{next} })
-	rules, err := webhook.NewRules()
+	schema, err := crdschema.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	looker := &preflight.Looker{Namespace: legacy.SystemNamespace, Rules: rules, Installing: true}
+	looker := &preflight.Looker{Namespace: legacy.SystemNamespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
 	if err := looker.Connect(config); err != nil {
 		t.Fatal(err)
 	}

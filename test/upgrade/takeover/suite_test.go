@@ -33,6 +33,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 func TestTakeover_Slow(t *testing.T) {
@@ -112,7 +113,7 @@ func (p *plane) install(ctx context.Context) string {
 	GinkgoHelper()
 	output, err := p.command(ctx, "install-crds", fmt.Sprintf("--timeout=%s", testkit.Patience)).CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(output))
-	Expect(testkit.InstallConfigurations(ctx, p.environment.Config)).To(Succeed())
+	Expect(webhooks.InstallConfigurations(ctx, p.environment.Config)).To(Succeed())
 	return string(output)
 }
 

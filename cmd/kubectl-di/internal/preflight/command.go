@@ -17,9 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/printing"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/terminal"
+	"opendilab.org/di-orchestrator/internal/crdschema"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/preflight"
-	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 const long = `Say what an installation or an upgrade of DI Orchestrator would meet in this cluster,
@@ -66,12 +67,12 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rules, err := webhook.NewRules()
+	schema, err := crdschema.New()
 	if err != nil {
 		return err
 	}
 	progress := terminal.NewProgress(o.streams.ErrOut)
-	looker := &preflight.Looker{Namespace: o.namespace, Rules: rules, Installing: true}
+	looker := &preflight.Looker{Namespace: o.namespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
 	if terminal.Width(o.streams.ErrOut) > 0 {
 		looker.Progress = func(kind string, done, left int64) {
 			progress.State(kind, fmt.Sprintf("%d of %d looked at", done, done+left))

@@ -22,10 +22,10 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/jobs"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
-	"opendilab.org/di-orchestrator/webhook"
 )
 
 // userOthers is the user of calls that are not ours.
@@ -114,7 +114,7 @@ func (w *world) startOperators(ctx context.Context) error {
 func (w *world) waitAdmitted(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, harness.Patience, true, func(ctx context.Context) (bool, error) {
-		last = webhook.Probe(ctx, w.API, namespace)
+		last = admissionprobe.Probe(ctx, w.API, namespace)
 		return last == nil, nil
 	})
 	if err != nil {

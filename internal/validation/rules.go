@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"fmt"
@@ -35,18 +35,19 @@ func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return append(errs, validateLengths(job, at)...)
 }
 
-// validateLists holds how long the lists of a job may be, before anything looks at what is
-// in them. The schema says the same, and is asked after defaulting, and not at all of what is
-// written through v1alpha1. An update is not refused for a list that was as long before.
-func validateLists(asked *question, at paths) field.ErrorList {
+// CheckLists bounds the length of a job's lists before any rule reads their items. The
+// schema has the same bounds, but applies them after defaulting, and not to jobs that
+// are written through v1alpha1. An update may keep a list as long as it was.
+func CheckLists(request *Request) field.ErrorList {
+	at := pathsOf(request.Raw, request.Job)
 	before := map[string]int{}
-	if asked.old != nil {
-		for _, list := range listsIn(&asked.old.Spec) {
+	if request.Old != nil {
+		for _, list := range listsIn(&request.Old.Spec) {
 			before[list.name] = max(before[list.name], list.length)
 		}
 	}
 	var errs field.ErrorList
-	for _, list := range listsIn(&asked.job.Spec) {
+	for _, list := range listsIn(&request.Job.Spec) {
 		if list.length > max(list.most, before[list.name]) {
 			errs = append(errs, field.TooMany(list.at(at), list.length, list.most))
 		}

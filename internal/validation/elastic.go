@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 
 // defaultElastic fills which task is resized, and levels its two counts to the
 // one that was changed.
-func defaultElastic(changes *patch, asked *question) {
-	spec := &asked.job.Spec
-	if asked.old != nil && elasticTaskGone(spec, &asked.old.Spec) {
-		forgetElasticTask(changes, spec, &asked.old.Spec)
+func defaultElastic(changes *Patch, request *Request) {
+	spec := &request.Job.Spec
+	if request.Old != nil && elasticTaskGone(spec, &request.Old.Spec) {
+		forgetElasticTask(changes, spec, &request.Old.Spec)
 	}
 	i := names.ElasticTask(spec)
 	if i < 0 {
@@ -26,7 +26,7 @@ func defaultElastic(changes *patch, asked *question) {
 		// It is refused, and only where the user wrote it.
 		return
 	}
-	if before, countBefore := oldCounts(asked.old, name); before != nil && countBefore == count && (spec.Elastic == nil || spec.Elastic.Replicas == nil) {
+	if before, countBefore := oldCounts(request.Old, name); before != nil && countBefore == count && (spec.Elastic == nil || spec.Elastic.Replicas == nil) {
 		// A client built for v1.1.3 drops the count with all of elastic, and means no other.
 		count = *before
 	}
@@ -41,15 +41,15 @@ func defaultElastic(changes *patch, asked *question) {
 		changes.set("/spec/elastic/replicas", count)
 		return
 	}
-	levelCounts(changes, asked, i)
+	levelCounts(changes, request, i)
 }
 
 // levelCounts levels elastic.replicas and the replicas of the elastic task to
 // the one that was changed; in a new job elastic.replicas wins.
-func levelCounts(changes *patch, asked *question, elastic int) {
-	task := &asked.job.Spec.Tasks[elastic]
-	wanted, count := asked.job.Spec.Elastic.Replicas, replicasOf(task)
-	before, countBefore := oldCounts(asked.old, names.TaskName(task))
+func levelCounts(changes *Patch, request *Request, elastic int) {
+	task := &request.Job.Spec.Tasks[elastic]
+	wanted, count := request.Job.Spec.Elastic.Replicas, replicasOf(task)
+	before, countBefore := oldCounts(request.Old, names.TaskName(task))
 	switch {
 	case before != nil && *wanted == *before && countBefore != count:
 		changes.set("/spec/elastic/replicas", count)
@@ -74,7 +74,7 @@ func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
 
 // forgetElasticTask forgets what defaulting wrote about a task that is gone, so
 // that it is rewritten, if there is a task to write it about.
-func forgetElasticTask(changes *patch, spec, old *v2alpha1.DIJobSpec) {
+func forgetElasticTask(changes *Patch, spec, old *v2alpha1.DIJobSpec) {
 	elastic := spec.Elastic
 	elastic.Task = ""
 	counted := elastic.Replicas != nil && old.Elastic.Replicas != nil && *elastic.Replicas == *old.Elastic.Replicas

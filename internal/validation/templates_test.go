@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"fmt"
@@ -93,15 +93,9 @@ func TestWhatKeepsPodsFromBeingMadeIsRefusedByItsPath(t *testing.T) {
 			if tc.version == "v1alpha1" {
 				version, validate = tc.version, validateV1
 			}
-			response := validating(nil, validate)(t.Context(), requestOf(t, version, tc.spec, ""))
-			var got []string
-			if response.Result != nil && response.Result.Details != nil {
-				for _, cause := range response.Result.Details.Causes {
-					got = append(got, cause.Field+": "+cause.Message)
-				}
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" || response.Allowed != (len(tc.want) == 0) {
-				t.Errorf("allowed: %v, errors (-want +got):\n%s", response.Allowed, diff)
+			answer := ask(t, validate, version, tc.spec, "")
+			if diff := cmp.Diff(tc.want, answer.errors); diff != "" {
+				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -138,7 +132,9 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
 				pod + `.containers[0].env[1]: is overridden: the operator sets DI_MY_TASK_NODES`,
 				pod + `.priorityClassName: is overridden by the job's, which is high`,
 				pod + `.restartPolicy: is overridden by Never: spec.backoffLimit says how often the job is restarted`,
-				"and 3 more warnings",
+				"spec.tasks[0].template.spec.hostname: is overridden: replicas find each other by their pods' names",
+				"spec.tasks[0].template.spec.subdomain: is overridden: replicas find each other through the job's service",
+				"spec.tasks[0].template.spec.hostNetwork: lets no two replicas that serve on the same port share a node: those that find no free one stay pending",
 			}},
 		"where worker-led pods are": {spec: `spec: {tasks: [{type: none, name: main, replicas: 2, template: {spec: {hostname: h, subdomain: s, hostNetwork: true, containers: [{name: a}]}}}]}`,
 			want: []string{
@@ -165,11 +161,11 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
 			if tc.version == "v1alpha1" {
 				version, validate = tc.version, validateV1
 			}
-			response := validating(nil, validate)(t.Context(), requestOf(t, version, tc.spec, ""))
-			if !response.Allowed {
-				t.Fatalf("refused: %v", response.Result)
+			answer := ask(t, validate, version, tc.spec, "")
+			if !answer.allowed() {
+				t.Fatalf("refused: %v", answer.errors)
 			}
-			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" {
+			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 		})
@@ -334,11 +330,11 @@ func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
 			if tc.version == "v1alpha1" {
 				version, validate = tc.version, validateV1
 			}
-			response := validating(nil, validate)(t.Context(), requestOf(t, version, tc.spec, tc.old))
-			if !response.Allowed {
-				t.Fatalf("refused: %v", response.Result)
+			answer := ask(t, validate, version, tc.spec, tc.old)
+			if !answer.allowed() {
+				t.Fatalf("refused: %v", answer.errors)
 			}
-			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" {
+			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 		})
@@ -365,9 +361,9 @@ func TestWhatAnOldClientDropsIsWarnedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
-			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" || !response.Allowed {
-				t.Errorf("allowed: %v, warnings (-want +got):\n%s", response.Allowed, diff)
+			answer := ask(t, validateV2, "v2alpha1", tc.spec, tc.old)
+			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" || !answer.allowed() {
+				t.Errorf("allowed: %v, warnings (-want +got):\n%s", answer.allowed(), diff)
 			}
 		})
 	}
@@ -395,9 +391,9 @@ func TestReplicasThatCannotBeToldOfEachOtherAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
-			if response.Allowed == tc.isRefused {
-				t.Errorf("allowed: %v: %+v", response.Allowed, response.Result)
+			answer := ask(t, validateV2, "v2alpha1", tc.spec, tc.old)
+			if answer.allowed() == tc.isRefused {
+				t.Errorf("allowed: %v: %+v", answer.allowed(), answer.errors)
 			}
 		})
 	}
@@ -433,28 +429,10 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := validating(nil, validateV2)(t.Context(), requestOf(t, "v2alpha1", tc.spec, tc.old))
-			if diff := cmp.Diff(tc.want, response.Warnings); diff != "" || !response.Allowed {
-				t.Errorf("allowed: %v, warnings (-want +got):\n%s", response.Allowed, diff)
+			answer := ask(t, validateV2, "v2alpha1", tc.spec, tc.old)
+			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" || !answer.allowed() {
+				t.Errorf("allowed: %v, warnings (-want +got):\n%s", answer.allowed(), diff)
 			}
 		})
-	}
-}
-
-func TestWarningsFitWhatTheAPIServerPassesOn(t *testing.T) {
-	t.Parallel()
-	var long []string
-	for range 300 {
-		long = append(long, string(make([]byte, 300)))
-	}
-	total := 0
-	for _, warning := range bounded(long) {
-		if len(warning) > 256 {
-			t.Errorf("a warning of %d characters is cut by the API server", len(warning))
-		}
-		total += len(warning)
-	}
-	if total > 4096 {
-		t.Errorf("warnings of %d characters are cut by the API server", total)
 	}
 }

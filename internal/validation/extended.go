@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"encoding/json"
@@ -20,12 +20,12 @@ const fieldExtended = "extended"
 
 // validateExtended returns what extended says that the types of v2alpha1 cannot
 // hold, which the conversion would drop.
-func validateExtended(asked *question) field.ErrorList {
-	if asked.subresource == subresourceStatus {
-		status := members(members(asked.raw)["status"])
+func validateExtended(request *Request) field.ErrorList {
+	if request.Subresource == subresourceStatus {
+		status := members(members(request.Raw)["status"])
 		return fits(status[fieldExtended], field.NewPath("status", fieldExtended), reflect.TypeFor[v2alpha1.DIJobStatus]())
 	}
-	spec := members(members(asked.raw)["spec"])
+	spec := members(members(request.Raw)["spec"])
 	return fits(spec[fieldExtended], field.NewPath("spec", fieldExtended), reflect.TypeFor[v2alpha1.DIJobSpec]())
 }
 
@@ -48,12 +48,12 @@ func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.E
 // validateKept returns what a job says twice, or at a place that it does not
 // have, and the conversion would not keep. Without extended nothing is lost, and
 // what is shown of a job that is led by its workers was held to be as it was.
-func validateKept(asked *question) field.ErrorList {
-	if asked.subresource == subresourceStatus || !isSet(members(members(asked.raw)["spec"])[fieldExtended]) ||
-		!asked.create && !coordinatorLed(&asked.job.Spec) {
+func validateKept(request *Request) field.ErrorList {
+	if request.Subresource == subresourceStatus || !isSet(members(members(request.Raw)["spec"])[fieldExtended]) ||
+		!request.Create && !coordinatorLed(&request.Job.Spec) {
 		return nil
 	}
-	paths, err := conversion.Lost(asked.raw)
+	paths, err := conversion.Lost(request.Raw)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
@@ -61,7 +61,7 @@ func validateKept(asked *question) field.ErrorList {
 	paths = slices.DeleteFunc(paths, func(path string) bool { return !strings.HasPrefix(path, "spec.") })
 	var errs field.ErrorList
 	for _, path := range paths {
-		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "would be lost: " + rightPlace(path, &asked.job.Spec)})
+		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "would be lost: " + rightPlace(path, &request.Job.Spec)})
 	}
 	return errs
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package admissionprobe
 
 import (
 	"context"
@@ -18,10 +18,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Probe goes all the way that a job goes which is written in v1alpha1: through
-// the API server to defaulting, validation and conversion. Nothing is stored. It
-// is nil when all of them answer. Where v1alpha1 is served no more there is no such
-// way, and it goes that of v2alpha1.
+// Probe dry-run-creates a job in v1alpha1, which passes the API server's defaulting,
+// validation and conversion. It returns nil if all of them answer. If v1alpha1 is not
+// served any more, it does the same in v2alpha1.
 func Probe(ctx context.Context, api client.Client, namespace string) error {
 	err := probe(ctx, api, namespace, v1alpha1.Version, map[string]any{"coordinator": map[string]any{"template": probeTemplate()}})
 	if isNotServed(err) {
@@ -32,15 +31,15 @@ func Probe(ctx context.Context, api client.Client, namespace string) error {
 	return err
 }
 
-// ProbeV2 goes the same way in v2alpha1.
+// ProbeV2 dry-run-creates a job in v2alpha1.
 func ProbeV2(ctx context.Context, api client.Client, namespace string) error {
 	return probe(ctx, api, namespace, v2alpha1.GroupVersion.Version, map[string]any{
 		"tasks": []any{map[string]any{"type": "none", "name": "probe", "template": probeTemplate()}},
 	})
 }
 
-// isNotServed tells that the API server knows nothing of the version. That the
-// namespace is not there is another matter.
+// isNotServed reports whether the API server does not serve the version. A missing
+// namespace is another error.
 func isNotServed(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

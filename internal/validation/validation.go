@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"cmp"
@@ -70,34 +70,34 @@ func (p v1Paths) task(i int, name string) *field.Path {
 }
 
 // validateV2 validates a job that was written through v2alpha1.
-func validateV2(asked *question) field.ErrorList {
-	return validateChange(asked, hubPaths{}, hubPaths{})
+func validateV2(request *Request) field.ErrorList {
+	return validateChange(request, hubPaths{}, hubPaths{})
 }
 
 // validateV1 validates a job that was written through v1alpha1.
-func validateV1(asked *question) field.ErrorList {
-	if asked.subresource == subresourceStatus {
+func validateV1(request *Request) field.ErrorList {
+	if request.Subresource == subresourceStatus {
 		return nil
 	}
-	if asked.create {
-		if !isSet(members(asked.raw)["spec"]) {
+	if request.Create {
+		if !isSet(members(request.Raw)["spec"]) {
 			return field.ErrorList{field.Required(field.NewPath("spec", string(v2alpha1.TaskTypeCoordinator)), "a job needs something to run")}
 		}
-		return validateChange(asked, v1Paths{asked.job}, nil)
+		return validateChange(request, v1Paths{request.Job}, nil)
 	}
-	return validateChange(asked, v1Paths{asked.job}, v1Paths{asked.old})
+	return validateChange(request, v1Paths{request.Job}, v1Paths{request.Old})
 }
 
 // validateView holds that a job that is led by its workers is not changed
 // through v1alpha1, which shows it and cannot say what it is.
-func validateView(asked *question) field.ErrorList {
-	if asked.create || asked.subresource == subresourceStatus || coordinatorLed(&asked.old.Spec) ||
-		sameView(members(asked.raw)["spec"], members(asked.oldRaw)["spec"]) {
+func validateView(request *Request) field.ErrorList {
+	if request.Create || request.Subresource == subresourceStatus || coordinatorLed(&request.Old.Spec) ||
+		sameView(members(request.Raw)["spec"], members(request.OldRaw)["spec"]) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
 		"this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in "+
-			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+asked.job.Name)}
+			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+request.Job.Name)}
 }
 
 // sameView reports whether two specs of v1alpha1 show the same job. The templates
@@ -155,13 +155,13 @@ func sameField(key string, a, b json.RawMessage) bool {
 
 // inTurn asks one validation after the other, until one finds an error: each is
 // for jobs that the ones before it have passed. It stops once nobody waits any more.
-func inTurn(validations ...func(*question) field.ErrorList) func(*question) field.ErrorList {
-	return func(asked *question) field.ErrorList {
+func inTurn(validations ...func(*Request) field.ErrorList) func(*Request) field.ErrorList {
+	return func(request *Request) field.ErrorList {
 		for _, validate := range validations {
-			if asked.hasLeft() {
+			if request.HasLeft() {
 				return nil
 			}
-			if errs := validate(asked); len(errs) > 0 {
+			if errs := validate(request); len(errs) > 0 {
 				return errs
 			}
 		}
@@ -171,27 +171,27 @@ func inTurn(validations ...func(*question) field.ErrorList) func(*question) fiel
 
 // validateChange returns what is wrong with a new job, or with what an update
 // changes: an update is not refused for what was already so.
-func validateChange(asked *question, at, oldAt paths) field.ErrorList {
-	errs := append(validateContent(asked.job, at), validateSize(asked.job, at, asked.bounds)...)
-	if asked.create {
-		return append(errs, validateName(asked.job)...)
+func validateChange(request *Request, at, oldAt paths) field.ErrorList {
+	errs := append(validateContent(request.Job, at), validateSize(request.Job, at, request.Bounds)...)
+	if request.Create {
+		return append(errs, validateName(request.Job)...)
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	return lessByTask(errs, append(validateContent(asked.old, oldAt), validateSize(asked.old, oldAt, asked.bounds)...), asked)
+	return lessByTask(errs, append(validateContent(request.Old, oldAt), validateSize(request.Old, oldAt, request.Bounds)...), request)
 }
 
 // lessByTask is less where tasks go by their names: one that is moved is as faulty as it was.
-func lessByTask(errs, others field.ErrorList, asked *question) field.ErrorList {
+func lessByTask(errs, others field.ErrorList, request *Request) field.ErrorList {
 	before := map[string]int{}
 	for _, err := range others {
-		before[byTask(err, &asked.old.Spec)]++
+		before[byTask(err, &request.Old.Spec)]++
 	}
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
 		// Tasks may share a name, and then each has its own fault.
-		before[byTask(err, &asked.job.Spec)]--
-		return before[byTask(err, &asked.job.Spec)] >= 0
+		before[byTask(err, &request.Job.Spec)]--
+		return before[byTask(err, &request.Job.Spec)] >= 0
 	})
 }
 
@@ -209,12 +209,12 @@ func byTask(err *field.Error, spec *v2alpha1.DIJobSpec) string {
 
 // validateSize holds that the job has no more pods than one may have, and that
 // these can be told of each other.
-func validateSize(job *v2alpha1.DIJob, at paths, within bounds) field.ErrorList {
-	errs := validateCounts(&job.Spec, at, within.maxPods)
+func validateSize(job *v2alpha1.DIJob, at paths, within Bounds) field.ErrorList {
+	errs := validateCounts(&job.Spec, at, within.MaxPods)
 	if len(errs) > 0 || coordinatorLed(&job.Spec) {
 		return errs
 	}
-	return validateAddresses(job, at, within.domain)
+	return validateAddresses(job, at, within.Domain)
 }
 
 // validateCounts holds that the job has no more pods than one may have, now or once it

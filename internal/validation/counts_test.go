@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"fmt"
@@ -46,7 +46,7 @@ func TestAJobOfMorePodsThanOneMayHaveIsRefusedByWhatSaysSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			errs := validateV2(&question{create: true, job: jobOf(t, tc.counts, tc.elastic)})
+			errs := validateV2(&Request{Create: true, Job: jobOf(t, tc.counts, tc.elastic)})
 			if !slices.EqualFunc(errs, tc.want, func(err *field.Error, want string) bool { return err.Error() == want }) {
 				t.Errorf("got %v, want %v", errs, tc.want)
 			}
@@ -59,13 +59,13 @@ func TestAJobThatHadTooManyPodsBeforeMayBeChangedElsewhere(t *testing.T) {
 	old := jobOf(t, [2]int64{9000, 1}, "null")
 	changed := old.DeepCopy()
 	changed.Spec.Group = "other"
-	if errs := validateV2(&question{job: changed, old: old}); len(errs) > 0 {
+	if errs := validateV2(&Request{Job: changed, Old: old}); len(errs) > 0 {
 		t.Errorf("got %v", errs)
 	}
-	if errs := validateV2(&question{job: jobOf(t, [2]int64{9001, 1}, "null"), old: old}); len(errs) != 1 {
+	if errs := validateV2(&Request{Job: jobOf(t, [2]int64{9001, 1}, "null"), Old: old}); len(errs) != 1 {
 		t.Errorf("got %v, want one error", errs)
 	}
-	if errs := validateV2(&question{create: true, job: jobOf(t, [2]int64{2, 2}, "null"), bounds: bounds{maxPods: 3}}); len(errs) != 1 {
+	if errs := validateV2(&Request{Create: true, Job: jobOf(t, [2]int64{2, 2}, "null"), Bounds: Bounds{MaxPods: 3}}); len(errs) != 1 {
 		t.Errorf("got %v, want one error", errs)
 	}
 }
@@ -73,11 +73,11 @@ func TestAJobThatHadTooManyPodsBeforeMayBeChangedElsewhere(t *testing.T) {
 func TestAddressesAreAsLongAsTheClustersDomainMakesThem(t *testing.T) {
 	t.Parallel()
 	job := clusterOf(1234)
-	asked := &question{create: true, job: job}
+	asked := &Request{Create: true, Job: job}
 	if errs := validateV2(asked); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	asked.domain = "svc" + strings.Repeat("."+strings.Repeat("a", 63), 2)
+	asked.Domain = "svc" + strings.Repeat("."+strings.Repeat("a", 63), 2)
 	if errs := validateV2(asked); len(errs) != 1 || errs[0].Field != "spec.clusterSpec" {
 		t.Errorf("got %v, want that TF_CONFIG is too long", errs)
 	}

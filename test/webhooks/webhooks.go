@@ -1,7 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package testkit
+// Package webhooks starts an API server together with the project's webhooks, for the
+// suites of other packages.
+package webhooks
 
 import (
 	"context"
@@ -23,11 +25,12 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// API is an API server with the project's webhooks, which run in the test's
-// own process.
+// API is an API server with the project's webhooks, which run in the process of the
+// test.
 type API struct {
 	*envtest.Environment
 	// Webhooks is the server of the webhooks.
@@ -36,16 +39,15 @@ type API struct {
 	stopWebhooks func() error
 }
 
-// StartAPIWithWebhooks starts what StartAPI starts, and conversion, defaulting
-// and validation with it, which the API server reaches by URL. It returns when
-// the API server calls them. The caller stops it; the context is only for the
-// start.
+// StartAPIWithWebhooks starts the API server of testkit.StartAPI together with
+// conversion, defaulting and validation, which the API server reaches by URL. It returns
+// when the API server calls them. The caller stops it; the context is only for the
+// start. The flags are added to the API server's usual ones.
 //
-// It is one call for the suites of other packages. Those of package webhook
-// and of what it imports must be external test packages to use it. The flags are
-// those of the API server beside its usual ones.
+// The suites of package webhook and of the packages that it imports must be external
+// test packages to use it.
 func StartAPIWithWebhooks(ctx context.Context, flags ...string) (*API, error) {
-	environment, err := StartAPI(flags...)
+	environment, err := testkit.StartAPI(flags...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func (a *API) startWebhooks(ctx context.Context) error {
 		cancel()
 		return <-ended
 	}
-	waiting, cancelWait := context.WithTimeout(ctx, Patience)
+	waiting, cancelWait := context.WithTimeout(ctx, testkit.Patience)
 	defer cancelWait()
 	if err := server.WaitPublished(waiting); err != nil {
 		return err
@@ -166,9 +168,9 @@ func InstallConfigurations(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	folder := filepath.Join(Root(), "config", "webhook")
+	folder := filepath.Join(testkit.Root(), "config", "webhook")
 	for _, file := range []string{"service.yaml", "mutating.yaml", "validating.yaml"} {
-		if err := createFile(ctx, api, filepath.Join(folder, file)); err != nil {
+		if err := testkit.CreateFile(ctx, api, filepath.Join(folder, file)); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"encoding/json"
@@ -24,17 +24,21 @@ type defaulted struct {
 }
 
 // expectPatches holds that defaults change what is wanted, and nothing else.
-func expectPatches(t *testing.T, version string, defaults func(*question) (patch, error), cases map[string]defaulted) {
+func expectPatches(t *testing.T, version string, defaults func(*Request) (Patch, error), cases map[string]defaulted) {
 	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := mutating(defaults)(t.Context(), requestOf(t, version, tc.spec, tc.old))
-			if !response.Allowed {
-				t.Fatalf("refused: %v", response.Result)
+			request := requestOf(t, version, tc.spec, tc.old)
+			if err := request.Decode(); err != nil {
+				t.Fatal(err)
+			}
+			patch, err := defaults(request)
+			if err != nil {
+				t.Fatal(err)
 			}
 			var got []string
-			for _, operation := range response.Patches {
+			for _, operation := range patch {
 				value, err := json.Marshal(operation.Value)
 				if err != nil {
 					t.Fatal(err)
@@ -50,7 +54,7 @@ func expectPatches(t *testing.T, version string, defaults func(*question) (patch
 
 func TestDefaultsOfV1alpha1PatchNothingElse(t *testing.T) {
 	t.Parallel()
-	expectPatches(t, "v1alpha1", defaultV1, map[string]defaulted{
+	expectPatches(t, "v1alpha1", DefaultV1, map[string]defaulted{
 		"nothing said": {spec: `spec: {coordinator: {}}`,
 			want: []string{`add /spec/cleanPodPolicy "Running"`}},
 		"any letter case": {spec: `spec: {coordinator: {}, cleanPodPolicy: nONE}`,
@@ -71,7 +75,7 @@ func TestDefaultsOfV1alpha1PatchNothingElse(t *testing.T) {
 
 func TestDefaultsOfV2alpha1PatchNothingElse(t *testing.T) {
 	t.Parallel()
-	expectPatches(t, "v2alpha1", defaultV2, map[string]defaulted{
+	expectPatches(t, "v2alpha1", DefaultV2, map[string]defaulted{
 		"no spec": {spec: ``},
 		"led by its coordinator": {spec: `spec: {lifecycle: CoordinatorLed, cleanPodPolicy: All, tasks: [{type: coordinator}, {type: learner}]}`,
 			want: []string{`add /spec/backoffLimit 0`, `add /spec/tasks/0/name "coordinator"`, `add /spec/tasks/0/replicas 1`,
@@ -87,7 +91,7 @@ func TestDefaultsOfV2alpha1PatchNothingElse(t *testing.T) {
 
 func TestTheElasticTaskAndItsCountsFollowWhatWasChanged(t *testing.T) {
 	t.Parallel()
-	expectPatches(t, "v2alpha1", defaultV2, map[string]defaulted{
+	expectPatches(t, "v2alpha1", DefaultV2, map[string]defaulted{
 		"the only task is elastic": {spec: `spec: {cleanPodPolicy: All, backoffLimit: 0, priority: high, tasks: [{type: none, name: main, replicas: 2}]}`,
 			want: []string{`add /spec/elastic {"replicas":2,"task":"main"}`}},
 		"elastic wins in a new job": {spec: `spec: {cleanPodPolicy: All, backoffLimit: 0, priority: high, elastic: {task: main, replicas: 4}, tasks: [{type: none, name: main, replicas: 2}]}`,

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package validation
 
 import (
 	"encoding/json"
@@ -17,14 +17,14 @@ const (
 	defaultReplicas     int32 = 1
 )
 
-// defaultV1 returns the defaults of a job that was written through v1alpha1.
-func defaultV1(asked *question) (patch, error) {
-	var changes patch
+// DefaultV1 returns the defaults of a job that was written through v1alpha1.
+func DefaultV1(request *Request) (Patch, error) {
+	var changes Patch
 	part := "spec"
-	if asked.subresource == subresourceStatus {
+	if request.Subresource == subresourceStatus {
 		part = "status"
 	}
-	raw := restoreExtended(&changes, asked, part)
+	raw := restoreExtended(&changes, request, part)
 	if part != "spec" || !isSet(members(raw)["spec"]) {
 		return changes, nil
 	}
@@ -45,7 +45,7 @@ func defaultV1(asked *question) (patch, error) {
 
 // defaultPolicyV1 fills the policy, and levels its letter case, of which
 // v1alpha1 takes any.
-func defaultPolicyV1(changes *patch, raw json.RawMessage) {
+func defaultPolicyV1(changes *Patch, raw json.RawMessage) {
 	var written string
 	// What is no text was refused before.
 	_ = json.Unmarshal(raw, &written)
@@ -60,7 +60,7 @@ func defaultPolicyV1(changes *patch, raw json.RawMessage) {
 
 // dropUnusedRoles drops the collector and the learner where they are what typed
 // Go clients write for a role that a job does not have.
-func dropUnusedRoles(changes *patch, spec map[string]json.RawMessage) {
+func dropUnusedRoles(changes *Patch, spec map[string]json.RawMessage) {
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
 		if isZeroRole(spec[string(role)]) {
 			changes.remove("/spec/" + string(role))
@@ -83,15 +83,15 @@ func isZeroRole(role json.RawMessage) bool {
 
 // restoreExtended keeps the stored extended where an update lacks it, as old
 // manifests and old typed clients do, and returns the object as it is then.
-func restoreExtended(changes *patch, asked *question, part string) []byte {
-	if asked.create {
-		return asked.raw
+func restoreExtended(changes *Patch, request *Request, part string) []byte {
+	if request.Create {
+		return request.Raw
 	}
-	stored := members(members(asked.oldRaw)[part])["extended"]
-	job := members(asked.raw)
+	stored := members(members(request.OldRaw)[part])["extended"]
+	job := members(request.Raw)
 	written := members(job[part])
 	if !isSet(stored) || isSet(written["extended"]) || written == nil {
-		return asked.raw
+		return request.Raw
 	}
 	changes.set("/"+part+"/extended", stored)
 	written["extended"] = stored
@@ -101,15 +101,15 @@ func restoreExtended(changes *patch, asked *question, part string) []byte {
 	return raw
 }
 
-// defaultV2 returns the defaults of a job that was written through v2alpha1.
-func defaultV2(asked *question) (patch, error) {
-	if !isSet(members(asked.raw)["spec"]) {
+// DefaultV2 returns the defaults of a job that was written through v2alpha1.
+func DefaultV2(request *Request) (Patch, error) {
+	if !isSet(members(request.Raw)["spec"]) {
 		return nil, nil
 	}
-	var changes patch
-	spec := &asked.job.Spec
-	if asked.old != nil && spec.Lifecycle == "" && asked.old.Spec.Lifecycle != "" {
-		spec.Lifecycle = asked.old.Spec.Lifecycle
+	var changes Patch
+	spec := &request.Job.Spec
+	if request.Old != nil && spec.Lifecycle == "" && request.Old.Spec.Lifecycle != "" {
+		spec.Lifecycle = request.Old.Spec.Lifecycle
 		changes.set("/spec/lifecycle", spec.Lifecycle)
 	}
 	if spec.CleanPodPolicy == "" {
@@ -128,14 +128,14 @@ func defaultV2(asked *question) (patch, error) {
 		defaultTask(&changes, spec, i)
 	}
 	if !coordinatorLed(spec) {
-		defaultElastic(&changes, asked)
+		defaultElastic(&changes, request)
 	}
 	return changes, nil
 }
 
 // defaultTask fills the type, the name and the replicas of a task. The definitions of
 // v1.1.x asked for no type, and their controllers ran a named task without one.
-func defaultTask(changes *patch, spec *v2alpha1.DIJobSpec, i int) {
+func defaultTask(changes *Patch, spec *v2alpha1.DIJobSpec, i int) {
 	task := &spec.Tasks[i]
 	at := fmt.Sprintf("/spec/tasks/%d/", i)
 	if task.Type == "" && task.Name != "" {

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package admissionprobe
 
 import (
 	"context"
@@ -23,24 +23,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/recorder"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
 const (
-	// DefaultProbeInterval is how often the way through the API server is probed
-	// where nothing else is said.
-	DefaultProbeInterval = 30 * time.Second
+	// DefaultInterval is the default interval of probes.
+	DefaultInterval = 30 * time.Second
 	// probeTimeout bounds one probe: the API server waits up to ten seconds for a
 	// webhook.
 	probeTimeout = 15 * time.Second
-	// failuresToTell is how many probes have to fail one after the other before
-	// it is told by an Event. One that fails alone is in the metrics.
-	failuresToTell = 2
-	// noteLength is how long the API server lets the note of an Event be, in bytes.
-	noteLength = 1024
+	// failuresToReport is how many probes in a row must fail before an Event reports
+	// it. A single failure is only in the metrics.
+	failuresToReport = 2
 )
 
-// What a probe comes to.
+// The results of a probe.
 const (
 	probeOK          = "ok"
 	probeWebhook     = "webhook"
@@ -52,11 +51,10 @@ const (
 	probeUnreachable = "unreachable"
 )
 
-// Prober probes all the time the way that a job goes which is written in the
-// version that is not stored. Every operator does, elected or not: a webhook that
-// cannot be reached may be the very reason that none is elected or gets on, and
-// a probe costs one call. Only the elected one tells Events, so that each is
-// told once.
+// Prober dry-run-creates a job in the version that is not stored, again and again.
+// Every operator does so, elected or not: an unreachable webhook may be the very reason
+// that no leader is elected, and a probe costs one call. Only the leader records Events,
+// so that each is recorded once.
 type Prober struct {
 	// API writes to the API server. Required.
 	API client.Client
@@ -66,20 +64,20 @@ type Prober struct {
 	Namespace string
 	// Interval is the time from probe to probe. Required.
 	Interval time.Duration
-	// Clock tells when. Required.
+	// Clock times the probes. Required.
 	Clock clock.WithTicker
 	// Recorder takes the Events, about the CustomResourceDefinition of DIJobs. Required.
 	Recorder events.EventRecorder
-	// IsElected reports whether this operator is the elected one. Required.
+	// IsElected reports whether this operator is the leader. Required.
 	IsElected func() bool
-	// Log receives what failed, when that begins and when it ends.
+	// Log receives the first failure, and the recovery.
 	Log logr.Logger
 
 	metrics *probeMetrics
 	// failures counts the probes that failed since the last that did not.
 	failures int
-	// told says that the failure was told by an Event.
-	told bool
+	// reported is whether an Event reports the failure.
+	reported bool
 }
 
 type probeMetrics struct {
@@ -140,57 +138,53 @@ func (p *Prober) probe(ctx context.Context) {
 		// The operator stops; what was cut off says nothing.
 		return
 	}
-	result := classify(err)
+	result := Classify(err)
 	p.metrics.total.WithLabelValues(result).Inc()
 	p.metrics.duration.WithLabelValues().Observe(p.Clock.Since(began).Seconds())
 	if err == nil {
 		p.metrics.ok.WithLabelValues().Set(1)
-		p.healed(ctx)
+		p.recordRecovery(ctx)
 		return
 	}
 	p.metrics.ok.WithLabelValues().Set(0)
-	p.failed(ctx, result, err)
+	p.recordFailure(ctx, result, err)
 }
 
-func (p *Prober) failed(ctx context.Context, result string, err error) {
+func (p *Prober) recordFailure(ctx context.Context, result string, err error) {
 	if p.failures++; p.failures == 1 {
 		p.Log.Error(err, "Admission probe failed", "result", result)
 	}
-	if p.failures >= failuresToTell && !p.told && p.IsElected() {
-		p.told = p.tell(ctx, corev1.EventTypeWarning, v2alpha1.ReasonAdmissionProbeFailed, err.Error())
+	if p.failures >= failuresToReport && !p.reported && p.IsElected() {
+		p.reported = p.recordEvent(ctx, corev1.EventTypeWarning, v2alpha1.ReasonAdmissionProbeFailed, err.Error())
 	}
 }
 
-func (p *Prober) healed(ctx context.Context) {
+func (p *Prober) recordRecovery(ctx context.Context) {
 	if p.failures > 0 {
 		p.Log.Info("Admission probe succeeded again", "probesFailed", p.failures)
 	}
 	p.failures = 0
-	if p.told {
-		p.told = !p.tell(ctx, corev1.EventTypeNormal, v2alpha1.ReasonAdmissionProbeSucceeded, "jobs are admitted, defaulted and converted again")
+	if p.reported {
+		p.reported = !p.recordEvent(ctx, corev1.EventTypeNormal, v2alpha1.ReasonAdmissionProbeSucceeded, "jobs are admitted, defaulted and converted again")
 	}
 }
 
-// tell sends an Event about the CustomResourceDefinition, by which it has the
-// UID that kubectl describe looks for. It reports whether it could; else it is
-// tried after the next probe.
-func (p *Prober) tell(ctx context.Context, kind, reason, message string) bool {
+// recordEvent records an Event about the CustomResourceDefinition, whose UID kubectl
+// describe looks for. It reports whether it could; if not, the next probe tries again.
+func (p *Prober) recordEvent(ctx context.Context, kind, reason, message string) bool {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	if err := p.Reader.Get(ctx, client.ObjectKey{Name: CRD}, crd); err != nil {
+	if err := p.Reader.Get(ctx, client.ObjectKey{Name: names.DIJobDefinition}, crd); err != nil {
 		p.Log.Error(err, "Cannot record the admission probe's Event yet", "reason", reason)
 		return false
 	}
-	if len(message) > noteLength {
-		message = strings.ToValidUTF8(message[:noteLength], "")
-	}
-	p.Recorder.Eventf(crd, nil, kind, reason, "Probe", "%s", message)
+	p.Recorder.Eventf(crd, nil, kind, reason, "Probe", "%s", recorder.Note(message))
 	return true
 }
 
-// classify says in one of a few words what a probe came to. The API server has
-// no other word for what a webhook did not answer than its message.
-func classify(err error) string {
+// Classify returns the result of a probe as a metric's label. The API server reports a
+// webhook that does not answer only in its message.
+func Classify(err error) string {
 	var network net.Error
 	switch {
 	case err == nil:

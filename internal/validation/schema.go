@@ -1,0 +1,103 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/conversion"
+)
+
+// Schema is the schema of v2alpha1 in the CRD; crdschema.New compiles it.
+type Schema interface {
+	// PruneNulls removes the null members that the API server removes before it validates.
+	PruneNulls(job map[string]any)
+	// Validate returns where a job breaks the schema. The old job is nil for a new one.
+	Validate(job, old map[string]any) field.ErrorList
+}
+
+// validateSchema returns where a job that was written through v1alpha1 breaks the
+// schema of v2alpha1, by its paths in v1alpha1. An update is not refused for
+// what was already so.
+func validateSchema(schema Schema, request *Request) field.ErrorList {
+	job, err := hubValues(request.Raw)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	old, err := hubValues(request.OldRaw)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	schema.PruneNulls(job)
+	schema.PruneNulls(old)
+	errs := schema.Validate(job, old)
+	if len(errs) > 0 && old != nil {
+		errs = less(errs, schema.Validate(old, old))
+	}
+	for _, err := range errs {
+		path := translate(err.Field, v1Paths{request.Job})
+		// Some messages repeat the path.
+		if rest, ok := strings.CutPrefix(err.Detail, err.Field+" "); ok {
+			err.Detail = path + " " + rest
+		}
+		err.Field = path
+	}
+	return errs
+}
+
+// hubValues returns a job of either version in the hub's form, as values. There
+// are none where there is no job.
+func hubValues(raw []byte) (map[string]any, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	converted, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{}
+	if err := utiljson.Unmarshal(converted, &values); err != nil {
+		return nil, fmt.Errorf("decoding the job: %w", err)
+	}
+	return values, nil
+}
+
+// translate returns where v1alpha1 has a field of the hub.
+func translate(path string, at paths) string {
+	if rest, ok := strings.CutPrefix(path, "status."); ok && !strings.HasPrefix(rest, "conditions") {
+		return "status.extended." + rest
+	}
+	rest, ok := strings.CutPrefix(path, "spec.")
+	if !ok {
+		return path
+	}
+	if index, below, ok := taskPath(rest); ok {
+		name, below := cutField(below)
+		return at.task(index, name).String() + below
+	}
+	name, below := cutField(rest)
+	return at.spec(name).String() + below
+}
+
+// taskPath cuts a path such as tasks[2].name.
+func taskPath(path string) (index int, below string, ok bool) {
+	rest, ok := strings.CutPrefix(path, "tasks[")
+	number, below, closed := strings.Cut(rest, "].")
+	index, err := strconv.Atoi(number)
+	return index, below, ok && closed && err == nil
+}
+
+// cutField cuts a path behind its first field.
+func cutField(path string) (name, below string) {
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		return path[:i], path[i:]
+	}
+	return path, ""
+}

@@ -1,0 +1,175 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// Warnings returns the warnings about an accepted job. An update does not inherit
+// those of the stored object.
+func Warnings(request *Request) []string {
+	if request.Subresource == subresourceStatus {
+		return nil
+	}
+	at := pathsOf(request.Raw, request.Job)
+	found := append(warnAddresses(request.Job, at, request.Domain), warnTemplates(&request.Job.Spec, at)...)
+	if request.Create {
+		return found
+	}
+	if len(found) > 0 {
+		at := pathsOf(request.OldRaw, request.Old)
+		found = fewer(found, append(warnAddresses(request.Old, at, request.Domain), warnTemplates(&request.Old.Spec, at)...))
+	}
+	found = append(found, warnChangedTemplates(request.Job, request.Old, at)...)
+	if writtenInV2(request.Raw) {
+		found = append(found, warnLost(request)...)
+	}
+	return found
+}
+
+// warnAddresses says where programs find the addresses in a file, as no process
+// starts with all of them in a variable.
+func warnAddresses(job *v2alpha1.DIJob, at paths, domain string) []string {
+	if coordinatorLed(&job.Spec) {
+		return nil
+	}
+	size, around, longest := sizeOfAddresses(job, names.EnvDINodes, domain)
+	if size <= workload.MaxVariable {
+		return nil
+	}
+	var w notes
+	w.add(at.spec("tasks"), "%s names a file of the addresses, which programs have to read, as those of all replicas take %d bytes, "+
+		"and Linux starts no process with more than %d in one variable: enough for %d replicas",
+		names.EnvDINodes, size, workload.MaxVariable, (workload.MaxVariable-around)/longest)
+	return w
+}
+
+// fewer returns those of the warnings that are not among the others.
+func fewer(warnings, others []string) []string {
+	before := make(map[string]bool, len(others))
+	for _, warning := range others {
+		before[warning] = true
+	}
+	return slices.DeleteFunc(warnings, func(warning string) bool { return before[warning] })
+}
+
+// pathsOf returns the paths of the version that a job is written in.
+func pathsOf(raw []byte, job *v2alpha1.DIJob) paths {
+	if writtenInV2(raw) {
+		return hubPaths{}
+	}
+	return v1Paths{job}
+}
+
+func writtenInV2(raw []byte) bool {
+	var written struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	// What is no object was refused before.
+	_ = json.Unmarshal(raw, &written)
+	return written.APIVersion == v2alpha1.GroupVersion.String()
+}
+
+// warnChangedTemplates says which templates and volumes of a live job an
+// update changes: pods are made from what was there when they were made.
+func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
+	if old.Status.Phase == v2alpha1.JobSucceeded || old.Status.Phase == v2alpha1.JobFailed {
+		return nil
+	}
+	var w notes
+	if !sameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
+		w.changed(at.spec("volumes"))
+	}
+	// Jobs of v1.1.x may have several tasks of a name, which are compared in their order.
+	before := map[string][]*v2alpha1.Task{}
+	for i := range old.Spec.Tasks {
+		name := names.TaskName(&old.Spec.Tasks[i])
+		before[name] = append(before[name], &old.Spec.Tasks[i])
+	}
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		stored := before[names.TaskName(task)]
+		if len(stored) == 0 {
+			continue
+		}
+		if !sameTemplate(&job.Spec, task, stored[0]) {
+			w.changed(at.task(i, "template"))
+		}
+		before[names.TaskName(task)] = stored[1:]
+	}
+	return w
+}
+
+func (w *notes) changed(at *field.Path) {
+	w.add(at, "is changed: pods that are created from now on have it, those that run keep what they were made from")
+}
+
+func sameTemplate(spec *v2alpha1.DIJobSpec, a, b *v2alpha1.Task) bool {
+	return bytes.Equal(a.Template.Raw, b.Template.Raw) ||
+		reflect.DeepEqual(meaningOfTemplate(spec, a), meaningOfTemplate(spec, b))
+}
+
+func sameVolumes(a, b []v2alpha1.RawObject) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i].Raw, quantity.CheckVolume), meaningOf[corev1.Volume](b[i].Raw, quantity.CheckVolume)) {
+			return false
+		}
+	}
+	return true
+}
+
+// warnLost says which fields that a client built for v1.1.3 does not know an
+// update through v2alpha1 has dropped. Where one of them is still there, the
+// client knows them, and what is gone was removed on purpose.
+func warnLost(request *Request) []string {
+	stored, written := members(members(request.OldRaw)["spec"]), members(members(request.Raw)["spec"])
+	lost := newerFields(stored)
+	if len(lost) == 0 || len(newerFields(written)) > 0 {
+		return nil
+	}
+	var w notes
+	for _, name := range lost {
+		w.add(field.NewPath("spec").Child(name),
+			"is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted")
+	}
+	return w
+}
+
+// newerFields returns the fields of a spec that v1.1.3 does not know, less
+// those that defaulting keeps.
+func newerFields(spec map[string]json.RawMessage) []string {
+	known := []string{"priority", "cleanPodPolicy", "preemptible", "backoffLimit", "volumes", "tasks", "lifecycle"}
+	var newer []string
+	for _, name := range slices.Sorted(maps.Keys(spec)) {
+		switch {
+		case !isSet(spec[name]) || slices.Contains(known, name):
+		case name == "elastic":
+			// Task and replicas are filled in again.
+			for _, name := range slices.Sorted(maps.Keys(members(spec[name]))) {
+				if name != "task" && name != "replicas" {
+					newer = append(newer, "elastic."+name)
+				}
+			}
+		default:
+			newer = append(newer, name)
+		}
+	}
+	return newer
+}
