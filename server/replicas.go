@@ -180,7 +180,7 @@ func (s *Server) splitGPUs(ctx context.Context, job *v2alpha1.DIJob, asked v2alp
 			s.store.AggregatorConfigKey(job), gpus)
 	}
 	usual, err := s.usualGPUs(ctx)
-	return membership.CutGPUs(gpus, usual), err
+	return membership.SplitGPUs(gpus, usual), err
 }
 
 // usualGPUs returns the usual number of GPUs of the cluster's nodes.

@@ -89,7 +89,7 @@ func TestRetainedPodsStayWithinTheirMaximum(t *testing.T) {
 
 func TestALearnerIsCutIntoNoMorePodsThanItMayHaveGPUs(t *testing.T) {
 	t.Parallel()
-	if got := len(CutGPUs(math.MaxInt32, 1)); got != limits.GPUs {
+	if got := len(SplitGPUs(math.MaxInt32, 1)); got != limits.GPUs {
 		t.Errorf("got %d pods, want %d", got, limits.GPUs)
 	}
 	member := &v2alpha1.Member{DDPGPUs: []int32{math.MaxInt32, math.MaxInt32, -1}}

@@ -9,7 +9,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Ports returns the port that a pod of the role serves on.
+// Ports returns the port that a pod of a role serves on.
 type Ports func(pod string, role names.ReplicaType) int32
 
 // Endpoints derive the URLs of a job's replicas from their names and ports.
@@ -18,20 +18,19 @@ type Endpoints struct {
 	Namespace string
 	// Job is the name of the job.
 	Job string
-	// Ports tells the ports of its pods.
+	// Ports returns the ports of its pods.
 	Ports Ports
 }
 
-// URLs are the addresses of replicas as clients compare them.
+// URLs are the URLs of replicas, which clients compare as strings.
 type URLs struct {
-	// Collectors are the addresses of collectors.
+	// Collectors are the URLs of collectors.
 	Collectors []string
-	// Learners are the addresses of learners; of one of several GPUs that of
-	// its aggregator.
+	// Learners are the URLs of learners, or of their aggregators.
 	Learners []string
 }
 
-// URLs returns the addresses of members, in their order; neither list is nil.
+// URLs returns the URLs of members, in their order; neither list is nil.
 func (e Endpoints) URLs(members []v2alpha1.Member, status *v2alpha1.MembershipStatus) URLs {
 	urls := URLs{Collectors: []string{}, Learners: []string{}}
 	lost := lostBySlot(status)
@@ -42,9 +41,8 @@ func (e Endpoints) URLs(members []v2alpha1.Member, status *v2alpha1.MembershipSt
 	return urls
 }
 
-// DDPURLs returns the addresses of the DDP learners that go with an aggregator
-// of a member, one per GPU process: those of a pod are on consecutive ports, the
-// pods in rank order.
+// DDPURLs returns the URLs of the DDP learners of a member's aggregator, one per GPU
+// process: the pods in rank order, each with consecutive ports.
 func (e Endpoints) DDPURLs(member *v2alpha1.Member, aggregator string) []string {
 	urls := []string{}
 	for index, pod := range DDPPodNames(e.Job, member, aggregator) {
@@ -55,8 +53,8 @@ func (e Endpoints) DDPURLs(member *v2alpha1.Member, aggregator string) []string 
 	return urls
 }
 
-// GPUURLs returns the addresses of the GPU processes of one DDP learner pod,
-// which serve on consecutive ports from the first one on.
+// GPUURLs returns the URLs of the GPU processes of one DDP learner pod, which serve
+// on consecutive ports.
 func GPUURLs(pod, namespace string, first, gpus int32) []string {
 	gpus = min(max(gpus, 0), limits.GPUs)
 	urls := make([]string, 0, gpus)

@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// LearnerGPUs returns the GPUs that a learner gets: those asked for, and where
-// none are asked for those of its template.
+// LearnerGPUs returns the GPUs of a learner: those asked for, or those of its
+// template where none are.
 func LearnerGPUs(asked v2alpha1.MemberResources, template *corev1.PodSpec, gpu corev1.ResourceName) int32 {
 	switch {
 	case asked.GPUs != nil && asked.GPUs.Sign() > 0:
@@ -25,7 +25,7 @@ func LearnerGPUs(asked v2alpha1.MemberResources, template *corev1.PodSpec, gpu c
 	return gpusOf(names.MainContainer(template), gpu)
 }
 
-// PodGPUs returns the GPUs of a learner's pod that exists.
+// PodGPUs returns the GPUs of a learner's existing pod.
 func PodGPUs(pod *corev1.Pod, gpu corev1.ResourceName) int32 {
 	if len(pod.Spec.Containers) == 0 {
 		return 0
@@ -45,7 +45,7 @@ func NodeGPUs(allocatable corev1.ResourceList, gpu corev1.ResourceName) int32 {
 	return count(allocatable[gpu])
 }
 
-// count returns a quantity as a number of whole things.
+// count returns a quantity rounded up to an int32.
 func count(quantity resource.Quantity) int32 {
 	return int32(min(quantity.Value(), math.MaxInt32))
 }

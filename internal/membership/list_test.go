@@ -132,7 +132,7 @@ func TestUsualGPUs(t *testing.T) {
 	}
 }
 
-func TestCutGPUs(t *testing.T) {
+func TestSplitGPUs(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		gpus, perNode int32
@@ -148,7 +148,7 @@ func TestCutGPUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, membership.CutGPUs(tc.gpus, tc.perNode)); diff != "" {
+			if diff := cmp.Diff(tc.want, membership.SplitGPUs(tc.gpus, tc.perNode)); diff != "" {
 				t.Errorf("cut (-want +got):\n%s", diff)
 			}
 		})

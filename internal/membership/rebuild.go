@@ -15,21 +15,21 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Remains are what is left of a job's replicas where their list was lost, or
-// where an earlier release made them, which had none.
+// Remains are the pods of a job whose list was lost, or that an earlier release
+// created, which had no lists.
 type Remains struct {
 	// Job is the name of the job.
 	Job string
 	// Pods are all pods of the job.
 	Pods []*corev1.Pod
-	// GPU is the resource that GPUs are asked for by.
+	// GPU is the resource that counts GPUs.
 	GPU corev1.ResourceName
-	// LearnerGPUs are the GPUs of the job's learner template. They are those of
-	// an aggregator that has no DDP learner yet to tell them.
+	// LearnerGPUs are the GPUs of the job's learner template, which an aggregator
+	// without DDP learners has.
 	LearnerGPUs int32
 }
 
-// Spec returns the list that the pods stand for, but for the job that it is of.
+// Spec returns the list that the pods imply, without the job's UID.
 //
 // A pod that names its slot makes a member if it is live, or if it has failed and
 // must be replaced; an aggregator makes one together with its DDP learners. Other
@@ -70,7 +70,7 @@ func (r Remains) Stands(pod *corev1.Pod) bool {
 	return names.RoleOf(pod) != names.ReplicaTypeAggregator || r.LearnerGPUs > 1 || len(r.learnersOf(pod)) > 0
 }
 
-// heads returns the pods that a coordinator is told of, oldest first.
+// heads returns the pods that are advertised to a coordinator, oldest first.
 func (r Remains) heads() []*corev1.Pod {
 	var heads []*corev1.Pod
 	for _, pod := range r.Pods {
@@ -84,7 +84,7 @@ func (r Remains) heads() []*corev1.Pod {
 	return heads
 }
 
-// member returns the member that a pod stands for, and whether it does.
+// member returns the member that a pod implies, and whether there is one.
 func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 	slot := pod.Annotations[names.AnnotationSlot]
 	if slot == "" || !r.Stands(pod) {
@@ -101,7 +101,7 @@ func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 	return member, len(unit.gpus) > 0
 }
 
-// resources returns what a pod's main container asks for.
+// resources returns the resource limits of a pod's main container.
 func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
 	limits := names.MainContainerOf(pod).Resources.Limits
 	of := func(name corev1.ResourceName) *resource.Quantity {
@@ -132,7 +132,7 @@ func isRetained(pod *corev1.Pod) bool {
 	return !podstate.Active(pod) || names.RoleOf(pod) == names.ReplicaTypeAggregator
 }
 
-// isHead reports whether a pod is a replica that a coordinator is told of.
+// isHead reports whether a pod is advertised to a coordinator.
 func isHead(pod *corev1.Pod) bool {
 	switch names.RoleOf(pod) {
 	case names.ReplicaTypeCollector, names.ReplicaTypeLearner, names.ReplicaTypeAggregator:

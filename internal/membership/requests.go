@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// RepeatWindow is how long an identical request of the same coordinator
-	// container is a repeat of the first: its client sends again what failed
-	// on the way, and does not say that it does.
+	// RepeatWindow is how long an identical request of the same container counts as a
+	// repeat: deployed clients retry a failed request without marking it as a retry.
 	RepeatWindow = 30 * time.Second
-	// KeyWindow is how long a request is known by its Idempotency-Key.
+	// KeyWindow is how long a request is recognized by its Idempotency-Key.
 	KeyWindow = time.Hour
-	// idWindow is how long a request is known by its ID: longer than outages last,
-	// in which clients send it again that cannot be told whether it was done.
+	// idWindow is how long a request is recognized by its ID: longer than an outage,
+	// during which clients retry a request of unknown outcome.
 	idWindow = 30 * time.Minute
 	// MaxRequests bounds the recorded requests of one job.
 	MaxRequests = limits.Requests
@@ -33,43 +32,42 @@ const (
 	maxRecordedURLs = 2000
 )
 
-// The beginnings of a record's key tell what it was made from.
+// The prefixes of a record's key.
 const (
 	chosenKey  = "key:"
 	derivedKey = "request:"
-	// pendingKey begins the key of a removal that nobody has answered yet.
+	// pendingKey is the prefix of removals that have not been answered yet.
 	pendingKey = "removal:"
 )
 
-// ErrKeyReused says that an Idempotency-Key was used before for another request.
+// ErrKeyReused is the error of an Idempotency-Key that another request has used.
 var ErrKeyReused = errors.New("the Idempotency-Key was used for another request: choose a new key for each request")
 
-// Request identifies what was asked, and by whom.
+// Request identifies a request: what it asks for, and who asks.
 type Request struct {
-	// ID is what di-server calls the HTTP request; empty where a request is made once.
+	// ID is the ID that di-server gives the HTTP request; empty where it is not retried.
 	ID string
-	// Container is the container that asks: the coordinator's, or a worker's;
-	// empty where it is not known.
+	// Container is the coordinator instance, or the worker's container, that asks;
+	// empty where it is unknown.
 	Container string
-	// IdempotencyKey is the key that the client chose; empty where it chose none.
+	// IdempotencyKey is the key of the client; empty where it sent none.
 	IdempotencyKey string
-	// Content is what is asked, in one canonical form.
+	// Content is what is asked for, in a canonical form.
 	Content []byte
-	// Removal says that replicas are to go. The next removal of as many is
-	// another one, where no key says that it is a repeat; and what is asked for
-	// after a removal is meant, though the same was asked for before.
+	// Removal is whether the request removes replicas. The same removal again is a new
+	// one unless its key says otherwise, and so is any request after a removal.
 	Removal bool
-	// Confirmed says of a removal that MarkAnswered follows it. Until then the same
-	// removal of the same container is a repeat, whichever server gets it.
+	// Confirmed is whether MarkAnswered follows a removal. Until then the same removal
+	// of the same container is a repeat, on any server.
 	Confirmed bool
 }
 
-// isRecognizable reports whether a repeat of the request can be told from a new one.
+// isRecognizable reports whether a repeat can be distinguished from a new request.
 func (r Request) isRecognizable() bool {
 	return r.IdempotencyKey != "" || r.Container != "" && (!r.Removal || r.Confirmed)
 }
 
-// key returns the key that the request is recorded under.
+// key returns the key of the request's record.
 func (r Request) key() string {
 	content := digest(string(r.Content))
 	switch {
@@ -81,8 +79,8 @@ func (r Request) key() string {
 	return derivedKey + digest(r.Container) + ":" + content
 }
 
-// FindRecord returns, of the records of what was done, that of the request or of the
-// one that it is a repeat of; nil where there is none.
+// FindRecord returns the record of a request, or of the request that it repeats;
+// nil where there is none.
 func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Time) (*v2alpha1.RecordedRequest, error) {
 	if record := recordOf(records, request.ID); record != nil {
 		return record, nil
@@ -105,7 +103,7 @@ func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Ti
 	return nil, nil
 }
 
-// recordOf returns the record of the request of that ID; nil where there is none.
+// recordOf returns the record of a request's ID; nil where there is none.
 func recordOf(records []v2alpha1.RecordedRequest, id string) *v2alpha1.RecordedRequest {
 	for i := range records {
 		if id != "" && records[i].ID == id {
@@ -115,19 +113,18 @@ func recordOf(records []v2alpha1.RecordedRequest, id string) *v2alpha1.RecordedR
 	return nil
 }
 
-// Record records the answer of a request that was done, and forgets what no
-// request can be known by any more and what is too much to keep.
+// Record records the answer of a request, and drops expired and excess records.
 func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
 	spec.Requests = AppendRecord(spec.Requests, request, v2alpha1.RecordedRequest{Collectors: answer.Collectors, Learners: answer.Learners}, now)
 }
 
-// AppendRecord adds the record of a request that was done, which holds its answer, to
-// others, which it changes. It drops what Record forgets.
+// AppendRecord appends the record of a request, with its answer, to records that it
+// modifies. It drops expired and excess records.
 func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2alpha1.RecordedRequest, now time.Time) []v2alpha1.RecordedRequest {
 	if request.Removal {
 		endRepeats(records, isAskedBy(request.Container))
 	} else {
-		// Who asks for something else has given up the removal that nobody answered.
+		// A sender that asks for something else has abandoned its unanswered removal.
 		endRepeats(records, isPendingOf(request.Container))
 	}
 	records = slices.DeleteFunc(records, func(record v2alpha1.RecordedRequest) bool {
@@ -138,18 +135,18 @@ func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2al
 		done.Key = request.key()
 	}
 	records = append(records, done)
-	return slices.Delete(records, 0, surplus(records))
+	return slices.Delete(records, 0, excess(records))
 }
 
-// MustRecord reports whether a request that changes nothing is recorded all the same: one
-// that is known by its key, and a removal that ends repeats.
+// MustRecord reports whether a request is recorded although it changes nothing: one
+// with a key, or a removal that ends repeats.
 func MustRecord(spec *v2alpha1.MembershipSpec, request Request) bool {
 	return request.IdempotencyKey != "" || request.Removal && slices.ContainsFunc(spec.Requests, isAskedBy(request.Container))
 }
 
-// surplus returns how many of the oldest records are too many; the newest is
-// always kept.
-func surplus(records []v2alpha1.RecordedRequest) int {
+// excess returns how many of the oldest records exceed the limits; the newest record
+// is always kept.
+func excess(records []v2alpha1.RecordedRequest) int {
 	urls := 0
 	for i := range slices.Backward(records) {
 		urls += len(records[i].Collectors) + len(records[i].Learners)
@@ -161,8 +158,7 @@ func surplus(records []v2alpha1.RecordedRequest) int {
 	return 0
 }
 
-// endRepeats makes what is asked for from now on a new request, also where the same
-// was asked for before.
+// endRepeats makes later requests new ones, even if they equal recorded requests.
 func endRepeats(records []v2alpha1.RecordedRequest, ends func(v2alpha1.RecordedRequest) bool) {
 	for i := range records {
 		if ends(records[i]) {
@@ -171,29 +167,27 @@ func endRepeats(records []v2alpha1.RecordedRequest, ends func(v2alpha1.RecordedR
 	}
 }
 
-// isAskedBy returns what reports whether a request is known by the container that asked.
+// isAskedBy returns a predicate of records that are recognized by a container.
 func isAskedBy(container string) func(v2alpha1.RecordedRequest) bool {
 	return func(record v2alpha1.RecordedRequest) bool {
 		return strings.HasPrefix(record.Key, derivedKey+digest(container)) || isPendingOf(container)(record)
 	}
 }
 
-// isPendingOf returns what reports whether a request is a removal by the container that
-// nobody has answered yet.
+// isPendingOf returns a predicate of a container's unanswered removals.
 func isPendingOf(container string) func(v2alpha1.RecordedRequest) bool {
 	return func(record v2alpha1.RecordedRequest) bool {
 		return strings.HasPrefix(record.Key, pendingKey+digest(container))
 	}
 }
 
-// IsUnanswered reports whether a record is that of a removal that nobody has
-// answered yet.
+// IsUnanswered reports whether a record is of a removal that has not been answered yet.
 func IsUnanswered(record *v2alpha1.RecordedRequest) bool {
 	return strings.HasPrefix(record.Key, pendingKey)
 }
 
-// MarkAnswered marks the removal of that ID as answered, so that the same removal is
-// another one from now on. It reports whether it changes the record.
+// MarkAnswered marks the removal of an ID as answered, so that the same removal is a
+// new one from now on. It reports whether that changes the record.
 func MarkAnswered(spec *v2alpha1.MembershipSpec, id string) bool {
 	record := recordOf(spec.Requests, id)
 	if record == nil || !IsUnanswered(record) {
@@ -203,8 +197,8 @@ func MarkAnswered(spec *v2alpha1.MembershipSpec, id string) bool {
 	return true
 }
 
-// repeatable reports whether a request by the record's key is a repeat. The
-// distance in time counts in both directions, as servers' clocks differ a little.
+// repeatable reports whether a request with the record's key is a repeat. The record
+// may be from the future, because the clocks of servers differ.
 func repeatable(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	window := RepeatWindow
 	if strings.HasPrefix(record.Key, chosenKey) {
@@ -213,7 +207,7 @@ func repeatable(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	return record.Key != "" && age(record, now) <= window
 }
 
-// expired reports whether a record is too old to be known by anything.
+// expired reports whether a record is too old to recognize any request.
 func expired(record *v2alpha1.RecordedRequest, now time.Time) bool {
 	known := record.ID != "" && age(record, now) <= idWindow
 	return !known && !repeatable(record, now)
@@ -223,7 +217,7 @@ func age(record *v2alpha1.RecordedRequest, now time.Time) time.Duration {
 	return now.Sub(record.Time.Time).Abs()
 }
 
-// RecordedURLs returns the recorded answer of a request that was done.
+// RecordedURLs returns the recorded answer of a request.
 func RecordedURLs(record *v2alpha1.RecordedRequest) URLs {
 	return URLs{
 		Collectors: append([]string{}, record.Collectors...),

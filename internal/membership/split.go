@@ -10,8 +10,8 @@ import (
 )
 
 // UsualGPUs returns the usual number of GPUs of a node: the most frequent
-// allocatable count over the nodes; of equally frequent ones the larger; and
-// the maximum where that is 0.
+// allocatable count, the larger of equally frequent ones, and the maximum where
+// that is 0.
 func UsualGPUs(allocatable []int32) int32 {
 	if len(allocatable) == 0 {
 		return 0
@@ -32,21 +32,20 @@ func UsualGPUs(allocatable []int32) int32 {
 	return usual
 }
 
-// CutGPUs returns the GPUs of each DDP learner pod of a learner with that many
-// GPUs, given the usual number of GPUs of a node: one pod where they fit a
-// node, else pods of a node's size and a remainder. A learner of one GPU or
-// none is not cut and gets no DDP learners.
-func CutGPUs(gpus, perNode int32) []int32 {
+// SplitGPUs returns the GPUs of each DDP learner pod of a learner, given the usual
+// number of GPUs of a node: one pod where they fit a node, and otherwise pods of a
+// node's size and the remainder. A learner of at most one GPU has no DDP learners.
+func SplitGPUs(gpus, perNode int32) []int32 {
 	if gpus <= 1 {
 		return nil
 	}
 	if perNode <= 0 || gpus <= perNode {
 		return []int32{gpus}
 	}
-	var cut []int32
+	var split []int32
 	gpus = min(gpus, limits.GPUs)
 	for left := gpus; left > 0; left -= perNode {
-		cut = append(cut, min(left, perNode))
+		split = append(split, min(left, perNode))
 	}
-	return cut
+	return split
 }

@@ -20,20 +20,19 @@ import (
 // maxGPUs bounds the GPUs of one unit, whatever its pods say.
 const maxGPUs = limits.GPUs
 
-// unit is the DDP learners of one aggregator, in rank order, as they are to be.
+// unit is the desired DDP learners of one aggregator, in rank order.
 type unit struct {
 	job, aggregator string
 	gpus            []int32
 	pods            []string
-	// next is the first rank that none of them has.
+	// next is the first rank without a pod.
 	next      int32
 	resources v2alpha1.MemberResources
 }
 
-// unitOf returns the unit of an aggregator: the DDP learners that it has, and
-// those that it lacks. How the lacking ranks are cut is taken from the largest
-// pod there is; a unit that has none is one pod, as nothing tells the GPUs of a
-// node.
+// unitOf returns the unit of an aggregator: its existing and its missing DDP
+// learners. Missing ranks are split into pods of the size of the largest existing
+// one, or are one pod where none exists, because the GPUs of a node are unknown.
 func (r Remains) unitOf(aggregator *corev1.Pod) unit {
 	u := unit{job: r.Job, aggregator: aggregator.Name}
 	learners := r.learnersOf(aggregator)
@@ -48,7 +47,7 @@ func (r Remains) unitOf(aggregator *corev1.Pod) unit {
 	}
 	u.resources = r.resources(learners[0].pod)
 	for i := range learners {
-		// One whose ranks another has is left out.
+		// Skip a pod whose ranks another has.
 		if learners[i].start >= u.next {
 			u.fill(learners[i].start, largest)
 			u.add(learners[i].pod.Name, learners[i].gpus)
@@ -64,15 +63,15 @@ func (u *unit) add(pod string, gpus int32) {
 	u.next += gpus
 }
 
-// fill adds pods that are still to be made for the ranks before end.
+// fill adds missing pods for the ranks before end.
 func (u *unit) fill(end, largest int32) {
 	for u.next < end {
 		u.add(DDPPodName(u.job, u.aggregator, len(u.pods)), min(largest, end-u.next))
 	}
 }
 
-// recordedNames returns the names of the pods, nil where they follow from the
-// aggregator's.
+// recordedNames returns the names of the pods to record; nil where they follow from
+// the aggregator's.
 func (u *unit) recordedNames() []string {
 	for index, pod := range u.pods {
 		if pod != DDPPodName(u.job, u.aggregator, index) {
@@ -82,15 +81,15 @@ func (u *unit) recordedNames() []string {
 	return nil
 }
 
-// ddpLearner is a DDP learner pod with its ranks, as its environment tells them.
+// ddpLearner is a DDP learner pod with the ranks in its environment.
 type ddpLearner struct {
 	pod                *corev1.Pod
 	start, gpus, world int32
 }
 
-// learnersOf returns the DDP learners that name an aggregator as an owner, by
-// rank; of those of the same ranks one that lives first, then the youngest. One
-// that has ended is counted in: its unit is to be replaced whole.
+// learnersOf returns the DDP learners with an aggregator as an owner, by rank; of
+// those with the same ranks a live one first, then the youngest. Finished pods
+// count: they cause the replacement of the whole unit.
 func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
 	var learners []ddpLearner
 	for _, pod := range r.Pods {
@@ -135,8 +134,8 @@ func IsOwnedBy(pod, owner *corev1.Pod) bool {
 	})
 }
 
-// number returns a variable of a pod's main container as a number of GPUs, 0
-// where it is none. The last of several counts, as in the container.
+// number parses a variable of a pod's main container as a number of GPUs, 0 where it
+// is none. As in the container, the last of several counts.
 func number(pod *corev1.Pod, name string) int32 {
 	var value string
 	for _, variable := range names.MainContainerOf(pod).Env {
