@@ -70,7 +70,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 	}
 	s.serving.Store(false)
 	err := s.drain.Shutdown(ctx, server)
-	s.reports.flush()
+	s.reports.Flush()
 	return errors.Join(cause, err)
 }
 

@@ -15,11 +15,29 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
 const messageProfilings = "successfully report profilings"
+
+// report is what a job reports of itself, on behalf of its context's sender.
+type report struct {
+	ctx     context.Context //nolint:containedctx // the report outlives its request
+	id      wire.JobID
+	content json.RawMessage
+}
+
+// newReports returns the debouncer of reports: each write stores the whole job.
+func (s *Server) newReports() *limit.Debouncer[report] {
+	return limit.NewDebouncer(limit.DebouncerOptions[report]{
+		Interval:    s.options.Times.Profilings,
+		Write:       s.writePending,
+		Size:        func(given report) int { return len(given.content) },
+		OnCoalesced: func() { s.limited.report(reportCoalesced) },
+	})
+}
 
 // reportProfilings answers POST profilings. The first report of an interval is
 // answered once it is written, later ones once they are pending.
@@ -50,17 +68,14 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err := s.checkReport(id, &job, content); err != nil {
 		return err
 	}
-	given := &report{auth.Detach(ctx, &job), id, content}
-	isFirst, err := s.reports.begin(job.UID, given)
+	given := report{auth.Detach(ctx, &job), id, content}
+	isNow, err := s.reports.Begin(job.UID, given)
+	if isNow {
+		err = s.writeReport(ctx, given)
+		s.reports.End(job.UID, err)
+	}
 	if err != nil {
 		return err
-	}
-	if isFirst {
-		err := s.writeReport(ctx, given)
-		s.reports.end(job.UID, err)
-		if err != nil {
-			return err
-		}
 	}
 	return succeed(c, messageProfilings, nil)
 }
@@ -104,7 +119,7 @@ func (r *reportEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 }
 
 // writeReport writes a report, and counts and logs the outcome.
-func (s *Server) writeReport(ctx context.Context, given *report) error {
+func (s *Server) writeReport(ctx context.Context, given report) error {
 	edit := &reportEdit{jobRequest: jobRequest{server: s, id: given.id, wanted: auth.Profilings()}, content: given.content}
 	_, err := edit.make(ctx, edit)
 	if err != nil {
@@ -117,6 +132,13 @@ func (s *Server) writeReport(ctx context.Context, given *report) error {
 		s.audit(ctx, messageProfilings, "bytes", len(given.content))
 	}
 	return err
+}
+
+// writePending writes a report whose request was answered before.
+func (s *Server) writePending(given report) error {
+	ctx, cancel := context.WithTimeout(given.ctx, s.options.Times.Request)
+	defer cancel()
+	return s.writeReport(ctx, given)
 }
 
 // decodeStored decodes an object as the API server stores it.

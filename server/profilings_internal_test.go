@@ -67,7 +67,7 @@ func TestAJobThatReportsAtFullSpeedWritesLittleAndTheLastReportWins(t *testing.T
 		if writes > 7 || total > 512<<10 {
 			t.Errorf("%d writes of %d KiB", writes, total>>10)
 		}
-		served.reports.flush()
+		served.reports.Flush()
 		if got := string(store.mustRead(t, job).Status.Profilings.Raw); !strings.Contains(got, fmt.Sprintf(`"step":%d`, reports-1)) {
 			t.Errorf("the last of %d reports was lost: %.40s", reports, got)
 		}

@@ -110,7 +110,7 @@ type Server struct {
 	options  Options
 	auth     *auth.Auth
 	store    *store.Store
-	reports  *reports
+	reports  *limit.Debouncer[report]
 	bodies   *netlimit.Room
 	reads    *limit.Queue
 	lines    *limit.Lines
@@ -164,7 +164,7 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 		lines:  limit.NewLines(options.Clock),
 		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
-	server.reports = newReports(options.Times, server.writeReport, limited.report)
+	server.reports = server.newReports()
 	engine := server.routes()
 	if server.requests, err = newRequestMetrics(options, paths(engine)); err != nil {
 		return nil, err

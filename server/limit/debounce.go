@@ -1,164 +1,161 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package limit
 
 import (
-	"context"
-	"encoding/json"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/server/failure"
-	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// maxPending bounds the bytes of all pending reports.
+// maxPending bounds the bytes of all pending items.
 const maxPending = 16 << 20
 
-// report is what a job reports of itself, on behalf of its context's sender.
-type report struct {
-	ctx     context.Context //nolint:containedctx // the report outlives its request
-	id      wire.JobID
-	content json.RawMessage
-}
-
-// reports debounces the reports of each job: it writes at most one per interval,
-// and of several the last, because each write stores the whole job.
-type reports struct {
-	interval, timeout time.Duration
-	write             func(context.Context, *report) error
-	// count is called with the outcome of each report that is not written.
-	count func(outcome string)
+// Debouncer debounces the writes for each job: it writes at most one item per
+// interval, and of several the last.
+type Debouncer[T any] struct {
+	options DebouncerOptions[T]
 
 	mutex sync.Mutex
 	// jobs are those whose interval has not ended.
-	jobs map[types.UID]*debounced
-	// pending is the bytes of pending reports.
+	jobs map[types.UID]*debounced[T]
+	// pending is the bytes of pending items.
 	pending int
 	writing sync.WaitGroup
 }
 
+// DebouncerOptions configure a Debouncer. All fields are required.
+type DebouncerOptions[T any] struct {
+	// Interval is the minimum time between two writes for a job.
+	Interval time.Duration
+	// Write writes a pending item.
+	Write func(T) error
+	// Size returns the bytes of an item.
+	Size func(T) int
+	// OnCoalesced is called for each item that a newer one replaces.
+	OnCoalesced func()
+}
+
 // debounced is a job whose interval has not ended.
-type debounced struct {
-	next  *report
+type debounced[T any] struct {
+	next  *T
 	timer *time.Timer
 }
 
-func newReports(times Times, write func(context.Context, *report) error, count func(string)) *reports {
-	return &reports{interval: times.Profilings, timeout: times.Request, write: write, count: count, jobs: map[types.UID]*debounced{}}
+// NewDebouncer returns a debouncer.
+func NewDebouncer[T any](options DebouncerOptions[T]) *Debouncer[T] {
+	return &Debouncer[T]{options: options, jobs: map[types.UID]*debounced[T]{}}
 }
 
-// begin reports whether a job's report is written now. Otherwise it is pending,
-// and replaces a report that was.
-func (r *reports) begin(job types.UID, given *report) (bool, error) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	known, busy := r.jobs[job]
+// Begin reports whether the caller must write an item now, and then call End.
+// Otherwise the item is pending, in place of one that was.
+func (d *Debouncer[T]) Begin(job types.UID, item T) (bool, error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	known, busy := d.jobs[job]
 	if !busy {
-		r.jobs[job] = &debounced{}
+		d.jobs[job] = &debounced[T]{}
 		return true, nil
 	}
-	pending := r.pending + len(given.content)
+	pending := d.pending + d.options.Size(item)
 	if known.next != nil {
-		pending -= len(known.next.content)
+		pending -= d.options.Size(*known.next)
 	}
 	if pending > maxPending {
 		return false, failure.New(failure.Unavailable, "more is reported than can be kept: send it again later")
 	}
 	if known.next != nil {
-		r.count(reportCoalesced)
+		d.options.OnCoalesced()
 	}
-	known.next, r.pending = given, pending
+	known.next, d.pending = &item, pending
 	return false, nil
 }
 
-// end begins the interval after a write. After a failure the next report is
-// written at once.
-func (r *reports) end(job types.UID, err error) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	known := r.jobs[job]
+// End starts the interval after a write. After a failure the next item is written
+// at once.
+func (d *Debouncer[T]) End(job types.UID, err error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	known := d.jobs[job]
 	if known == nil {
 		return
 	}
 	if err != nil && known.next == nil {
-		delete(r.jobs, job)
+		delete(d.jobs, job)
 		return
 	}
-	known.timer = time.AfterFunc(r.interval, func() { r.due(job) })
+	known.timer = time.AfterFunc(d.options.Interval, func() { d.due(job) })
 }
 
-// due writes the pending report of a job, if there is one. A report that cannot
-// be written now stays pending, unless there is a newer one.
-func (r *reports) due(job types.UID) {
-	given := r.take(job)
-	if given == nil {
+// due writes the pending item of a job, if there is one. An item that cannot be
+// written now stays pending, unless there is a newer one.
+func (d *Debouncer[T]) due(job types.UID) {
+	item := d.take(job)
+	if item == nil {
 		return
 	}
-	defer r.writing.Done()
-	ctx, cancel := context.WithTimeout(given.ctx, r.timeout)
-	defer cancel()
-	err := r.write(ctx, given)
-	if err != nil && failure.From(err).Kind == failure.Unavailable {
-		r.keep(job, given)
+	defer d.writing.Done()
+	if err := d.options.Write(*item); err != nil && failure.From(err).Kind == failure.Unavailable {
+		d.keep(job, item)
 	}
-	r.end(job, nil)
+	d.End(job, nil)
 }
 
-// take takes the pending report of a job to write it, and ends the debouncing of
-// a job that has none.
-func (r *reports) take(job types.UID) *report {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	known := r.jobs[job]
+// take takes the pending item of a job to write it; a job without one is no longer
+// debounced.
+func (d *Debouncer[T]) take(job types.UID) *T {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	known := d.jobs[job]
 	if known == nil {
 		return nil
 	}
-	given := known.next
-	if given == nil {
-		delete(r.jobs, job)
+	item := known.next
+	if item == nil {
+		delete(d.jobs, job)
 		return nil
 	}
 	known.next = nil
-	r.pending -= len(given.content)
-	r.writing.Add(1)
-	return given
+	d.pending -= d.options.Size(*item)
+	d.writing.Add(1)
+	return item
 }
 
-// keep makes a report pending again, unless there is a newer one.
-func (r *reports) keep(job types.UID, given *report) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	known := r.jobs[job]
+// keep makes an item pending again, unless there is a newer one.
+func (d *Debouncer[T]) keep(job types.UID, item *T) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	known := d.jobs[job]
 	switch {
 	case known == nil:
 	case known.next != nil:
-		r.count(reportCoalesced)
+		d.options.OnCoalesced()
 	default:
-		known.next = given
-		r.pending += len(given.content)
+		known.next = item
+		d.pending += d.options.Size(*item)
 	}
 }
 
-// flush writes all pending reports, as the server stops.
-func (r *reports) flush() {
-	r.mutex.Lock()
+// Flush writes all pending items.
+func (d *Debouncer[T]) Flush() {
+	d.mutex.Lock()
 	var pending []types.UID
-	for job, known := range r.jobs {
+	for job, known := range d.jobs {
 		if known.timer != nil {
 			known.timer.Stop()
 		}
-		// A timer that has fired may not have taken its report yet.
+		// A timer that has fired may not have taken its item yet.
 		if known.next != nil {
 			pending = append(pending, job)
 		}
 	}
-	r.mutex.Unlock()
+	d.mutex.Unlock()
 	for _, job := range pending {
-		r.due(job)
+		d.due(job)
 	}
-	r.writing.Wait()
+	d.writing.Wait()
 }
