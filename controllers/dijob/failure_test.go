@@ -250,7 +250,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 			Expect(job.Status.Restarts).To(BeZero())
 			Expect(job.Status.LastFailure).To(BeNil())
 			Expect(job).To(condition(v2alpha1.ConditionReplicasDisrupted, corev1.ConditionTrue, reason,
-				And(HavePrefix("pod job-collector-0 "), HaveSuffix("is made again and not counted, next retry in 10s"))))
+				And(HavePrefix("pod job-collector-0 "), HaveSuffix("recreating it without counting a failure, next retry in 10s"))))
 			Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning " + reason + " pod job-collector-0 ")))
 		},
 		Entry("when its node has no CPU left for it", outOfCPUStatus, "Rejected"),

@@ -93,7 +93,7 @@ func withLabel(labels map[string]string, key, value string) map[string]string {
 
 // asDocumented are the objects that the selector of docs/backup.md takes.
 func asDocumented(backup []*unstructured.Unstructured) []*unstructured.Unstructured {
-	guide, err := os.ReadFile("../docs/backup.md")
+	guide, err := os.ReadFile("../../docs/backup.md")
 	Expect(err).NotTo(HaveOccurred())
 	told := regexp.MustCompile(`--selector '([^']+)'`).FindSubmatch(guide)
 	Expect(told).NotTo(BeNil())

@@ -215,7 +215,7 @@ func (m *Reconciler) each(ctx context.Context, objects []metav1.PartialObjectMet
 	for i, err := range failures {
 		if err != nil {
 			failed = append(failed, migration.Failure{
-				Namespace: objects[i].Namespace, Name: objects[i].Name, Message: cut(err.Error(), failureLength),
+				Namespace: objects[i].Namespace, Name: objects[i].Name, Message: truncate(err.Error(), failureLength),
 			})
 		}
 	}

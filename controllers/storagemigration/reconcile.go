@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/recorder"
 )
 
 // The definitions whose objects are migrated. Memberships have one version.
@@ -263,7 +264,7 @@ func (m *Reconciler) update(ctx context.Context, changed *apiextensionsv1.Custom
 func (m *Reconciler) tell(s *state, kind, reason, message string) {
 	about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: s.definition.Name, UID: s.definition.UID}}
 	about.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	m.Recorder.Eventf(about, nil, kind, reason, actionMigrate, "%s", cut(message, eventLength))
+	m.Recorder.Eventf(about, nil, kind, reason, actionMigrate, "%s", recorder.Note(message))
 }
 
 // observe reads a definition, what is wanted of it, and how far it is; nil where

@@ -18,12 +18,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/migration"
 )
 
-const (
-	// eventLength is how long the API server lets the note of an Event be, in bytes.
-	eventLength = 1024
-	// failureLength is how much is recorded of why an object could not be written.
-	failureLength = 300
-)
+// failureLength bounds the recorded error of an object that could not be written, in
+// bytes.
+const failureLength = 300
 
 // read returns the record of one resource, the zero value where there is none. One
 // that cannot be read is as none: the objects are written once more.
@@ -77,8 +74,8 @@ func (m *Reconciler) write(ctx context.Context, s *state, record migration.Recor
 	return nil
 }
 
-// cut shortens a text to so many bytes.
-func cut(text string, length int) string {
+// truncate cuts a text to a length in bytes.
+func truncate(text string, length int) string {
 	if len(text) <= length {
 		return text
 	}

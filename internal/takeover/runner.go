@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,13 +23,12 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/recorder"
 )
 
 const (
 	// lookInterval is how often it is looked whether what is waited for has come.
 	lookInterval = time.Second
-	// noteLength is how long the API server lets the note of an Event be, in bytes.
-	noteLength = 1024
 	// fieldManager owns what is written.
 	fieldManager = client.FieldOwner("di-orchestrator-takeover")
 )
@@ -158,15 +156,7 @@ func (r *Runner) watch() {
 	}
 	line := complaint(at.step, at.observed, waiting, r.failed)
 	r.options.Log.Info("Takeover stalled", "step", at.step, "waiting", waiting.String(), "message", line)
-	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverStalled, "TakeOver", "%s", note(line))
-}
-
-// note returns as much of a line as an Event takes.
-func note(line string) string {
-	if len(line) > noteLength {
-		return strings.ToValidUTF8(line[:noteLength], "")
-	}
-	return line
+	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverStalled, "TakeOver", "%s", recorder.Note(line))
 }
 
 // advance looks, and does the next step. It reports whether the one after it can
@@ -294,6 +284,6 @@ func (r *Runner) tell(ctx context.Context, definition *metav1.PartialObjectMetad
 	if IsDone(line) {
 		reason = v2alpha1.ReasonTakenOver
 	}
-	r.options.Recorder.Eventf(definition, nil, corev1.EventTypeNormal, reason, "TakeOver", "%s", note(line))
+	r.options.Recorder.Eventf(definition, nil, corev1.EventTypeNormal, reason, "TakeOver", "%s", recorder.Note(line))
 	return nil
 }
