@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// adoptWorkers takes over the pods of a worker-led job that an earlier release
-// made, which did not say of which attempt they are.
+// adoptWorkers adopts the pods of a worker-led job that an earlier release created,
+// which do not record their attempt.
 func adoptWorkers(p *plan) outcome {
 	for _, pod := range p.Pods {
 		if _, told := pod.Annotations[names.AnnotationAttempt]; !told {
@@ -35,9 +35,9 @@ func adoptWorkers(p *plan) outcome {
 	return settled
 }
 
-// adoptedWorker returns a pod as it is to be taken over: as one of this attempt
-// and placement. Earlier releases count a restart, or that a job is placed again,
-// before they replace what it is about: that is of the one before.
+// adoptedWorker returns an adopted pod, as one of this attempt and placement. Earlier
+// releases count a restart or a reschedule before they replace the pods that caused it:
+// those are of the attempt before.
 func (in *input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 	status := &in.Job.Status
 	attempt, reschedule := status.Restarts, status.Reschedules
@@ -55,8 +55,8 @@ func (in *input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 	return wanted
 }
 
-// labelWorker labels a pod with its task, by which pods are counted and selected,
-// and which v1.1.0 and v1.1.1 did not say in labels.
+// labelWorker adds the labels of its task to a pod, by which pods are counted and
+// selected. v1.1.0 and v1.1.1 did not set them.
 func (in *input) labelWorker(pod *corev1.Pod) {
 	if pod.Labels[names.LabelTaskName] != "" {
 		return
@@ -72,9 +72,8 @@ func (in *input) labelWorker(pod *corev1.Pod) {
 	}
 }
 
-// counted returns the job without a total that an earlier release wrote and the
-// spec has changed since. Such a one is what its pods were told; another was
-// asked for by somebody.
+// counted returns the job without a total that an earlier release wrote before the spec
+// changed. The pods record such a total; any other was asked for.
 func (in *input) counted() *v2alpha1.DIJob {
 	status := &in.Job.Status
 	if status.Scaling != nil || !slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
@@ -87,8 +86,8 @@ func (in *input) counted() *v2alpha1.DIJob {
 	return &job
 }
 
-// subdomain returns that of the pods' addresses: of pods of this attempt that
-// live on, as pods find each other by it, else the job's service.
+// subdomain returns the subdomain of the pods' addresses: that of active pods of this
+// attempt, because pods find each other by it, else the job's service.
 func (p *plan) subdomain() string {
 	own := names.WorkerService(p.Job.Name)
 	for _, pod := range p.Pods {
@@ -99,12 +98,11 @@ func (p *plan) subdomain() string {
 	return own
 }
 
-// ensureWorkerService creates the service of a worker-led job, and ends those of
-// an earlier release. These are kept, as they are, while pods live that they were
-// made for.
+// ensureWorkerService creates the service of a worker-led job, and deletes those of an
+// earlier release. These stay, unchanged, while pods exist that need them.
 func (p *plan) ensureWorkerService() {
 	wanted := workload.WorkerService(p.Job)
-	if p.roster.Subdomain != wanted.Name && len(p.Services) > 0 {
+	if p.assignment.Subdomain != wanted.Name && len(p.Services) > 0 {
 		return
 	}
 	for _, earlier := range names.EarlierWorkerServices(p.Job.Name) {
@@ -112,7 +110,7 @@ func (p *plan) ensureWorkerService() {
 			p.deleteService(service)
 		}
 	}
-	wanted.Name = p.roster.Subdomain
+	wanted.Name = p.assignment.Subdomain
 	if existing := p.services[wanted.Name]; existing != nil && len(p.Pods) == 0 && !isSameService(existing, wanted) {
 		p.deleteService(existing)
 		p.createService(wanted)
@@ -126,7 +124,7 @@ func isSameService(a, b *corev1.Service) bool {
 	return maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
 }
 
-// selector returns the labels by which services select the pods that live.
+// selector returns the labels by which services select the existing pods.
 func (p *plan) selector() map[string]string {
 	selector := map[string]string{}
 	if len(p.Pods) == 0 {
@@ -138,14 +136,14 @@ func (p *plan) selector() map[string]string {
 	return selector
 }
 
-// adoptionDelay is when a job is looked at again of which something was taken
-// over: no watch tells of a change of metadata.
+// adoptionDelay is after how long a job is reconciled after an adoption: no watch event
+// follows a change of metadata.
 const adoptionDelay = time.Second
 
-// adopt takes over what an earlier release made for a job, and does nothing
-// else while there is any. Owner references come to name the stored version, as
-// the garbage collector resolves no version that is not served; and the replicas
-// of a job that goes on come to name their slots, from which its list is made.
+// adopt adopts what an earlier release created for a job, and decides nothing else while
+// there is any. Owner references must name the stored version, because the garbage
+// collector resolves no version that is not served; and the replicas of a running job
+// must name their slots, from which its Membership is built.
 func adopt(p *plan) outcome {
 	slots := p.slotsToName()
 	for _, pod := range p.Pods {
@@ -173,27 +171,27 @@ func adopt(p *plan) outcome {
 	return settled
 }
 
-// isAdoption reports whether something is to be taken over, and nothing else done.
+// isAdoption reports whether something is adopted, so that nothing else is decided.
 func (d *Decision) isAdoption() bool {
 	return len(d.AdoptPods)+len(d.AdoptServices) > 0
 }
 
-// isEarlier reports whether an object names a job in another version than the one
-// that jobs are to be stored in.
+// isEarlier reports whether an object names a job in another version than the stored
+// one.
 func (in *input) isEarlier(object metav1.Object) bool {
 	_, is := workload.WithOwnersAt(object.GetOwnerReferences(), in.Settings.JobVersion, in.Job.UID)
 	return is
 }
 
-// storedReferences returns an object's owner references, those to jobs in that
-// version and the others as they are.
+// storedReferences returns an object's owner references, those to jobs in the stored
+// version and the others unchanged.
 func (in *input) storedReferences(object metav1.Object) []metav1.OwnerReference {
 	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), in.Settings.JobVersion, in.Job.UID)
 	return references
 }
 
-// slotsToName returns the slots that pods are still to name, by pod. Once there
-// is a list, a pod that names none is an unknown one.
+// slotsToName returns the slots that pods do not name yet, by pod. Once there is a
+// Membership, a pod without a slot is foreign.
 func (in *input) slotsToName() map[string]string {
 	if in.Membership != nil || IsSuspended(in.Job) || IsFinished(&in.Job.Status) {
 		return nil
@@ -208,8 +206,8 @@ func (in *input) slotsToName() map[string]string {
 	return slots
 }
 
-// slotToName returns the slot of a pod that names none: the one that its own
-// name tells, or that of its aggregator; "" where it stands for no member.
+// slotToName returns the slot of a pod that names none: that of its own name, or that of
+// its aggregator; "" if the pod is no member.
 func (in *input) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 	if names.RoleOf(pod) == names.ReplicaTypeDDPLearner {
 		if pod = in.aggregatorOf(pod); pod == nil {
@@ -225,8 +223,7 @@ func (in *input) slotToName(remains membership.Remains, pod *corev1.Pod) string 
 	return ""
 }
 
-// aggregatorOf returns the aggregator that a DDP learner names as an owner; nil
-// where it is gone.
+// aggregatorOf returns the aggregator that owns a DDP learner; nil if it is gone.
 func (in *input) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	for _, reference := range learner.OwnerReferences {
 		pod := in.pods[reference.Name]
@@ -237,8 +234,8 @@ func (in *input) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	return nil
 }
 
-// slotOfName returns the slot of the replica that was given the pod's name; ""
-// where that is no name of its role.
+// slotOfName returns the slot of the replica with the pod's name; "" if its role has no
+// such name.
 func slotOfName(job string, pod *corev1.Pod) string {
 	prefix := names.ReplicaPod(job, names.RoleOf(pod), "")
 	if !strings.HasPrefix(pod.Name, prefix) || !membership.IsReplicaName(job, pod.Name) {
@@ -247,14 +244,14 @@ func slotOfName(job string, pod *corev1.Pod) string {
 	return strings.TrimPrefix(pod.Name, job+"-")
 }
 
-// remains are what a list is made from where there is none.
+// remains is what a Membership is rebuilt from if there is none.
 func (in *input) remains() membership.Remains {
 	gpu := in.Settings.Defaults().GPUResource
 	return membership.Remains{Job: in.Job.Name, Pods: in.Pods, GPU: gpu, LearnerGPUs: in.learnerGPUs(gpu)}
 }
 
-// learnerGPUs returns the GPUs of the job's learner template, 0 where it has
-// none that can be read: what is wrong with it is said when it is used.
+// learnerGPUs returns the GPUs of the job's learner template, 0 if there is none that
+// decodes: the error is reported when the template is used.
 func (in *input) learnerGPUs(gpu corev1.ResourceName) int32 {
 	for i := range in.Job.Spec.Tasks {
 		task := &in.Job.Spec.Tasks[i]

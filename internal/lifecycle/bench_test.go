@@ -31,9 +31,9 @@ func largeJob(b *testing.B, pods int) Observed {
 	observed := Observed{Job: job, Confirmed: true, Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	p := newPlan(newInput(observed))
 	recordCounts(p)
-	seatAll(p)
-	for i := range p.roster.Seats {
-		pod, err := p.builder.Worker(&p.roster, &p.roster.Seats[i])
+	assignRanks(p)
+	for i := range p.assignment.Replicas {
+		pod, err := p.builder.Worker(&p.assignment, &p.assignment.Replicas[i])
 		if err != nil {
 			b.Fatal(err)
 		}

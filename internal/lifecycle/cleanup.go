@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// cleanUp deletes what a finished job needs no longer: its services, and its
-// pods by its policy. It acts once the end is recorded.
+// cleanUp deletes what a finished job no longer needs: its services, and its pods by its
+// policy. It acts once the end is recorded.
 func cleanUp(p *plan) outcome {
 	if !IsFinished(&p.Job.Status) {
 		return goOn
@@ -38,8 +38,8 @@ func (in *input) cleanPodPolicy() v2alpha1.CleanPodPolicy {
 	return cmp.Or(in.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 }
 
-// completeEnd records of a job that an earlier release has ended what that did
-// not: the condition where there is the phase only, and since when it has finished.
+// completeEnd completes the record of a job that an earlier release finished: the
+// condition if there is only the phase, and when it finished.
 func (p *plan) completeEnd() {
 	status := p.status()
 	if endOfJob(status) == nil {
@@ -51,10 +51,10 @@ func (p *plan) completeEnd() {
 	}
 }
 
-// isActive reports whether a pod of a finished job still runs or is pending, and
-// nothing of it has ended: one that failed for some time is kept for its logs,
-// and so is a coordinator whose sidecar goes on. A worker that has succeeded and
-// whose sidecar goes on is not.
+// isActive reports whether a pod of a finished job is pending or still runs, and none of
+// its containers has terminated. A pod that failed for some time is kept for its logs,
+// and so is a coordinator whose sidecar runs; a succeeded worker in which an injected
+// container runs is not.
 func isActive(pod *corev1.Pod) bool {
 	return podstate.InjectedRuns(pod) || !podstate.Finished(pod) && !podstate.ContainerExited(pod)
 }

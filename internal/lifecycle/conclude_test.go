@@ -58,7 +58,9 @@ func TestARejectionStaysReportedWhileItsWritesWait(t *testing.T) {
 		edit func(*Observed, *Decision, *Effects)
 		want string
 	}{
-		"a rejection":       {func(_ *Observed, _ *Decision, e *Effects) { e.RejectedReason, e.Rejected = v2alpha1.ReasonQuotaExceeded, "no quota" }, "no quota"},
+		"a rejection": {func(_ *Observed, _ *Decision, e *Effects) {
+			e.RejectedReason, e.Rejected = v2alpha1.ReasonQuotaExceeded, "no quota"
+		}, "no quota"},
 		"a write waits":     {func(_ *Observed, _ *Decision, e *Effects) { e.Waiting = true }, "no quota"},
 		"creations wait":    {func(_ *Observed, d *Decision, _ *Effects) { d.HeldBack = true }, "no quota"},
 		"nothing is waited": {func(*Observed, *Decision, *Effects) {}, ""},

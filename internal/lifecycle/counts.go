@@ -14,25 +14,25 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// counts are how many replicas of each task a worker-led job is to have.
+// counts are the desired replicas of each task of a worker-led job.
 type counts struct {
-	// spec are the counts that the spec says, by task name.
+	// spec are the counts in the spec, by task name.
 	spec map[string]int32
 	// byTask are the counts to act on, by the index of the task.
 	byTask []int32
 	total  int32
-	// pods is the total also where that is no int32: nothing is sized by the others
-	// before it was compared with what a job may have.
+	// pods is the total even if it exceeds int32: nothing is sized by the other fields
+	// before it was compared with the limit.
 	pods int64
-	// asked is what the elastic task was to have before its bounds were kept to.
+	// asked is the count of the elastic task before it was clamped.
 	asked int32
-	// byStatus says that status.replicas decides, and not the spec.
+	// byStatus is set if status.replicas decides, and not the spec.
 	byStatus bool
 }
 
-// wantedCounts returns the spec's counts, the elastic task's changed by what
-// somebody else made of status.replicas since the operator last wrote it. A
-// change of the spec's counts ends that, unless status.replicas was written later.
+// wantedCounts returns the spec's counts, with the elastic task's changed by what
+// another writer made of status.replicas since the operator last wrote it. A change of
+// the spec's counts overrides that, unless status.replicas was written later.
 func wantedCounts(job *v2alpha1.DIJob) counts {
 	wanted := counts{spec: map[string]int32{}, byTask: make([]int32, len(job.Spec.Tasks))}
 	elastic := names.ElasticTask(&job.Spec)
@@ -66,7 +66,7 @@ func wantedCounts(job *v2alpha1.DIJob) counts {
 	return wanted
 }
 
-// asCount returns a sum as a count; one that is none is beyond every limit, too.
+// asCount clamps a sum to int32; a sum beyond it exceeds every limit anyway.
 func asCount(sum int64) int32 {
 	return int32(max(min(sum, math.MaxInt32), math.MinInt32))
 }
@@ -76,7 +76,7 @@ func (o *Observed) maxPods() int32 {
 	return cmp.Or(o.Settings.MaxPods, limits.PodsPerJob)
 }
 
-// excess says which counts give a job more pods than it may have, nil where none do.
+// excess describes which counts give a job more pods than it may have, nil if none do.
 func (o *Observed) excess(wanted *counts) []string {
 	most := o.maxPods()
 	if wanted.pods <= int64(most) {
@@ -96,14 +96,14 @@ func (o *Observed) excess(wanted *counts) []string {
 	return []string{fmt.Sprintf("%s: %d: must be at most %d, as many pods as a job may have here", field, value, most)}
 }
 
-// isExcessive reports whether the job is to have more pods than it may have, or is
-// resized to pods that cannot be made. Of such a
-// job nothing is made, and what it has goes on: a slip of who scales it ends nothing.
+// isExcessive reports whether more pods are desired than the job may have, or pods of a
+// resized job cannot be built. Nothing is created for such a job and its pods keep
+// running: a wrong number ends no training.
 func (in *input) isExcessive() bool {
 	return len(in.tooMany) > 0
 }
 
-// specCount returns what the spec says of a task; elastic.replicas wins.
+// specCount returns the count of a task in the spec; elastic.replicas overrides it.
 func specCount(job *v2alpha1.DIJob, index, elastic int) int32 {
 	if index == elastic && job.Spec.Elastic != nil && job.Spec.Elastic.Replicas != nil {
 		return max(*job.Spec.Elastic.Replicas, 0)
@@ -124,9 +124,9 @@ func clamp(count int64, elastic *v2alpha1.Elastic) int64 {
 	return max(count, 0)
 }
 
-// Range returns which task of a preemptible job the allocator may resize, as
-// its index, and between which counts; -1 where it may resize none. A job
-// without bounds has the range of just its count.
+// Range returns the index of the task of a preemptible job that the allocator may
+// resize, and its bounds; -1 if there is none. Without bounds the range is just its
+// count.
 func Range(job *v2alpha1.DIJob) (elastic int, least, most int32) {
 	elastic = names.ElasticTask(&job.Spec)
 	if elastic < 0 {

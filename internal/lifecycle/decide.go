@@ -15,11 +15,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// DefaultDrain is how long a replica that was removed or reported lives on, so
-// that a coordinator that is connected to it can take leave of it.
+// DefaultDrain is how long a replica that was removed or reported keeps running, so that
+// a coordinator connected to it can disconnect.
 const DefaultDrain = 10 * time.Second
 
-// Observed is what is known of a job and its objects at one moment.
+// Observed is the state of a job and its objects at one moment.
 type Observed struct {
 	// Job is the job. Decide does not change it.
 	Job *v2alpha1.DIJob
@@ -27,96 +27,96 @@ type Observed struct {
 	Pods []*corev1.Pod
 	// Services are the services whose controller is the job.
 	Services []*corev1.Service
-	// ConfigMaps are those whose controller is a worker-led job. They hold what its
-	// pods are told of each other.
+	// ConfigMaps are those whose controller is a worker-led job. They list the peers of
+	// its pods.
 	ConfigMaps []*corev1.ConfigMap
-	// Membership is the list of a coordinator-led job's replicas, nil while there is none.
+	// Membership lists a coordinator-led job's replicas, nil if there is none.
 	Membership *v2alpha1.Membership
-	// AggregatorConfig is the one that the job uses, nil where there is none.
+	// AggregatorConfig is the one that the job uses, nil if there is none.
 	AggregatorConfig *v2alpha1.AggregatorConfig
-	// AggregatorConfigNotShared names the one that the job names and may not use, as namespace/name;
-	// empty otherwise.
+	// AggregatorConfigNotShared names the one that the job names and may not use, as
+	// namespace/name; empty otherwise.
 	AggregatorConfigNotShared string
-	// Confirmed says that Membership and the pods named by Doubts were read live.
+	// Confirmed is set if Membership and the unconfirmed pods were read live.
 	Confirmed bool
 	// Now is the time of the observation.
 	Now time.Time
-	// Written is when the operator last wrote the status of the job or of its
-	// Membership, as far as it knows; the zero time otherwise.
+	// Written is when the operator last wrote the status of the job or of its Membership,
+	// as far as it knows; the zero time otherwise.
 	Written time.Time
-	// TakenPods, TakenServices and TakenConfigMaps are the names that others have, as far as this
-	// operator knows.
+	// TakenPods, TakenServices and TakenConfigMaps are the names that other owners have,
+	// as far as this operator knows.
 	TakenPods       map[string]Taken
 	TakenServices   map[string]Taken
 	TakenConfigMaps map[string]Taken
-	// Refused is what the API server refused to create, by kind, as far as this
-	// operator knows.
+	// Refused is what the API server rejected, by kind, as far as this operator knows.
 	Refused map[string]Refusal
-	// Settings are the installation's.
+	// Settings are those of the installation.
 	Settings workload.Settings
-	// Drain is how long a removed or reported replica lives on.
+	// Drain is how long a removed or reported replica keeps running.
 	Drain time.Duration
-	// ForceDeleteAfter is how long a pod that does not go is left, from the end of its
-	// grace period on, before it is deleted by force; 0 for ever.
+	// ForceDeleteAfter is how long a pod may still exist after its grace period before it
+	// is deleted by force; 0 for ever.
 	ForceDeleteAfter time.Duration
-	// Nodes are those that FindStuckNodes names, by name; nil stands for one that is gone.
+	// Nodes are those that FindStuckNodes names, by name; nil stands for a node that is
+	// gone.
 	Nodes map[string]*corev1.Node
-	// NoAllocator says that the operator places no preemptible jobs.
+	// NoAllocator is set if the operator places no preemptible jobs.
 	NoAllocator bool
-	// Kueue says that the queues that jobs name are Kueue's.
+	// Kueue is set if the queues that jobs name are queues of Kueue.
 	Kueue bool
-	// Gangs are the schedulers that gangs can be left to.
+	// Gangs are the available gang schedulers.
 	Gangs Gangs
-	// PodGroups are the objects of those schedulers whose controller is the job: one, or none.
+	// PodGroups are the objects of gang schedulers whose controller is the job: one, or
+	// none.
 	PodGroups []*unstructured.Unstructured
 }
 
-// Gangs are the schedulers that gangs can be left to.
+// Gangs are the gang schedulers of the cluster.
 type Gangs struct {
-	// Setting is which of them gangs are left to.
+	// Setting is the gang scheduler that the installation chose.
 	Setting gang.Setting
 	// Served are those whose API is served, in the order of gang.Providers.
 	Served []gang.Provider
 }
 
-// Decision is what is to be done, in the order of its fields: adoptions,
-// releases, deletions, Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
+// Decision is what to do, in the order of its fields: adoptions, releases, deletions,
+// Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
 type Decision struct {
-	// DeleteJob is set when the job has been finished for as long as it is kept;
-	// nothing else is to be done then.
+	// DeleteJob is set if the job has been finished for its time to live; nothing else is
+	// decided then.
 	DeleteJob bool
-	// AdoptPods and AdoptServices are objects as they were observed, but for the
-	// metadata that they are to have. Where there are any, nothing else is to be
-	// done.
+	// AdoptPods and AdoptServices are objects as observed, with their desired metadata. If
+	// there are any, nothing else is decided.
 	AdoptPods     []*corev1.Pod
 	AdoptServices []*corev1.Service
-	// Elastic is what spec.elastic is to become, for the scale subresource to
-	// have something to read; nil where it stays. It is the last thing to be done.
+	// Elastic is the desired spec.elastic, which the scale subresource reads; nil to leave
+	// it. It is written last.
 	Elastic *v2alpha1.Elastic
-	// ReleasePods are pods as they were observed, but for a finalizer that is to go.
+	// ReleasePods are pods as observed, without a finalizer to remove.
 	ReleasePods []*corev1.Pod
 	// DeletePods and DeleteServices are objects as they were observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
-	// ForceDeletePods are objects as they were observed, which go at once though nobody
-	// says that they have ended.
+	// ForceDeletePods are objects as observed, which are deleted although no node confirms
+	// that they have stopped.
 	ForceDeletePods []*corev1.Pod
 	// DeleteConfigMaps are objects as they were observed.
 	DeleteConfigMaps []*corev1.ConfigMap
 	// DeletePodGroups are objects as they were observed.
 	DeletePodGroups []*unstructured.Unstructured
-	// DeleteMembership is set when the Membership is of another job of the same
-	// name, or of a job that is suspended.
+	// DeleteMembership is set if the Membership is of another job with the same name, or
+	// of a suspended job.
 	DeleteMembership bool
-	// CreateMembership is set when there is none. No pod is created before it exists.
+	// CreateMembership is set if there is none. No pod is created before it exists.
 	CreateMembership *v2alpha1.Membership
-	// MembershipStatus is what the Membership's status is to become, nil where it stays.
+	// MembershipStatus is the Membership's desired status, nil to leave it.
 	MembershipStatus *v2alpha1.MembershipStatus
-	// Losses tell of replicas that MembershipStatus counts as lost; they are sent
+	// Losses describe replicas that MembershipStatus counts as lost; they are recorded
 	// once it is written.
 	Losses []Event
-	// CreatePodGroup is a whole object, and UpdatePodGroup an observed one as it is to
-	// be; nil for none. No pod is created before it is as it is to be.
+	// CreatePodGroup is a whole object, and UpdatePodGroup an observed one as desired; nil
+	// for none. No pod is created before it is written.
 	CreatePodGroup *unstructured.Unstructured
 	UpdatePodGroup *unstructured.Unstructured
 	// CreateConfigMaps are whole objects. No pod is created before they exist.
@@ -124,43 +124,44 @@ type Decision struct {
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod
-	// NewerFields is what some of CreatePods lack, as their type does not know it, by the pods' names.
+	// NewerFields are fields of CreatePods that the type of this release does not know, by
+	// the pods' names.
 	NewerFields map[string]workload.NewerFields
-	// More is set when more are to be created than in one pass.
+	// More is set if more objects are missing than one batch creates.
 	More bool
-	// HeldBack is set when something is not created as the API server refused its like.
+	// HeldBack is set if objects are not created because the API server rejected their
+	// kind.
 	HeldBack bool
-	// Waits is set when something is not created before an earlier job's object of
-	// its name has gone.
+	// Waits is set if something is not created before an earlier job's object with its
+	// name is gone.
 	Waits bool
-	// Conflicts say which names others have and do not give up.
+	// Conflicts describe the names that other owners have and do not give up.
 	Conflicts []string
-	// Lacking counts the objects that the job lacks, by kind, whether they are
-	// created now or later.
+	// Lacking counts the missing objects, by kind, whether they are created now or later.
 	Lacking map[string]int
-	// Status is the job's whole status. Fields of other writers are as observed.
+	// Status is the job's whole planned status. Fields of other writers are as observed.
 	Status v2alpha1.DIJobStatus
-	// Events tell of changes in Status; they are sent once it is written.
+	// Events describe changes in Status.
 	Events []Event
-	// Failures are the ends of pods that Status records, the gravest first; they
-	// are counted once it is written.
+	// Failures are the ends of pods that Status records, the gravest first.
 	Failures []Failure
-	// ReplicaRestarts are those of them after which only the replica starts again.
+	// ReplicaRestarts are those of them after which only the replica restarts.
 	ReplicaRestarts []Failure
-	// RequeueAfter is when to look again though nothing changes; 0 for never.
+	// RequeueAfter is after how long to reconcile again even if nothing changes; 0 for
+	// never.
 	RequeueAfter time.Duration
 }
 
-// Event is something to tell about the job.
+// Event is an event about the job.
 type Event struct {
 	// Type is Normal or Warning.
 	Type string
-	// Reason is machine-readable, the condition's where there is one.
+	// Reason is machine-readable, the condition's if there is one.
 	Reason string
-	// Message says it to a person.
+	// Message describes it to a person.
 	Message string
-	// Pod is the name of the pod that it is about, "" for none. Of several events
-	// of a reason that are about the same, recorders keep the first message only.
+	// Pod is the name of the pod that it is about, "" for none. Of several events with one
+	// reason about the same object, recorders keep the first message only.
 	Pod string
 }
 

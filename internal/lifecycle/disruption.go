@@ -45,10 +45,10 @@ type disruptedPod struct {
 // disruptedReplicas returns the disrupted pods of desired replicas.
 func (p *plan) disruptedReplicas() []disruptedPod {
 	var found []disruptedPod
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		if pod := p.pods[seat.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && !hasFailed(p.Job, pod) {
-			found = append(found, disruptedPod{pod, p.Job.Spec.Tasks[seat.Task].Type})
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		if pod := p.pods[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && !hasFailed(p.Job, pod) {
+			found = append(found, disruptedPod{pod, p.Job.Spec.Tasks[replica.Task].Type})
 		}
 	}
 	return found
@@ -156,9 +156,9 @@ func (p *plan) isAllReady() bool {
 		coordinator := p.coordinator()
 		return coordinator != nil && coordinator.Status.Phase == corev1.PodRunning
 	}
-	isSeated := len(p.roster.Seats) == int(p.counts.total)
-	return isSeated && !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
-		pod := p.pods[seat.Pod]
-		return !p.completed().has(seat.Rank) && (pod == nil || !podstate.Ready(pod))
+	isSeated := len(p.assignment.Replicas) == int(p.counts.total)
+	return isSeated && !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := p.pods[replica.Pod]
+		return !p.completed().has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// nameElastic writes into the spec of a job that was stored before the webhook
-// did so which task is resized and its count, without which the API server has
-// no answer to GET of the scale subresource.
+// nameElastic writes the elastic task and its count into the spec of a job that was
+// stored before the webhook did. The API server cannot serve the scale subresource
+// without them.
 func nameElastic(p *plan) outcome {
 	elastic := names.ElasticTask(&p.Job.Spec)
 	written := ptr.Deref(p.Job.Spec.Elastic, v2alpha1.Elastic{})

@@ -102,14 +102,14 @@ func gravity(action v2alpha1.FailurePolicyAction) int {
 // failures returns the failed pods that count and are not counted yet.
 func (p *plan) failures() []failure {
 	var failures []failure
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		pod := p.pods[seat.Pod]
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.pods[replica.Pod]
 		if pod == nil || !hasFailed(p.Job, pod) || p.isCounted(pod) {
 			continue
 		}
-		found := failure{pod: pod, task: p.Job.Spec.Tasks[seat.Task].Type, rank: seat.Rank}
-		found.action, found.rule = actionFor(p.Job, seat, pod)
+		found := failure{pod: pod, task: p.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
+		found.action, found.rule = actionFor(p.Job, replica, pod)
 		if found.action != v2alpha1.FailurePolicyIgnore {
 			failures = append(failures, found)
 		}
@@ -126,9 +126,9 @@ func (in *input) isCounted(pod *corev1.Pod) bool {
 
 // actionFor returns the action that follows the failure of a replica's pod, and the
 // index of the failure policy's rule that says so. Without any the job restarts.
-func actionFor(job *v2alpha1.DIJob, seat *workload.Seat, pod *corev1.Pod) (v2alpha1.FailurePolicyAction, int) {
+func actionFor(job *v2alpha1.DIJob, replica *workload.Replica, pod *corev1.Pod) (v2alpha1.FailurePolicyAction, int) {
 	if job.Spec.FailurePolicy != nil {
-		task := names.TaskName(&job.Spec.Tasks[seat.Task])
+		task := names.TaskName(&job.Spec.Tasks[replica.Task])
 		for i := range job.Spec.FailurePolicy.Rules {
 			if rule := &job.Spec.FailurePolicy.Rules[i]; matches(rule, task, pod) {
 				return rule.Action, i
@@ -284,14 +284,14 @@ func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 
 // mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
 // failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
-func (p *plan) mayReplaceWorker(seat *workload.Seat, pod *corev1.Pod) bool {
+func (p *plan) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
 	if !hasFailed(p.Job, pod) {
 		return !p.backingOff
 	}
-	if action, _ := actionFor(p.Job, seat, pod); action != v2alpha1.FailurePolicyIgnore {
+	if action, _ := actionFor(p.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
 	}
 	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(p.Now)

@@ -72,10 +72,10 @@ func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
 			w.end(tc.pod, tc.code)
 			p := newPlan(newInput(w.observe()))
 			recordCounts(p)
-			seatAll(p)
-			for i := range p.roster.Seats {
-				if seat := &p.roster.Seats[i]; seat.Pod == tc.pod {
-					action, rule := actionFor(p.Job, seat, p.pods[tc.pod])
+			assignRanks(p)
+			for i := range p.assignment.Replicas {
+				if replica := &p.assignment.Replicas[i]; replica.Pod == tc.pod {
+					action, rule := actionFor(p.Job, replica, p.pods[tc.pod])
 					if action != tc.want || rule != tc.byRule {
 						t.Errorf("got %s by rule %d, want %s by rule %d", action, rule, tc.want, tc.byRule)
 					}

@@ -15,15 +15,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// MinForceDeleteAfter is the least for which a pod that does not go is left: the
-// condition that tells of it comes first.
+// MinForceDeleteAfter is the minimum of ForceDeleteAfter: the condition that names the
+// pod comes first.
 const MinForceDeleteAfter = podstate.TerminatingGracePeriod
 
-// nodeLook is how often the node of a pod that does not go is looked at.
+// nodeLook is how often the node of a pod that does not terminate is read.
 const nodeLook = 30 * time.Second
 
-// FindStuckNodes returns the names of the nodes from which pods do not go for so long
-// that they are deleted by force, if those nodes do not answer.
+// FindStuckNodes returns the names of the nodes whose pods have been terminating for so
+// long that they are deleted by force, if those nodes do not respond.
 func FindStuckNodes(observed Observed) []string {
 	var found []string
 	for _, pod := range observed.Pods {
@@ -35,9 +35,9 @@ func FindStuckNodes(observed Observed) []string {
 	return slices.Compact(found)
 }
 
-// forceDeleteIn returns in how long a pod may be deleted by force; false for one that
-// never is. The deletionTimestamp includes the grace period. Force takes off no
-// finalizer, so it does not help a pod that has one.
+// forceDeleteIn returns after how long a pod may be deleted by force; false for one that
+// never is. The deletionTimestamp includes the grace period. Force removes no finalizer,
+// so it does not help a pod that has one.
 func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 	if o.ForceDeleteAfter <= 0 || !podstate.Terminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
 		return 0, false
@@ -45,8 +45,8 @@ func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 	return pod.DeletionTimestamp.Add(o.ForceDeleteAfter).Sub(o.Now), true
 }
 
-// deleteByForce deletes the pods that do not go from nodes that do not answer, where
-// the installation allows it.
+// deleteByForce deletes terminating pods on nodes that do not respond, if the
+// installation allows it.
 func (p *plan) deleteByForce() {
 	var texts []string
 	for _, pod := range p.Pods {
@@ -77,8 +77,8 @@ func (p *plan) deleteByForce() {
 	}
 }
 
-// howNodeIsLost says why nobody on a node can say that a pod has ended, nil standing for
-// a node that is gone; "" where the node answers.
+// howNodeIsLost describes why a node cannot confirm that a pod has stopped, nil standing
+// for a node that is gone; "" if the node responds.
 func howNodeIsLost(node *corev1.Node) string {
 	if node == nil {
 		return "is gone"

@@ -21,8 +21,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// GangPatience is in how long a job is looked at again for whose gang there is no
-// scheduler: nobody tells when one is installed.
+// GangPatience is how often a job is reconciled whose gang has no scheduler: no watch
+// covers the installation of one.
 const GangPatience = 30 * time.Second
 
 // gangPlan is what a plan says about a job's gang.
@@ -31,9 +31,9 @@ type gangPlan struct {
 	// they are not.
 	provider *gang.Provider
 	group    string
-	// words say why the gang is not placed.
+	// words are the status of the scheduler: why the gang is not placed.
 	words gang.Words
-	// missing says why there is no scheduler for it, "" where there is one.
+	// missing describes why there is no scheduler for the gang, "" if there is one.
 	missing string
 }
 
@@ -55,7 +55,7 @@ func asksForGang(job *v2alpha1.DIJob) bool {
 	return job.Spec.Scheduling != nil && job.Spec.Scheduling.Gang != nil
 }
 
-// leastOf returns how many of a job's pods are to be placed at once.
+// leastOf returns how many of a job's pods must be placed at once.
 func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 	if least := job.Spec.Scheduling.Gang.MinAvailable; least != nil {
 		return min(*least, total)
@@ -63,9 +63,8 @@ func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 	return total
 }
 
-// ensureGang has the scheduler told of a job's gang before it sees its pods. It
-// creates no pod of a job that has not started where there is no scheduler that
-// would wait for the others.
+// ensureGang creates the gang's PodGroup before its pods. Without a scheduler for gangs
+// it creates no pods of a job that has not started.
 func ensureGang(p *plan) outcome {
 	result := p.decideGang()
 	if p.decision.CreatePodGroup != nil && !p.mayCreate(ofPodGroup) {
@@ -101,23 +100,22 @@ func (p *plan) decideGang() outcome {
 
 // team is what a gang consists of at one moment.
 type team struct {
-	// members are the seats of its pods: those that are of the gang, and those
-	// that are to be made. A rank that has succeeded is none, nor is a pod that was
-	// made without a gang.
-	members []workload.Seat
-	// waiting says that some of them have no node yet.
+	// members are the replicas of the gang whose pods exist or are created. A rank that
+	// has succeeded is no member, nor is a pod that was created without a gang.
+	members []workload.Replica
+	// waiting is set if some of them have no node yet.
 	waiting bool
-	// started says that some pod of the job has a node.
+	// started is set if some pod of the job has a node.
 	started bool
 }
 
 func (p *plan) team() team {
 	var found team
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		pod := p.pods[seat.Pod]
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.pods[replica.Pod]
 		switch {
-		case p.completed().has(seat.Rank):
+		case p.completed().has(replica.Rank):
 			continue
 		case pod == nil || podstate.Terminating(pod) || p.deleting[pod]:
 			found.waiting = true
@@ -131,14 +129,13 @@ func (p *plan) team() team {
 			}
 			found.waiting = found.waiting || !hasNode
 		}
-		found.members = append(found.members, *seat)
+		found.members = append(found.members, *replica)
 	}
 	return found
 }
 
-// gangProvider returns the scheduler that the gang is left to, and the object
-// that it has been told of it by, if there is one. A job that has started stays
-// with the scheduler that it has.
+// gangProvider returns the scheduler for the gang, and its PodGroup if there is one. A
+// job that has started stays with its scheduler.
 func (p *plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
 	chosen, why := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
 	if len(p.PodGroups) == 0 {
@@ -154,7 +151,7 @@ func (p *plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructu
 	return chosen, group
 }
 
-// createGroup creates the object where pods are to be placed.
+// createGroup creates the PodGroup if pods wait to be placed.
 func (p *plan) createGroup(provider *gang.Provider, team *team) outcome {
 	if !team.waiting {
 		return goOn
@@ -202,7 +199,7 @@ func (p *plan) levelGroup(provider *gang.Provider, group *unstructured.Unstructu
 	return goOn
 }
 
-// renameOwner has the object name its job in the version in which others do.
+// renameOwner updates the version in which the PodGroup names its job.
 func (p *plan) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
 	if !p.isEarlier(group) {
 		return group
@@ -226,8 +223,7 @@ func (p *plan) markWith(provider *gang.Provider, group string) {
 	p.gang.provider, p.gang.group = provider, group
 }
 
-// wantedGang says what the scheduler is to be told. It waits for no more pods
-// than there will be.
+// wantedGang returns the desired gang. It waits for no more pods than there will be.
 func (p *plan) wantedGang(team *team) (*gang.Gang, error) {
 	job := p.Job
 	least := leastOf(job, p.counts.total)
@@ -245,8 +241,8 @@ func (p *plan) wantedGang(team *team) (*gang.Gang, error) {
 	}, nil
 }
 
-// replaceGroup takes away the object and the pods that wait by it, none of
-// which has a node. Others are made when all are gone.
+// replaceGroup deletes the PodGroup and the pods that wait by it, none of which has a
+// node. New ones are created when all are gone.
 func (p *plan) replaceGroup(group *unstructured.Unstructured) outcome {
 	p.deleteWaiting()
 	p.deletePodGroups()
@@ -258,10 +254,9 @@ func (p *plan) replaceGroup(group *unstructured.Unstructured) outcome {
 	return settled
 }
 
-// awaitGroup lets an object go that is being deleted. It may wait for its pods to
-// go first, of which those that have no node make room. A job that has started
-// goes on without it, and so do those pods: what is made from now on is none of
-// the others that they wait for.
+// awaitGroup handles a terminating PodGroup. Its deletion may wait for its pods, so
+// those without a node are deleted. A job that has started continues without it: pods
+// that are created from now on do not count for the pods that wait.
 func (p *plan) awaitGroup(group *unstructured.Unstructured, team *team) outcome {
 	if team.started {
 		p.deleteWaiting()
@@ -270,7 +265,7 @@ func (p *plan) awaitGroup(group *unstructured.Unstructured, team *team) outcome 
 	return p.replaceGroup(group)
 }
 
-// deletePodGroups deletes the objects that tell of the job's gang.
+// deletePodGroups deletes the job's PodGroups.
 func (p *plan) deletePodGroups() {
 	for _, group := range p.PodGroups {
 		if group.GetDeletionTimestamp().IsZero() {
@@ -279,8 +274,8 @@ func (p *plan) deletePodGroups() {
 	}
 }
 
-// reportGang reports whether the gang is placed. Once it is, it stays so until no
-// pod of the job has a node any more: one that is lost is made again by itself.
+// reportGang sets the condition for the gang. Once the gang is placed it stays True
+// until no pod of the job has a node: a lost pod is recreated alone.
 func (p *plan) reportGang() {
 	const condition = v2alpha1.ConditionGangScheduled
 	switch {
@@ -318,7 +313,7 @@ func (p *plan) reportPlacing() {
 	}
 }
 
-// placed counts the replicas that have a node, or needed one and have succeeded.
+// placed counts the replicas that have a node, or have succeeded.
 func (p *plan) placed() int32 {
 	var count int32
 	for _, each := range p.completed().ranges {
@@ -332,8 +327,8 @@ func (p *plan) placed() int32 {
 	return count
 }
 
-// hasStarted reports whether some replica has a node, or needed one and has
-// succeeded: what is made now no longer starts the job in part.
+// hasStarted reports whether some replica has a node, or has succeeded: pods that are
+// created now no longer start the job in part.
 func (p *plan) hasStarted() bool {
 	return len(p.completed().ranges) > 0 || slices.ContainsFunc(p.Pods, p.isPlaced)
 }
@@ -342,8 +337,8 @@ func (p *plan) isPlaced(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && podstate.Active(pod) && !p.isStale(pod)
 }
 
-// whyNotPlaced returns what the scheduler says in the gang's object, and what that
-// leaves out, in a pod.
+// whyNotPlaced returns the scheduler's reason and message from the PodGroup, completed
+// from the pods.
 func (p *plan) whyNotPlaced() gang.Words {
 	words := p.gang.words
 	for _, pod := range p.Pods {
@@ -361,9 +356,9 @@ func (p *plan) whyNotPlaced() gang.Words {
 	return words
 }
 
-// setGangScheduled sets the condition. Events tell that the gang is placed, that there is
-// no scheduler for it, and that its scheduler has begun to say why it waits: not
-// each time that it says it in other words.
+// setGangScheduled sets the condition. It records an event when the gang is placed, when
+// there is no scheduler for it, and when the scheduler first says why it waits, but not
+// each time that message changes.
 func (p *plan) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
 	if recorded := conditions.Find(p.status(), v2alpha1.ConditionGangScheduled); recorded != nil {

@@ -13,12 +13,12 @@ import (
 )
 
 // The pods of a worker-led job are told of each other by a ConfigMap, which all
-// that are made for one roster share. The kubelet reads it whenever it starts a
+// that are made for one assignment share. The kubelet reads it whenever it starts a
 // container, so it stays while such a pod lives. Its name follows from what it
-// holds: the same roster has the same one in every pass, and what somebody else
+// holds: the same assignment has the same one in every pass, and what somebody else
 // put there under that name is seen.
 
-// genuine returns the ConfigMaps that hold what their names tell.
+// genuine returns the ConfigMaps whose content matches their name.
 func genuine(observed *Observed) map[string]*corev1.ConfigMap {
 	found := make(map[string]*corev1.ConfigMap, len(observed.ConfigMaps))
 	for _, configMap := range observed.ConfigMaps {
@@ -29,8 +29,8 @@ func genuine(observed *Observed) map[string]*corev1.ConfigMap {
 	return found
 }
 
-// FindMissingNodes returns the names of the ConfigMaps that pods wait for and that
-// are not observed. A cache may lack them, so they are to be read live.
+// FindMissingNodes returns the names of ConfigMaps that pods wait for and that were not
+// observed. The cache may lack them, so the caller must read them live.
 func FindMissingNodes(observed Observed) []string {
 	known := map[string]bool{"": true}
 	for _, configMap := range observed.ConfigMaps {
@@ -50,14 +50,14 @@ func isStarting(pod *corev1.Pod) bool {
 	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
 }
 
-// toldNodes returns what a pod was told of its job's nodes, "" where nobody knows.
+// toldNodes returns the list of peers that a pod was created with, "" if it is unknown.
 func (in *input) toldNodes(pod *corev1.Pod) string {
 	return workload.ToldNodes(pod, in.configMaps)
 }
 
-// keepNodes makes the ConfigMap again that live pods refer to, and deletes those
-// that none does. Where pods are to be made the ones that were referred to stay,
-// as the next pods mostly refer to the same.
+// keepNodes recreates the ConfigMap that active pods refer to, and deletes those that no
+// pod refers to. While pods are created the earlier ones stay: the next pods mostly
+// refer to the same.
 func keepNodes(p *plan) outcome {
 	for _, pod := range p.Pods {
 		if !podstate.Finished(pod) && !p.deleting[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
@@ -77,26 +77,26 @@ func (in *input) lacksNodes(pod *corev1.Pod) bool {
 	return name != "" && in.configMaps[name] == nil
 }
 
-// hasLostNodes reports whether a pod waits for a ConfigMap that nobody can make
-// again, as the job has another roster by now. Another pod takes its place.
+// hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated,
+// because the rank assignment has changed. Another pod replaces it.
 func (p *plan) hasLostNodes(pod *corev1.Pod) bool {
 	return isStarting(pod) && p.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
 }
 
-// currentNodes returns the name of the ConfigMap of pods that are made now, ""
-// where none can be made.
+// currentNodes returns the name of the ConfigMap for pods that are created now, "" if it
+// cannot be built.
 func (p *plan) currentNodes() string {
-	configMap, err := p.builder.NodesConfigMap(&p.roster)
+	configMap, err := p.builder.NodesConfigMap(&p.assignment)
 	if err != nil {
 		return ""
 	}
 	return configMap.Name
 }
 
-// ensureNodes creates the ConfigMap of pods that are made now. It reports whether
-// that is there, or will be before them.
+// ensureNodes creates the ConfigMap for pods that are created now. It reports whether
+// that exists, or is created before them.
 func (p *plan) ensureNodes() bool {
-	configMap, err := p.builder.NodesConfigMap(&p.roster)
+	configMap, err := p.builder.NodesConfigMap(&p.assignment)
 	switch {
 	case err != nil:
 		// What is wrong with it is said of the pods.
@@ -116,16 +116,16 @@ func (p *plan) creates(configMap string) bool {
 	return slices.ContainsFunc(p.decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
 }
 
-// isFilled reports whether every seat has a pod that stays, or needs none.
+// isFilled reports whether every replica has a pod that stays, or needs none.
 func (p *plan) isFilled() bool {
-	return !slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
-		pod := p.pods[seat.Pod]
-		return !p.completed().has(seat.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.deleting[pod])
+	return !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := p.pods[replica.Pod]
+		return !p.completed().has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.deleting[pod])
 	})
 }
 
-// deleteUnusedNodes deletes the ConfigMaps that no pod refers to which may still
-// start a container.
+// deleteUnusedNodes deletes the ConfigMaps that no pod refers to which may still start a
+// container.
 func (p *plan) deleteUnusedNodes() {
 	used := map[string]bool{}
 	for _, pod := range p.Pods {

@@ -36,8 +36,8 @@ type plan struct {
 
 	// The fields below are of worker-led jobs, each set by one rule.
 
-	// roster assigns a rank to each desired replica. It is empty until assignRanks.
-	roster workload.Roster
+	// assignment assigns a rank to each desired replica. It is empty until assignRanks.
+	assignment workload.Assignment
 	// unrecorded are the pods whose success no status records yet, by name.
 	unrecorded map[string]bool
 	// planned are the completed ranks of the planned status, as completed last read them.

@@ -23,7 +23,7 @@ import (
 // pod that is made again joins the group while others of it live; else it queues
 // by itself. What was started without a queue goes on without.
 
-// queued returns what the job's pods are to bear, none where it does not queue.
+// queued returns Kueue's metadata for the job's pods, none if the job has no queue.
 func (in *input) queued() queueing.Marks {
 	if !in.Kueue || in.isVolcanosQueue() {
 		return queueing.Marks{}
@@ -31,8 +31,8 @@ func (in *input) queued() queueing.Marks {
 	return queueing.Of(in.Job)
 }
 
-// isVolcanosQueue reports whether the queue that the spec names is Volcano's, to
-// which the job's gang is left. What the job's label names is Kueue's.
+// isVolcanosQueue reports whether the queue in the spec is a queue of Volcano, which
+// schedules the job's gang. The queue in the job's label is one of Kueue.
 func (in *input) isVolcanosQueue() bool {
 	if in.Job.Labels[queueing.LabelQueue] != "" || !asksForGang(in.Job) {
 		return false
@@ -46,8 +46,8 @@ func (p *plan) current() []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(p.Pods), p.isStale)
 }
 
-// groupOf returns the marks of a pod of a worker-led job, if it is in a group
-// that the operator has made.
+// groupOf returns the metadata of a pod of a worker-led job, and whether the pod is in a
+// group that the operator created.
 func (in *input) groupOf(pod *corev1.Pod) (queueing.Marks, bool) {
 	marks := queueing.On(pod)
 	ours := marks.In(in.Job, attemptOf(pod), rescheduleOf(pod), marks.Size)
@@ -63,12 +63,12 @@ func (in *input) isGrouped(status *v2alpha1.DIJobStatus) bool {
 	})
 }
 
-// isInLine reports whether a pod keeps its group from having finished.
+// isInLine reports whether a pod keeps its group unfinished.
 func isInLine(pod *corev1.Pod) bool {
 	return !podstate.Finished(pod) && !queueing.IsHeld(pod) && !queueing.IsForsaken(pod)
 }
 
-// whyQueuedAnew says why all replicas are to queue again, "" where they are not.
+// whyQueuedAnew describes why all replicas must queue again, "" if they need not.
 func (p *plan) whyQueuedAnew() string {
 	if p.Job.Spec.Preemptible {
 		return ""
@@ -95,8 +95,8 @@ func (p *plan) whyQueuedAnew() string {
 	return ""
 }
 
-// isDeserted reports whether a job that had pods has lost all of them by what befell
-// them, so that its group has finished.
+// isDeserted reports whether disruptions ended all pods of a job that had pods, so that
+// its group has finished.
 func (p *plan) isDeserted() bool {
 	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
 		return false
@@ -106,7 +106,7 @@ func (p *plan) isDeserted() bool {
 	})
 }
 
-// marks returns what the pods of a worker-led job bear that are created now.
+// marks returns Kueue's metadata for pods of a worker-led job that are created now.
 func (p *plan) marks() queueing.Marks {
 	if p.marked == nil {
 		marks := p.findMarks()
@@ -119,7 +119,7 @@ func (p *plan) findMarks() queueing.Marks {
 	members := p.current()
 	isFresh := len(members) == 0 && len(p.completed().ranges) == 0
 	if isFresh {
-		return p.queued().In(p.Job, p.roster.Attempt, p.roster.Reschedule, len(p.roster.Seats))
+		return p.queued().In(p.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas))
 	}
 	var former queueing.Marks
 	for _, pod := range members {
@@ -141,9 +141,8 @@ func (p *plan) findMarks() queueing.Marks {
 	return p.queued()
 }
 
-// mayQueue reports whether the pods of a worker-led job may be created as far as
-// its queue goes: of two that decide where and when a job runs each would do
-// without the other.
+// mayQueue reports whether the queue of a worker-led job allows to create its pods: the
+// allocator and Kueue cannot both decide when and where it runs.
 func (p *plan) mayQueue() bool {
 	if p.Job.Spec.Preemptible && p.queued().Queue != "" && len(p.current()) == 0 {
 		p.invalid = append(p.invalid, fmt.Sprintf(
@@ -153,9 +152,9 @@ func (p *plan) mayQueue() bool {
 	return true
 }
 
-// releaseHeld lets go of pods that have gone but for Kueue's finalizer, as their
-// names are those of the pods that replace them, for which Kueue waits. That one
-// was evicted is recorded first.
+// releaseHeld removes Kueue's finalizer from pods that are otherwise deleted: the pods
+// that replace them have their names, and Kueue waits for these. An eviction is recorded
+// first.
 func releaseHeld(p *plan) outcome {
 	for _, pod := range p.Pods {
 		_, evicted := queueing.Eviction(pod)
@@ -168,7 +167,7 @@ func releaseHeld(p *plan) outcome {
 	return goOn
 }
 
-// reportQueue reports whether Kueue has admitted the job.
+// reportQueue sets the condition for the admission by Kueue.
 func (p *plan) reportQueue() {
 	const condition = v2alpha1.ConditionAdmitted
 	switch {

@@ -18,25 +18,25 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// recordRanks writes who has which rank: a replica keeps its rank though all pods
-// are gone at once, as they are between two attempts, and recorded ranks that have
-// succeeded stay those of the same replicas. The ranks of a single task that are in
-// order need no record; those of several do, as a user may change the order of the
-// tasks. While there is no pod and is to be none the record stays.
+// recordRanks records which replica has which rank. So a replica keeps its rank even if
+// all pods are gone at once, as between two attempts, and completed ranks stay those of
+// the same replicas. Ranks in order of a single task need no record; those of several
+// tasks do, because a user may reorder the tasks. While there is no pod and none is
+// desired the record stays.
 func (p *plan) recordRanks() {
 	scaling := p.status().Scaling
 	if scaling == nil || len(p.Pods) == 0 && (IsSuspended(p.Job) || isUnplaced(p.Job)) {
 		return
 	}
 	scaling.Ranks = nil
-	if seats := p.roster.Seats; isInOrder(seats) && (len(seats) == 0 || seats[0].Task == seats[len(seats)-1].Task) {
+	if replicas := p.assignment.Replicas; isInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
 		return
 	}
 	byTask := map[string][]int32{}
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		task := names.TaskName(&p.Job.Spec.Tasks[seat.Task])
-		byTask[task] = append(byTask[task], seat.Rank)
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		task := names.TaskName(&p.Job.Spec.Tasks[replica.Task])
+		byTask[task] = append(byTask[task], replica.Rank)
 	}
 	scaling.Ranks = make(map[string]string, len(byTask))
 	for task, ranks := range byTask {
@@ -44,9 +44,9 @@ func (p *plan) recordRanks() {
 	}
 }
 
-// isAnyMoved reports whether a replica without a pod has another rank than the recorded
-// one. The new rank is recorded before a pod is made: a pass that makes only some of
-// the pods, and no record, leaves the next pass two truths.
+// isAnyMoved reports whether a replica without a pod has another rank than recorded. The
+// new rank is recorded before its pod is created: otherwise a reconcile that creates
+// only some of the pods leaves two truths to the next one.
 func (p *plan) isAnyMoved() bool {
 	before := p.Job.Status.Scaling
 	if before == nil || len(before.Ranks) == 0 {
@@ -56,16 +56,16 @@ func (p *plan) isAnyMoved() bool {
 	for i := range recorded {
 		recorded[i] = readRun(before.Ranks[names.TaskName(&p.Job.Spec.Tasks[i])])
 	}
-	return slices.ContainsFunc(p.roster.Seats, func(seat workload.Seat) bool {
-		ranks := recorded[seat.Task]
-		return p.pods[seat.Pod] == nil && int(seat.Index) < len(ranks) && ranks[seat.Index] != seat.Rank
+	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
+		ranks := recorded[replica.Task]
+		return p.pods[replica.Pod] == nil && int(replica.Index) < len(ranks) && ranks[replica.Index] != replica.Rank
 	})
 }
 
-// ranksBefore returns the recorded ranks. Where none are as they were in the
-// order of the spec, and the counts are others now, it writes out that order: a
-// resize may come when no pod tells of its rank. What is placed again starts in
-// the order of the spec, as the allocation is by rank.
+// ranksBefore returns the recorded ranks. If none are, because they were in the order of
+// the spec, and the counts changed, it writes out that order: a resize may come while no
+// pod records its rank. A job that is placed again starts in the order of the spec,
+// because the allocation is by rank.
 func ranksBefore(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string {
 	before := job.Status.Scaling
 	if before == nil || before.LastAllocation != now.LastAllocation && now.LastAllocation != "" {
@@ -77,8 +77,8 @@ func ranksBefore(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]st
 	return formerRanks(job, before)
 }
 
-// formerRanks returns the recorded ranks, written out also where they are those
-// in the order of the spec.
+// formerRanks returns the recorded ranks, also written out if they are in the order of
+// the spec.
 func formerRanks(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string]string {
 	if len(before.Ranks) > 0 {
 		return before.Ranks
@@ -103,9 +103,8 @@ func formerRanks(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string
 	return ranks
 }
 
-// isOthersSuccess reports whether a rank that is recorded to have succeeded is
-// another replica's in the order of the spec, in which ranks start where a job is
-// placed.
+// isOthersSuccess reports whether a completed rank belongs to another replica in the
+// order of the spec, in which ranks start when a job is placed.
 func (in *input) isOthersSuccess() bool {
 	before := in.Job.Status.Scaling
 	if before == nil || len(in.recorded.ranges) == 0 {
@@ -126,45 +125,44 @@ func (in *input) isOthersSuccess() bool {
 	return false
 }
 
-// isInOrder reports whether seats have the ranks that they get where nothing is known.
-func isInOrder(seats []workload.Seat) bool {
-	for i := range seats {
-		if seats[i].Rank != int32(i) {
+// isInOrder reports whether replicas have the ranks that they get by default.
+func isInOrder(replicas []workload.Replica) bool {
+	for i := range replicas {
+		if replicas[i].Rank != int32(i) {
 			return false
 		}
 	}
 	return true
 }
 
-// recordedRanks returns the ranks that seats have by the record, and those only
-// that an attempt which starts can have: its ranks are dense, and of a job that
-// was placed those that the allocator reckoned with.
-func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, seats []workload.Seat, pods map[string]*corev1.Pod) []int32 {
+// recordedRanks returns the recorded ranks of replicas, restricted to what a new attempt
+// allows: its ranks are dense, and for a placed job those that the allocator assumes.
+func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, replicas []workload.Replica, pods map[string]*corev1.Pod) []int32 {
 	if job.Status.Scaling == nil {
 		return nil
 	}
-	ranks := make([]int32, len(seats))
+	ranks := make([]int32, len(replicas))
 	isStart := len(pods) == 0 && status.CompletedRanks == ""
 	isInOrder := len(status.Scaling.Ranks) == 0 || isStart && job.Spec.Preemptible
 	var recorded []int32
-	for i := range seats {
-		seat := &seats[i]
+	for i := range replicas {
+		replica := &replicas[i]
 		if isInOrder {
 			ranks[i] = int32(i)
 			continue
 		}
-		if i == 0 || seat.Task != seats[i-1].Task {
-			recorded = readRun(status.Scaling.Ranks[names.TaskName(&job.Spec.Tasks[seat.Task])])
+		if i == 0 || replica.Task != replicas[i-1].Task {
+			recorded = readRun(status.Scaling.Ranks[names.TaskName(&job.Spec.Tasks[replica.Task])])
 		}
 		ranks[i] = unranked
-		if int(seat.Index) < len(recorded) && (!isStart || int(recorded[seat.Index]) < len(seats)) {
-			ranks[i] = recorded[seat.Index]
+		if int(replica.Index) < len(recorded) && (!isStart || int(recorded[replica.Index]) < len(replicas)) {
+			ranks[i] = recorded[replica.Index]
 		}
 	}
 	return ranks
 }
 
-// formatRun writes ranks in their order, and what counts up as a range, "1-2,4,3".
+// formatRun formats ranks in the given order, with ascending runs as ranges, "1-2,4,3".
 func formatRun(ranks []int32) string {
 	var ranges []string
 	for i := 0; i < len(ranks); {
@@ -185,8 +183,7 @@ func formatRange(first, last int32) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// readRun reads what formatRun wrote; nothing where it reads as something else, which
-// somebody else wrote.
+// readRun parses what formatRun returns, and returns nothing for any other text.
 func readRun(text string) []int32 {
 	if text == "" {
 		return nil
@@ -210,10 +207,10 @@ func readRun(text string) []int32 {
 	return ranks
 }
 
-// hasAnothersRank reports whether a pod was made with a rank that is another's by
-// now. It happens where a resize follows so soon on another that the cache does
-// not know yet whom that made.
-func hasAnothersRank(seat *workload.Seat, pod *corev1.Pod) bool {
+// hasAnothersRank reports whether a pod was created with a rank that another replica has
+// by now. That happens if two resizes follow each other so fast that the cache does not
+// have the pods of the first yet.
+func hasAnothersRank(replica *workload.Replica, pod *corev1.Pod) bool {
 	rank := rankOf(pod)
-	return rank != unranked && rank != seat.Rank
+	return rank != unranked && rank != replica.Rank
 }

@@ -18,39 +18,38 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// unranked is a seat that has no rank yet.
+// unranked is the rank of a replica that has none yet.
 const unranked int32 = -1
 
-// seatReplicas gives every wanted replica its rank: the one that its pod has,
-// else the one that is recorded, else the one that the other pods were told it
-// has, else the lowest that is free. So ranks are dense at the start of an
-// attempt, a replica keeps its own as far as that allows, and growth takes the
-// ranks that shrinking left.
-func seatReplicas(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
-	told func(*corev1.Pod) string) workload.Roster {
-	roster := workload.Roster{Attempt: status.Restarts, Reschedule: status.Reschedules}
+// newAssignment assigns a rank to every desired replica: that of its pod, else the
+// recorded one, else the one that the other pods know, else the lowest free one. So
+// ranks are dense at the start of an attempt, replicas keep theirs as far as that
+// allows, and growth takes the ranks that shrinking left.
+func newAssignment(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
+	told func(*corev1.Pod) string) workload.Assignment {
+	assignment := workload.Assignment{Attempt: status.Restarts, Reschedule: status.Reschedules}
 	for task, count := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
 		for _, index := range indexesOf(job.Name, name, count, pods) {
-			roster.Seats = append(roster.Seats, workload.Seat{
+			assignment.Replicas = append(assignment.Replicas, workload.Replica{
 				Task: task, Index: index, Rank: unranked, Pod: names.WorkerPod(job.Name, name, index),
 			})
 		}
 	}
 	var known []string
 	var recorded []int32
-	if isAnyUnseated(roster.Seats, pods) {
-		known = rememberedNodes(pods, &roster, told)
-		recorded = recordedRanks(job, status, roster.Seats, pods)
+	if isAnyUnranked(assignment.Replicas, pods) {
+		known = rememberedNodes(pods, &assignment, told)
+		recorded = recordedRanks(job, status, assignment.Replicas, pods)
 	}
-	assignRanks(roster.Seats, known, recorded, pods, status.CompletedRanks)
-	roster.Nodes = nodesByRank(roster.Seats, known)
-	return roster
+	fillRanks(assignment.Replicas, known, recorded, pods, status.CompletedRanks)
+	assignment.Nodes = nodesByRank(assignment.Replicas, known)
+	return assignment
 }
 
-// indexesOf returns the indexes of a task's replicas: from 0 on, but for pods of
-// an earlier release that live on beyond the others, as that left gaps when it
-// shrank a job: such a pod stays instead of one that is not there.
+// indexesOf returns the indexes of a task's replicas: from 0 on, except for pods of an
+// earlier release with higher indexes, because it left gaps when it shrank a job. Such a
+// pod stays in place of a missing one.
 func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
 	indexes := make([]int32, count)
 	for i := range indexes {
@@ -66,8 +65,7 @@ func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int
 	return indexes
 }
 
-// indexesBeyond returns the indexes from count on that live pods of an earlier
-// release have.
+// indexesBeyond returns the indexes from count on of active pods of an earlier release.
 func indexesBeyond(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
 	var beyond []int32
 	for name, pod := range pods {
@@ -80,24 +78,24 @@ func indexesBeyond(job, task string, count int32, pods map[string]*corev1.Pod) [
 	return beyond
 }
 
-// indexOf returns the index of the replica that has a pod's name; false where
-// that is none of the task's.
+// indexOf returns the index of the replica that has a pod's name; false if the task has
+// no such replica.
 func indexOf(job, task, pod string) (int32, bool) {
 	number, isOf := strings.CutPrefix(pod, job+"-"+task+"-")
 	index, err := strconv.ParseInt(number, 10, 32)
 	return int32(index), isOf && err == nil && index >= 0
 }
 
-func assignRanks(seats []workload.Seat, known []string, recorded []int32, pods map[string]*corev1.Pod, completed string) {
-	taken := make(map[int32]bool, len(seats))
-	take := func(seat *workload.Seat, rank int32) {
-		if seat.Rank == unranked && rank != unranked && !taken[rank] {
-			seat.Rank, taken[rank] = rank, true
+func fillRanks(replicas []workload.Replica, known []string, recorded []int32, pods map[string]*corev1.Pod, completed string) {
+	taken := make(map[int32]bool, len(replicas))
+	take := func(replica *workload.Replica, rank int32) {
+		if replica.Rank == unranked && rank != unranked && !taken[rank] {
+			replica.Rank, taken[rank] = rank, true
 		}
 	}
-	for i := range seats {
-		if pod := pods[seats[i].Pod]; pod != nil {
-			take(&seats[i], rankOf(pod))
+	for i := range replicas {
+		if pod := pods[replicas[i].Pod]; pod != nil {
+			take(&replicas[i], rankOf(pod))
 		}
 	}
 	// A pod that is on its way out keeps its rank until it is gone.
@@ -105,29 +103,29 @@ func assignRanks(seats []workload.Seat, known []string, recorded []int32, pods m
 		taken[rankOf(pod)] = true
 	}
 	for i := range recorded {
-		take(&seats[i], recorded[i])
+		take(&replicas[i], recorded[i])
 	}
 	remembered := firstIndexes(known)
-	for i := range seats {
-		if rank, found := remembered[seats[i].Pod]; found {
-			take(&seats[i], rank)
+	for i := range replicas {
+		if rank, found := remembered[replicas[i].Pod]; found {
+			take(&replicas[i], rank)
 		}
 	}
 	var free int32
 	succeeded := readRanks(completed)
-	for i := range seats {
-		for seats[i].Rank == unranked {
+	for i := range replicas {
+		for replicas[i].Rank == unranked {
 			// A rank that has succeeded is not for another replica, which would
 			// seem to have succeeded with it.
 			if !succeeded.has(free) {
-				take(&seats[i], free)
+				take(&replicas[i], free)
 			}
 			free++
 		}
 	}
 }
 
-// firstIndexes returns where each text is first.
+// firstIndexes returns the first index of each text.
 func firstIndexes(texts []string) map[string]int32 {
 	indexes := make(map[string]int32, len(texts))
 	for i, text := range texts {
@@ -138,20 +136,20 @@ func firstIndexes(texts []string) map[string]int32 {
 	return indexes
 }
 
-// isAnyUnseated reports whether a seat has no pod that says its rank.
-func isAnyUnseated(seats []workload.Seat, pods map[string]*corev1.Pod) bool {
-	return slices.ContainsFunc(seats, func(seat workload.Seat) bool {
-		pod := pods[seat.Pod]
+// isAnyUnranked reports whether a replica has no pod that records its rank.
+func isAnyUnranked(replicas []workload.Replica, pods map[string]*corev1.Pod) bool {
+	return slices.ContainsFunc(replicas, func(replica workload.Replica) bool {
+		pod := pods[replica.Pod]
 		return pod == nil || rankOf(pod) == unranked
 	})
 }
 
-// rememberedNodes returns who had which rank, as the pods of the attempt were
-// told when they were created. Of different tellings the youngest is true.
-func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster, toldNodes func(*corev1.Pod) string) []string {
+// rememberedNodes returns which replica had which rank, as the pods of the attempt read
+// it when they were created. The youngest pod is right.
+func rememberedNodes(pods map[string]*corev1.Pod, assignment *workload.Assignment, toldNodes func(*corev1.Pod) string) []string {
 	var known []string
 	last := ""
-	for _, pod := range tellersOf(pods, roster) {
+	for _, pod := range tellersOf(pods, assignment) {
 		// Nearly all pods were told the same, which is long: read it once.
 		told := toldNodes(pod)
 		if told == last {
@@ -165,12 +163,12 @@ func rememberedNodes(pods map[string]*corev1.Pod, roster *workload.Roster, toldN
 	return known[:min(len(known), limits.Replicas)]
 }
 
-// tellersOf returns the pods of the attempt, those first whose word counts most.
-func tellersOf(pods map[string]*corev1.Pod, roster *workload.Roster) []*corev1.Pod {
+// tellersOf returns the pods of the attempt, the most authoritative first.
+func tellersOf(pods map[string]*corev1.Pod, assignment *workload.Assignment) []*corev1.Pod {
 	var tellers []*corev1.Pod
 	replicas := map[*corev1.Pod]int32{}
 	for _, pod := range pods {
-		if attemptOf(pod) == roster.Attempt && rescheduleOf(pod) == roster.Reschedule {
+		if attemptOf(pod) == assignment.Attempt && rescheduleOf(pod) == assignment.Reschedule {
 			tellers = append(tellers, pod)
 			replicas[pod] = annotatedNumber(pod, names.AnnotationReplicas, 0)
 		}
@@ -185,27 +183,27 @@ func tellersOf(pods map[string]*corev1.Pod, roster *workload.Roster) []*corev1.P
 	return tellers
 }
 
-// nodesByRank lists the pods by rank, up to the highest rank that is taken.
-func nodesByRank(seats []workload.Seat, known []string) []string {
+// nodesByRank lists the pods by rank, up to the highest assigned rank.
+func nodesByRank(replicas []workload.Replica, known []string) []string {
 	var length int32
-	for i := range seats {
-		length = max(length, seats[i].Rank+1)
+	for i := range replicas {
+		length = max(length, replicas[i].Rank+1)
 	}
 	nodes := make([]string, length)
 	if copy(nodes, known) > 0 {
-		forgetMoved(nodes, seats)
+		forgetMoved(nodes, replicas)
 	}
-	for i := range seats {
-		nodes[seats[i].Rank] = seats[i].Pod
+	for i := range replicas {
+		nodes[replicas[i].Rank] = replicas[i].Pod
 	}
 	return nodes
 }
 
-// forgetMoved takes replicas off the ranks that they have no longer: nobody has two.
-func forgetMoved(nodes []string, seats []workload.Seat) {
-	ranks := make(map[string]int32, len(seats))
-	for i := range seats {
-		ranks[seats[i].Pod] = seats[i].Rank
+// forgetMoved removes replicas from the ranks that they no longer have.
+func forgetMoved(nodes []string, replicas []workload.Replica) {
+	ranks := make(map[string]int32, len(replicas))
+	for i := range replicas {
+		ranks[replicas[i].Pod] = replicas[i].Rank
 	}
 	for rank, name := range nodes {
 		if own, isSeated := ranks[name]; isSeated && own != int32(rank) {
@@ -214,7 +212,7 @@ func forgetMoved(nodes []string, seats []workload.Seat) {
 	}
 }
 
-// formatRanks writes ranks as ranges, "0-3,7".
+// formatRanks formats ranks as ranges, "0-3,7".
 func formatRanks(ranks map[int32]bool) string {
 	sorted := make([]int32, 0, len(ranks))
 	for rank := range ranks {
@@ -224,17 +222,17 @@ func formatRanks(ranks map[int32]bool) string {
 	return formatRun(sorted)
 }
 
-// rankSet holds ranks as ranges, in order and apart.
+// rankSet is a set of ranks as ranges, sorted and disjoint.
 type rankSet struct {
-	// text is what the set was read from.
+	// text is what the set was parsed from.
 	text   string
 	ranges []rankRange
 }
 
 type rankRange struct{ first, last int32 }
 
-// readRanks reads ranges as formatRanks writes them. What does not read as a
-// range holds no rank, and nor does what is beyond all ranks that a job can have.
+// readRanks parses what formatRanks returns. Anything else contributes no rank, nor does
+// a number beyond all valid ranks.
 func readRanks(text string) rankSet {
 	set := rankSet{text: text}
 	for part := range strings.SplitSeq(text, ",") {
@@ -252,7 +250,7 @@ func readRanks(text string) rankSet {
 	return set
 }
 
-// mergeRanges sorts ranges and joins those that overlap, as others than the
+// mergeRanges sorts ranges and merges those that overlap: other writers than the
 // operator may have written them.
 func mergeRanges(ranges []rankRange) []rankRange {
 	slices.SortFunc(ranges, func(a, b rankRange) int { return cmp.Compare(a.first, b.first) })

@@ -59,8 +59,8 @@ func (r Refusal) After(created int, refused bool, now time.Time) Refusal {
 	return Refusal{AtOnce: 2 * r.AtOnce, Until: r.Until, delay: r.delay}
 }
 
-// NextRefusalDelay returns how long the next refusal holds back what the last one
-// held back for so long; 0 where there was none.
+// NextRefusalDelay returns the backoff after another rejection, given the last one; 0 if
+// there was none.
 func NextRefusalDelay(last time.Duration) time.Duration {
 	return min(max(2*last, FirstRefusalDelay), LongestRefusalDelay)
 }
@@ -69,8 +69,8 @@ func heldBack(delay time.Duration, now time.Time) Refusal {
 	return Refusal{Until: now.Add(delay), AtOnce: 1, delay: delay}
 }
 
-// KindOf returns what the creation of an object is counted as: a pod as its task
-// or role. What is refused of one kind is in the way of no other.
+// KindOf returns the kind as which the creation of an object counts: a pod counts as its
+// task or role. A rejection of one kind delays no other.
 func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -88,14 +88,14 @@ func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 	return ofPodGroup
 }
 
-// createdAtOnce is how many pods of each task or role, and how many services, of
-// one job are created in one pass. A job of more gives way to others in between,
-// and holds no more whole pods in memory.
+// createdAtOnce is the batch size: how many pods of each task or role, and how many
+// services, of one job are created in one reconcile. A larger job lets others run in
+// between, and holds no more whole pods in memory.
 const createdAtOnce = 64
 
-// mayCreate reports whether one more object of a kind is created in this pass,
-// and counts it. Else a later pass creates it: the next one, or, where the API
-// server refused one of the kind, the first after its delay.
+// mayCreate reports whether one more object of a kind is created now, and counts it.
+// Otherwise a later reconcile creates it: the next one or, if the API server rejected
+// one of the kind, the first after its backoff.
 func (p *plan) mayCreate(kind string) bool {
 	if p.decision.Lacking == nil {
 		p.decision.Lacking = map[string]int{}

@@ -21,10 +21,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// reschedule starts all replicas again where the allocator placed them otherwise
-// than before, where a resize does so, where they are to queue again, and where pods
-// were told of another cluster. It compares with what was recorded of the last time,
-// and only for the last with the pods, as others may be about to come.
+// reschedule restarts all replicas if the allocator placed them elsewhere, a resize
+// requires it, they must queue again, or pods know another cluster than spec.clusterSpec
+// describes now. The first three causes are detected by comparing with the recorded
+// status; only the last inspects pods, because pods of this attempt may still be missing
+// from the cache.
 func reschedule(p *plan) outcome {
 	if IsFinished(&p.Job.Status) {
 		return goOn
@@ -43,7 +44,7 @@ func reschedule(p *plan) outcome {
 	return goOn
 }
 
-// whyRescheduled says why the replicas start again, "" where they do not.
+// whyRescheduled describes why all replicas restart, "" if they do not.
 func (p *plan) whyRescheduled() string {
 	recorded := ""
 	if before := p.Job.Status.Scaling; before != nil {
@@ -74,10 +75,9 @@ func (in *input) whyRestarted(status *v2alpha1.DIJobStatus) string {
 	return "Kueue admits all replicas together"
 }
 
-// isAnyToldOtherwise reports whether a pod of this attempt runs, or is about to,
-// which was told of another cluster than one that is made now would be: the
-// record of a resize was lost, or spec.clusterSpec was changed. What a pod of an
-// attempt was told that is not recorded yet is not for this pass to judge.
+// isAnyToldOtherwise reports whether an active pod of this attempt knows another cluster
+// than a new pod would: the record of a resize was lost, or spec.clusterSpec was
+// changed. Pods of an attempt that is not recorded yet do not count.
 func (p *plan) isAnyToldOtherwise() bool {
 	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.byTask)
 	if cluster == "" || isUnplaced(p.Job) {
@@ -89,9 +89,9 @@ func (p *plan) isAnyToldOtherwise() bool {
 	})
 }
 
-// whyMoved says why a job that was placed as recorded is placed otherwise now.
-// One that is suspended gives up its place, has no pods to start again, and keeps
-// what has succeeded, as long as that is the same replicas'.
+// whyMoved describes why a job is placed elsewhere than recorded, "" if it is not. A
+// suspended job gives up its placement, has no pods to restart, and keeps its completed
+// ranks as long as they belong to the same replicas.
 func (p *plan) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
 	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
@@ -110,11 +110,11 @@ func (p *plan) whyMoved(recorded string) string {
 	return ""
 }
 
-// runsElsewhere reports whether pods of a job of which no place is recorded are on
-// other nodes than it is given now: it was never placed, such as one that an
-// earlier release ran, or lost its place before that was recorded. Then all its
-// pods count, also those that go, and their ranks do: others would get what those
-// leave, and not the ranks that the allocator reckons with.
+// runsElsewhere reports whether pods of a job without a recorded placement are on other
+// nodes than its allocation: it was never placed, for example by an earlier release, or
+// lost its placement before that was recorded. Then all its pods count, terminating
+// ones, too, and so do their ranks: new pods would otherwise get the ranks that these
+// leave, and not those that the allocator assumes.
 func (p *plan) runsElsewhere() bool {
 	wasPlaced := slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
 	return slices.ContainsFunc(p.current(), func(pod *corev1.Pod) bool {
@@ -124,8 +124,8 @@ func (p *plan) runsElsewhere() bool {
 	})
 }
 
-// isRankedInOrder reports whether a pod has the rank that its replica gets where
-// ranks are in the order of the spec.
+// isRankedInOrder reports whether a pod has the rank that its replica gets in the order
+// of the spec.
 func (in *input) isRankedInOrder(pod *corev1.Pod) bool {
 	rank := rankOf(pod)
 	for i, count := range in.counts.byTask {
@@ -138,14 +138,14 @@ func (in *input) isRankedInOrder(pod *corev1.Pod) bool {
 	return false
 }
 
-// isElsewhere reports whether a pod is on another node than its rank is given, or
-// was made for another.
+// isElsewhere reports whether a pod is on another node than the allocation gives its
+// rank, or was created for another node.
 func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	rank, allocation := rankOf(pod), job.Status.Allocation
 	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
 }
 
-// whyRestarted says by what resizes restart all replicas, "" where they do not.
+// whyRestarted describes what makes resizes restart all replicas, "" if nothing does.
 func whyRestarted(job *v2alpha1.DIJob, resizes []resize) string {
 	switch {
 	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
@@ -168,7 +168,7 @@ func isOnlyElastic(job *v2alpha1.DIJob, resizes []resize) bool {
 	return !slices.ContainsFunc(resizes, func(resize resize) bool { return resize.task != task })
 }
 
-// mayRestartOnResize reports whether a resize may start all replicas again.
+// mayRestartOnResize reports whether a resize may restart all replicas.
 func mayRestartOnResize(job *v2alpha1.DIJob) bool {
 	return len(job.Spec.ClusterSpec) > 0 || whyRestarted(job, nil) != ""
 }
@@ -178,8 +178,8 @@ func isUnplaced(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
 }
 
-// reportPlace reports whether a job is placed, where the operator's allocator,
-// whose condition that is, is switched off.
+// reportPlace sets the condition for the placement while the operator's allocator, which
+// owns that condition, is switched off.
 func (p *plan) reportPlace() {
 	if !p.NoAllocator || !WantsPlace(p.Job) {
 		return
@@ -198,7 +198,7 @@ func (p *plan) reportPlace() {
 	}
 }
 
-// digestOf returns what an allocation is remembered by, "" for none.
+// digestOf returns a digest of an allocation, "" for none.
 func digestOf(allocation []string) string {
 	if len(allocation) == 0 {
 		return ""
@@ -223,20 +223,20 @@ func rescheduleOf(pod *corev1.Pod) int32 {
 	return annotatedNumber(pod, names.AnnotationReschedule, 0)
 }
 
-// WantsPlace reports whether a job is the allocator's to place.
+// WantsPlace reports whether the allocator must place a job.
 func WantsPlace(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) && !IsSuspended(job)
 }
 
-// LeavesPlace reports whether a job is to give up the place that it has.
+// LeavesPlace reports whether a job must give up its placement.
 func LeavesPlace(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && !IsCoordinatorLed(job) && !IsLeftAlone(job) && !IsFinished(&job.Status) &&
 		IsSuspended(job) && len(job.Status.Allocation) > 0
 }
 
-// NodesByRank returns where a job that was never placed runs, by rank: "" for a
-// rank that has no pod, and no nodes for a job that does not run, or of which the
-// pods do not say their ranks. Where a pod has no node yet nothing is known.
+// NodesByRank returns the nodes of a job that was never placed, by rank: "" for a rank
+// without a pod, and no nodes if the job does not run or its pods do not record their
+// ranks. Nothing is known while a pod has no node yet.
 func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
 	total := wantedCounts(job).total
 	if total > limits.Replicas {
@@ -264,9 +264,9 @@ func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known
 	return nodes, true
 }
 
-// EndedRanks returns the ranks of a job that have succeeded where it is placed
-// now: those that are recorded, and those whose pods show it. Where the recorded
-// ones are of an earlier place there are none.
+// EndedRanks returns the ranks of a job that have succeeded in its current placement:
+// those that are recorded, and those whose pods have succeeded. Recorded ranks of an
+// earlier placement do not count.
 func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 	status := &job.Status
 	if scaling := status.Scaling; scaling != nil && scaling.LastAllocation != "" && scaling.LastAllocation != digestOf(status.Allocation) {
@@ -290,7 +290,7 @@ func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 	return ended
 }
 
-// PlacedOn returns the node that a pod was made for, "" for none.
+// PlacedOn returns the node that a pod was created for, "" for none.
 func PlacedOn(pod *corev1.Pod) string {
 	return pod.Annotations[names.AnnotationNode]
 }

@@ -16,15 +16,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// resize is a task that is to have another number of replicas than before.
+// resize is a task whose desired count changed.
 type resize struct {
 	task     string
 	from, to int32
 }
 
-// IsResized reports whether a worker-led job is to have other counts than before.
-// Who asked for them, and when, is in the job's managed fields, which a cache
-// may lack: they are to be read live then.
+// IsResized reports whether the desired counts of a worker-led job changed. The job's
+// managed fields tell who changed them and when; the cache drops these, so the caller
+// must read them live.
 func IsResized(observed Observed) bool {
 	job := observed.Job
 	if IsCoordinatorLed(job) || IsLeftAlone(job) || IsFinished(&job.Status) || job.Spec.Preemptible {
@@ -37,15 +37,15 @@ func IsResized(observed Observed) bool {
 	return isContested(job, wanted.spec) || len(findResizes(observed, &wanted)) > 0
 }
 
-// isContested reports whether the counts of the spec and the total of the status
-// have both been written since the operator last looked.
+// isContested reports whether both the counts of the spec and the total of the status
+// were written since the last reconcile.
 func isContested(job *v2alpha1.DIJob, spec map[string]int32) bool {
 	scaling := job.Status.Scaling
 	return scaling != nil && job.Status.Replicas > 0 && job.Status.Replicas != scaling.LastReplicas && !maps.Equal(scaling.SpecReplicas, spec)
 }
 
-// findResizes compares the wanted counts with those that were acted on last. A
-// preemptible job is sized by its allocation, of which the reschedule tells.
+// findResizes compares the desired counts with those that were acted on last. A
+// preemptible job is sized by its allocation, which the rule for reschedules covers.
 func findResizes(observed Observed, wanted *counts) []resize {
 	job := observed.Job
 	before := formerCounts(observed, wanted)
@@ -68,8 +68,8 @@ func findResizes(observed Observed, wanted *counts) []resize {
 	return found
 }
 
-// formerCounts returns the counts that were acted on last, by task name; nil
-// where there are none, or nobody knows them.
+// formerCounts returns the counts that were acted on last, by task name; nil if there
+// are none, or they are unknown.
 func formerCounts(observed Observed, wanted *counts) map[string]int32 {
 	job := observed.Job
 	elastic := names.ElasticTask(&job.Spec)
@@ -87,10 +87,9 @@ func formerCounts(observed Observed, wanted *counts) map[string]int32 {
 	return before
 }
 
-// countsOfPods is for a job whose record of what was acted on is lost, as after
-// an update of the status by a client built for v1.1.3, which drops the fields
-// that it does not know. Only the elastic task can be told to have been resized
-// then, by what its pods show.
+// countsOfPods is for a job whose record of the counts is lost, for example because a
+// client built for v1.1.3 updated the status and dropped the fields that it does not
+// know. The pods then show only whether the elastic task was resized.
 func countsOfPods(observed Observed, wanted *counts, elastic int) map[string]int32 {
 	job := observed.Job
 	if elastic < 0 || job.Status.Replicas == 0 {
@@ -130,24 +129,25 @@ func (p *plan) reportResizes() {
 	}
 }
 
-// endResize clears the condition of a resize when the job is what it is to be.
+// endResize clears the condition of a resize once exactly the desired pods exist and are
+// ready.
 func (p *plan) endResize() {
 	const condition = v2alpha1.ConditionResizing
-	if conditions.IsTrue(p.status(), condition) && (IsFinished(p.status()) || IsSuspended(p.Job) || p.isAllSeated() && p.isAllReady()) {
+	if conditions.IsTrue(p.status(), condition) && (IsFinished(p.status()) || IsSuspended(p.Job) || p.hasNoExcess() && p.isAllReady()) {
 		conditions.Clear(p.status(), condition, p.Now)
 	}
 }
 
-// isAllSeated reports whether no pod is there that the job is not to have.
-func (p *plan) isAllSeated() bool {
-	seated := make(map[string]bool, len(p.roster.Seats))
-	for i := range p.roster.Seats {
-		seated[p.roster.Seats[i].Pod] = true
+// hasNoExcess reports whether every pod belongs to a desired replica.
+func (p *plan) hasNoExcess() bool {
+	seated := make(map[string]bool, len(p.assignment.Replicas))
+	for i := range p.assignment.Replicas {
+		seated[p.assignment.Replicas[i].Pod] = true
 	}
 	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !seated[pod.Name] })
 }
 
-// describe says of a task that was resized from what to what, and by whom.
+// describe describes how a task was resized, and by whom.
 func (in *input) describe(resize resize) string {
 	text := fmt.Sprintf("%d -> %d replicas of task %s", resize.from, resize.to, resize.task)
 	if in.isElastic(resize.task) && in.counts.asked != resize.to {
@@ -161,7 +161,7 @@ func (in *input) isElastic(task string) bool {
 	return elastic >= 0 && names.TaskName(&in.Job.Spec.Tasks[elastic]) == task
 }
 
-// writerOf returns who wrote last what a task was resized by.
+// writerOf returns who last wrote the field that resized a task.
 func (in *input) writerOf(resize resize) writer {
 	job, elastic := in.Job, in.isElastic(resize.task)
 	var before map[string]int32

@@ -18,7 +18,7 @@ import (
 // The rules that both lifecycles share for suspend, activeDeadlineSeconds and
 // ttlSecondsAfterFinished, which mean what they mean in a batch/v1 Job.
 
-// expire deletes a job that has been finished for as long as it is to be kept.
+// expire deletes a job once it has been finished for ttlSecondsAfterFinished.
 func expire(p *plan) outcome {
 	finished, kept := p.Job.Status.CompletionTimestamp, p.Job.Spec.TTLSecondsAfterFinished
 	if !IsFinished(&p.Job.Status) || finished == nil || kept == nil {
@@ -33,7 +33,7 @@ func expire(p *plan) outcome {
 	return settled
 }
 
-// endAtDeadline fails a job that has been active for longer than it may be.
+// endAtDeadline fails a job that has been active for longer than activeDeadlineSeconds.
 func endAtDeadline(p *plan) outcome {
 	limit := p.Job.Spec.ActiveDeadlineSeconds
 	if limit == nil || IsSuspended(p.Job) || IsFinished(&p.Job.Status) {
@@ -50,15 +50,14 @@ func endAtDeadline(p *plan) outcome {
 	return settled
 }
 
-// seconds returns that many seconds, and the most that there may be for more: earlier
-// releases stored what is meant to say never.
+// seconds returns that many seconds, clamped: earlier releases stored numbers that are
+// meant as never.
 func seconds(count int64) time.Duration {
 	return time.Duration(min(count, limits.Seconds)) * time.Second
 }
 
-// ActiveSince returns since when a job that is not suspended has been active:
-// since it was admitted from its queue, else resumed, which may be just now, else
-// made.
+// ActiveSince returns since when a job that is not suspended is active: since it was
+// admitted from its queue, else resumed, which may be just now, else created.
 func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
 	since := resumedOrMade(job, now)
 	admitted := conditions.Find(&job.Status, v2alpha1.ConditionAdmitted)
@@ -84,8 +83,8 @@ func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
 	return suspended.LastTransitionTime.Time
 }
 
-// suspend stops a suspended job: its pods go, and then the list of replicas
-// that its coordinator asked for, as the next coordinator starts afresh.
+// suspend deletes the pods of a suspended job, and then the Membership: the next
+// coordinator starts afresh.
 func suspend(p *plan) outcome {
 	if !IsSuspended(p.Job) {
 		p.resume()
@@ -101,7 +100,8 @@ func suspend(p *plan) outcome {
 	return p.stop()
 }
 
-// stop takes what a suspended job has beside its pods, and says that it is suspended.
+// stop deletes what a suspended job has beside its pods, and reports that it is
+// suspended.
 func (p *plan) stop() outcome {
 	for _, service := range p.Services {
 		p.deleteService(service)
@@ -119,7 +119,7 @@ func (p *plan) stop() outcome {
 	return settled
 }
 
-// resume says that a job which was suspended is so no longer.
+// resume reports that a suspended job was resumed.
 func (p *plan) resume() {
 	if !conditions.IsTrue(p.status(), v2alpha1.ConditionSuspended) {
 		return
@@ -129,7 +129,7 @@ func (p *plan) resume() {
 	p.event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
 }
 
-// IsSuspended reports whether a job is to have no pods for now.
+// IsSuspended reports whether a job is suspended by its spec.
 func IsSuspended(job *v2alpha1.DIJob) bool {
 	return ptr.Deref(job.Spec.Suspend, false)
 }

@@ -15,8 +15,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// summarizeWorkers writes the counts and, where no rule has set one, the phase
-// of a worker-led job.
+// summarizeWorkers writes the counts of a worker-led job and, unless a rule has set it,
+// the phase.
 func summarizeWorkers(p *plan) {
 	status := p.status()
 	p.beginCounting()
@@ -36,17 +36,16 @@ func summarizeWorkers(p *plan) {
 	p.summarizePhase()
 }
 
-// summarizePhase: a job that has been Running stays so while it has pods, as
-// resizing or replacing a replica restarts nobody. It is Starting once all its
-// pods are created.
+// summarizePhase: a job that was Running stays so while it has pods, because a resize or
+// a replacement restarts no other replica. It is Starting once all its pods are created.
 func (p *plan) summarizePhase() {
 	status := p.status()
 	existing, ready := 0, 0
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		pod := p.pods[seat.Pod]
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.pods[replica.Pod]
 		switch {
-		case p.completed().has(seat.Rank):
+		case p.completed().has(replica.Rank):
 			existing++
 			ready++
 		case pod != nil:
@@ -56,7 +55,7 @@ func (p *plan) summarizePhase() {
 			}
 		}
 	}
-	switch wanted := len(p.roster.Seats); {
+	switch wanted := len(p.assignment.Replicas); {
 	case existing == 0:
 		// Between two attempts or placements there is a moment without pods.
 		if isUnplaced(p.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
@@ -76,12 +75,12 @@ func (p *plan) summarizePhase() {
 	}
 }
 
-// sayOfRunning keeps the message of a job that runs true.
+// sayOfRunning keeps the message of a running job up to date.
 func (p *plan) sayOfRunning(format string, replicas int) {
 	p.sayOf(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
 }
 
-// sayOf keeps the message of a condition of a phase true, while it holds.
+// sayOf keeps the message of a phase's condition up to date while it is True.
 func (p *plan) sayOf(kind, message string) {
 	held := conditions.Find(p.status(), kind)
 	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
@@ -89,7 +88,7 @@ func (p *plan) sayOf(kind, message string) {
 	}
 }
 
-// passPending lets a new job whose pods are there already have been Pending.
+// passPending records that a new job was Pending, even if its pods exist already.
 func (p *plan) passPending() {
 	status := p.status()
 	if status.Phase == "" {
@@ -129,8 +128,8 @@ func (p *plan) summarizeElastic() {
 	status.Selector = labels.Set(selector).String()
 }
 
-// summarizeReplicas writes the counts and, where no rule has set one, the phase
-// of a coordinator-led job.
+// summarizeReplicas writes the counts of a coordinator-led job and, unless a rule has
+// set it, the phase.
 func summarizeReplicas(p *plan) {
 	status := p.status()
 	p.beginCounting()
@@ -161,14 +160,15 @@ func summarizeReplicas(p *plan) {
 	}
 }
 
-// sayOfStarting lets a coordinator-led job be Starting, and keeps the message true.
+// sayOfStarting sets the phase Starting of a coordinator-led job, and keeps its message
+// up to date.
 func (p *plan) sayOfStarting(message string) {
 	p.setPhase(v2alpha1.JobStarting, message)
 	p.sayOf(conditionOf(v2alpha1.JobStarting, true), message)
 }
 
-// beginCounting forgets what was counted. Tasks that are recorded without any pod
-// stay so: v0.2.2 records all roles, and its clients read each.
+// beginCounting resets the counts. Tasks that are recorded without any pod stay: v0.2.2
+// records all roles, and its clients read each.
 func (p *plan) beginCounting() {
 	status := p.status()
 	var empty map[string]v2alpha1.TaskStatus
@@ -184,8 +184,8 @@ func (p *plan) beginCounting() {
 	status.TaskStatus, status.ReadyReplicas = empty, 0
 }
 
-// count counts a pod under its task. One that crashes again and again is not
-// counted as ready in between.
+// count counts a pod under its task. A pod in a crash loop does not count as ready in
+// between.
 func (p *plan) count(task string, pod *corev1.Pod) {
 	status := p.status()
 	if status.TaskStatus == nil {
@@ -200,8 +200,8 @@ func (p *plan) count(task string, pod *corev1.Pod) {
 	}
 }
 
-// taskOfRole returns the key that pods of a role are counted under: that of
-// the task whose template they have, and aggregators under a key of their own.
+// taskOfRole returns the key under which pods of a role are counted: the task whose
+// template they have; aggregators have a key of their own.
 func taskOfRole(job *v2alpha1.DIJob, role names.ReplicaType) string {
 	if role == names.ReplicaTypeAggregator {
 		return v2alpha1.AggregatorTaskStatus

@@ -13,19 +13,18 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Doubts are what must be read live before it is acted on, as a cache may be
-// behind.
+// Doubts are what must be read live before it is acted on, because the cache may be
+// stale.
 type Doubts struct {
-	// Membership is set where pods seem to fill no slot, or to be lost, or where
-	// the list itself does.
+	// Membership is set if pods seem to be excess or lost, or the Membership itself does.
 	Membership bool
-	// AllPods is set where there is no list, so that one is made from the pods.
+	// AllPods is set if there is no Membership, so that one is rebuilt from the pods.
 	AllPods bool
 	// Pods are the names of pods that seem to be lost.
 	Pods []string
 }
 
-// FindDoubts returns what Decide will leave alone until it is confirmed.
+// FindDoubts returns what Decide leaves alone until it is confirmed.
 func FindDoubts(observed Observed) Doubts {
 	var doubts Doubts
 	if !IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) || IsFinished(&observed.Job.Status) {
@@ -53,8 +52,7 @@ func FindDoubts(observed Observed) Doubts {
 	return doubts
 }
 
-// surplusPods returns the pods that fill no slot. A pod that names no slot is
-// not one of ours to delete.
+// surplusPods returns the pods that fill no slot. A pod without a slot is foreign.
 func (in *input) surplusPods(slots []slot) []*corev1.Pod {
 	wanted := in.wantedNames(slots)
 	var surplus []*corev1.Pod
@@ -76,8 +74,8 @@ func (in *input) wantedNames(slots []slot) map[string]bool {
 	return wanted
 }
 
-// removeSurplus deletes the pods that fill no slot, and the services that have
-// no pod to come. While the list is missing nothing is deleted.
+// removeSurplus deletes the pods that fill no slot, and the services whose pods are
+// gone. Without a Membership it deletes nothing.
 func removeSurplus(p *plan) outcome {
 	slots, known := p.slots()
 	if !known || !p.Confirmed {
@@ -102,10 +100,9 @@ func removeSurplus(p *plan) outcome {
 	return goOn
 }
 
-// drainLeft returns how long a pod of a slot that was taken off the list on
-// request is still to live; 0 for one that was lost. The record of a removal has
-// the URL of the slot's replica, for a unit that of its aggregator; the record of
-// a report has those of what takes its place.
+// drainLeft returns how long a pod of a slot that was removed on request still runs; 0
+// for a lost pod. The record of a removal has the URL of the slot's replica, for a unit
+// that of its aggregator; the record of a failure report has those of the replacements.
 func (in *input) drainLeft(name string, slots []slot) time.Duration {
 	fills := func(url string) bool {
 		pod := in.pods[names.PodOfURL(url)]

@@ -5,23 +5,24 @@ package lifecycle
 
 import "time"
 
-// leavingPatience is how long an object that has a name the job needs is given to
-// go, from when the job was made, or from when the object should have gone.
+// leavingPatience is the grace period of a terminating object whose name the job needs,
+// from when the job was created, or from when the object should have been gone.
 const leavingPatience = time.Minute
 
 // Taken is a name that the job needs and an object of another owner has.
 type Taken struct {
-	// Message says who has it; "" for an object that goes: it is being deleted, or
-	// an earlier job of the name left it to the garbage collector.
+	// Message describes the owner; "" for an object that is deleted anyway: it is
+	// terminating, or the garbage collector deletes it with an earlier job of the name.
 	Message string
-	// Until is when to try the name again; the zero time where a watch tells.
+	// Until is when to try the name again; the zero time if a watch covers it.
 	Until time.Time
-	// Leaving is when the object is to have gone, the zero time where nobody said.
+	// Leaving is when the object should be gone, the zero time if that is unknown.
 	Leaving time.Time
 }
 
-// isTaken reports whether another owner has a name that the job needs, so that it
-// is waited for. What is to go is a conflict only when it does not.
+// isTaken reports whether another owner has a name that the job needs, so that the job
+// waits for it. An object that is deleted anyway is a conflict only after its grace
+// period.
 func (p *plan) isTaken(kind, name string, all map[string]Taken) bool {
 	taken, found := all[name]
 	if !found {

@@ -29,21 +29,21 @@ func workerRules() []rule {
 		{"pods that only Kueue holds are let go", releaseHeld},
 		{"a job is active for so long", endAtDeadline},
 		{"the pods of an earlier attempt or placement are deleted", removeStale},
-		{"every replica has its seat", seatAll},
+		{"every replica has its seat", assignRanks},
 		{"ranks that have succeeded are recorded", recordCompleted},
 		{"a job whose deciding ranks have all succeeded has succeeded", succeed},
 		{"failures are counted", countFailures},
 		{"a suspended job has no pods", suspend},
 		{"what befell pods again and again makes them wait", backOffDisrupted},
-		{"what has no seat, or failed by what befell it, is deleted", removeUnseated},
+		{"what has no seat, or failed by what befell it, is deleted", removeExcess},
 		{"what pods were told of each other is kept while they live", keepNodes},
 		{"a gang is told of before its pods are", ensureGang},
 		{"every seat is filled", ensureWorkers},
 	}
 }
 
-// rulesOfExcess are those of workerRules that hold also for a job that is to have more
-// pods than it may have: they need not know what each of its pods is for.
+// rulesOfExcess are those of workerRules that also apply to a job with more desired pods
+// than it may have: they do not depend on what each pod is for.
 func rulesOfExcess() []rule {
 	return []rule{
 		{"what an earlier release made is taken over", adoptWorkers},
@@ -63,20 +63,20 @@ func (in *input) unbuildable() []string {
 	if !in.Job.Spec.Preemptible && (len(in.resizes) == 0 || in.whyRestarted(&in.Job.Status) == "") {
 		return nil
 	}
-	roster := seatReplicas(in.Job, in.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.toldNodes)
+	assignment := newAssignment(in.Job, in.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.toldNodes)
 	builder := workload.NewBuilder(in.Job, in.Settings)
-	for i := range roster.Seats {
-		if i > 0 && roster.Seats[i].Task == roster.Seats[i-1].Task {
+	for i := range assignment.Replicas {
+		if i > 0 && assignment.Replicas[i].Task == assignment.Replicas[i-1].Task {
 			continue
 		}
-		if _, err := builder.Worker(&roster, &roster.Seats[i]); err != nil {
+		if _, err := builder.Worker(&assignment, &assignment.Replicas[i]); err != nil {
 			return []string{err.Error()}
 		}
 	}
 	return nil
 }
 
-// recordCounts writes what the job is to have, and what it was derived from.
+// recordCounts records the desired counts, and what they were derived from.
 func recordCounts(p *plan) outcome {
 	status := p.status()
 	if !IsFinished(&p.Job.Status) {
@@ -92,9 +92,9 @@ func recordCounts(p *plan) outcome {
 	return goOn
 }
 
-// lastAllocation returns what is to be recorded of the allocation that is acted on. A
-// suspended job acts on no other than before: its pods may still be on their way out
-// when it goes on, and then tell whether they were placed otherwise.
+// lastAllocation returns the digest to record for the allocation that is acted on. A
+// suspended job keeps the recorded one: its pods may still terminate when it is resumed,
+// and then show whether they were placed elsewhere.
 func (in *input) lastAllocation() string {
 	if !in.Job.Spec.Preemptible {
 		return ""
@@ -106,9 +106,9 @@ func (in *input) lastAllocation() string {
 	return digest
 }
 
-// learnRestarts takes over what the pods know of restarts, and a status that
-// was restored from a backup does not. What is too far ahead for that is not believed:
-// it would count against the job for good.
+// learnRestarts adopts restart counts that pods know and the status does not, because it
+// was restored from a backup. A count that is too far ahead for that is ignored: it
+// would count against the job for good.
 func (p *plan) learnRestarts() {
 	status, recorded := p.status(), &p.Job.Status
 	for _, pod := range p.Pods {
@@ -127,8 +127,8 @@ func (p *plan) learnRestarts() {
 	}
 }
 
-// removeStale deletes the pods of earlier attempts and placements, and waits
-// until they are gone: their names are the next one's.
+// removeStale deletes the pods of earlier attempts and placements, and waits until they
+// are gone: the next ones have their names.
 func removeStale(p *plan) outcome {
 	stale := false
 	for _, pod := range p.Pods {
@@ -154,11 +154,12 @@ func removeStale(p *plan) outcome {
 	return settled
 }
 
-func seatAll(p *plan) outcome {
-	p.roster = seatReplicas(p.Job, p.counts.byTask, p.status(), p.pods, p.toldNodes)
-	p.roster.ReplicaRestarts = p.status().ReplicaRestarts
+// assignRanks assigns a rank to each desired replica.
+func assignRanks(p *plan) outcome {
+	p.assignment = newAssignment(p.Job, p.counts.byTask, p.status(), p.pods, p.toldNodes)
+	p.assignment.ReplicaRestarts = p.status().ReplicaRestarts
 	p.recordRanks()
-	p.roster.Subdomain, p.roster.Selector = p.subdomain(), p.selector()
+	p.assignment.Subdomain, p.assignment.Selector = p.subdomain(), p.selector()
 	return goOn
 }
 
@@ -172,43 +173,43 @@ func recordCompleted(p *plan) outcome {
 func (p *plan) recordCompleted() {
 	completed := map[int32]bool{}
 	p.unrecorded = map[string]bool{}
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		pod := p.pods[seat.Pod]
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.pods[replica.Pod]
 		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
-		recorded := p.isCompleted(seat)
+		recorded := p.isCompleted(replica)
 		if shown || recorded {
-			completed[seat.Rank] = true
+			completed[replica.Rank] = true
 		}
 		if shown && !recorded {
-			p.unrecorded[seat.Pod] = true
+			p.unrecorded[replica.Pod] = true
 		}
 	}
 	p.status().CompletedRanks = formatRanks(completed)
 }
 
-// isCompleted reports whether a seat's rank is recorded to have succeeded. The
-// records of an earlier attempt do not count.
-func (p *plan) isCompleted(seat *workload.Seat) bool {
-	return p.Job.Status.Restarts == p.roster.Attempt && p.Job.Status.Reschedules == p.roster.Reschedule && p.recorded.has(seat.Rank)
+// isCompleted reports whether a replica's rank is recorded as succeeded. The records of
+// an earlier attempt do not count.
+func (p *plan) isCompleted(replica *workload.Replica) bool {
+	return p.Job.Status.Restarts == p.assignment.Attempt && p.Job.Status.Reschedules == p.assignment.Reschedule && p.recorded.has(replica.Rank)
 }
 
-// succeed ends the job when every replica of the tasks that decide has
-// succeeded: of all tasks, where the job does not name any or those that it names
-// have no replicas, as nothing else would ever end it.
+// succeed finishes the job once every replica of the deciding tasks has succeeded. If
+// the job names none, or those that it names have no replicas, all tasks decide: nothing
+// else would ever finish it.
 func succeed(p *plan) outcome {
-	seats := slices.DeleteFunc(slices.Clone(p.roster.Seats), func(seat workload.Seat) bool { return !decides(p.Job, seat.Task) })
-	if len(seats) == 0 {
-		seats = p.roster.Seats
+	replicas := slices.DeleteFunc(slices.Clone(p.assignment.Replicas), func(replica workload.Replica) bool { return !decides(p.Job, replica.Task) })
+	if len(replicas) == 0 {
+		replicas = p.assignment.Replicas
 	}
-	deciding := len(seats)
-	if slices.ContainsFunc(seats, func(seat workload.Seat) bool { return !p.completed().has(seat.Rank) }) {
+	deciding := len(replicas)
+	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !p.completed().has(replica.Rank) }) {
 		return goOn
 	}
 	switch deciding {
 	case 0:
 		return goOn
-	case len(p.roster.Seats):
+	case len(p.assignment.Replicas):
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
 	default:
 		p.finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the target tasks have succeeded: %s",
@@ -217,37 +218,37 @@ func succeed(p *plan) outcome {
 	return settled
 }
 
-// decides reports whether a task is one of those whose success is the job's.
+// decides reports whether the success of a task decides the job's.
 func decides(job *v2alpha1.DIJob, task int) bool {
 	policy := job.Spec.SuccessPolicy
 	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
 }
 
-// removeUnseated deletes pods that shrinking left without a seat, those whose
-// rank is another's or has succeeded already, those that have succeeded and still
-// run, and failed ones that are to be made again under the same name.
-func removeUnseated(p *plan) outcome {
-	seats := make(map[string]*workload.Seat, len(p.roster.Seats))
-	for i := range p.roster.Seats {
-		seats[p.roster.Seats[i].Pod] = &p.roster.Seats[i]
+// removeExcess deletes pods without a replica after a shrink, pods whose rank another
+// replica has or has completed, succeeded pods in which an injected container runs, and
+// failed pods that are recreated under the same name.
+func removeExcess(p *plan) outcome {
+	replicas := make(map[string]*workload.Replica, len(p.assignment.Replicas))
+	for i := range p.assignment.Replicas {
+		replicas[p.assignment.Replicas[i].Pod] = &p.assignment.Replicas[i]
 	}
 	for _, pod := range p.Pods {
-		seat := seats[pod.Name]
+		replica := replicas[pod.Name]
 		switch {
-		case seat == nil:
+		case replica == nil:
 			p.deletePod(pod)
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// Also one that was given up before it was seen to succeed.
 			if podstate.InjectedRuns(pod) && p.cleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
 				p.deletePod(pod)
 			}
-		case hasAnothersRank(seat, pod), p.isCompleted(seat):
+		case hasAnothersRank(replica, pod), p.isCompleted(replica):
 			p.deletePod(pod)
 		case p.isCounted(pod):
 			if !p.isKept(pod, p.status().ReplicaRestarts[pod.Name]) {
 				p.deletePod(pod)
 			}
-		case queueing.IsForsaken(pod), p.mayReplaceWorker(seat, pod), p.hasLostNodes(pod):
+		case queueing.IsForsaken(pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
 			p.deletePod(pod)
 		}
 	}
@@ -263,13 +264,13 @@ func ensureWorkers(p *plan) outcome {
 		// The write of the record wakes the next pass.
 		return goOn
 	}
-	for i := range p.roster.Seats {
-		seat := &p.roster.Seats[i]
-		if p.pods[seat.Pod] != nil || p.completed().has(seat.Rank) || p.isPodTaken(seat.Pod) {
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		if p.pods[replica.Pod] != nil || p.completed().has(replica.Rank) || p.isPodTaken(replica.Pod) {
 			continue
 		}
-		if p.mayCreate(names.TaskName(&p.Job.Spec.Tasks[seat.Task])) {
-			p.createPod(p.builder.Worker(&p.roster, seat))
+		if p.mayCreate(names.TaskName(&p.Job.Spec.Tasks[replica.Task])) {
+			p.createPod(p.builder.Worker(&p.assignment, replica))
 		}
 	}
 	if len(p.decision.CreatePods) > 0 && !p.ensureNodes() {

@@ -164,8 +164,8 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	isReplaced := replicaRestartOf(pod) < status.ReplicaRestarts[pod.Name]
 	action := v2alpha1.FailurePolicyIgnore
 	for task := range observed.Job.Spec.Tasks {
-		if seat := (&workload.Seat{Task: task}); names.TaskName(&observed.Job.Spec.Tasks[task]) == pod.Labels[names.LabelTaskName] {
-			action, _ = actionFor(observed.Job, seat, pod)
+		if replica := (&workload.Replica{Task: task}); names.TaskName(&observed.Job.Spec.Tasks[task]) == pod.Labels[names.LabelTaskName] {
+			action, _ = actionFor(observed.Job, replica, pod)
 		}
 	}
 	isCompleted := isRankIn(annotatedNumber(pod, names.AnnotationRank, unranked), status.CompletedRanks)

@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// writer is who owns a field of a job: the one that last gave it another value.
-// The zero value is nobody known.
+// writer is the owner of a field of a job: the manager that last changed its value. The
+// zero value is an unknown one.
 type writer struct {
 	manager, subresource string
 	// at is when it last wrote any field that it owns.
@@ -24,7 +24,7 @@ type writer struct {
 // subresourceScale is the subresource that autoscalers write.
 const subresourceScale = "scale"
 
-// String names a writer to a person.
+// String describes a writer to a person.
 func (w writer) String() string {
 	switch {
 	case w == writer{}:
@@ -37,27 +37,26 @@ func (w writer) String() string {
 	return "by " + w.manager + " through /" + w.subresource
 }
 
-// isOperator reports whether a writer is the operator, or one of an earlier
-// release, which was named after its program.
+// isOperator reports whether a writer is the operator, or one of an earlier release,
+// which was named after its program.
 func (w writer) isOperator() bool {
 	return w.manager == names.ControllerName || w.manager == "di-orchestrator"
 }
 
-// statusWriter returns who wrote status.replicas last.
+// statusWriter returns who last wrote status.replicas.
 func statusWriter(job *v2alpha1.DIJob) writer {
 	return lastWriter(job, "status", "replicas")
 }
 
-// tasksWriter returns who wrote spec.tasks last, which is owned as a whole.
+// tasksWriter returns who last wrote spec.tasks, which has one owner as a whole.
 func tasksWriter(job *v2alpha1.DIJob) writer {
 	return lastWriter(job, "spec", "tasks")
 }
 
-// elasticWriter returns who wrote the spec's count of the elastic task last, in
-// one of its two places. The webhook levels them, of which the managed fields do
-// not tell; a write to the scale subresource passes it by, is recorded without
-// its time, and not at all where nobody owned the field before, as the webhook
-// filled it.
+// elasticWriter returns who last wrote the spec's count of the elastic task, in one of
+// its two places. The webhook syncs them, which the managed fields do not record. A
+// write to the scale subresource bypasses the webhook, is recorded without its time, and
+// not at all if the field had no owner because the webhook had set it.
 func elasticWriter(job *v2alpha1.DIJob, task int) writer {
 	tasks := tasksWriter(job)
 	if job.Spec.Elastic == nil || job.Spec.Elastic.Replicas == nil {
@@ -77,7 +76,7 @@ func elasticWriter(job *v2alpha1.DIJob, task int) writer {
 	return found
 }
 
-// boundsWriter returns who wrote the bound last that a count was brought to.
+// boundsWriter returns who last wrote the bound that a count was clamped to.
 func boundsWriter(job *v2alpha1.DIJob, count int32) writer {
 	if bounds := job.Spec.Elastic; bounds != nil && bounds.MaxReplicas != nil && *bounds.MaxReplicas == count {
 		return lastWriter(job, "spec", "elastic", "maxReplicas")
@@ -85,9 +84,9 @@ func boundsWriter(job *v2alpha1.DIJob, count int32) writer {
 	return lastWriter(job, "spec", "elastic", "minReplicas")
 }
 
-// isStatusLater reports whether status.replicas was written after the counts of
-// the spec, as far as the job's managed fields tell, which is by the second, and
-// not of the scale subresource.
+// isStatusLater reports whether status.replicas was written after the counts of the
+// spec, as far as the job's managed fields say. They count in seconds, and omit the
+// scale subresource.
 func isStatusLater(job *v2alpha1.DIJob) bool {
 	if scaling := job.Status.Scaling; scaling == nil || job.Status.Replicas == scaling.LastReplicas {
 		return false
@@ -99,8 +98,8 @@ func isStatusLater(job *v2alpha1.DIJob) bool {
 	return !spec.at.IsZero() && statusWriter(job).at.After(spec.at)
 }
 
-// lastWriter returns the owner of a field; of several, who all say the same,
-// the one that wrote last.
+// lastWriter returns the owner of a field; of several, which all set the same value, the
+// one that wrote last.
 func lastWriter(job *v2alpha1.DIJob, path ...string) writer {
 	var last writer
 	for i := range job.ManagedFields {
@@ -119,7 +118,7 @@ func lastWriter(job *v2alpha1.DIJob, path ...string) writer {
 	return last
 }
 
-// holds reports whether a set of fields has the one at the path.
+// holds reports whether a set of fields contains the one at the path.
 func holds(fields []byte, path []string) bool {
 	for _, name := range path {
 		var members map[string]json.RawMessage

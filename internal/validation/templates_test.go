@@ -180,15 +180,15 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 		build func(*workload.Builder) (*corev1.Pod, error)
 	}{
 		"worker": {jobOfTask("", v2alpha1.TaskTypeNone), func(b *workload.Builder) (*corev1.Pod, error) {
-			return b.Worker(&workload.Roster{Seats: []workload.Seat{{Pod: "p"}}, Nodes: []string{"p"}}, &workload.Seat{Pod: "p"})
+			return b.Worker(&workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}}, Nodes: []string{"p"}}, &workload.Replica{Pod: "p"})
 		}},
 		"worker of frameworks": {clusterOf(2), func(b *workload.Builder) (*corev1.Pod, error) {
-			roster := &workload.Roster{Seats: []workload.Seat{{Pod: "p"}, {Pod: "q", Rank: 1}}, Nodes: []string{"p", "q"}}
-			return b.Worker(roster, &roster.Seats[0])
+			assignment := &workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}, {Pod: "q", Rank: 1}}, Nodes: []string{"p", "q"}}
+			return b.Worker(assignment, &assignment.Replicas[0])
 		}},
 		"worker of frameworks, alone": {clusterOf(1), func(b *workload.Builder) (*corev1.Pod, error) {
-			roster := &workload.Roster{Seats: []workload.Seat{{Pod: "p"}}, Nodes: []string{"p"}}
-			return b.Worker(roster, &roster.Seats[0])
+			assignment := &workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}}, Nodes: []string{"p"}}
+			return b.Worker(assignment, &assignment.Replicas[0])
 		}},
 		"coordinator": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeCoordinator), (*workload.Builder).Coordinator},
 		"learner": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeLearner), func(b *workload.Builder) (*corev1.Pod, error) {
@@ -242,18 +242,18 @@ func TestTheLengthOfAVariableIsReckonedAsItIs(t *testing.T) {
 	t.Parallel()
 	for _, domain := range []string{"", "svc.a-cluster-with-a-long-name.example.com"} {
 		job := clusterOf(1234)
-		roster := &workload.Roster{}
+		assignment := &workload.Assignment{}
 		for index := range int32(1234) {
 			pod := fmt.Sprintf("j-none-%d", index)
-			roster.Seats = append(roster.Seats, workload.Seat{Index: index, Rank: index, Pod: pod})
-			roster.Nodes = append(roster.Nodes, pod)
+			assignment.Replicas = append(assignment.Replicas, workload.Replica{Index: index, Rank: index, Pod: pod})
+			assignment.Nodes = append(assignment.Nodes, pod)
 		}
 		builder := workload.NewBuilder(job, workload.Settings{ServiceDomain: domain})
-		pod, err := builder.Worker(roster, &roster.Seats[1233])
+		pod, err := builder.Worker(assignment, &assignment.Replicas[1233])
 		if err != nil {
 			t.Fatal(err)
 		}
-		configMap, err := builder.NodesConfigMap(roster)
+		configMap, err := builder.NodesConfigMap(assignment)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,17 +23,17 @@ func BenchmarkWorker(b *testing.B) {
 					Type: v2alpha1.TaskTypeCollector, Template: raw(`{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`),
 				}}},
 			}
-			roster := &Roster{}
+			assignment := &Assignment{}
 			for index := range pods {
 				name := names.WorkerPod(job.Name, "collector", index)
-				roster.Seats = append(roster.Seats, Seat{Index: index, Rank: index, Pod: name})
-				roster.Nodes = append(roster.Nodes, name)
+				assignment.Replicas = append(assignment.Replicas, Replica{Index: index, Rank: index, Pod: name})
+				assignment.Nodes = append(assignment.Nodes, name)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				builder := NewBuilder(job, Settings{})
-				for i := range roster.Seats {
-					if _, err := builder.Worker(roster, &roster.Seats[i]); err != nil {
+				for i := range assignment.Replicas {
+					if _, err := builder.Worker(assignment, &assignment.Replicas[i]); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -21,7 +21,7 @@ type Builder struct {
 	// newer is what sources hold that Go types do not know, and newerOf that of the pods that were built, by name.
 	newer   map[*corev1.PodTemplateSpec]NewerFields
 	newerOf map[string]NewerFields
-	// addresses are those of the roster that was built for last.
+	// addresses are those of the assignment that was built for last.
 	addresses *addresses
 }
 

@@ -44,16 +44,16 @@ func DescribeCluster(spec *v2alpha1.DIJobSpec, counts []int32) string {
 
 // clusterEnv returns the variables by which the frameworks of spec.clusterSpec
 // find their cluster.
-func (b *Builder) clusterEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
+func (b *Builder) clusterEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVar, error) {
 	var env []corev1.EnvVar
 	for _, framework := range b.job.Spec.ClusterSpec {
 		var more []corev1.EnvVar
 		var err error
 		switch framework {
 		case v2alpha1.ClusterSpecTensorFlow:
-			more, err = b.tensorFlowEnv(addresses, seat)
+			more, err = b.tensorFlowEnv(addresses, replica)
 		case v2alpha1.ClusterSpecTorch:
-			more, err = b.torchEnv(addresses, seat)
+			more, err = b.torchEnv(addresses, replica)
 		}
 		if err != nil {
 			return nil, err
@@ -92,20 +92,20 @@ type tfCluster struct {
 // tensorFlowEnv returns TF_CONFIG, as kubeflow's training operator writes it,
 // after the variables that the kubelet puts into it. A job of one pod trains
 // alone, and gets none.
-func (b *Builder) tensorFlowEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
+func (b *Builder) tensorFlowEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVar, error) {
 	cluster := addresses.tensorflow
 	if cluster == nil {
 		return nil, nil
 	}
 	config := tfConfig{
 		Cluster: cluster.cluster, Environment: "cloud",
-		Task: tfTask{Type: names.TaskName(&b.job.Spec.Tasks[seat.Task]), Index: cluster.places[seat.Pod]},
+		Task: tfTask{Type: names.TaskName(&b.job.Spec.Tasks[replica.Task]), Index: cluster.places[replica.Pod]},
 	}
 	if names.HasDynamicWorkers(&b.job.Spec) {
 		config.Environment = ""
 		if config.Task.Type == names.DynamicTask {
-			config.Task.Index = int(seat.Index)
-			config.Cluster = withOwn(cluster, seat)
+			config.Task.Index = int(replica.Index)
+			config.Cluster = withOwn(cluster, replica)
 		}
 	}
 	encoded, err := json.Marshal(config)
@@ -123,7 +123,7 @@ func (b *Builder) tensorFlowEnv(addresses *addresses, seat *Seat) ([]corev1.EnvV
 	if size := variableSize(names.EnvTFConfig, length); size > MaxVariable {
 		return nil, fmt.Errorf("spec.clusterSpec: TensorFlow reads the addresses of all %d replicas in %s, which takes %d bytes, and Linux starts "+
 			"no process with more than %d in one variable: shorten the names of job, tasks and namespace, or have fewer replicas",
-			len(addresses.roster.Seats), names.EnvTFConfig, size, MaxVariable)
+			len(addresses.assignment.Replicas), names.EnvTFConfig, size, MaxVariable)
 	}
 	return append(env, variable(names.EnvTFConfig, text)), nil
 }
@@ -135,19 +135,19 @@ func reference(name string) string {
 
 // withOwn returns the cluster as a dynamic worker is told it: the other tasks'
 // replicas, and itself.
-func withOwn(cluster *tfCluster, seat *Seat) map[string]any {
+func withOwn(cluster *tfCluster, replica *Replica) map[string]any {
 	own := maps.Clone(cluster.cluster)
-	own[names.DynamicTask] = map[int32]string{seat.Index: cluster.addresses[seat.Task][cluster.places[seat.Pod]]}
+	own[names.DynamicTask] = map[int32]string{replica.Index: cluster.addresses[replica.Task][cluster.places[replica.Pod]]}
 	return own
 }
 
 // describeTensorFlow adds what TF_CONFIG says of all pods.
 func (b *Builder) describeTensorFlow(described *addresses) error {
-	roster := described.roster
-	if len(roster.Seats) == 1 || !slices.Contains(b.job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) {
+	assignment := described.assignment
+	if len(assignment.Replicas) == 1 || !slices.Contains(b.job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) {
 		return nil
 	}
-	cluster, err := b.tfClusterOf(roster)
+	cluster, err := b.tfClusterOf(assignment)
 	if err != nil {
 		return err
 	}
@@ -171,44 +171,44 @@ func (b *Builder) describeTensorFlow(described *addresses) error {
 	return nil
 }
 
-func (b *Builder) tfClusterOf(roster *Roster) (*tfCluster, error) {
-	cluster := &tfCluster{addresses: map[int][]string{}, places: make(map[string]int, len(roster.Seats)), cluster: map[string]any{}}
+func (b *Builder) tfClusterOf(assignment *Assignment) (*tfCluster, error) {
+	cluster := &tfCluster{addresses: map[int][]string{}, places: make(map[string]int, len(assignment.Replicas)), cluster: map[string]any{}}
 	ports := map[int]int32{}
-	subdomain := b.subdomain(roster)
-	for i := range roster.Seats {
-		seat := &roster.Seats[i]
-		if _, known := ports[seat.Task]; !known {
-			template, err := b.task(seat.Task)
+	subdomain := b.subdomain(assignment)
+	for i := range assignment.Replicas {
+		replica := &assignment.Replicas[i]
+		if _, known := ports[replica.Task]; !known {
+			template, err := b.task(replica.Task)
 			if err != nil {
 				return nil, err
 			}
-			ports[seat.Task] = names.NamedPort(&template.Spec, names.Port, names.DefaultWorkerPort)
+			ports[replica.Task] = names.NamedPort(&template.Spec, names.Port, names.DefaultWorkerPort)
 		}
-		cluster.places[seat.Pod] = len(cluster.addresses[seat.Task])
-		cluster.addresses[seat.Task] = append(cluster.addresses[seat.Task],
-			names.HostFQDN(seat.Pod, subdomain, b.job.Namespace, b.settings.ServiceDomain)+":"+strconv.Itoa(int(ports[seat.Task])))
+		cluster.places[replica.Pod] = len(cluster.addresses[replica.Task])
+		cluster.addresses[replica.Task] = append(cluster.addresses[replica.Task],
+			names.HostFQDN(replica.Pod, subdomain, b.job.Namespace, b.settings.ServiceDomain)+":"+strconv.Itoa(int(ports[replica.Task])))
 	}
 	return cluster, nil
 }
 
 // torchEnv returns what torch.distributed reads, and torchrun. Ranks are counted
 // again, without the gaps that those of the job may have.
-func (b *Builder) torchEnv(addresses *addresses, seat *Seat) ([]corev1.EnvVar, error) {
-	roster := addresses.roster
+func (b *Builder) torchEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVar, error) {
+	assignment := addresses.assignment
 	if addresses.ranks == nil {
-		for i := range roster.Seats {
-			addresses.ranks = append(addresses.ranks, roster.Seats[i].Rank)
+		for i := range assignment.Replicas {
+			addresses.ranks = append(addresses.ranks, assignment.Replicas[i].Rank)
 		}
 		slices.Sort(addresses.ranks)
 	}
-	first := slices.IndexFunc(roster.Seats, func(s Seat) bool { return s.Rank == addresses.ranks[0] })
-	template, err := b.task(roster.Seats[first].Task)
+	first := slices.IndexFunc(assignment.Replicas, func(s Replica) bool { return s.Rank == addresses.ranks[0] })
+	template, err := b.task(assignment.Replicas[first].Task)
 	if err != nil {
 		return nil, err
 	}
-	rank, _ := slices.BinarySearch(addresses.ranks, seat.Rank)
+	rank, _ := slices.BinarySearch(addresses.ranks, replica.Rank)
 	world := int32(len(addresses.ranks))
-	master := names.HostFQDN(roster.Seats[first].Pod, b.subdomain(roster), b.job.Namespace, b.settings.ServiceDomain)
+	master := names.HostFQDN(assignment.Replicas[first].Pod, b.subdomain(assignment), b.job.Namespace, b.settings.ServiceDomain)
 	port := names.NamedPort(&template.Spec, names.MasterPort, names.DefaultMasterPort)
 	return []corev1.EnvVar{
 		variable(names.EnvMasterAddr, master),

@@ -42,28 +42,28 @@ func clusterJob(tasks []string, frameworks ...v2alpha1.ClusterSpec) *v2alpha1.DI
 	return job
 }
 
-// rosterOf seats so many replicas of each task, in the order of the spec.
-func rosterOf(job *v2alpha1.DIJob, counts ...int32) *Roster {
-	roster := &Roster{}
+// assignmentOf assigns ranks to so many replicas of each task, in the order of the spec.
+func assignmentOf(job *v2alpha1.DIJob, counts ...int32) *Assignment {
+	assignment := &Assignment{}
 	for task, count := range counts {
 		for index := range count {
 			pod := fmt.Sprintf("job-%s-%d", job.Spec.Tasks[task].Name, index)
-			roster.Seats = append(roster.Seats, Seat{Task: task, Index: index, Rank: int32(len(roster.Nodes)), Pod: pod})
-			roster.Nodes = append(roster.Nodes, pod)
+			assignment.Replicas = append(assignment.Replicas, Replica{Task: task, Index: index, Rank: int32(len(assignment.Nodes)), Pod: pod})
+			assignment.Nodes = append(assignment.Nodes, pod)
 		}
 	}
-	return roster
+	return assignment
 }
 
-// toldOf returns the environment of each container of a seat's pod, which is the
+// toldOf returns the environment of each container of a replica's pod, which is the
 // same in all, and the pod.
-func toldOf(t *testing.T, builder *Builder, roster *Roster, seat int) (map[string]string, *corev1.Pod) {
+func toldOf(t *testing.T, builder *Builder, assignment *Assignment, replica int) (map[string]string, *corev1.Pod) {
 	t.Helper()
-	pod, err := builder.Worker(roster, &roster.Seats[seat])
+	pod, err := builder.Worker(assignment, &assignment.Replicas[replica])
 	if err != nil {
 		t.Fatal(err)
 	}
-	configMap := nodesOf(t, builder, roster)
+	configMap := nodesOf(t, builder, assignment)
 	told := environmentBy(&pod.Spec.Containers[0], configMap)
 	main := environmentBy(&pod.Spec.Containers[1], configMap)
 	if own, has := main["RANK"]; own == "own" {
@@ -87,10 +87,10 @@ func TestWhatTensorFlowIsTold(t *testing.T) {
 	ps := `"ps":["job-ps-0` + domain + `:2224","job-ps-1` + domain + `:2224"]`
 	workers := `"worker":["job-worker-0` + domain + `:2223","job-worker-1` + domain + `:2223"]`
 	for name, tc := range map[string]struct {
-		edit   func(*v2alpha1.DIJob)
-		counts []int32
-		seat   int
-		want   string
+		edit    func(*v2alpha1.DIJob)
+		counts  []int32
+		replica int
+		want    string
 	}{
 		"the chief": {nil, []int32{1, 2, 2}, 0, `{"cluster":{` + chief + `,` + ps + `,` + workers + `},"task":{"type":"chief","index":0},"environment":"cloud"}`},
 		"a worker":  {nil, []int32{1, 2, 2}, 2, `{"cluster":{` + chief + `,` + ps + `,` + workers + `},"task":{"type":"worker","index":1},"environment":"cloud"}`},
@@ -111,8 +111,8 @@ func TestWhatTensorFlowIsTold(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(job)
 			}
-			roster := rosterOf(job, tc.counts...)
-			told, _ := toldOf(t, NewBuilder(job, Settings{ServiceDomain: "svc.other"}), roster, tc.seat)
+			assignment := assignmentOf(job, tc.counts...)
+			told, _ := toldOf(t, NewBuilder(job, Settings{ServiceDomain: "svc.other"}), assignment, tc.replica)
 			if diff := cmp.Diff(tc.want, told["TF_CONFIG"]); diff != "" {
 				t.Errorf("TF_CONFIG (-want +got):\n%s", diff)
 			}
@@ -123,22 +123,22 @@ func TestWhatTensorFlowIsTold(t *testing.T) {
 func TestWhatTorchIsTold(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"master", "worker"}, torch)
-	roster := rosterOf(job, 1, 3)
+	assignment := assignmentOf(job, 1, 3)
 	builder := NewBuilder(job, Settings{})
-	for seat := range roster.Seats {
-		told, pod := toldOf(t, builder, roster, seat)
-		rank := strconv.Itoa(seat)
+	for replica := range assignment.Replicas {
+		told, pod := toldOf(t, builder, assignment, replica)
+		rank := strconv.Itoa(replica)
 		want := map[string]string{
 			"MASTER_ADDR": "job-master-0.di-job.space.svc.cluster.local", "MASTER_PORT": "23456", "WORLD_SIZE": "4", "RANK": rank,
 			"PET_MASTER_ADDR": "job-master-0.di-job.space.svc.cluster.local", "PET_MASTER_PORT": "23456", "PET_NNODES": "4", "PET_NODE_RANK": rank,
 		}
 		for key, value := range want {
 			if told[key] != value {
-				t.Errorf("rank %d: %s is %q, want %q", seat, key, told[key], value)
+				t.Errorf("rank %d: %s is %q, want %q", replica, key, told[key], value)
 			}
 		}
 		if told["TF_CONFIG"] != "" {
-			t.Errorf("rank %d is told of TensorFlow", seat)
+			t.Errorf("rank %d is told of TensorFlow", replica)
 		}
 		if got, want := pod.Annotations["diengine/cluster"], "Torch: master=1,worker=3"; got != want {
 			t.Errorf("the annotation is %q, want %q", got, want)
@@ -149,8 +149,8 @@ func TestWhatTorchIsTold(t *testing.T) {
 func TestAMasterWithoutAPortOfThatNameHasTheDefault(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"unused", "worker"}, torch)
-	roster := rosterOf(job, 0, 2)
-	told, _ := toldOf(t, NewBuilder(job, Settings{}), roster, 1)
+	assignment := assignmentOf(job, 0, 2)
+	told, _ := toldOf(t, NewBuilder(job, Settings{}), assignment, 1)
 	if told["MASTER_PORT"] != "10314" || told["MASTER_ADDR"] != "job-worker-0.di-job.space.svc.cluster.local" {
 		t.Errorf("the master is %s:%s", told["MASTER_ADDR"], told["MASTER_PORT"])
 	}
@@ -160,8 +160,8 @@ func TestAJobWithoutFrameworksIsToldOfNoCluster(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"master", "worker"})
 	job.Spec.Tasks[0].Template = raw(plain)
-	roster := rosterOf(job, 1, 1)
-	pod, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+	assignment := assignmentOf(job, 1, 1)
+	pod, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func TestATemplateThatCannotBeReadIsNamed(t *testing.T) {
 	for _, framework := range []v2alpha1.ClusterSpec{tensorFlow, torch} {
 		job := clusterJob([]string{"master", "worker"}, framework)
 		job.Spec.Tasks[0].Template = raw(`{"spec":{"containers":7}}`)
-		roster := rosterOf(job, 1, 1)
-		if _, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[1]); err == nil || !strings.Contains(err.Error(), "spec.tasks[0].template") {
+		assignment := assignmentOf(job, 1, 1)
+		if _, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[1]); err == nil || !strings.Contains(err.Error(), "spec.tasks[0].template") {
 			t.Errorf("%s: the error is %v", framework, err)
 		}
 	}
@@ -194,30 +194,30 @@ func TestRanksAreDenseAndPlacesUniqueWhateverTheRoster(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		job := clusterJob([]string{"chief", "worker", "ps"}, tensorFlow, torch)
-		roster := rosterOf(job, random.Int32N(2), 1+random.Int32N(5), random.Int32N(4))
-		ranks := random.Perm(len(roster.Seats) + random.IntN(4))
-		roster.Nodes = make([]string, len(ranks))
-		for i := range roster.Seats {
-			roster.Seats[i].Rank = int32(ranks[i])
-			roster.Nodes[ranks[i]] = roster.Seats[i].Pod
+		assignment := assignmentOf(job, random.Int32N(2), 1+random.Int32N(5), random.Int32N(4))
+		ranks := random.Perm(len(assignment.Replicas) + random.IntN(4))
+		assignment.Nodes = make([]string, len(ranks))
+		for i := range assignment.Replicas {
+			assignment.Replicas[i].Rank = int32(ranks[i])
+			assignment.Nodes[ranks[i]] = assignment.Replicas[i].Pod
 		}
-		agreeOnTheCluster(t, job, roster)
+		agreeOnTheCluster(t, job, assignment)
 		if t.Failed() {
-			t.Fatalf("seed %d: %+v", seed, roster)
+			t.Fatalf("seed %d: %+v", seed, assignment)
 		}
 	}
 }
 
-// agreeOnTheCluster checks that all pods of a roster are told of the same cluster,
+// agreeOnTheCluster checks that all pods of an assignment are told of the same cluster,
 // and have a place of their own in it.
-func agreeOnTheCluster(t *testing.T, job *v2alpha1.DIJob, roster *Roster) {
+func agreeOnTheCluster(t *testing.T, job *v2alpha1.DIJob, assignment *Assignment) {
 	t.Helper()
-	size := len(roster.Seats)
+	size := len(assignment.Replicas)
 	taken := make([]bool, size)
 	master, cluster := "", ""
 	builder := NewBuilder(job, Settings{})
-	for i := range roster.Seats {
-		told, pod := toldOf(t, builder, roster, i)
+	for i := range assignment.Replicas {
+		told, pod := toldOf(t, builder, assignment, i)
 		rank, err := strconv.Atoi(told["RANK"])
 		if err != nil || rank < 0 || rank >= size || taken[rank] || told["WORLD_SIZE"] != strconv.Itoa(size) {
 			t.Fatalf("%s has rank %q of %q, of %d pods", pod.Name, told["RANK"], told["WORLD_SIZE"], size)

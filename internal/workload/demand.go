@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Demand is what the pods of some seats ask a scheduler for.
+// Demand is what the pods of some replicas ask a scheduler for.
 type Demand struct {
 	// Resources are what they ask for together.
 	Resources corev1.ResourceList
@@ -20,19 +20,19 @@ type Demand struct {
 	PriorityClass string
 }
 
-// Demand adds up what the pods of seats ask for.
-func (b *Builder) Demand(seats []Seat) (Demand, error) {
+// Demand adds up what the pods of replicas ask for.
+func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 	demand := Demand{Resources: corev1.ResourceList{}}
 	byTask := map[int]int64{}
-	for i := range seats {
-		byTask[seats[i].Task]++
+	for i := range replicas {
+		byTask[replicas[i].Task]++
 	}
 	for task, count := range byTask {
 		template, err := b.task(task)
 		if err != nil {
 			return Demand{}, err
 		}
-		if task == seats[0].Task {
+		if task == replicas[0].Task {
 			demand.PriorityClass = b.priorityClass(&template.Spec)
 		}
 		for name, quantity := range requestsOf(&template.Spec) {

@@ -43,9 +43,9 @@ func newerJob(template string) *v2alpha1.DIJob {
 
 func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	roster := &Roster{Seats: []Seat{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
+	assignment := &Assignment{Replicas: []Replica{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
 	builder := NewBuilder(newerJob(newerTemplate), Settings{})
-	pod, err := builder.Worker(roster, &roster.Seats[0])
+	pod, err := builder.Worker(assignment, &assignment.Replicas[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +131,9 @@ func TestAPodWhoseTypeKnowsAllItsFieldsIsBuiltAsItIs(t *testing.T) {
 			t.Parallel()
 			job := newerJob(template)
 			job.Spec.Volumes = nil
-			roster := &Roster{Seats: []Seat{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
+			assignment := &Assignment{Replicas: []Replica{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
 			builder := NewBuilder(job, Settings{})
-			pod, err := builder.Worker(roster, &roster.Seats[0])
+			pod, err := builder.Worker(assignment, &assignment.Replicas[0])
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,28 +28,28 @@ const (
 	MaxNodes = 1 << 20
 )
 
-// addresses are what all pods of one roster are told alike. It is long, so one
+// addresses are what all pods of one assignment are told alike. It is long, so one
 // ConfigMap holds it for all, and pods refer to it.
 type addresses struct {
-	roster *Roster
+	assignment *Assignment
 	// configMap is the name of the ConfigMap.
 	configMap string
 	// data is what it holds, by the variables that are its keys.
 	data map[string]string
-	// cluster is what DescribeCluster says of the roster.
+	// cluster is what DescribeCluster says of the assignment.
 	cluster string
 	// mounted says that pods need files, as a variable cannot carry all.
 	mounted bool
 	// tensorflow is the cluster of TF_CONFIG, nil where pods get none.
 	tensorflow *tfCluster
-	// ranks are those that have a seat, in order, where Torch counts them.
+	// ranks are those that have a replica, in order, where Torch counts them.
 	ranks []int32
 }
 
-// NodesConfigMap builds the ConfigMap that the pods of a roster refer to. Its
-// name tells what it holds, so that the same roster has the same one.
-func (b *Builder) NodesConfigMap(roster *Roster) (*corev1.ConfigMap, error) {
-	addresses, err := b.described(roster)
+// NodesConfigMap builds the ConfigMap that the pods of an assignment refer to. Its
+// name tells what it holds, so that the same assignment has the same one.
+func (b *Builder) NodesConfigMap(assignment *Assignment) (*corev1.ConfigMap, error) {
+	addresses, err := b.described(assignment)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +135,10 @@ func ReadNodes(told string) []string {
 	return nodes
 }
 
-// described returns what the pods of a roster are told, worked out once.
-func (b *Builder) described(roster *Roster) (*addresses, error) {
-	if b.addresses == nil || b.addresses.roster != roster {
-		addresses, err := b.addressesOf(roster)
+// described returns what the pods of an assignment are told, worked out once.
+func (b *Builder) described(assignment *Assignment) (*addresses, error) {
+	if b.addresses == nil || b.addresses.assignment != assignment {
+		addresses, err := b.addressesOf(assignment)
 		if err != nil {
 			return nil, err
 		}
@@ -147,18 +147,18 @@ func (b *Builder) described(roster *Roster) (*addresses, error) {
 	return b.addresses, nil
 }
 
-func (b *Builder) addressesOf(roster *Roster) (*addresses, error) {
+func (b *Builder) addressesOf(assignment *Assignment) (*addresses, error) {
 	byTask := map[int][]string{}
 	counts := make([]int32, len(b.job.Spec.Tasks))
-	for i := range roster.Seats {
-		seat := &roster.Seats[i]
-		byTask[seat.Task] = append(byTask[seat.Task], seat.Pod)
-		counts[seat.Task]++
+	for i := range assignment.Replicas {
+		replica := &assignment.Replicas[i]
+		byTask[replica.Task] = append(byTask[replica.Task], replica.Pod)
+		counts[replica.Task]++
 	}
-	subdomain := b.subdomain(roster)
-	nodes := b.join(roster.Nodes, subdomain)
+	subdomain := b.subdomain(assignment)
+	nodes := b.join(assignment.Nodes, subdomain)
 	result := &addresses{
-		roster: roster, cluster: DescribeCluster(&b.job.Spec, counts), data: map[string]string{names.EnvDINodes: nodes},
+		assignment: assignment, cluster: DescribeCluster(&b.job.Spec, counts), data: map[string]string{names.EnvDINodes: nodes},
 	}
 	result.mounted = !result.fits(names.EnvDINodes)
 	for task, pods := range byTask {
@@ -185,7 +185,7 @@ func (a *addresses) checkSize() error {
 		return nil
 	}
 	return fmt.Errorf("spec.tasks: the addresses of all %d replicas take %d bytes, and a ConfigMap holds at most %d: "+
-		"shorten the names of job, tasks and namespace, or have fewer replicas", len(a.roster.Seats), size, MaxNodes)
+		"shorten the names of job, tasks and namespace, or have fewer replicas", len(a.assignment.Replicas), size, MaxNodes)
 }
 
 func (b *Builder) join(pods []string, subdomain string) string {

@@ -17,8 +17,8 @@ func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
 	t.Parallel()
 	size := func(count int32) int {
 		job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
-		roster := rosterOf(job, 1, count)
-		pod, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[1])
+		assignment := assignmentOf(job, 1, count)
+		pod, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
 func TestTheSameRosterHasTheSameConfigMapInEveryAttempt(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"a", "b"})
-	first, again, other := rosterOf(job, 1, 2), rosterOf(job, 1, 2), rosterOf(job, 1, 3)
+	first, again, other := assignmentOf(job, 1, 2), assignmentOf(job, 1, 2), assignmentOf(job, 1, 3)
 	again.Attempt = 1
 	builder := NewBuilder(job, Settings{})
 	one, same, another := nodesOf(t, builder, first), nodesOf(t, builder, again), nodesOf(t, builder, other)
@@ -60,14 +60,14 @@ func TestTheSameRosterHasTheSameConfigMapInEveryAttempt(t *testing.T) {
 func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"few", "many"})
-	roster := rosterOf(job, 3, 4000)
+	assignment := assignmentOf(job, 3, 4000)
 	builder := NewBuilder(job, Settings{})
-	configMap := nodesOf(t, builder, roster)
-	for seat, want := range map[int]map[string]string{
+	configMap := nodesOf(t, builder, assignment)
+	for replica, want := range map[int]map[string]string{
 		0: {"DI_NODES": "@/etc/diengine/nodes/DI_NODES", "DI_NODES_FILE": "/etc/diengine/nodes/DI_NODES", "DI_FEW_NODES": configMap.Data["DI_FEW_NODES"]},
 		3: {"DI_NODES": "@/etc/diengine/nodes/DI_NODES", "DI_NODES_FILE": "/etc/diengine/nodes/DI_NODES", "DI_MANY_NODES": "@/etc/diengine/nodes/DI_MANY_NODES"},
 	} {
-		pod, err := builder.Worker(roster, &roster.Seats[seat])
+		pod, err := builder.Worker(assignment, &assignment.Replicas[replica])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +86,8 @@ func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
 			t.Errorf("%s refers to %q, want %q", pod.Name, NodesOf(pod), configMap.Name)
 		}
 		nodes := ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{configMap.Name: configMap}))
-		if len(nodes) != 4003 || nodes[seat] != pod.Name {
-			t.Errorf("%s: %d nodes are read back, at its rank %q", pod.Name, len(nodes), nodes[seat])
+		if len(nodes) != 4003 || nodes[replica] != pod.Name {
+			t.Errorf("%s: %d nodes are read back, at its rank %q", pod.Name, len(nodes), nodes[replica])
 		}
 	}
 }
@@ -96,12 +96,12 @@ func TestFiveThousandReplicasOfUsualNamesFit(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"learner", "collector"})
 	job.Name, job.Namespace = "atari-pong-impala", "team-reinforcement"
-	roster := rosterOf(job, 10, 4990)
-	for i := range roster.Seats {
-		roster.Seats[i].Pod = strings.Replace(roster.Seats[i].Pod, "job-", job.Name+"-", 1)
-		roster.Nodes[i] = roster.Seats[i].Pod
+	assignment := assignmentOf(job, 10, 4990)
+	for i := range assignment.Replicas {
+		assignment.Replicas[i].Pod = strings.Replace(assignment.Replicas[i].Pod, "job-", job.Name+"-", 1)
+		assignment.Nodes[i] = assignment.Replicas[i].Pod
 	}
-	if _, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0]); err != nil {
+	if _, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0]); err != nil {
 		t.Error(err)
 	}
 }
@@ -110,15 +110,15 @@ func TestWhatNothingCanCarryIsSaid(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"few", "many"})
 	job.Namespace = strings.Repeat("n", 63)
-	roster := rosterOf(job, 3, 5000)
-	roster.Subdomain = strings.Repeat("s", 63)
-	_, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+	assignment := assignmentOf(job, 3, 5000)
+	assignment.Subdomain = strings.Repeat("s", 63)
+	_, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0])
 	if err == nil || !strings.Contains(err.Error(), "spec.tasks: the addresses of all 5003 replicas take") {
 		t.Errorf("too much for a ConfigMap: %v", err)
 	}
 	job = clusterJob([]string{"ps", "worker"}, tensorFlow)
-	roster = rosterOf(job, 3, 4000)
-	_, err = NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+	assignment = assignmentOf(job, 3, 4000)
+	_, err = NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0])
 	if err == nil || !strings.Contains(err.Error(), "spec.clusterSpec: TensorFlow reads the addresses of all 4003 replicas in TF_CONFIG") {
 		t.Errorf("too much for TF_CONFIG: %v", err)
 	}
@@ -128,12 +128,12 @@ func TestAVolumeOfTheSameNameIsSaidToBeInTheWay(t *testing.T) {
 	t.Parallel()
 	job := clusterJob([]string{"many"})
 	job.Spec.Tasks[0].Template = raw(`{"spec":{"volumes":[{"name":"di-nodes","emptyDir":{}}],"containers":[{"name":"di-container"}]}}`)
-	roster := rosterOf(job, 4000)
-	if _, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0]); err == nil || !strings.Contains(err.Error(), "volume di-nodes") {
+	assignment := assignmentOf(job, 4000)
+	if _, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0]); err == nil || !strings.Contains(err.Error(), "volume di-nodes") {
 		t.Errorf("said is: %v", err)
 	}
-	few := rosterOf(job, 40)
-	if pod, err := NewBuilder(job, Settings{}).Worker(few, &few.Seats[0]); err != nil || NodesOf(pod) == "" {
+	few := assignmentOf(job, 40)
+	if pod, err := NewBuilder(job, Settings{}).Worker(few, &few.Replicas[0]); err != nil || NodesOf(pod) == "" {
 		t.Errorf("a job that needs no files: %v", err)
 	}
 }

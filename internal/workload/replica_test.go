@@ -62,10 +62,10 @@ func environmentBy(container *corev1.Container, configMap *corev1.ConfigMap) map
 	return env
 }
 
-// nodesOf returns the ConfigMap that the pods of a roster refer to.
-func nodesOf(t *testing.T, builder *Builder, roster *Roster) *corev1.ConfigMap {
+// nodesOf returns the ConfigMap that the pods of an assignment refer to.
+func nodesOf(t *testing.T, builder *Builder, assignment *Assignment) *corev1.ConfigMap {
 	t.Helper()
-	configMap, err := builder.NodesConfigMap(roster)
+	configMap, err := builder.NodesConfigMap(assignment)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,8 +372,8 @@ func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			roster := &Roster{Seats: []Seat{{Pod: "job-learner-0"}}, Nodes: []string{"job-learner-0"}}
-			worker, err := NewBuilder(ledBy(tc.template), Settings{}).Worker(roster, &roster.Seats[0])
+			assignment := &Assignment{Replicas: []Replica{{Pod: "job-learner-0"}}, Nodes: []string{"job-learner-0"}}
+			worker, err := NewBuilder(ledBy(tc.template), Settings{}).Worker(assignment, &assignment.Replicas[0])
 			if err != nil {
 				t.Fatal(err)
 			}

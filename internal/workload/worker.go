@@ -16,24 +16,24 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Seat is the place of one replica in a worker-led job.
-type Seat struct {
+// Replica is a desired replica of a worker-led job, with its rank.
+type Replica struct {
 	// Task is the index of the task in the spec.
 	Task int
 	// Index counts the replica in its task, from 0.
 	Index int32
-	// Rank counts the replica in its job; no two seats share one.
+	// Rank counts the replica in its job; no two replicas share one.
 	Rank int32
 	// Pod is the name of the replica's pod.
 	Pod string
 }
 
-// Roster is who sits where in a worker-led job, at one moment.
-type Roster struct {
-	// Seats are the wanted replicas, by task and index.
-	Seats []Seat
-	// Nodes are the pod names by rank. A rank that nobody has keeps the name
-	// of who had it.
+// Assignment is the rank assignment of a worker-led job at one moment.
+type Assignment struct {
+	// Replicas are the desired replicas, by task and index.
+	Replicas []Replica
+	// Nodes are the pod names by rank. A rank that no replica has keeps the name of the
+	// last one.
 	Nodes []string
 	// Attempt counts the job's restarts.
 	Attempt int32
@@ -47,51 +47,51 @@ type Roster struct {
 	Selector map[string]string
 }
 
-// Worker builds the pod of a seat.
-func (b *Builder) Worker(roster *Roster, seat *Seat) (*corev1.Pod, error) {
-	template, err := b.task(seat.Task)
+// Worker builds the pod of a replica.
+func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod, error) {
+	template, err := b.task(replica.Task)
 	if err != nil {
 		return nil, err
 	}
-	task := &b.job.Spec.Tasks[seat.Task]
-	pod := b.newPod(template, seat.Pod)
-	setLabels(pod, roster.Selector)
-	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), seat.Pod))
-	b.annotateWorker(pod, roster, seat)
-	pod.Spec.Hostname = seat.Pod
-	pod.Spec.Subdomain = b.subdomain(roster)
+	task := &b.job.Spec.Tasks[replica.Task]
+	pod := b.newPod(template, replica.Pod)
+	setLabels(pod, assignment.Selector)
+	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), replica.Pod))
+	b.annotateWorker(pod, assignment, replica)
+	pod.Spec.Hostname = replica.Pod
+	pod.Spec.Subdomain = b.subdomain(assignment)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	annotateContainers(pod, names.MainContainer(&pod.Spec))
 	addPort(&pod.Spec, names.Port, names.DefaultWorkerPort)
-	addresses, err := b.described(roster)
+	addresses, err := b.described(assignment)
 	if err != nil {
 		return nil, err
 	}
 	if addresses.cluster != "" {
 		setAnnotation(pod, names.AnnotationCluster, addresses.cluster)
 	}
-	env, err := b.clusterEnv(addresses, seat)
+	env, err := b.clusterEnv(addresses, replica)
 	if err != nil {
 		return nil, err
 	}
-	setEnv(&pod.Spec, append(b.workerEnv(addresses, seat), env...))
+	setEnv(&pod.Spec, append(b.workerEnv(addresses, replica), env...))
 	if err := addresses.mount(&pod.Spec); err != nil {
 		return nil, err
 	}
 	addToken(&pod.Spec)
-	place(&pod.Spec, b.nodeOf(seat))
+	place(&pod.Spec, b.nodeOf(replica))
 	return pod, nil
 }
 
-func (b *Builder) annotateWorker(pod *corev1.Pod, roster *Roster, seat *Seat) {
-	node := b.nodeOf(seat)
-	setAnnotation(pod, names.AnnotationReplicas, strconv.Itoa(len(roster.Seats)))
-	setAnnotation(pod, names.AnnotationRank, strconv.Itoa(int(seat.Rank)))
-	setAnnotation(pod, names.AnnotationTaskRank, strconv.Itoa(int(seat.Index)))
+func (b *Builder) annotateWorker(pod *corev1.Pod, assignment *Assignment, replica *Replica) {
+	node := b.nodeOf(replica)
+	setAnnotation(pod, names.AnnotationReplicas, strconv.Itoa(len(assignment.Replicas)))
+	setAnnotation(pod, names.AnnotationRank, strconv.Itoa(int(replica.Rank)))
+	setAnnotation(pod, names.AnnotationTaskRank, strconv.Itoa(int(replica.Index)))
 	setAnnotation(pod, names.AnnotationNode, node)
-	setAnnotation(pod, names.AnnotationAttempt, strconv.Itoa(int(roster.Attempt)))
-	annotateCount(pod, names.AnnotationReplicaRestart, roster.ReplicaRestarts[seat.Pod])
-	annotateCount(pod, names.AnnotationReschedule, roster.Reschedule)
+	setAnnotation(pod, names.AnnotationAttempt, strconv.Itoa(int(assignment.Attempt)))
+	annotateCount(pod, names.AnnotationReplicaRestart, assignment.ReplicaRestarts[replica.Pod])
+	annotateCount(pod, names.AnnotationReschedule, assignment.Reschedule)
 }
 
 // annotateCount annotates a pod with a count that is mostly 0, and then left out,
@@ -103,10 +103,10 @@ func annotateCount(pod *corev1.Pod, key string, count int32) {
 	}
 }
 
-// nodeOf returns the node that the allocator chose for a seat, "" for none.
-func (b *Builder) nodeOf(seat *Seat) string {
-	if allocation := b.job.Status.Allocation; b.job.Spec.Preemptible && int(seat.Rank) < len(allocation) {
-		return allocation[seat.Rank]
+// nodeOf returns the node that the allocator chose for a replica, "" for none.
+func (b *Builder) nodeOf(replica *Replica) string {
+	if allocation := b.job.Status.Allocation; b.job.Spec.Preemptible && int(replica.Rank) < len(allocation) {
+		return allocation[replica.Rank]
 	}
 	return ""
 }
@@ -137,15 +137,15 @@ func place(spec *corev1.PodSpec, node string) {
 	}
 }
 
-func (b *Builder) workerEnv(addresses *addresses, seat *Seat) []corev1.EnvVar {
-	roster := addresses.roster
-	generation := int64(roster.Attempt) + int64(roster.Reschedule)
+func (b *Builder) workerEnv(addresses *addresses, replica *Replica) []corev1.EnvVar {
+	assignment := addresses.assignment
+	generation := int64(assignment.Attempt) + int64(assignment.Reschedule)
 	env := []corev1.EnvVar{
 		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, generation)),
 		variable(names.EnvDIServerURL, b.settings.ServerURLWorker),
-		number(names.EnvDIRank, seat.Rank),
+		number(names.EnvDIRank, replica.Rank),
 		addresses.variable(names.EnvDINodes),
-		addresses.variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[seat.Task]))),
+		addresses.variable(names.TaskNodesVariable(names.TaskName(&b.job.Spec.Tasks[replica.Task]))),
 	}
 	if addresses.mounted {
 		env = append(env, variable(names.EnvDINodesFile, path.Join(names.NodesDirectory, names.EnvDINodes)))
@@ -153,8 +153,8 @@ func (b *Builder) workerEnv(addresses *addresses, seat *Seat) []corev1.EnvVar {
 	return env
 }
 
-func (b *Builder) subdomain(roster *Roster) string {
-	return cmp.Or(roster.Subdomain, names.WorkerService(b.job.Name))
+func (b *Builder) subdomain(assignment *Assignment) string {
+	return cmp.Or(assignment.Subdomain, names.WorkerService(b.job.Name))
 }
 
 // IsOfEarlierRelease reports whether v1.1.0 to v1.1.3 made a worker-led pod: these

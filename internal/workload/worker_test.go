@@ -21,13 +21,13 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 			{Type: v2alpha1.TaskTypeNone, Name: "my-task", Template: raw(plain)},
 		}},
 	}
-	roster := &Roster{
-		Seats:   []Seat{{Rank: 2, Pod: "job-my-task-0"}, {Index: 1, Rank: 0, Pod: "job-my-task-1"}},
-		Nodes:   []string{"job-my-task-1", "", "job-my-task-0"},
-		Attempt: 3, Reschedule: 2,
+	assignment := &Assignment{
+		Replicas: []Replica{{Rank: 2, Pod: "job-my-task-0"}, {Index: 1, Rank: 0, Pod: "job-my-task-1"}},
+		Nodes:    []string{"job-my-task-1", "", "job-my-task-0"},
+		Attempt:  3, Reschedule: 2,
 	}
 	builder := NewBuilder(job, Settings{ServiceDomain: "svc.other"})
-	pod, err := builder.Worker(roster, &roster.Seats[0])
+	pod, err := builder.Worker(assignment, &assignment.Replicas[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		"DI_NODES":         "job-my-task-1.di-job.space.svc.other,,job-my-task-0.di-job.space.svc.other",
 		"DI_MY_TASK_NODES": "job-my-task-0.di-job.space.svc.other,job-my-task-1.di-job.space.svc.other",
 	}
-	if diff := cmp.Diff(wantEnv, environmentBy(&pod.Spec.Containers[0], nodesOf(t, builder, roster))); diff != "" {
+	if diff := cmp.Diff(wantEnv, environmentBy(&pod.Spec.Containers[0], nodesOf(t, builder, assignment))); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 	wantAnnotations := map[string]string{
@@ -61,7 +61,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"di-port": 22270}, ports(&pod.Spec.Containers[0])); diff != "" {
 		t.Errorf("ports (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(roster.Nodes, ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{NodesOf(pod): nodesOf(t, builder, roster)}))); diff != "" {
+	if diff := cmp.Diff(assignment.Nodes, ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{NodesOf(pod): nodesOf(t, builder, assignment)}))); diff != "" {
 		t.Errorf("nodes read back (-want +got):\n%s", diff)
 	}
 }
@@ -76,8 +76,8 @@ func TestOnlyAPreemptibleJobsPodsNameTheirNode(t *testing.T) {
 			},
 			Status: v2alpha1.DIJobStatus{Allocation: []string{"node-a", "node-b"}},
 		}
-		roster := &Roster{Seats: []Seat{{Rank: 1, Pod: "job-task-0"}}}
-		pod, err := NewBuilder(job, Settings{}).Worker(roster, &roster.Seats[0])
+		assignment := &Assignment{Replicas: []Replica{{Rank: 1, Pod: "job-task-0"}}}
+		pod, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0])
 		if err != nil {
 			t.Fatal(err)
 		}
