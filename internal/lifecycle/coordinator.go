@@ -19,17 +19,17 @@ import (
 // coordinatorRules are the rules of a coordinator-led job, in order.
 func coordinatorRules() []rule {
 	return []rule{
-		{"what an earlier release made is taken over", adopt},
-		{"a finished job is kept for so long", expire},
-		{"what a finished job needs no longer is deleted", cleanUp},
-		{"the end of the coordinator is the end of the job", endWithCoordinator},
-		{"a job is active for so long", endAtDeadline},
+		{"objects of an earlier release are adopted", adopt},
+		{"a finished job expires", expire},
+		{"a finished job is cleaned up", cleanUp},
+		{"the job finishes with its coordinator", endWithCoordinator},
+		{"the active deadline passes", endAtDeadline},
 		{"a suspended job has no pods", suspend},
-		{"the list of replicas exists before the coordinator", ensureMembership},
-		{"the coordinator exists", ensureCoordinator},
-		{"what became of the replicas is recorded", recordMembers},
-		{"what fills no slot is deleted", removeSurplus},
-		{"every slot is filled", ensureMembers},
+		{"the Membership is created before the coordinator", ensureMembership},
+		{"the coordinator is created", ensureCoordinator},
+		{"the state of the replicas is recorded", recordMembers},
+		{"excess pods are deleted", removeSurplus},
+		{"every slot gets its pods", ensureMembers},
 	}
 }
 

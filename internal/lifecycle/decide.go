@@ -181,7 +181,7 @@ const (
 )
 
 // summaryName names the step that summarizes the pods, after the rules.
-const summaryName = "the phase sums up the pods"
+const summaryName = "the phase summarizes the pods"
 
 // Decide returns what to do for a job.
 func Decide(observed Observed) Decision {

@@ -67,34 +67,34 @@ func workerChart() chart {
 		{but(live, running), running, summaryName, "all ready", "every replica is ready or has succeeded"},
 		{but(live, restarting), restarting, "failures are counted", "a replica failed", "a replica has failed, its failure restarts the job, and `backoffLimit` allows it"},
 		{
-			but(live, restarting, rescheduling), restarting, "the pods of an earlier attempt or placement are deleted",
-			"leftovers", "there are pods of an earlier attempt, which an operator made that knew no better",
+			but(live, restarting, rescheduling), restarting, "stale pods are deleted",
+			"leftovers", "stale pods of an earlier attempt exist, created from an outdated cache",
 		},
 		{
-			but(live, rescheduling), rescheduling, "what is placed or sized anew starts anew",
+			but(live, rescheduling), rescheduling, "another placement or size restarts all replicas",
 			"placed anew", "the allocation changed; or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch or queues by Kueue; or such a job was evicted, resumed, or lost all its pods",
 		},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{
-			but(live, pending), pending, "the pods of an earlier attempt or placement are deleted",
-			"leftovers, suspended", "`spec.suspend` is true, and there are pods of an earlier attempt",
+			but(live, pending), pending, "stale pods are deleted",
+			"leftovers, suspended", "`spec.suspend` is true, and stale pods of an earlier attempt exist",
 		},
-		{live, v2alpha1.JobSucceeded, "a job whose deciding ranks have all succeeded has succeeded", "all succeeded", "every replica has succeeded, or each of the tasks that `successPolicy` names"},
+		{live, v2alpha1.JobSucceeded, "all deciding ranks have succeeded", "all succeeded", "every replica has succeeded, or each of the tasks that `successPolicy` names"},
 		{live, v2alpha1.JobFailed, "failures are counted", "failed too often", "a replica has failed, and `backoffLimit` or the failure policy ends the job with it"},
-		{live, v2alpha1.JobFailed, "a job is active for so long", "deadline", "the job was active for `activeDeadlineSeconds`"},
+		{live, v2alpha1.JobFailed, "the active deadline passes", "deadline", "the job was active for `activeDeadlineSeconds`"},
 	}}
 }
 
 func coordinatorChart() chart {
 	live := []v2alpha1.Phase{none, pending, starting, running}
-	const end = "the end of the coordinator is the end of the job"
+	const end = "the job finishes with its coordinator"
 	return chart{title: "Coordinator-led", live: live, changes: []change{
 		{but(live, starting), starting, summaryName, "coordinator created", "there is a coordinator that does not run, or it is gone and made again"},
 		{but(live, running), running, summaryName, "coordinator runs", "the coordinator runs"},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{live, v2alpha1.JobSucceeded, end, "coordinator succeeded", "the coordinator has succeeded"},
 		{live, v2alpha1.JobFailed, end, "coordinator failed", "the coordinator has failed"},
-		{live, v2alpha1.JobFailed, "a job is active for so long", "deadline", "the job was active for `activeDeadlineSeconds`"},
+		{live, v2alpha1.JobFailed, "the active deadline passes", "deadline", "the job was active for `activeDeadlineSeconds`"},
 	}}
 }
 

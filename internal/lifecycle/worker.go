@@ -20,25 +20,25 @@ import (
 // workerRules are the rules of a worker-led job, in order.
 func workerRules() []rule {
 	return []rule{
-		{"what an earlier release made is taken over", adoptWorkers},
-		{"what may be resized is written down", nameElastic},
-		{"the wanted counts are recorded", recordCounts},
-		{"what is placed or sized anew starts anew", reschedule},
-		{"a finished job is kept for so long", expire},
-		{"what a finished job needs no longer is deleted", cleanUp},
-		{"pods that only Kueue holds are let go", releaseHeld},
-		{"a job is active for so long", endAtDeadline},
-		{"the pods of an earlier attempt or placement are deleted", removeStale},
-		{"every replica has its seat", assignRanks},
-		{"ranks that have succeeded are recorded", recordCompleted},
-		{"a job whose deciding ranks have all succeeded has succeeded", succeed},
+		{"objects of an earlier release are adopted", adoptWorkers},
+		{"the elastic task is named", nameElastic},
+		{"the desired counts are recorded", recordCounts},
+		{"another placement or size restarts all replicas", reschedule},
+		{"a finished job expires", expire},
+		{"a finished job is cleaned up", cleanUp},
+		{"pods that only Kueue's finalizer keeps are released", releaseHeld},
+		{"the active deadline passes", endAtDeadline},
+		{"stale pods are deleted", removeStale},
+		{"every replica gets a rank", assignRanks},
+		{"completed ranks are recorded", recordCompleted},
+		{"all deciding ranks have succeeded", succeed},
 		{"failures are counted", countFailures},
 		{"a suspended job has no pods", suspend},
-		{"what befell pods again and again makes them wait", backOffDisrupted},
-		{"what has no seat, or failed by what befell it, is deleted", removeExcess},
-		{"what pods were told of each other is kept while they live", keepNodes},
-		{"a gang is told of before its pods are", ensureGang},
-		{"every seat is filled", ensureWorkers},
+		{"repeated disruptions back off", backOffDisrupted},
+		{"excess, failed and disrupted pods are deleted", removeExcess},
+		{"peer lists stay while pods need them", keepNodes},
+		{"the PodGroup is created before its pods", ensureGang},
+		{"every replica gets a pod", ensureWorkers},
 	}
 }
 
@@ -46,9 +46,9 @@ func workerRules() []rule {
 // than it may have: they do not depend on what each pod is for.
 func rulesOfExcess() []rule {
 	return []rule{
-		{"what an earlier release made is taken over", adoptWorkers},
-		{"what may be resized is written down", nameElastic},
-		{"a job is active for so long", endAtDeadline},
+		{"objects of an earlier release are adopted", adoptWorkers},
+		{"the elastic task is named", nameElastic},
+		{"the active deadline passes", endAtDeadline},
 		{"a suspended job has no pods", suspend},
 	}
 }
