@@ -84,7 +84,7 @@ func components() []component {
 		},
 		{folder: "coredns", module: "github.com/coredns/coredns", programs: []program{
 			// Its main is ours: only the plugins that the Corefile names.
-			{CoreDNS, ".", 25 * seconds},
+			{CoreDNS, ".", 70 * seconds},
 		}},
 		{
 			folder: "kwok", module: "sigs.k8s.io/kwok",
