@@ -290,7 +290,7 @@ var _ = Describe("An elastic job", func() {
 			Eventually(func() int32 { return s.job(ctx).Status.ReadyReplicas }).WithContext(ctx).WithTimeout(patience).Should(BeEquivalentTo(step.to + 1))
 		}
 		Expect(s.notes(ctx)).To(HaveLen(3))
-		Expect(s.managers(ctx)).To(ContainElements("kube-controller-manager scale Update", "controllers.test  Update"))
+		Expect(s.managers(ctx)).To(ContainElements("kube-controller-manager scale Update", "dijob.test  Update"))
 	})
 
 	It("has an answer for the scale subresource though it was stored without one", func(ctx SpecContext) {

@@ -359,7 +359,7 @@ var _ = Describe("A replica that is interrupted again and again", func() {
 		told := eventsOf(recorder)
 		Expect(told).To(ContainElements(
 			`Warning Rejected pod job-collector-0 was disrupted (OutOfcpu), saying "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 4000"; recreating it without counting a failure, next retry in 10s`,
-			HaveSuffix("the next one after a pause of 5m0s"),
+			HaveSuffix("next retry in 5m0s"),
 		))
 
 		By("running at last")
@@ -406,7 +406,7 @@ var _ = Describe("A replica that is interrupted again and again", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		again := s.identityOf(ctx)
 		Expect(again["job-learner-0"]).NotTo(Equal(before["job-learner-0"]))
-		Expect(s.job(ctx)).To(condition(interrupted, corev1.ConditionTrue, "Left", HavePrefix("pod job-learner-0 exited gracefully with code 143;")))
+		Expect(s.job(ctx)).To(condition(interrupted, corev1.ConditionTrue, "GracefulExit", HavePrefix("pod job-learner-0 exited gracefully with code 143;")))
 		s.report(ctx, "job-learner-0", exited(143))
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.identityOf(ctx)).To(Equal(again))
@@ -509,7 +509,7 @@ var _ = Describe("A failure policy", func() {
 				Expect(after[pod]).NotTo(BeElementOf(before[pod], types.UID("")))
 				Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
 				Expect(eventsOf(recorder)).To(ContainElement(And(
-					HavePrefix("Warning ReplicaRestarting pod "+pod+" has failed"), HaveSuffix("is made again alone, restart 1 of 2"))))
+					HavePrefix("Warning ReplicaRestarting pod "+pod+" has failed"), HaveSuffix("restarts alone, restart 1 of 2"))))
 			case ignore:
 				Expect(job.Status.Restarts).To(BeZero())
 				Expect(job.Status.LastFailure).To(BeNil())
@@ -568,8 +568,8 @@ var _ = Describe("A failure policy", func() {
 		s.end(ctx, "job-collector-1", 2)
 		Expect(s.settle(ctx)).To(Succeed())
 		Eventually(s.notesOf).WithContext(ctx).WithArguments(v2alpha1.ReasonReplicaRestarting).WithTimeout(patience).Should(ConsistOf(
-			"pod job-collector-0 has failed (exit code 1) and is made again alone, restart 1 of 2",
-			"pod job-collector-1 has failed (exit code 2) and is made again alone, restart 1 of 2",
+			"pod job-collector-0 has failed (exit code 1) and restarts alone, restart 1 of 2",
+			"pod job-collector-1 has failed (exit code 2) and restarts alone, restart 1 of 2",
 		))
 	})
 
