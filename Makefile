@@ -188,6 +188,7 @@ test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts a
 	$(TEST) -timeout 1h ./internal/lifecycle -world.rounds=5000
 	$(TEST) -timeout 1h ./conversion -run ComesBackFrom -conversion.objects=100000
 	$(ASSETS) $(TEST) -timeout 2h ./test/model -model.rounds=1000
+	$(ASSETS) $(TEST) -timeout 1h ./controllers/dijob -crash.stride=1 -ginkgo.focus='crashes after'
 	$(RACE) -timeout 1h $(QUICK) $$(hack/packages unit plain)
 	$(ASSETS) $(HELMS) $(RACE) -timeout 1h $(QUICK) $$(hack/packages integration plain)
 	CGO_ENABLED=1 go test -C hack/site -vet=off -race -count=1 ./...

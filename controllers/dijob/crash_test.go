@@ -6,6 +6,7 @@ package dijob
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,16 +110,21 @@ func (s *space) drive(ctx context.Context, writes int, move func()) (crashed boo
 // server most of the time.
 const crashesAtOnce = 8
 
-// afterEachWrite runs a job with an operator that crashes after its first write,
-// its second, and so on, until one does not come to crash.
+// crashStride thins the writes that an operator crashes after; the slow tests try each.
+var crashStride = flag.Int("crash.stride", 4, "crash after every so many-th write; 1 for each")
+
+// afterEachWrite runs a job with an operator that crashes after its first write, its
+// second, and so on, until one does not crash. With a stride it begins at one of the
+// first writes, by the seed of the run, so that runs differ and can be repeated.
 func afterEachWrite(run func(writes int) (crashed bool)) {
-	for first := 1; ; first += crashesAtOnce {
+	begin := 1 + int(GinkgoRandomSeed())%*crashStride
+	for first := begin; ; first += crashesAtOnce * *crashStride {
 		crashed := make([]bool, crashesAtOnce)
 		var group sync.WaitGroup
 		for i := range crashed {
 			group.Go(func() {
 				defer GinkgoRecover()
-				crashed[i] = run(first + i)
+				crashed[i] = run(first + i**crashStride)
 			})
 		}
 		group.Wait()
