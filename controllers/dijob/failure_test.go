@@ -230,7 +230,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(4))
 	})
 
-	DescribeTable("does not count what befell a pod, and makes only that one again",
+	DescribeTable("does not count a disruption, and recreates only the disrupted pod",
 		func(ctx SpecContext, status, reason string) {
 			s := newSpace(ctx)
 			recorder := s.record()
@@ -329,7 +329,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 	})
 })
 
-var _ = Describe("A replica that is interrupted again and again", func() {
+var _ = Describe("A replica that is disrupted repeatedly", func() {
 	const interrupted = v2alpha1.ConditionReplicasDisrupted
 
 	It("is made again ever less often, until it is ready for a while", func(ctx SpecContext) {

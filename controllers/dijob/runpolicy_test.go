@@ -177,9 +177,9 @@ var _ = Describe("The time of a worker-led job", func() {
 		release()
 		Expect(s.settle(ctx)).To(Succeed())
 		job := s.job(ctx)
-		Expect(job).To(condition("Failed", corev1.ConditionTrue, "JobFailed", Equal("the job was active for longer than its 600 seconds")))
+		Expect(job).To(condition("Failed", corev1.ConditionTrue, "JobFailed", Equal("the job exceeded its deadline of 600 seconds")))
 		Expect(job.Status.LastFailure.Reason).To(Equal(v2alpha1.ReasonDeadlineExceeded))
-		Expect(eventsOf(recorder)).To(ContainElement("Warning JobFailed the job was active for longer than its 600 seconds"))
+		Expect(eventsOf(recorder)).To(ContainElement("Warning JobFailed the job exceeded its deadline of 600 seconds"))
 		Expect(s.podNames(ctx)).To(BeEmpty())
 	})
 
