@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
@@ -93,7 +92,7 @@ func (b *bench) runShapes(ctx context.Context) (figures.Limits, error) {
 		}
 	}
 	err := table.Flush()
-	fmt.Fprintf(b.Out, shapeNotes, dijob.DefaultWorkers, plainParallelism)
+	fmt.Fprintf(b.Out, shapeNotes, defaultWorkers, plainParallelism)
 	return missed, err
 }
 

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -154,7 +153,7 @@ func (p *plainClient) createAll(ctx context.Context, w *world, twins []*twin) er
 		defer close(submitted)
 		return w.submitAll(ctx, jobs, func(index int) { submitted <- index })
 	})
-	for range dijob.DefaultWorkers {
+	for range defaultWorkers {
 		group.Go(func() error {
 			for index := range submitted {
 				if err := p.create(ctx, twins[index]); err != nil {

@@ -31,8 +31,9 @@ const (
 
 const (
 	// The operator's defaults, which the plain client has as well.
-	defaultQPS   = 200
-	defaultBurst = 400
+	defaultQPS     = 200
+	defaultBurst   = 400
+	defaultWorkers = 8
 	// The namespaces of the operator's jobs and of the plain client's. Names of equal
 	// length make their objects equally large.
 	oursNamespace  = "bench-ours"
