@@ -218,14 +218,15 @@ func Read(ctx context.Context, url string) (_ []byte, err error) {
 	return body, nil
 }
 
-// StartOwn starts this program in another role; what it says first is its address.
-func StartOwn(ctx context.Context, flags ...string) (*Process, error) {
+// StartOwn starts this program again, with further environment. The first line that
+// it prints is its address, and it ends with its input.
+func StartOwn(ctx context.Context, environment []string, flags ...string) (*Process, error) {
 	own, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting a process: %w", err)
 	}
 	started := &Process{command: exec.CommandContext(ctx, own, flags...)}
-	started.command.Stderr = os.Stderr
+	started.command.Env, started.command.Stderr = append(os.Environ(), environment...), os.Stderr
 	if started.input, err = started.command.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("starting a process: %w", err)
 	}

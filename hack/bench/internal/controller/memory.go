@@ -93,7 +93,7 @@ func (w *world) weigh(ctx context.Context, s shape) (size int, ours, bare cost, 
 	if err != nil {
 		return 0, cost{}, cost{}, err
 	}
-	watcher, err := program.StartOwn(ctx, "controller", "-role", roleWatcher, "-cluster", strings.TrimPrefix(kubeconfig, "KUBECONFIG="))
+	watcher, err := program.StartOwn(ctx, nil, "controller", "-role", roleWatcher, "-cluster", strings.TrimPrefix(kubeconfig, "KUBECONFIG="))
 	if err != nil {
 		return 0, cost{}, cost{}, err
 	}

@@ -9,16 +9,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -35,11 +34,7 @@ const crdName = "dijobs." + v2alpha1.GroupName
 // plane is an API server that can be restarted while its etcd keeps running.
 type plane struct {
 	environment *envtest.Environment
-	config      *rest.Config
 	api         client.WithWatch
-	http        *http.Client
-	// url is where the API server is.
-	url string
 }
 
 // startPlane starts an API server with the CRDs and without webhooks. The
@@ -60,21 +55,11 @@ func (p *plane) stop() error {
 	return p.environment.Stop()
 }
 
-// connect makes the clients. Nothing limits their rate, and no answer is
-// waited out and tried again in the background, which would hide it.
-func (p *plane) connect(config *rest.Config) error {
-	p.config = rest.CopyConfig(config)
-	p.config.QPS = -1
-	p.config.WarningHandler = rest.NoWarnings{}
-	base, _, err := rest.DefaultServerUrlFor(p.config)
-	if err != nil {
-		return fmt.Errorf("URL of the API server: %w", err)
-	}
-	p.url = strings.TrimSuffix(base.String(), "/")
-	if p.http, err = rest.HTTPClientFor(p.config); err != nil {
-		return fmt.Errorf("HTTP client: %w", err)
-	}
-	if p.api, err = client.NewWithWatch(p.config, client.Options{}); err != nil {
+// connect makes the client, without a rate limit.
+func (p *plane) connect(config *rest.Config) (err error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	if p.api, err = client.NewWithWatch(config, client.Options{}); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
 	return nil
@@ -98,29 +83,16 @@ func (p *plane) restart(ctx context.Context) error {
 	if err := p.connect(admin.Config()); err != nil {
 		return err
 	}
+	api, err := discovery.NewDiscoveryClientForConfig(admin.Config())
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, last = p.get(ctx, "/readyz")
+		last = api.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		return last == nil, nil
 	})
 	return errors.Join(err, last)
-}
-
-// get reads a path of the API server.
-func (p *plane) get(ctx context.Context, path string) (_ []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	response, err := p.http.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("reading %s: %s", path, response.Status)
-	}
-	return io.ReadAll(response.Body)
 }
 
 // convertBy makes a converter the one of the CRD.

@@ -214,7 +214,7 @@ func (m *measured) round(ctx context.Context, body []byte) error {
 
 // ask sends one review and times its answer.
 func (m *measured) ask(ctx context.Context, body []byte) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.endpoint.url+"/convert", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.endpoint.Address+"/convert", bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("asking for a conversion: %w", err)
 	}

@@ -53,7 +53,7 @@ func (m memoryRow) measure(ctx context.Context, out io.Writer, body []byte) erro
 	if err != nil {
 		return err
 	}
-	before, err := endpoint.cost(ctx)
+	before, err := endpoint.Usage()
 	if err != nil {
 		return errors.Join(err, endpoint.stop())
 	}
@@ -64,12 +64,11 @@ func (m memoryRow) measure(ctx context.Context, out io.Writer, body []byte) erro
 	if err := group.Wait(); err != nil {
 		return errors.Join(err, endpoint.stop())
 	}
-	// It is asked on a connection that was used, so after what follows the answer.
-	after, err := endpoint.cost(ctx)
+	after, err := endpoint.Usage()
 	if err != nil {
 		return errors.Join(err, endpoint.stop())
 	}
 	fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%d\t%d\t\n", m.endpoint, m.environment[0][len("GOMEMLIMIT="):], m.together,
-		before.ResidentBytes>>20, after.PeakBytes>>20, after.ResidentBytes>>20)
+		before.Resident>>20, after.PeakBytes>>20, after.Resident>>20)
 	return endpoint.stop()
 }

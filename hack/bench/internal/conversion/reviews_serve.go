@@ -4,7 +4,6 @@
 package conversion
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -13,15 +12,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"runtime"
 	"runtime/metrics"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // The endpoints that can be served.
@@ -38,9 +35,6 @@ type cost struct {
 	Allocated uint64
 	// CPUSeconds is the time that processors spent on it.
 	CPUSeconds float64
-	// ResidentBytes and PeakBytes are its memory as the system sees it, now and
-	// at most since it began.
-	ResidentBytes, PeakBytes int64
 }
 
 // serve serves an endpoint on a port of the loopback interface, over TLS as a
@@ -98,80 +92,43 @@ func ownCost() cost {
 	var usage syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return cost{
-		Allocated:     allocated[0].Value.Uint64(),
-		CPUSeconds:    float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9,
-		ResidentBytes: statusBytes("VmRSS:"), PeakBytes: statusBytes("VmHWM:"),
+		Allocated:  allocated[0].Value.Uint64(),
+		CPUSeconds: float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9,
 	}
-}
-
-// statusBytes returns a figure of /proc/self/status, which is in kB; 0 where
-// there is none.
-func statusBytes(name string) int64 {
-	status, _ := os.ReadFile("/proc/self/status")
-	_, line, _ := strings.Cut(string(status), name)
-	fields := strings.Fields(line)
-	if len(fields) == 0 {
-		return 0
-	}
-	kilobytes, _ := strconv.ParseInt(fields[0], 10, 64)
-	return kilobytes << 10
 }
 
 // served is an endpoint in a process of its own.
 type served struct {
-	url     string
-	client  *http.Client
-	input   io.Closer
-	process *exec.Cmd
+	*program.Process
+	client *http.Client
 	// converts says that answers are reviews.
 	converts bool
 }
 
-// start starts an endpoint in a process with so many bytes in caches, and with
-// additional environment.
+// start starts an endpoint in a process with so many further bytes in its heap, and
+// with further environment.
 func start(ctx context.Context, name string, heap int, environment ...string) (*served, error) {
-	own, err := os.Executable()
+	process, err := program.StartOwn(ctx, environment, "conversion", "-role", roleEndpoint, "-endpoint", name, "-heap", strconv.Itoa(heap))
 	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	process := exec.CommandContext(ctx, own, "conversion", "-role", roleEndpoint, "-endpoint", name, "-heap", strconv.Itoa(heap))
-	process.Env = append(os.Environ(), environment...)
-	process.Stderr = os.Stderr
-	input, err := process.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	output, err := process.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	if err := process.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	line, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
+		return nil, err
 	}
 	transport := &http.Transport{
 		// The certificate is made up by the test server.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		WriteBufferSize: 64 << 10, ReadBufferSize: 64 << 10,
 	}
-	return &served{url: strings.TrimSpace(line), client: &http.Client{Transport: transport}, input: input, process: process, converts: name != endpointTransport}, nil
+	return &served{Process: process, client: &http.Client{Transport: transport}, converts: name != endpointTransport}, nil
 }
 
 // stop ends the process.
 func (s *served) stop() error {
 	s.client.CloseIdleConnections()
-	if err := s.input.Close(); err != nil {
-		return fmt.Errorf("stopping an endpoint: %w", err)
-	}
-	return s.process.Wait()
+	return s.Stop()
 }
 
 // cost returns what the process has used.
 func (s *served) cost(ctx context.Context) (cost, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/cost", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Address+"/cost", http.NoBody)
 	if err != nil {
 		return cost{}, fmt.Errorf("asking for the cost: %w", err)
 	}

@@ -107,7 +107,7 @@ the same processors.
 func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	target := r.server
 	if row.bare {
-		if target, err = program.StartOwn(ctx, "server", "-role", roleBare, "-size", strconv.Itoa(r.size)); err != nil {
+		if target, err = program.StartOwn(ctx, nil, "server", "-role", roleBare, "-size", strconv.Itoa(r.size)); err != nil {
 			return err
 		}
 		defer harness.Close(&err, target.Stop)
