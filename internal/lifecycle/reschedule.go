@@ -149,7 +149,7 @@ func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 func whyRestarted(job *v2alpha1.DIJob, resizes []resize) string {
 	switch {
 	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
-		return "spec.elastic.onResize says"
+		return "spec.elastic.onResize: Restart"
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
 		// The size of its world and the ranks in it are fixed while it runs.
 		return "spec.clusterSpec: Torch"

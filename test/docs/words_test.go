@@ -86,6 +86,19 @@ func TestSentencesAreMeasuredWithoutCodeAndTables(t *testing.T) {
 	}
 }
 
+func TestTheGlossaryNamesPlacesThatExist(t *testing.T) {
+	place := regexp.MustCompile("`((?:apis|cmd|controllers|conversion|docs|internal|server|webhook)(?:/[A-Za-z0-9_./-]+)?)` \\|\n")
+	found := place.FindAllStringSubmatch(read(t, glossary), -1)
+	for _, match := range found {
+		if _, err := os.Stat(filepath.Join(testkit.Root(), match[1])); err != nil {
+			t.Errorf("%s: %v", glossary, err)
+		}
+	}
+	if len(found) < 40 {
+		t.Errorf("%d places were found: is the table read at all?", len(found))
+	}
+}
+
 // word is a row of the glossary's table of words that were given up.
 type word struct {
 	key, instead string
