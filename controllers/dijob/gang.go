@@ -61,7 +61,7 @@ type gangs struct {
 
 // observeGang adds what there is of the job's gang, where that matters.
 func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observed) error {
-	if r.gangs == nil || !lifecycle.MindsGangs(observed.Job, observed.Pods) {
+	if r.gangs == nil || !lifecycle.MayBeGang(observed.Job, observed.Pods) {
 		return nil
 	}
 	if err := r.gangs.observe(ctx, observed, 0); err != nil {
@@ -71,7 +71,7 @@ func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observ
 		return nil
 	}
 	// Which scheduler is told of it is decided now, and one may have been installed.
-	return r.gangs.observe(ctx, observed, lifecycle.GangPatience/2)
+	return r.gangs.observe(ctx, observed, lifecycle.GangRetryInterval/2)
 }
 
 // observe adds the schedulers that there are, of which the API server is asked

@@ -75,7 +75,7 @@ var _ = Describe("A gang", func() {
 
 		By("installing it")
 		installGroups(ctx, "volcano.yaml")
-		s.advance(lifecycle.GangPatience)
+		s.advance(lifecycle.GangRetryInterval)
 		Expect(s.settle(ctx)).To(Succeed())
 		group := s.group(ctx, volcanoGroups)
 		Expect(group.Object["spec"]).To(Equal(map[string]any{

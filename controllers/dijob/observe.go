@@ -155,7 +155,7 @@ func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *life
 // pod in doubt, or others.
 func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
 	var err error
-	if lifecycle.FindDoubts(*observed).Membership {
+	if lifecycle.FindUnconfirmed(*observed).Membership {
 		key := client.ObjectKeyFromObject(observed.Job)
 		if observed.Membership, err = controllers.Find(ctx, r.live, key, &v2alpha1.Membership{}); err != nil {
 			return err
@@ -168,30 +168,30 @@ func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) 
 	return nil
 }
 
-// doubtsAlone is how many pods are looked up one by one, as few are: of more, one
+// maxSingleReads is how many pods are read one by one, as few are: of more, one
 // list takes less time than the pods of a node that was lost, one after the other.
-const doubtsAlone = 8
+const maxSingleReads = 8
 
 func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
-	doubts := lifecycle.FindDoubts(*observed)
-	if doubts.AllPods {
+	unconfirmed := lifecycle.FindUnconfirmed(*observed)
+	if unconfirmed.AllPods {
 		var err error
 		observed.Pods, err = r.livePods(ctx, observed.Job)
 		return err
 	}
-	if len(doubts.Pods) > doubtsAlone {
+	if len(unconfirmed.Pods) > maxSingleReads {
 		live, err := r.livePods(ctx, observed.Job)
 		if err != nil {
 			return err
 		}
 		for _, pod := range live {
-			if slices.Contains(doubts.Pods, pod.Name) {
+			if slices.Contains(unconfirmed.Pods, pod.Name) {
 				observed.Pods = append(observed.Pods, pod)
 			}
 		}
 		return nil
 	}
-	for _, name := range doubts.Pods {
+	for _, name := range unconfirmed.Pods {
 		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
 		pod, err := controllers.Find(ctx, r.live, key, &corev1.Pod{})
 		if err != nil {

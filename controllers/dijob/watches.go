@@ -70,7 +70,7 @@ type outline struct {
 
 // queueOutline is what a decision may rest on of what Kueue does to a pod.
 type queueOutline struct {
-	isWaiting, isEvicted, isHeld, isForsaken bool
+	isWaiting, isEvicted, isHeld, isAbandoned bool
 }
 
 // containerOutline is how a container ended, and whether the kubelet waits
@@ -88,7 +88,7 @@ func outlineOf(pod *corev1.Pod) outline {
 	}
 	result.disrupted = conditions.IsTrueOfPod(pod, corev1.DisruptionTarget)
 	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.IsHeld(pod)
-	result.queue.isForsaken = queueing.IsForsaken(pod)
+	result.queue.isAbandoned = queueing.IsAbandoned(pod)
 	_, result.queue.isEvicted = queueing.Eviction(pod)
 	for i := range pod.Status.ContainerStatuses {
 		status := &pod.Status.ContainerStatuses[i]

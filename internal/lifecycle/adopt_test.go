@@ -169,7 +169,7 @@ func TestPodsAreDoubtedWhereTheyAreToMakeAList(t *testing.T) {
 			t.Parallel()
 			w := led(t, ledJob())
 			tc.change(w)
-			if doubts := FindDoubts(w.observe()); doubts.AllPods != tc.want || doubts.Membership != tc.want {
+			if doubts := FindUnconfirmed(w.observe()); doubts.AllPods != tc.want || doubts.Membership != tc.want {
 				t.Errorf("doubts are %+v, want all pods and the list: %v", doubts, tc.want)
 			}
 		})

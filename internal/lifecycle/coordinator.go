@@ -28,7 +28,7 @@ func coordinatorRules() []rule {
 		{"the Membership is created before the coordinator", ensureMembership},
 		{"the coordinator is created", ensureCoordinator},
 		{"the state of the replicas is recorded", recordMembers},
-		{"excess pods are deleted", removeSurplus},
+		{"excess pods are deleted", removeExcessMembers},
 		{"every slot gets its pods", ensureMembers},
 	}
 }

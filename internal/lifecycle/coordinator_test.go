@@ -254,8 +254,8 @@ func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
 	delete(w.pods, name)
 	observed := w.observe()
 	observed.Confirmed = false
-	want := Doubts{Membership: true, Pods: []string{name}}
-	if diff := cmp.Diff(want, FindDoubts(observed)); diff != "" {
+	want := Unconfirmed{Membership: true, Pods: []string{name}}
+	if diff := cmp.Diff(want, FindUnconfirmed(observed)); diff != "" {
 		t.Errorf("doubts (-want +got):\n%s", diff)
 	}
 	decision := Decide(observed)

@@ -19,8 +19,8 @@ import (
 // pod comes first.
 const MinForceDeleteAfter = podstate.TerminatingGracePeriod
 
-// nodeLook is how often the node of a pod that does not terminate is read.
-const nodeLook = 30 * time.Second
+// nodeInterval is how often the node of a pod that does not terminate is read.
+const nodeInterval = 30 * time.Second
 
 // FindStuckNodes returns the names of the nodes whose pods have been terminating for so
 // long that they are deleted by force, if those nodes do not respond.
@@ -61,7 +61,7 @@ func (p *plan) deleteByForce() {
 		node, isKnown := p.Nodes[pod.Spec.NodeName]
 		how := howNodeIsLost(node)
 		if !isKnown || how == "" {
-			p.requeueAfter(nodeLook)
+			p.requeueAfter(nodeInterval)
 			continue
 		}
 		p.decision.ForceDeletePods = append(p.decision.ForceDeletePods, pod)

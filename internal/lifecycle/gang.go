@@ -21,9 +21,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// GangPatience is how often a job is reconciled whose gang has no scheduler: no watch
+// GangRetryInterval is how often a job is reconciled whose gang has no scheduler: no watch
 // covers the installation of one.
-const GangPatience = 30 * time.Second
+const GangRetryInterval = 30 * time.Second
 
 // gangPlan is what a plan says about a job's gang.
 type gangPlan struct {
@@ -43,8 +43,8 @@ func (g *gangPlan) mark(pod *corev1.Pod) {
 	}
 }
 
-// MindsGangs reports whether a job asks for a gang, or may have been one.
-func MindsGangs(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
+// MayBeGang reports whether a job asks for a gang, or may have been one.
+func MayBeGang(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
 	if IsCoordinatorLed(job) {
 		return false
 	}
@@ -88,14 +88,14 @@ func (p *plan) decideGang() outcome {
 	case provider == nil && p.hasStarted():
 		return goOn
 	case provider == nil:
-		p.requeueAfter(GangPatience)
+		p.requeueAfter(GangRetryInterval)
 		return settled
 	case group == nil:
 		return p.createGroup(provider, &team)
 	case provider.GVK != group.GroupVersionKind():
 		return p.replaceGroup(group)
 	}
-	return p.levelGroup(provider, group, &team)
+	return p.syncGroup(provider, group, &team)
 }
 
 // team is what a gang consists of at one moment.
@@ -166,10 +166,11 @@ func (p *plan) createGroup(provider *gang.Provider, team *team) outcome {
 	return goOn
 }
 
-// levelGroup has the object be as it is to be. Where its API does not let it be
-// changed it is replaced while nobody is placed by it; else it stays, and pods
-// that it would have wait for more than there are do without it, again where they wait already.
-func (p *plan) levelGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
+// syncGroup makes the PodGroup equal to the desired one. If its API forbids the change,
+// the PodGroup is replaced while no pod is placed by it; otherwise it stays, and pods
+// that it would keep waiting for too many members are created without it, or recreated
+// without it if they wait already.
+func (p *plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) outcome {
 	p.gang.words = provider.Read(group)
 	group = p.renameOwner(group)
 	isEnough := leastOf(p.Job, p.counts.total) >= provider.Least(group)
@@ -184,14 +185,14 @@ func (p *plan) levelGroup(provider *gang.Provider, group *unstructured.Unstructu
 		p.invalid = append(p.invalid, err.Error())
 		return settled
 	}
-	leveled, possible := provider.Level(group, wanted)
+	synced, possible := provider.Level(group, wanted)
 	switch {
 	case !possible && !team.started:
 		return p.replaceGroup(group)
-	case possible && !equality.Semantic.DeepEqual(leveled.Object, group.Object):
-		p.decision.UpdatePodGroup = leveled
+	case possible && !equality.Semantic.DeepEqual(synced.Object, group.Object):
+		p.decision.UpdatePodGroup = synced
 	}
-	if int(provider.Least(leveled)) <= len(team.members) {
+	if int(provider.Least(synced)) <= len(team.members) {
 		p.markWith(provider, group.GetName())
 		return goOn
 	}

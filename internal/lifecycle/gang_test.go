@@ -420,8 +420,8 @@ func TestAGangWaitsWhereNobodyWouldPlaceIt(t *testing.T) {
 	w.expectPods()
 	w.expectPhase(v2alpha1.JobPending)
 	w.expectGang("False NoGangScheduler")
-	if again := Decide(w.observe()).RequeueAfter; again != GangPatience {
-		t.Errorf("looks again after %v, want %v", again, GangPatience)
+	if again := Decide(w.observe()).RequeueAfter; again != GangRetryInterval {
+		t.Errorf("looks again after %v, want %v", again, GangRetryInterval)
 	}
 	if !slices.Contains(w.events, "NoGangScheduler") {
 		t.Errorf("events are %v", w.events)
@@ -540,7 +540,7 @@ func TestACoordinatorLedJobHasNoGang(t *testing.T) {
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{
 		Lifecycle: v2alpha1.LifecycleCoordinatorLed, Scheduling: &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}},
 	}}
-	if MindsGangs(job, nil) {
+	if MayBeGang(job, nil) {
 		t.Error("it is asked for its gang")
 	}
 }

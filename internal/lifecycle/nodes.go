@@ -50,8 +50,8 @@ func isStarting(pod *corev1.Pod) bool {
 	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
 }
 
-// toldNodes returns the list of peers that a pod was created with, "" if it is unknown.
-func (in *input) toldNodes(pod *corev1.Pod) string {
+// peersOf returns the list of peers that a pod was created with, "" if it is unknown.
+func (in *input) peersOf(pod *corev1.Pod) string {
 	return workload.ToldNodes(pod, in.configMaps)
 }
 

@@ -65,11 +65,11 @@ func (in *input) isGrouped(status *v2alpha1.DIJobStatus) bool {
 
 // isInLine reports whether a pod keeps its group unfinished.
 func isInLine(pod *corev1.Pod) bool {
-	return !podstate.Finished(pod) && !queueing.IsHeld(pod) && !queueing.IsForsaken(pod)
+	return !podstate.Finished(pod) && !queueing.IsHeld(pod) && !queueing.IsAbandoned(pod)
 }
 
-// whyQueuedAnew describes why all replicas must queue again, "" if they need not.
-func (p *plan) whyQueuedAnew() string {
+// whyRequeued describes why all replicas must queue again, "" if they need not.
+func (p *plan) whyRequeued() string {
 	if p.Job.Spec.Preemptible {
 		return ""
 	}

@@ -103,9 +103,9 @@ func formerRanks(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string
 	return ranks
 }
 
-// isOthersSuccess reports whether a completed rank belongs to another replica in the
+// isCompletedByOther reports whether a completed rank belongs to another replica in the
 // order of the spec, in which ranks start when a job is placed.
-func (in *input) isOthersSuccess() bool {
+func (in *input) isCompletedByOther() bool {
 	before := in.Job.Status.Scaling
 	if before == nil || len(in.recorded.ranges) == 0 {
 		return false
@@ -207,10 +207,10 @@ func readRun(text string) []int32 {
 	return ranks
 }
 
-// hasAnothersRank reports whether a pod was created with a rank that another replica has
+// hasForeignRank reports whether a pod was created with a rank that another replica has
 // by now. That happens if two resizes follow each other so fast that the cache does not
 // have the pods of the first yet.
-func hasAnothersRank(replica *workload.Replica, pod *corev1.Pod) bool {
+func hasForeignRank(replica *workload.Replica, pod *corev1.Pod) bool {
 	rank := rankOf(pod)
 	return rank != unranked && rank != replica.Rank
 }

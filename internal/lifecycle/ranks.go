@@ -26,7 +26,7 @@ const unranked int32 = -1
 // ranks are dense at the start of an attempt, replicas keep theirs as far as that
 // allows, and growth takes the ranks that shrinking left.
 func newAssignment(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
-	told func(*corev1.Pod) string) workload.Assignment {
+	peers func(*corev1.Pod) string) workload.Assignment {
 	assignment := workload.Assignment{Attempt: status.Restarts, Reschedule: status.Reschedules}
 	for task, count := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
@@ -39,7 +39,7 @@ func newAssignment(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobSt
 	var known []string
 	var recorded []int32
 	if isAnyUnranked(assignment.Replicas, pods) {
-		known = rememberedNodes(pods, &assignment, told)
+		known = knownPeers(pods, &assignment, peers)
 		recorded = recordedRanks(job, status, assignment.Replicas, pods)
 	}
 	fillRanks(assignment.Replicas, known, recorded, pods, status.CompletedRanks)
@@ -144,43 +144,43 @@ func isAnyUnranked(replicas []workload.Replica, pods map[string]*corev1.Pod) boo
 	})
 }
 
-// rememberedNodes returns which replica had which rank, as the pods of the attempt read
+// knownPeers returns which replica had which rank, as the pods of the attempt read
 // it when they were created. The youngest pod is right.
-func rememberedNodes(pods map[string]*corev1.Pod, assignment *workload.Assignment, toldNodes func(*corev1.Pod) string) []string {
+func knownPeers(pods map[string]*corev1.Pod, assignment *workload.Assignment, peersOf func(*corev1.Pod) string) []string {
 	var known []string
 	last := ""
-	for _, pod := range tellersOf(pods, assignment) {
-		// Nearly all pods were told the same, which is long: read it once.
-		told := toldNodes(pod)
-		if told == last {
+	for _, pod := range witnessesOf(pods, assignment) {
+		// Nearly all pods know the same long list: parse it once.
+		peers := peersOf(pod)
+		if peers == last {
 			continue
 		}
-		last = told
-		if workload.CountNodes(told) > len(known) {
-			known = append(known, workload.ReadNodes(told)[len(known):]...)
+		last = peers
+		if workload.CountNodes(peers) > len(known) {
+			known = append(known, workload.ReadNodes(peers)[len(known):]...)
 		}
 	}
 	return known[:min(len(known), limits.Replicas)]
 }
 
-// tellersOf returns the pods of the attempt, the most authoritative first.
-func tellersOf(pods map[string]*corev1.Pod, assignment *workload.Assignment) []*corev1.Pod {
-	var tellers []*corev1.Pod
+// witnessesOf returns the pods of the attempt, the most authoritative first.
+func witnessesOf(pods map[string]*corev1.Pod, assignment *workload.Assignment) []*corev1.Pod {
+	var witnesses []*corev1.Pod
 	replicas := map[*corev1.Pod]int32{}
 	for _, pod := range pods {
 		if attemptOf(pod) == assignment.Attempt && rescheduleOf(pod) == assignment.Reschedule {
-			tellers = append(tellers, pod)
+			witnesses = append(witnesses, pod)
 			replicas[pod] = annotatedNumber(pod, names.AnnotationReplicas, 0)
 		}
 	}
-	slices.SortFunc(tellers, func(a, b *corev1.Pod) int {
+	slices.SortFunc(witnesses, func(a, b *corev1.Pod) int {
 		return cmp.Or(
 			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 			cmp.Compare(replicas[b], replicas[a]),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
-	return tellers
+	return witnesses
 }
 
 // nodesByRank lists the pods by rank, up to the highest assigned rank.

@@ -60,10 +60,10 @@ func (p *plan) whyRescheduled() string {
 		}
 		return fmt.Sprintf("resized from %d to %d replicas; restarting all replicas (%s)", former, p.counts.total, why)
 	}
-	if p.isAnyToldOtherwise() {
+	if p.isClusterOutdated() {
 		return "the pods have an outdated cluster spec; restarting all replicas"
 	}
-	return p.whyQueuedAnew()
+	return p.whyRequeued()
 }
 
 // whyRestarted describes what makes a resize restart all replicas, "" if it does not.
@@ -75,10 +75,10 @@ func (in *input) whyRestarted(status *v2alpha1.DIJobStatus) string {
 	return "Kueue admits all replicas together"
 }
 
-// isAnyToldOtherwise reports whether an active pod of this attempt knows another cluster
+// isClusterOutdated reports whether an active pod of this attempt knows another cluster
 // than a new pod would: the record of a resize was lost, or spec.clusterSpec was
 // changed. Pods of an attempt that is not recorded yet do not count.
-func (p *plan) isAnyToldOtherwise() bool {
+func (p *plan) isClusterOutdated() bool {
 	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.byTask)
 	if cluster == "" || isUnplaced(p.Job) {
 		return false
@@ -100,11 +100,11 @@ func (p *plan) whyMoved(recorded string) string {
 	switch {
 	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
 		return ""
-	case IsSuspended(p.Job) && !p.isOthersSuccess():
+	case IsSuspended(p.Job) && !p.isCompletedByOther():
 		return ""
 	case isLost:
 		return "the job lost its placement and waits for another"
-	case recorded != "" || p.isOthersSuccess() || p.runsElsewhere():
+	case recorded != "" || p.isCompletedByOther() || p.runsElsewhere():
 		return fmt.Sprintf("the job has a new placement of %d replicas", len(allocation))
 	}
 	return ""

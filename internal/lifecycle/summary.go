@@ -63,33 +63,33 @@ func (p *plan) summarizePhase() {
 		}
 	case ready == wanted:
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
-		p.sayOfRunning("all %d replicas are ready", wanted)
+		p.updateRunningMessage("all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobRunning:
 		// The number that is ready stands in readyReplicas, and changes often.
-		p.sayOfRunning("not all %d replicas are ready", wanted)
+		p.updateRunningMessage("not all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobStarting || existing == wanted:
-		p.passPending()
+		p.recordPending()
 		p.setPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are desired", wanted))
 	case status.Phase == "":
 		p.setPhase(v2alpha1.JobPending, p.pendingMessage())
 	}
 }
 
-// sayOfRunning keeps the message of a running job up to date.
-func (p *plan) sayOfRunning(format string, replicas int) {
-	p.sayOf(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
+// updateRunningMessage keeps the message of a running job up to date.
+func (p *plan) updateRunningMessage(format string, replicas int) {
+	p.updateMessage(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
 }
 
-// sayOf keeps the message of a phase's condition up to date while it is True.
-func (p *plan) sayOf(kind, message string) {
+// updateMessage keeps the message of a phase's condition up to date while it is True.
+func (p *plan) updateMessage(kind, message string) {
 	held := conditions.Find(p.status(), kind)
 	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
 		held.Message, held.LastUpdateTime = message, &p.now
 	}
 }
 
-// passPending records that a new job was Pending, even if its pods exist already.
-func (p *plan) passPending() {
+// recordPending records that a new job was Pending, even if its pods exist already.
+func (p *plan) recordPending() {
 	status := p.status()
 	if status.Phase == "" {
 		conditions.Set(status, string(v2alpha1.JobPending), corev1.ConditionTrue, reasonOf(v2alpha1.JobPending, false), p.pendingMessage(), p.Now)
@@ -148,23 +148,23 @@ func summarizeReplicas(p *plan) {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):
 		p.setPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
 	case coordinator != nil && podstate.Terminating(coordinator):
-		p.sayOfStarting(fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
+		p.setStarting(fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
 	case coordinator != nil:
-		p.sayOfStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
+		p.setStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
 	case status.Phase != "" && p.decision.HeldBack:
-		p.sayOfStarting("the coordinator is missing: the API server refused it, and the operator retries")
+		p.setStarting("the coordinator is missing: the API server refused it, and the operator retries")
 	case status.Phase != "" && p.decision.Waits:
-		p.sayOfStarting("the coordinator waits until objects of an earlier job of its name are deleted")
+		p.setStarting("the coordinator waits until objects of an earlier job of its name are deleted")
 	case status.Phase != "":
-		p.sayOfStarting("the coordinator is gone and is recreated")
+		p.setStarting("the coordinator is gone and is recreated")
 	}
 }
 
-// sayOfStarting sets the phase Starting of a coordinator-led job, and keeps its message
+// setStarting sets the phase Starting of a coordinator-led job, and keeps its message
 // up to date.
-func (p *plan) sayOfStarting(message string) {
+func (p *plan) setStarting(message string) {
 	p.setPhase(v2alpha1.JobStarting, message)
-	p.sayOf(conditionOf(v2alpha1.JobStarting, true), message)
+	p.updateMessage(conditionOf(v2alpha1.JobStarting, true), message)
 }
 
 // beginCounting resets the counts. Tasks that are recorded without any pod stay: v0.2.2

@@ -5,9 +5,9 @@ package lifecycle
 
 import "time"
 
-// leavingPatience is the grace period of a terminating object whose name the job needs,
+// leavingGracePeriod is the grace period of a terminating object whose name the job needs,
 // from when the job was created, or from when the object should have been gone.
-const leavingPatience = time.Minute
+const leavingGracePeriod = time.Minute
 
 // Taken is a name that the job needs and an object of another owner has.
 type Taken struct {
@@ -44,7 +44,7 @@ func (p *plan) isTaken(kind, name string, all map[string]Taken) bool {
 	if taken.Leaving.After(since) {
 		since = taken.Leaving
 	}
-	if left := since.Add(leavingPatience).Sub(p.Now); left > 0 {
+	if left := since.Add(leavingGracePeriod).Sub(p.Now); left > 0 {
 		p.requeueAfter(left)
 	} else {
 		p.decision.Conflicts = append(p.decision.Conflicts, kind+" "+name+" must be deleted and still exists")

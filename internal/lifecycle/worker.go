@@ -63,7 +63,7 @@ func (in *input) unbuildable() []string {
 	if !in.Job.Spec.Preemptible && (len(in.resizes) == 0 || in.whyRestarted(&in.Job.Status) == "") {
 		return nil
 	}
-	assignment := newAssignment(in.Job, in.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.toldNodes)
+	assignment := newAssignment(in.Job, in.counts.byTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.peersOf)
 	builder := workload.NewBuilder(in.Job, in.Settings)
 	for i := range assignment.Replicas {
 		if i > 0 && assignment.Replicas[i].Task == assignment.Replicas[i-1].Task {
@@ -156,7 +156,7 @@ func removeStale(p *plan) outcome {
 
 // assignRanks assigns a rank to each desired replica.
 func assignRanks(p *plan) outcome {
-	p.assignment = newAssignment(p.Job, p.counts.byTask, p.status(), p.pods, p.toldNodes)
+	p.assignment = newAssignment(p.Job, p.counts.byTask, p.status(), p.pods, p.peersOf)
 	p.assignment.ReplicaRestarts = p.status().ReplicaRestarts
 	p.recordRanks()
 	p.assignment.Subdomain, p.assignment.Selector = p.subdomain(), p.selector()
@@ -242,13 +242,13 @@ func removeExcess(p *plan) outcome {
 			if podstate.InjectedRuns(pod) && p.cleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
 				p.deletePod(pod)
 			}
-		case hasAnothersRank(replica, pod), p.isCompleted(replica):
+		case hasForeignRank(replica, pod), p.isCompleted(replica):
 			p.deletePod(pod)
 		case p.isCounted(pod):
 			if !p.isKept(pod, p.status().ReplicaRestarts[pod.Name]) {
 				p.deletePod(pod)
 			}
-		case queueing.IsForsaken(pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
+		case queueing.IsAbandoned(pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
 			p.deletePod(pod)
 		}
 	}

@@ -181,7 +181,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 
 // hasCause reports whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsForsaken(pod) || waitsInGang(observed, pod) ||
+	return IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsAbandoned(pod) || waitsInGang(observed, pod) ||
 		isStarting(pod) && workload.NodesOf(pod) != "" && genuine(observed)[workload.NodesOf(pod)] == nil
 }
 

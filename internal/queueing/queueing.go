@@ -160,9 +160,9 @@ func isGated(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == Gate })
 }
 
-// IsForsaken reports whether a pod waits for Kueue, which has done with its group
-// and will not admit it.
-func IsForsaken(pod *corev1.Pod) bool {
+// IsAbandoned reports whether the pod is still gated although Kueue has finished its pod
+// group and will never admit it.
+func IsAbandoned(pod *corev1.Pod) bool {
 	return IsWaiting(pod) && IsManaged(pod) && !slices.Contains(pod.Finalizers, Finalizer)
 }
 

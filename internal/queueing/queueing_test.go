@@ -176,7 +176,7 @@ func TestWhatKueueDoesToAPodIsReadFromIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			message, evicted := queueing.Eviction(tc.pod)
-			got := state{queueing.IsWaiting(tc.pod), queueing.IsForsaken(tc.pod), evicted, queueing.IsHeld(tc.pod)}
+			got := state{queueing.IsWaiting(tc.pod), queueing.IsAbandoned(tc.pod), evicted, queueing.IsHeld(tc.pod)}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("state (-want +got):\n%s", diff)
 			}

@@ -13,9 +13,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Doubts are what must be read live before it is acted on, because the cache may be
+// Unconfirmed are what must be read live before it is acted on, because the cache may be
 // stale.
-type Doubts struct {
+type Unconfirmed struct {
 	// Membership is set if pods seem to be excess or lost, or the Membership itself does.
 	Membership bool
 	// AllPods is set if there is no Membership, so that one is rebuilt from the pods.
@@ -24,19 +24,19 @@ type Doubts struct {
 	Pods []string
 }
 
-// FindDoubts returns what Decide leaves alone until it is confirmed.
-func FindDoubts(observed Observed) Doubts {
-	var doubts Doubts
+// FindUnconfirmed returns what Decide leaves alone until it is confirmed.
+func FindUnconfirmed(observed Observed) Unconfirmed {
+	var unconfirmed Unconfirmed
 	if !IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) || IsFinished(&observed.Job.Status) {
-		return doubts
+		return unconfirmed
 	}
 	p := newPlan(newInput(observed))
 	slots, known := p.slots()
 	if !known {
 		isNew := observed.Job.Status.Phase == "" && len(observed.Pods) == 0
-		doubts.AllPods = observed.Membership == nil && !isNew && !IsSuspended(observed.Job)
-		doubts.Membership = doubts.AllPods
-		return doubts
+		unconfirmed.AllPods = observed.Membership == nil && !isNew && !IsSuspended(observed.Job)
+		unconfirmed.Membership = unconfirmed.AllPods
+		return unconfirmed
 	}
 	for i := range slots {
 		if slots[i].isShadowed || !p.missing(&slots[i]) {
@@ -44,24 +44,24 @@ func FindDoubts(observed Observed) Doubts {
 		}
 		for _, name := range slots[i].pods {
 			if p.pods[name] == nil {
-				doubts.Pods = append(doubts.Pods, name)
+				unconfirmed.Pods = append(unconfirmed.Pods, name)
 			}
 		}
 	}
-	doubts.Membership = len(doubts.Pods) > 0 || len(p.surplusPods(slots)) > 0
-	return doubts
+	unconfirmed.Membership = len(unconfirmed.Pods) > 0 || len(p.excessPods(slots)) > 0
+	return unconfirmed
 }
 
-// surplusPods returns the pods that fill no slot. A pod without a slot is foreign.
-func (in *input) surplusPods(slots []slot) []*corev1.Pod {
+// excessPods returns the pods that fill no slot. A pod without a slot is foreign.
+func (in *input) excessPods(slots []slot) []*corev1.Pod {
 	wanted := in.wantedNames(slots)
-	var surplus []*corev1.Pod
+	var excess []*corev1.Pod
 	for _, pod := range in.Pods {
 		if !wanted[pod.Name] && slotOf(pod) != "" && !podstate.Terminating(pod) {
-			surplus = append(surplus, pod)
+			excess = append(excess, pod)
 		}
 	}
-	return surplus
+	return excess
 }
 
 func (in *input) wantedNames(slots []slot) map[string]bool {
@@ -74,15 +74,15 @@ func (in *input) wantedNames(slots []slot) map[string]bool {
 	return wanted
 }
 
-// removeSurplus deletes the pods that fill no slot, and the services whose pods are
+// removeExcessMembers deletes the pods that fill no slot, and the services whose pods are
 // gone. Without a Membership it deletes nothing.
-func removeSurplus(p *plan) outcome {
+func removeExcessMembers(p *plan) outcome {
 	slots, known := p.slots()
 	if !known || !p.Confirmed {
 		return goOn
 	}
 	going := map[string]bool{}
-	for _, pod := range p.surplusPods(slots) {
+	for _, pod := range p.excessPods(slots) {
 		if left := p.drainLeft(slotOf(pod), slots); left > 0 {
 			p.requeueAfter(left)
 			continue
