@@ -20,9 +20,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/takeover"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

@@ -36,7 +36,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/limits"
-	"opendilab.org/di-orchestrator/internal/takeover"
+	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/webhook"
 )

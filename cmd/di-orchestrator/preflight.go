@@ -15,7 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"opendilab.org/di-orchestrator/internal/crdschema"
-	"opendilab.org/di-orchestrator/internal/preflight"
+	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 

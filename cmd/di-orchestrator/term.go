@@ -29,7 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/takeover"
+	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

@@ -27,10 +27,10 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/migrate"
-	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // stored is how the objects of both definitions are stored and what is wanted, as

@@ -14,7 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
-	"opendilab.org/di-orchestrator/internal/preflight"
+	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
 )
 
 // Other tests make jobs meanwhile, so that no more is said of these than that

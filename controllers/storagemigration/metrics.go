@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/telemetry"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // What becomes of the writes of a migration.

@@ -21,7 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // migratedAtOnce is how many objects are written at a time. Each may take as long

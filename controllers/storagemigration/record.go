@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // failureLength bounds the recorded error of an object that could not be written, in

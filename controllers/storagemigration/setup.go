@@ -23,7 +23,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 // firstRetry and lastRetry bound the backoff of a step that failed.

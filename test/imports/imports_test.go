@@ -33,7 +33,7 @@ func pure() map[string][]string {
 		"cmd/kubectl-di/internal/convert/manifests": {},
 		"internal/conditions":                       {"apis/v2alpha1"},
 		"internal/podstate":                         {"apis/v2alpha1", "internal/conditions", "internal/names"},
-		"internal/migration":                        {"apis/v1alpha1", "apis/v2alpha1"},
+		"internal/upgrade/migration":                        {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":                       {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate"},
 		"internal/workload":                         {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
 		"internal/queueing":                         {"apis/v2alpha1", "internal/conditions"},

@@ -26,7 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 // jobsThereAndBack is how many jobs go forward, back and forward again.

@@ -22,8 +22,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
-	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // expectMigrated expects all to be stored in a version, and known to be.

@@ -35,9 +35,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 

@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // jobs is the namespace of the jobs.

@@ -25,10 +25,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/crdschema"
-	"opendilab.org/di-orchestrator/internal/preflight"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
 	"opendilab.org/di-orchestrator/internal/validation"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 const definitions = "customresourcedefinitions"

@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/printing"
-	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/internal/migration"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 const long = `Say in which version objects are stored, and which versions are served.

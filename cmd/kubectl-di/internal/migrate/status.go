@@ -16,9 +16,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
 // Report is what kubectl di migrate status -o prints.

@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/terminal"
 	"opendilab.org/di-orchestrator/internal/crdschema"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/preflight"
+	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 

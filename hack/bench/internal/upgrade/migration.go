@@ -23,13 +23,13 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
-	"opendilab.org/di-orchestrator/internal/crds"
-	"opendilab.org/di-orchestrator/internal/migration"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/etcd"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 	"opendilab.org/di-orchestrator/webhook"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/config/crd"
-	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 // known returns a version whose schema knows fields of spec, and nothing of it where none is given.

@@ -9,7 +9,7 @@
 // Judging is pure and rests on a World; Look, which fills one, only reads.
 package preflight
 
-import "opendilab.org/di-orchestrator/internal/crds"
+import "opendilab.org/di-orchestrator/internal/upgrade/crds"
 
 // Severity says what a finding means for an installation.
 type Severity string

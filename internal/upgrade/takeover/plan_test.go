@@ -9,7 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
-	"opendilab.org/di-orchestrator/internal/takeover"
+	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 )
 
 func TestNothingIsLeftToDoOnceJobsAreAdmittedAndNobodyElseActs(t *testing.T) {

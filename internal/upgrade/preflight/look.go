@@ -26,8 +26,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 // pageSize is how many objects are held at a time.

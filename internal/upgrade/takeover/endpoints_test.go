@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"opendilab.org/di-orchestrator/internal/takeover"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 func storedAs(version string) *apiextensionsv1.CustomResourceDefinition {

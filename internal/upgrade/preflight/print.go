@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"opendilab.org/di-orchestrator/internal/crds"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 // Print writes the report for people.

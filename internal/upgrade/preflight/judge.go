@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/crds"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
 // oldestServer is the oldest Kubernetes that is supported.

@@ -1,0 +1,31 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package upgrade has no code of its own. The packages below it replace an earlier
+// release and move its objects, in this sequence:
+//
+//	preflight      before anything changes: reads the cluster, and reports what an
+//	    │          installation would meet. It stops the installation if a job would be lost.
+//	    ▼
+//	crds           installs the CustomResourceDefinitions. v1alpha1 stays served, and the
+//	    │          conversion follows once the webhooks answer.
+//	    ▼
+//	webhooks       of this release serve and are published (package webhook): from here on
+//	    │          both versions are admitted and converted.
+//	    ▼
+//	takeover       the leader stops the earlier release, step by step: its webhooks, its
+//	    │          operator, and its di-server once ours answers. Then it opens the gate of
+//	    │          the controllers (controllers.GateUntil) and probes admission.
+//	    ▼
+//	migration      once the takeover is done and an administrator asks for it: stored objects
+//	               are rewritten in the wanted version, and a version stops being served.
+//	               package controllers/storagemigration runs it.
+//
+// Each step starts from what it observes and not from what an earlier step recorded, so
+// that any of them can be interrupted after any write and resumed by another leader. The
+// way back is the same sequence with the storage version of the earlier release as the
+// wanted one, before that release is installed again.
+//
+// crds and migration import none of the others; takeover imports crds, and preflight
+// imports crds and takeover.
+package upgrade
