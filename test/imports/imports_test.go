@@ -15,16 +15,58 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 const module = "opendilab.org/di-orchestrator/"
 
-// pure are the packages that decide, with the packages of this module that each
-// may import. One that does not exist yet is held to it from its first day.
-func pure() map[string][]string {
+// pure returns the packages that decide, which are those of the linter's rule of that
+// name: .golangci.yml has the only list.
+func pure(t *testing.T) []string {
+	t.Helper()
+	var config struct {
+		Linters struct {
+			Settings struct {
+				Depguard struct {
+					Rules map[string]struct {
+						Files []string `json:"files"`
+					} `json:"rules"`
+				} `json:"depguard"`
+			} `json:"settings"`
+		} `json:"linters"`
+	}
+	content, err := os.ReadFile(filepath.Join("..", "..", ".golangci.yml"))
+	if err == nil {
+		err = yaml.Unmarshal(content, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, pattern := range config.Linters.Settings.Depguard.Rules["pure"].Files {
+		if strings.HasPrefix(pattern, "!") {
+			continue
+		}
+		folder, isFolder := strings.CutPrefix(pattern, "**/")
+		folder, isPackage := strings.CutSuffix(folder, "/*.go")
+		if !isFolder || !isPackage {
+			t.Fatalf(".golangci.yml: depguard's rule pure has %q, want **/PACKAGE/*.go", pattern)
+		}
+		found = append(found, folder)
+	}
+	if len(found) == 0 {
+		t.Fatal(".golangci.yml: depguard's rule pure has no packages")
+	}
+	return found
+}
+
+// mayImport are the packages of this module that each pure package may import.
+func mayImport() map[string][]string {
 	return map[string][]string{
 		"conversion":           {"apis/v1alpha1", "apis/v2alpha1", "internal/netlimit"},
 		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
@@ -33,14 +75,22 @@ func pure() map[string][]string {
 		"cmd/kubectl-di/internal/convert/manifests": {},
 		"internal/conditions":                       {"apis/v2alpha1"},
 		"internal/podstate":                         {"apis/v2alpha1", "internal/conditions", "internal/names"},
-		"internal/upgrade/migration":                        {"apis/v1alpha1", "apis/v2alpha1"},
+		"internal/upgrade/migration":                {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":                       {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate"},
 		"internal/workload":                         {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
 		"internal/queueing":                         {"apis/v2alpha1", "internal/conditions"},
 		"internal/gang":                             {"internal/conditions"},
 		"internal/quantity":                         {},
-		"internal/lifecycle":                        {"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload", "internal/queueing", "internal/conditions", "internal/podstate"},
-		"internal/allocator":                        {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
+		"internal/validation": {
+			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "internal/netlimit", "internal/quantity", "internal/workload",
+		},
+		"internal/lifecycle": {
+			"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload",
+			"internal/queueing", "internal/conditions", "internal/podstate",
+		},
+		"internal/allocator": {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
+		"server/failure":     {},
+		"server/wire":        {"apis/v2alpha1", "internal/membership", "internal/names", "internal/quantity", "server/failure"},
 	}
 }
 
@@ -51,6 +101,13 @@ func excepted() map[string]map[string]string {
 			"net/http": "the conversion endpoint is served by the same package",
 			"os":       "a body that comes too slowly fails with an error of this package",
 			"context":  "a review that waits for room, or for a processor, ends with its request",
+		},
+		"server/failure": {
+			"context":  "an expired or cancelled request is one of the failures",
+			"net/http": "each failure has a status code",
+		},
+		"server/wire": {
+			"net/url": "the query of a request is one of the inputs",
 		},
 		"internal/allocator": {
 			"k8s.io/klog/v2": "the scheduler's own matching of taints wants a logger, and is given one that says nothing",
@@ -100,7 +157,7 @@ type listed struct {
 // list returns all packages that this module's need, by path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...", "./cmd/kubectl-di/internal/convert/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...", "./server/...", "./cmd/kubectl-di/internal/convert/...")
 	command.Dir = filepath.Join("..", "..")
 	rely(t, command.Dir) // for go.mod
 	var complaints strings.Builder
@@ -138,12 +195,12 @@ func rely(t *testing.T, dir string) {
 func find(t *testing.T, packages map[string]listed) map[string]listed {
 	t.Helper()
 	found := map[string]listed{}
-	for name := range pure() {
-		if of, exists := packages[module+name]; exists {
-			found[name] = of
-		} else {
-			t.Fatalf("there is no package %s%s; if it has moved, this test is to follow", module, name)
+	for _, name := range pure(t) {
+		of, exists := packages[module+name]
+		if !exists {
+			t.Fatalf(".golangci.yml: depguard's rule pure has %s, and there is no such package", name)
 		}
+		found[name] = of
 	}
 	return found
 }
@@ -201,8 +258,8 @@ func TestPurePackagesImportOnlyWhatDecidingNeeds(t *testing.T) {
 			if why := reason(path, bannedDirectly()); why != "" {
 				t.Errorf("%s imports %s: %s", name, path, why)
 			}
-			if ours, isOurs := strings.CutPrefix(path, module); isOurs && !slices.Contains(pure()[name], ours) {
-				t.Errorf("%s imports %s, and of this module may import only %s", name, ours, strings.Join(pure()[name], ", "))
+			if ours, isOurs := strings.CutPrefix(path, module); isOurs && !slices.Contains(mayImport()[name], ours) {
+				t.Errorf("%s imports %s, and of this module may import only %s", name, ours, strings.Join(mayImport()[name], ", "))
 			}
 		}
 	}
@@ -244,4 +301,25 @@ func clockCall(node ast.Node) string {
 		return ""
 	}
 	return of.Name + "." + selector.Sel.Name
+}
+
+// TestTheGuideNamesThePurePackages compares the map of docs/development.md with the
+// linter's list: the duty of a pure package has the word after a colon.
+func TestTheGuideNamesThePurePackages(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "development.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| .*: pure[ ,;]")
+	var named []string
+	for _, found := range row.FindAllStringSubmatch(string(guide), -1) {
+		named = append(named, found[1])
+	}
+	want := pure(t)
+	slices.Sort(named)
+	slices.Sort(want)
+	if !slices.Equal(named, want) {
+		t.Errorf("docs/development.md calls these packages pure:\n%s\n.golangci.yml has these:\n%s", strings.Join(named, "\n"), strings.Join(want, "\n"))
+	}
 }
