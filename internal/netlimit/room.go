@@ -66,7 +66,8 @@ type Body struct {
 	room   *Room
 	sender string
 	since  time.Time
-	takes  int64
+	// takes is the size of its room; the room's mutex guards it, as others shed bodies.
+	takes int64
 	// whole is set once all has come, and shed once the room is lost.
 	whole, shed bool
 	// stop ends the reading.
@@ -100,7 +101,7 @@ func (r *Room) Read(w http.ResponseWriter, request *http.Request, most int64) (*
 // is copied little, and never is much larger than what has come.
 func (b *Body) fill(ctx context.Context, from io.Reader, length int64) error {
 	for size := min(length, firstBytes); ; size = min(length, 4*size) {
-		if err := b.room.take(ctx, b, size-b.takes); err != nil {
+		if err := b.room.take(ctx, b, size); err != nil {
 			return err
 		}
 		// One byte more, so that the end is seen without another step.
@@ -162,10 +163,10 @@ func (r *Room) Idle() bool {
 	return len(r.bodies) == 0
 }
 
-// take waits until there is so much more room for a body.
-func (r *Room) take(ctx context.Context, body *Body, more int64) error {
+// take waits until a body has room of a size.
+func (r *Room) take(ctx context.Context, body *Body, size int64) error {
 	for {
-		again, changed, err := r.try(body, more)
+		again, changed, err := r.try(body, size)
 		if err != nil || changed == nil {
 			return err
 		}
@@ -183,9 +184,10 @@ func (r *Room) take(ctx context.Context, body *Body, more int64) error {
 
 // try takes room, or says when to try again: after a time, or when the channel
 // is closed.
-func (r *Room) try(body *Body, more int64) (time.Duration, <-chan struct{}, error) {
+func (r *Room) try(body *Body, size int64) (time.Duration, <-chan struct{}, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	more := size - body.takes
 	for !body.shed {
 		sender, all := r.of(body.sender)+more > r.options.Share, r.used+more > r.options.Size
 		if !sender && !all {
