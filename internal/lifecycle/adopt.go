@@ -24,7 +24,7 @@ import (
 // which do not record their attempt.
 func adoptWorkers(p *plan) outcome {
 	for _, pod := range p.Pods {
-		if _, told := pod.Annotations[names.AnnotationAttempt]; !told {
+		if _, isRecorded := pod.Annotations[names.AnnotationAttempt]; !isRecorded {
 			p.decision.AdoptPods = append(p.decision.AdoptPods, p.adoptedWorker(pod))
 		}
 	}

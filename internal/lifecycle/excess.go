@@ -114,8 +114,8 @@ func (in *input) drainLeft(name string, slots []slot) time.Duration {
 	var removed time.Time
 	for i := range in.Membership.Spec.Requests {
 		request := &in.Membership.Spec.Requests[i]
-		told := slices.Concat(request.Collectors, request.Learners)
-		if slices.ContainsFunc(told, fills) && request.Time.After(removed) {
+		urls := slices.Concat(request.Collectors, request.Learners)
+		if slices.ContainsFunc(urls, fills) && request.Time.After(removed) {
 			removed = request.Time.Time
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// The pods of a worker-led job are told of each other by a ConfigMap, which all
+// The pods of a worker-led job read their peers from a ConfigMap, which all
 // that are made for one assignment share. The kubelet reads it whenever it starts a
 // container, so it stays while such a pod lives. Its name follows from what it
 // holds: the same assignment has the same one in every pass, and what somebody else

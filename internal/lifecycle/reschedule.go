@@ -154,7 +154,7 @@ func whyRestarted(job *v2alpha1.DIJob, resizes []resize) string {
 		// The size of its world and the ranks in it are fixed while it runs.
 		return "spec.clusterSpec: Torch"
 	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
-		// Nobody but a worker itself is told of it.
+		// Only the worker itself reads its entry.
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
 		// Its cluster is fixed while it runs.
 		return "spec.clusterSpec: TensorFlow"

@@ -140,11 +140,11 @@ func (p *plan) endResize() {
 
 // hasNoExcess reports whether every pod belongs to a desired replica.
 func (p *plan) hasNoExcess() bool {
-	seated := make(map[string]bool, len(p.assignment.Replicas))
+	desired := make(map[string]bool, len(p.assignment.Replicas))
 	for i := range p.assignment.Replicas {
-		seated[p.assignment.Replicas[i].Pod] = true
+		desired[p.assignment.Replicas[i].Pod] = true
 	}
-	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !seated[pod.Name] })
+	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
 }
 
 // describe describes how a task was resized, and by whom.
