@@ -42,12 +42,9 @@ func (s *Server) newReports() *limit.Debouncer[report] {
 // reportProfilings answers POST profilings. The first report of an interval is
 // answered once it is written, later ones once they are pending.
 func (s *Server) reportProfilings(c *gin.Context) error {
-	id, err := wire.ParseJobID(c.Param("job_id"))
-	if err != nil {
-		return err
-	}
 	ctx, wanted := c.Request.Context(), auth.Profilings()
-	if err := s.auth.Preauthorize(ctx, auth.JobTarget(id.Key), wanted); err != nil {
+	id, err := s.readJobID(c, wanted)
+	if err != nil {
 		return err
 	}
 	body, err := readBody(c)
@@ -58,17 +55,14 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	var job v2alpha1.DIJob
-	if err := s.auth.Find(ctx, id.Key, &job); err != nil {
-		return store.ReadFailure(id.Key, err)
-	}
-	if err := s.auth.Authorize(ctx, &job, wanted); err != nil {
+	job, err := s.readJob(ctx, id, wanted)
+	if err != nil {
 		return err
 	}
-	if err := s.checkReport(id, &job, content); err != nil {
+	if err := s.checkReport(id, job, content); err != nil {
 		return err
 	}
-	given := report{auth.Detach(ctx, &job), id, content}
+	given := report{auth.Detach(ctx, job), id, content}
 	isNow, err := s.reports.Begin(job.UID, given)
 	if isNow {
 		err = s.writeReport(ctx, given)

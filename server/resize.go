@@ -72,11 +72,8 @@ type resizeEdit struct {
 // resize adds or removes the replicas that a request asks for, by the sign.
 func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, sign int64) error {
 	ctx := c.Request.Context()
-	id, err := wire.ParseJobID(c.Param("job_id"))
+	id, err := s.readJobID(c, wanted)
 	if err != nil {
-		return err
-	}
-	if err := s.auth.Preauthorize(ctx, auth.JobTarget(id.Key), wanted); err != nil {
 		return err
 	}
 	content, err := readBody(c)

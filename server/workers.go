@@ -27,28 +27,41 @@ const maxRank = 1 << 20
 // getWorkers answers GET replicas of a worker-led job: the address of each
 // replica by rank, empty for a replica without one, null without replicas.
 func (s *Server) getWorkers(c *gin.Context) error {
-	id, err := wire.ParseJobID(c.Param("job_id"))
+	ctx, wanted := c.Request.Context(), auth.Replicas("get")
+	id, err := s.readJobID(c, wanted)
 	if err != nil {
 		return err
 	}
-	ctx, wanted := c.Request.Context(), auth.Replicas("get")
-	if err := s.auth.Preauthorize(ctx, auth.JobTarget(id.Key), wanted); err != nil {
+	job, err := s.readJob(ctx, id, wanted)
+	if err != nil {
 		return err
 	}
-	var job v2alpha1.DIJob
-	if err := s.auth.Find(ctx, id.Key, &job); err != nil {
-		return store.ReadFailure(id.Key, err)
-	}
-	if err := s.auth.Authorize(ctx, &job, wanted); err != nil {
+	if err := errors.Join(id.CheckWorkerLed(job), id.CheckCurrent(job)); err != nil {
 		return err
 	}
-	if err := errors.Join(id.CheckWorkerLed(&job), id.CheckCurrent(&job)); err != nil {
-		return err
-	}
-	return s.answerRead(c, newRead(ctx, &job, func(ctx context.Context) (any, error) {
-		pods, err := s.store.PodsOf(ctx, &job)
+	return s.answerRead(c, newRead(ctx, job, func(ctx context.Context) (any, error) {
+		pods, err := s.store.PodsOf(ctx, job)
 		return rankedAddresses(pods, int(job.Status.Replicas)), err
 	}))
+}
+
+// readJobID parses the job of a request's path, and refuses senders that may not
+// ask about it.
+func (s *Server) readJobID(c *gin.Context, wanted auth.Permission) (wire.JobID, error) {
+	id, err := wire.ParseJobID(c.Param("job_id"))
+	if err != nil {
+		return id, err
+	}
+	return id, s.auth.Preauthorize(c.Request.Context(), auth.JobTarget(id.Key), wanted)
+}
+
+// readJob reads a worker-led job, and refuses senders that have no permission for it.
+func (s *Server) readJob(ctx context.Context, id wire.JobID, wanted auth.Permission) (*v2alpha1.DIJob, error) {
+	var job v2alpha1.DIJob
+	if err := s.auth.Find(ctx, id.Key, &job); err != nil {
+		return nil, store.ReadFailure(id.Key, err)
+	}
+	return &job, s.auth.Authorize(ctx, &job, wanted)
 }
 
 // rankedAddresses returns the addresses of pods by rank: as many as desired, or

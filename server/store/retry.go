@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,7 +77,7 @@ func isTooLarge(err error) bool {
 
 // isDefinite reports whether the API server will answer the same again.
 func isDefinite(err error) bool {
-	for _, definite := range []func(error) bool{
+	return slices.ContainsFunc([]func(error) bool{
 		apierrors.IsNotFound,
 		apierrors.IsAlreadyExists,
 		apierrors.IsInvalid,
@@ -87,12 +88,7 @@ func isDefinite(err error) bool {
 		apierrors.IsRequestEntityTooLargeError,
 		apierrors.IsGone,
 		apierrors.IsResourceExpired,
-	} {
-		if definite(err) {
-			return true
-		}
-	}
-	return false
+	}, func(is func(error) bool) bool { return is(err) })
 }
 
 // isUndecodable reports whether an error is one of decoding.
