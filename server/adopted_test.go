@@ -66,7 +66,7 @@ var _ = Describe("A job whose replicas an earlier release made", func() {
 			trainer, namespace))
 	})
 
-	It("has a unit replaced of which a DDP learner is reported", func(ctx SpecContext) {
+	It("replaces a unit whose DDP learner is reported", func(ctx SpecContext) {
 		namespace, url := newNamespace(ctx), newServer(api.cached)
 		job := newAdopted(ctx, namespace)
 		status, answer := call(ctx, http.MethodPost, url+"/v1alpha1/replicas/failed", fmt.Sprintf(
@@ -76,7 +76,7 @@ var _ = Describe("A job whose replicas an earlier release made", func() {
 		Expect(answer).NotTo(Or(ContainSubstring("zzzzz"), ContainSubstring("bbbbb")))
 		Expect(membershipOf(ctx, job).Spec.Members[1].FailureReports).To(BeEquivalentTo(1))
 
-		By("telling the old aggregator what it was told before")
+		By("answering the old aggregator as before")
 		cacheKnows(ctx, &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name}})
 		_, answer = call(ctx, http.MethodGet, fmt.Sprintf("%s/v1alpha1/replicas?namespace=%s&aggregator=%s", url, namespace, adoptedUnit), "")
 		Expect(urlsIn(answer, names.ReplicaTypeDDPLearner)).To(HaveExactElements(

@@ -57,7 +57,7 @@ func served(t *testing.T, server *Server) func(lastByte byte) net.Conn {
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
-		// Connections that the server closes linger for half a second.
+		// The server closes connections after half a second.
 		_ = passed(context.WithoutCancel(t.Context()), time.Second)
 	})
 	return func(lastByte byte) net.Conn {
@@ -165,7 +165,7 @@ func TestABodyThatComesTooSlowlyIsToComeAgain(t *testing.T) {
 				}()
 				mustAnswer(t, answered, later)
 				if took := time.Since(begun); took < tc.least || took > tc.most {
-					t.Errorf("it is told after %s, want %s to %s", took, tc.least, tc.most)
+					t.Errorf("it is answered after %s, want %s to %s", took, tc.least, tc.most)
 				}
 			})
 		})

@@ -332,7 +332,7 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 	})
 
-	It("lists no pods of another namespace, whatever they say of their owner", func(ctx SpecContext) {
+	It("lists no pods of another namespace, even if they claim the owner", func(ctx SpecContext) {
 		job := newJob(ctx, namespace, trainer, coordinatorLed())
 		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
 		elsewhere := job.DeepCopy()
@@ -352,7 +352,7 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(BeEmpty())
 	},
 		Entry("by its phase", "Succeeded", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded }),
-		Entry("by its condition, whatever its phase", "Failed", func(status *v2alpha1.DIJobStatus) {
+		Entry("by its condition, regardless of its phase", "Failed", func(status *v2alpha1.DIJobStatus) {
 			status.Phase = v2alpha1.JobRunning
 			status.Conditions = []v2alpha1.DIJobCondition{{Type: string(v2alpha1.JobFailed), Status: corev1.ConditionTrue}}
 		}),
@@ -446,7 +446,7 @@ func newAggregatorConfig(ctx SpecContext) {
 	cacheKnows(ctx, config)
 }
 
-// ddpURLs returns what an aggregator of 8 and 2 GPUs is told.
+// ddpURLs returns the answer to an aggregator of 8 and 2 GPUs.
 func ddpURLs(namespace, aggregator string) []string {
 	var urls []string
 	for pod, gpus := range []int32{8, 2} {

@@ -81,7 +81,7 @@ func (mortalReader) List(context.Context, client.ObjectList, ...client.ListOptio
 
 var _ = Describe("a server that crashes", func() {
 	// story is what a coordinator does; its requests are sent again to another
-	// server when they fail. Only a key tells a removal that is sent again from
+	// server when they fail. Only a key distinguishes a removal that is sent again from
 	// another removal.
 	story := func(namespace, known string) []struct{ method, path, body string } {
 		caller := fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",`, namespace)

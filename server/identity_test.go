@@ -97,7 +97,7 @@ var _ = Describe("who may call", func() {
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 		})
 
-		It("asks the API server once in a while about an address that is nobody's, however often it calls", func(ctx SpecContext) {
+		It("asks the API server once in a while about an unknown address, however often it calls", func(ctx SpecContext) {
 			var asked atomic.Int32
 			counting := interceptor.NewClient(api.live, interceptor.Funcs{
 				List: func(ctx context.Context, through client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
@@ -156,7 +156,7 @@ var _ = Describe("who may call", func() {
 			run(address)
 			all = append(all, refusal{whose: whose, want: want, from: address})
 		}
-		byAddress("nobody's address", 401, func(string) {})
+		byAddress("an unknown address", 401, func(string) {})
 		byAddress("a pod of no job", 403, func(a string) { at(ctx, nil, a, nil) })
 		byAddress("a pod of another job", 403, func(a string) { at(ctx, other, a, nil) })
 		byAddress("a pod of a job of the same name in another namespace", 403, func(a string) { at(ctx, namesake, a, nil) })
@@ -202,7 +202,7 @@ var _ = Describe("who may call", func() {
 		return all
 	}
 
-	DescribeTable("refuses whoever is not surely a pod of the job, and changes nothing",
+	DescribeTable("refuses every sender that is not surely a pod of the job, and changes nothing",
 		func(ctx SpecContext, method, path, rest string) {
 			open := newServer(api.cached) + "/v1alpha1/replicas"
 			_, created := call(ctx, http.MethodPost, open, fmt.Sprintf(post, namespace))
@@ -265,7 +265,7 @@ var _ = Describe("who may call", func() {
 		Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
 	})
 
-	It("keeps an address that sends many worthless tokens waiting, and nobody else", func(ctx SpecContext) {
+	It("makes an address that sends many invalid tokens wait, and no other", func(ctx SpecContext) {
 		base, flood, begun := serve(auth.ModeEnforce), given.next(), time.Now()
 		pod := at(ctx, job, given.next(), nil)
 		good := tokenOf(ctx, pod, names.ServerAudience)
@@ -315,7 +315,7 @@ var _ = Describe("who may call", func() {
 	})
 
 	Context("by token", func() {
-		// Whoever comes with a token is not asked where from.
+		// A token counts regardless of the address.
 		withToken := func(ctx context.Context, token, method, url, body string) (int, string) {
 			GinkgoHelper()
 			return call(ctx, method, url, body, "Authorization", "Bearer "+token)

@@ -151,7 +151,7 @@ var _ = Describe("a write", func() {
 			expectOnce(ctx, request)
 		})
 
-		It("of which the server never learns whether it was done is done once when it is sent again: "+name, func(ctx SpecContext) {
+		It("whose outcome the server never learns is done once when it is sent again: "+name, func(ctx SpecContext) {
 			request := requests(have(ctx, 3))[name]
 			flaky := &flakyClient{Client: api.cached, err: errLost, done: true, cut: true}
 			flaky.failures.Store(1)
@@ -273,11 +273,11 @@ var _ = Describe("a write", func() {
 		Entry("as it does not know how", apierrors.NewMethodNotSupported(memberships, "update")),
 	)
 
-	It("waits for the status to tell of a coordinator that was restarted in place", func(ctx SpecContext) {
+	It("waits for the status of a coordinator that was restarted in place", func(ctx SpecContext) {
 		request := body(`"collectors":{"replicas":2}`)
 		base := newServer(api.cached, func(options *server.Options) { options.Times.Successor = testkit.Patience }) + "/v1alpha1/replicas"
 		Expect(status(call(ctx, http.MethodPost, base, request))).To(Equal(http.StatusOK))
-		tell := func(state string) {
+		setStatus := func(state string) {
 			GinkgoHelper()
 			setMainContainer(ctx, namespace, state)
 		}
@@ -285,14 +285,14 @@ var _ = Describe("a write", func() {
 			`{"restartCount":0,"state":{"terminated":{"exitCode":1}}}`,
 			`{"restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}`,
 		} {
-			tell(ended)
+			setStatus(ended)
 			answered := make(chan int, 1)
 			go func() {
 				defer GinkgoRecover()
 				answered <- status(call(ctx, http.MethodPost, base, request))
 			}()
 			Consistently(answered, "200ms").ShouldNot(Receive())
-			tell(fmt.Sprintf(`{"restartCount":%d,"state":{"running":{}}}`, restarts+1))
+			setStatus(fmt.Sprintf(`{"restartCount":%d,"state":{"running":{}}}`, restarts+1))
 			Eventually(answered).Should(Receive(Equal(http.StatusOK)))
 			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
 			Expect(membershipOf(ctx, job).Spec.CoordinatorInstance).To(HaveSuffix(fmt.Sprintf("/%d", restarts+1)))
@@ -300,7 +300,7 @@ var _ = Describe("a write", func() {
 
 		By("going on with what the status says when it does not come along")
 		impatient := newServer(api.cached, func(options *server.Options) { options.Times.Successor = 100 * time.Millisecond })
-		tell(`{"restartCount":2,"state":{"terminated":{"exitCode":1}}}`)
+		setStatus(`{"restartCount":2,"state":{"terminated":{"exitCode":1}}}`)
 		Expect(status(call(ctx, http.MethodPost, impatient+"/v1alpha1/replicas", body(`"collectors":{"replicas":3}`)))).To(Equal(http.StatusOK))
 	})
 })

@@ -149,7 +149,7 @@ func (m *memory) Patch(ctx context.Context, object client.Object, subresource st
 	})
 }
 
-// write does a write, counts it, and loses its answer if it is to be lost.
+// write does a write, counts it, and loses its answer if lose was called.
 func (m *memory) write(object client.Object, do func() error) error {
 	if err := m.reachable(); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (m *memory) write(object client.Object, do func() error) error {
 	return nil
 }
 
-// newMemoryServer returns a server over a memory, which authenticates nobody.
+// newMemoryServer returns a server over a memory, without authentication.
 func newMemoryServer(t *testing.T, objects *memory, changes ...func(*Options)) *Server {
 	t.Helper()
 	return newServerOver(t, objects, objects, changes...)

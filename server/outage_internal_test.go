@@ -27,7 +27,7 @@ import (
 type deployed struct {
 	servers  []*Server
 	requests int
-	// later is how often it was told to try again.
+	// later counts the answers that ask for a retry.
 	later int
 }
 
@@ -211,7 +211,7 @@ func TestAWriteWhoseOutcomeNobodyKnowsIsDoneOnceHoweverLongTheOutage(t *testing.
 	}
 }
 
-// remove sends a removal of two collectors once, and says how many are told to go.
+// remove sends a removal of two collectors once, and returns how many are removed.
 func remove(ctx context.Context, server *Server) (int, error) {
 	client := &deployed{servers: []*Server{server}}
 	got, err := client.call(ctx, http.MethodDelete, replicasPath, asking(2))
@@ -226,7 +226,7 @@ func TestARemovalThatNobodyAnsweredIsDoneOnceByAnotherServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// between is what happens before the removal is sent again.
 		between func(context.Context, *testing.T, *memory, *Server)
-		// removed are told to go when it is sent again, and left stay.
+		// removed are removed when it is sent again, and left stay.
 		removed, left int
 	}{
 		"soon": {func(context.Context, *testing.T, *memory, *Server) {}, 2, 5},
@@ -291,7 +291,7 @@ func TestRemovalsAtOnceAreAllDone(t *testing.T) {
 			go func() {
 				removed, err := remove(t.Context(), servers[i%len(servers)])
 				if err == nil && removed != 2 {
-					err = fmt.Errorf("%d are told to go", removed)
+					err = fmt.Errorf("%d are removed", removed)
 				}
 				errs <- err
 			}()

@@ -74,7 +74,7 @@ func TestReadsOfOneJobHoldUpNoOthers(t *testing.T) {
 			counted[<-answers]++
 		}
 		if share := server.reads.PerFlow(); counted[`200 {"success":true,`] != share || counted[`200 {"success":false`] != reads-share {
-			t.Errorf("got %v, want %d answered and the others told to come again", counted, share)
+			t.Errorf("got %v, want %d answered and the others asked to retry", counted, share)
 		}
 		if left := server.reads.Len(); left != 0 {
 			t.Errorf("%d reads are left behind", left)

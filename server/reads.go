@@ -46,7 +46,7 @@ func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context
 }
 
 // answerRead answers a read in its turn, which ends before the answer is sent, so
-// that a slow client blocks nobody.
+// that a slow client blocks no other.
 func (s *Server) answerRead(c *gin.Context, wanted *read) error {
 	body, err := s.encodeRead(c.Request.Context(), wanted)
 	if err != nil {

@@ -42,8 +42,8 @@ func samples(registry prometheus.Gatherer) map[string]float64 {
 	return found
 }
 
-var _ = Describe("What di-server tells of requests", func() {
-	It("counts them by route, method and code, whatever callers make up", func(ctx SpecContext) {
+var _ = Describe("The metrics of requests", func() {
+	It("count them by route, method and code, for any made-up path", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		base := newServer(api.cached, func(options *server.Options) { options.Metrics = registry })
 		namespace := newNamespace(ctx)
@@ -71,7 +71,7 @@ var _ = Describe("What di-server tells of requests", func() {
 		}))
 	})
 
-	It("tells of requests that are held, and of those that are told to come later", func(ctx SpecContext) {
+	It("have requests that are held, and those that fail for now", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		base := newServer(api.cached, within(200*time.Millisecond), func(options *server.Options) {
 			options.Metrics, options.Watches = registry, store.NewWatches(GinkgoLogr, clock.RealClock{})

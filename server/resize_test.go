@@ -221,7 +221,7 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		})
 	}
 
-	It("of a worker is known again where it was not answered, a removal too, and of nobody known it is not", func(ctx SpecContext) {
+	It("of a worker is recognized where it was not answered, a removal too, and of an unknown sender it is not", func(ctx SpecContext) {
 		job := newWorkers(ctx, "w", 9, nil)
 		pod := createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: names.WorkerPod("w", "collector", 0)}})
 		pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "127.10.0.5", []corev1.PodIP{{IP: "127.10.0.5"}}

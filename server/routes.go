@@ -126,7 +126,7 @@ func succeed(c *gin.Context, message string, data any) error {
 	return send(c, http.StatusOK, wire.Success(message, data))
 }
 
-// send writes an envelope, whatever types the client accepts.
+// send writes an envelope, regardless of the types that the client accepts.
 func send(c *gin.Context, status int, envelope wire.Reply) error {
 	body, err := envelope.Encode()
 	if err != nil {

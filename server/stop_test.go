@@ -119,7 +119,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		Eventually(func() bool { return get().Close }).Should(BeTrue())
 	})
 
-	It("tells the sender of what it cannot do in time to come again, and is not ready while its watches are broken", func(ctx SpecContext) {
+	It("makes the sender of a request that it cannot do in time retry, and is not ready while its watches are broken", func(ctx SpecContext) {
 		served, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeOff,
 			Addresses: []string{"127.0.0.1:0"}, Watches: store.NewWatches(GinkgoLogr, clock.RealClock{}),
@@ -195,7 +195,7 @@ var _ = Describe("a server that is started and stopped", func() {
 
 	})
 
-	It("tells a client that does not send its body to come again, and closes its connection", func(ctx SpecContext) {
+	It("makes a client that does not send its body retry, and closes its connection", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		served, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeOff, Metrics: registry,
@@ -257,7 +257,7 @@ var _ = Describe("a server that is started and stopped", func() {
 	})
 })
 
-// opened is an API server all of whose watches open and tell nothing.
+// opened is an API server whose watches all open and deliver nothing.
 type opened struct{}
 
 func (opened) RoundTrip(*http.Request) (*http.Response, error) {

@@ -71,7 +71,7 @@ func podAt(ctx context.Context, namespace string, owner *v2alpha1.DIJob, address
 	return pod
 }
 
-// question is a request that somebody may not make.
+// question is a request that its sender may not make.
 type question struct{ method, path, body string }
 
 // questions are about what is there and what is not.
@@ -104,7 +104,7 @@ var _ = Describe("strangers", func() {
 		cacheKnows(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))
 	})
 
-	It("cost the API server next to nothing, whatever they ask for", func(ctx SpecContext) {
+	It("cost the API server next to nothing, for any request", func(ctx SpecContext) {
 		elsewhere := newNamespace(ctx)
 		other := newJob(ctx, elsewhere, "other", coordinatorLed())
 		froms := []string{given.next(), given.next(), given.next()}
@@ -159,7 +159,7 @@ var _ = Describe("strangers", func() {
 		}
 	})
 
-	It("that nobody knows cost next to nothing where they are let in", func(ctx SpecContext) {
+	It("that are unknown cost next to nothing where they are admitted", func(ctx SpecContext) {
 		var counted callCounter
 		base, from := counted.serve(auth.ModeLegacy, func(options *server.Options) { options.Times.Request = testkit.Patience }), given.next()
 		Expect(status(callFrom(ctx, from, http.MethodGet, base+replicas, ""))).To(Equal(http.StatusOK))
@@ -240,14 +240,14 @@ var _ = Describe("pods that share their node's network", func() {
 		}).Should(Equal(http.StatusForbidden))
 	})
 
-	It("are known by a token alone where addresses are to be strict", func(ctx SpecContext) {
+	It("are authenticated by a token alone where addresses are strict", func(ctx SpecContext) {
 		sharing(ctx, job)
 		base := serve(func(options *server.Options) { options.StrictAddresses = true })
 		Expect(status(callFrom(ctx, node, http.MethodGet, base+replicas, ""))).To(Equal(http.StatusUnauthorized))
 	})
 })
 
-var _ = Describe("a pod that somebody made and that says it is a job's", func() {
+var _ = Describe("a foreign pod that claims to be of a job", func() {
 	It("is the job's, as rights on the pods of a namespace are rights on its jobs, and no other namespace's", func(ctx SpecContext) {
 		namespace, elsewhere := newNamespace(ctx), newNamespace(ctx)
 		job := newTrainer(ctx, namespace)
@@ -264,7 +264,7 @@ var _ = Describe("a pod that somebody made and that says it is a job's", func() 
 })
 
 var _ = Describe("a path that ends in a slash", func() {
-	It("is none of ours, and nobody is sent elsewhere", func(ctx SpecContext) {
+	It("is ignored, and no client is misled", func(ctx SpecContext) {
 		base := newServer(api.cached)
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			code, answer := call(ctx, method, base+replicas+"/", "", "X-Forwarded-Prefix", "/evil.example")
@@ -299,7 +299,7 @@ var _ = Describe("tokens that say themselves that they are not for di-server", f
 })
 
 var _ = Describe("connections", func() {
-	It("of one address are bounded, and nobody else has to do without", func(ctx SpecContext) {
+	It("of one address are bounded, and no other address is affected", func(ctx SpecContext) {
 		addresses := make(chan string, 1)
 		log := funcr.New(func(_, line string) {
 			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {

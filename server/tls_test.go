@@ -125,7 +125,7 @@ var _ = Describe("a server that serves TLS", func() {
 		}
 	})
 
-	It("must be told where its certificate comes from", func() {
+	It("requires a source of its certificate", func() {
 		_, err := server.New(server.Options{
 			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, TLSAddress: "127.0.0.1:0",
 		})
@@ -133,7 +133,7 @@ var _ = Describe("a server that serves TLS", func() {
 	})
 })
 
-// clientsTrust returns whom clients are told to trust.
+// clientsTrust returns the bundle that clients trust.
 func clientsTrust(ctx context.Context, bundle types.NamespacedName) string {
 	GinkgoHelper()
 	var trust corev1.ConfigMap

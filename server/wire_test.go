@@ -127,7 +127,7 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
 	})
 
-	It("serves both paths, whatever the case of the query's keys", func(ctx SpecContext) {
+	It("serves both paths, with query keys in any case", func(ctx SpecContext) {
 		newTrainer(ctx, namespace)
 		created := ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
 		collector := podOf(urlsIn(created, names.ReplicaTypeCollector)[0])
@@ -143,7 +143,7 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 		}
 	})
 
-	It("tells names in /failed that may be the job's from foreign ones, and takes URLs for names", func(ctx SpecContext) {
+	It("distinguishes names in /failed that may be the job's from foreign ones, and accepts URLs", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		url := urlsIn(ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`)), names.ReplicaTypeCollector)[0]
 		for _, role := range []string{"collector", "learner", "aggregator", "ddp-learner"} {
@@ -209,7 +209,7 @@ var _ = Describe("An aggregator's own list", func() {
 	var pod *corev1.Pod
 	var learners []*corev1.Pod
 
-	// own is what the aggregator is told.
+	// own is the answer to the aggregator.
 	own := func(ctx context.Context) []string {
 		GinkgoHelper()
 		status, answer := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&aggregator="+aggregator, "{}")
@@ -239,7 +239,7 @@ var _ = Describe("An aggregator's own list", func() {
 		ask(ctx, http.MethodDelete, `"learners":{"replicas":1}`)
 		Expect(own(ctx)).To(Equal(before))
 
-		By("draining it, of which it hears last")
+		By("draining it, which it learns last")
 		Expect(api.live.Delete(ctx, pod)).To(Succeed())
 		for _, learner := range learners {
 			Expect(api.live.Delete(ctx, learner)).To(Succeed())

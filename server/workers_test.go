@@ -85,7 +85,7 @@ var _ = Describe("the v2 protocol", func() {
 		}
 	})
 
-	It("lists each replica at the place of its rank, whatever became of the others", func(ctx SpecContext) {
+	It("lists each replica at the index of its rank, regardless of the others", func(ctx SpecContext) {
 		job := newPong(ctx, 1, 0)
 		// addWorker makes a pod of a rank and attempt that serves at an address.
 		addWorker := func(name string, rank, attempt int, address string, change func(*corev1.Pod)) {

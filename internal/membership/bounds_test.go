@@ -25,7 +25,7 @@ func endpointsOfJob() Endpoints {
 	return Endpoints{Namespace: "space", Job: "job", Ports: func(string, names.ReplicaType) int32 { return 22270 }}
 }
 
-// lossy returns a list of as many collectors, each of which lost that many pods.
+// lossy returns a list of collectors that each lost a number of pods.
 func lossy(members int, lost int32) (*v2alpha1.MembershipSpec, *v2alpha1.MembershipStatus) {
 	spec, status := &v2alpha1.MembershipSpec{}, &v2alpha1.MembershipStatus{}
 	for i := range members {

@@ -64,7 +64,7 @@ func inSlot(slot string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Annotations[names.AnnotationSlot] = slot }
 }
 
-// outline is what is told of a list here: GPUs and names of each unit by slot,
+// outline describes a list: GPUs and names of each unit by slot,
 // and which pods are retained.
 type outline struct {
 	Pods     map[string]string
@@ -75,19 +75,19 @@ type outline struct {
 }
 
 func outlineOf(spec v2alpha1.MembershipSpec) outline {
-	told := outline{Pods: map[string]string{}, Recorded: spec.CoordinatorInstance}
+	got := outline{Pods: map[string]string{}, Recorded: spec.CoordinatorInstance}
 	for i := range spec.Members {
 		member := &spec.Members[i]
-		told.Pods[member.Slot] = member.PodName
+		got.Pods[member.Slot] = member.PodName
 		if membership.IsUnit(member) {
-			told.GPUs = map[string][]int32{member.Slot: member.DDPGPUs}
-			told.DDP = map[string][]string{member.Slot: membership.DDPPodNames(job, member, member.PodName)}
+			got.GPUs = map[string][]int32{member.Slot: member.DDPGPUs}
+			got.DDP = map[string][]string{member.Slot: membership.DDPPodNames(job, member, member.PodName)}
 		}
 	}
 	for i := range spec.RetainedPods {
-		told.Retained = append(told.Retained, string(spec.RetainedPods[i].Task)+" "+spec.RetainedPods[i].PodName)
+		got.Retained = append(got.Retained, string(spec.RetainedPods[i].Task)+" "+spec.RetainedPods[i].PodName)
 	}
-	return told
+	return got
 }
 
 const (
@@ -134,7 +134,7 @@ func TestWhatPodsStandFor(t *testing.T) {
 				Retained: []string{"collector cartpole-collector-aaaaa", "learner cartpole-learner-bbbbb"}, Recorded: "None",
 			},
 		},
-		"what has failed is to be replaced": {
+		"failed pods are replaced": {
 			[]*corev1.Pod{remain(names.ReplicaTypeCollector, "aaaaa", failed)}, 0,
 			outline{Pods: map[string]string{"collector-aaaaa": "cartpole-collector-aaaaa"}, Recorded: "None"},
 		},
@@ -211,7 +211,7 @@ func TestNamesOfAnAdoptedUnitGoWithIt(t *testing.T) {
 	}
 	before := place().DDPURLs(&spec.Members[0], unitPod)
 	if len(before) != 10 || before[0] != "cartpole-ddp-learner-bbbbb.default:22271" || before[8] != "cartpole-ddp-learner-aaaaa.default:22271" {
-		t.Errorf("the aggregator is told %v", before)
+		t.Errorf("the aggregator is answered %v", before)
 	}
 	if replaced := apply(t, membership.Replace{Job: job, Pods: []string{"cartpole-ddp-learner-aaaaa"}}, spec); len(replaced) != 1 {
 		t.Fatalf("replaced %v, want the unit", replaced)
@@ -226,7 +226,7 @@ func TestNamesOfAnAdoptedUnitGoWithIt(t *testing.T) {
 		t.Errorf("pods of the new unit (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, place().DDPURLs(member, unitPod)); diff != "" {
-		t.Errorf("what the old aggregator is told changes (-before +after):\n%s", diff)
+		t.Errorf("the answer to the old aggregator changes (-before +after):\n%s", diff)
 	}
 }
 

@@ -238,10 +238,10 @@ func TestIsRestarted(t *testing.T) {
 		recorded, container string
 		want                bool
 	}{
-		"nobody asked before":     {"", "uid/0", false},
-		"the same container":      {"uid/0", "uid/0", false},
-		"the container restarted": {"uid/0", "uid/1", true},
-		"the pod was made again":  {"uid/3", "other/0", true},
+		"no instance asked before": {"", "uid/0", false},
+		"the same container":       {"uid/0", "uid/0", false},
+		"the container restarted":  {"uid/0", "uid/1", true},
+		"the pod was made again":   {"uid/3", "other/0", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -75,11 +75,11 @@ func TestALostPodStaysListedBesideItsReplacementUntilItIsReported(t *testing.T) 
 	w.wantCollectors(first, second, third)
 
 	if replaced := w.report(second); len(replaced) != 1 || w.current() != third {
-		t.Errorf("a report of a lost pod tells of %v and makes %s of %s", replaced, w.current(), third)
+		t.Errorf("a report of a lost pod replaces %v, and %s is now %s", replaced, w.current(), third)
 	}
 	w.wantCollectors(first, third)
 	if replaced := w.report(second); replaced != nil {
-		t.Errorf("the same report again tells of %v", replaced)
+		t.Errorf("the same report again replaces %v", replaced)
 	}
 	w.report(third)
 	fourth := w.current()
@@ -102,7 +102,7 @@ func TestALostPodStaysListedAfterItsMemberWasRemoved(t *testing.T) {
 	w.apply(membership.Shrink{Job: job, Collectors: 1})
 	w.wantCollectors(first)
 	if replaced := w.report(first); replaced != nil {
-		t.Errorf("the report tells of %v, want nothing", replaced)
+		t.Errorf("the report replaces %v, want nothing", replaced)
 	}
 	w.wantCollectors()
 }
@@ -203,7 +203,7 @@ func TestMembersThatAreReportedNeverGetOneName(t *testing.T) {
 			first, second := w.spec.Members[0], w.spec.Members[1]
 			names := []string{membership.PodName(job, &first, 0), membership.PodName(job, &second, 0)}
 			if names[0] == names[1] || !slices.Contains(names, shared) {
-				t.Errorf("the replacements are %v, of which one is to be %s", names, shared)
+				t.Errorf("the replacements are %v, want %s among them", names, shared)
 			}
 			w.wantCollectors(names...)
 		})

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// maxGPUs bounds the GPUs of one unit, whatever its pods say.
+// maxGPUs bounds the GPUs of one unit.
 const maxGPUs = limits.GPUs
 
 // unit is the desired DDP learners of one aggregator, in rank order.

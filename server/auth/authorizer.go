@@ -75,7 +75,7 @@ func errUnknown(sender *Sender) error {
 }
 
 // errForeign is the failure of senders of another job. It is the same whether
-// the target exists, so that nobody learns that.
+// the target exists, so that no sender learns that.
 func errForeign(sender *Sender) error {
 	return failure.New(failure.Forbidden, "%s is not of the job that it asks about: only the job's own pods, and users by a token, may ask this", sender)
 }

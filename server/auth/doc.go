@@ -3,7 +3,7 @@
 
 // Package auth finds out who sends a request, by its token or its address, and
 // decides what that sender may do to which job. Its questions to the API server
-// are rate limited per sender, so that nobody takes the calls of others.
+// are rate limited per sender, so that no sender takes the calls of others.
 package auth
 
 import (
@@ -24,7 +24,7 @@ const (
 	// ModeLegacy admits them, counts them and logs a warning: callers of earlier
 	// releases may come through a node port or a gateway, which hides them.
 	ModeLegacy Mode = "legacy"
-	// ModeOff authenticates nobody and admits everybody.
+	// ModeOff disables authentication and admits every caller.
 	ModeOff Mode = "off"
 )
 
@@ -32,7 +32,7 @@ const (
 type Options struct {
 	// Mode is how unauthenticated callers are treated.
 	Mode Mode
-	// StrictAddresses is whether the address of a node authenticates nobody.
+	// StrictAddresses is whether the address of a node authenticates no one.
 	StrictAddresses bool
 	// AddressTimeout bounds the wait for the pod of an unknown address.
 	AddressTimeout time.Duration

@@ -21,7 +21,7 @@ const (
 	maxCounted = 4096
 )
 
-// Lines limits the log lines that callers can trigger at will, so that nobody
+// Lines limits the log lines that callers can trigger at will, so that no caller
 // floods the log or hides other callers' lines in it.
 type Lines struct {
 	clock clock.PassiveClock

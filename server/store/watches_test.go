@@ -56,7 +56,7 @@ const (
 	configsPath = "/apis/diengine.opendilab.org/v2alpha1/aggregatorconfigs"
 )
 
-// mustOpen opens a watch, of which whatever comes is read.
+// mustOpen opens a watch and reads its events.
 func mustOpen(t *testing.T, through http.RoundTripper, path, query string) (status int, end func()) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api"+path+"?watch=true"+query, http.NoBody)

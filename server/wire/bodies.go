@@ -81,8 +81,8 @@ type rawDemand struct {
 	Memory   json.RawMessage `json:"memory"`
 }
 
-// Body is a body of the v1 protocol of which only the caller was read: the rest
-// is parsed once the sender may act for the caller.
+// Body is a body of the v1 protocol whose caller was parsed: the rest is parsed
+// once the sender may act for the caller.
 type Body struct {
 	// Caller is the pod that the request acts for.
 	Caller               Caller
