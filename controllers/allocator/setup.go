@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,7 +70,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		options.Policy = allocator.Fit{GrowAfter: defaultGrowAfter}
 	}
 	if options.Now == nil {
-		options.Now = time.Now
+		options.Now = clock.RealClock{}.Now
 	}
 	roundMetrics, err := newRoundMetrics(options.Registerer)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -209,7 +210,7 @@ func newGangs(mgr ctrl.Manager, options *Options) (*gangs, cache.Cache, error) {
 		return nil, nil, fmt.Errorf("adding the cache of PodGroups: %w", err)
 	}
 	return &gangs{
-		setting: options.Gangs, schedulerName: options.GangSchedulerName, serves: servesKind(api), groups: groups, now: time.Now,
+		setting: options.Gangs, schedulerName: options.GangSchedulerName, serves: servesKind(api), groups: groups, now: clock.RealClock{}.Now,
 	}, groups, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -96,7 +97,7 @@ type Reconciler struct {
 // manager.
 func New(options Options) *Reconciler {
 	if options.Now == nil {
-		options.Now = time.Now
+		options.Now = clock.RealClock{}.Now
 	}
 	options.Retry = cmp.Or(options.Retry, defaultMigrationRetry)
 	options.Page = cmp.Or(options.Page, defaultPage)
