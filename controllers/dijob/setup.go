@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -151,7 +152,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
 		recorder: options.Recorder,
-		now:      time.Now,
+		now:      clock.RealClock{}.Now,
 		options:  options,
 		metrics:  jobMetrics,
 		gangs:    gangs,
