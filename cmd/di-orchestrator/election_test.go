@@ -270,7 +270,7 @@ func (e *elections) read(t *testing.T, name string) (stop func() (int, error)) {
 	}
 }
 
-const lostLine = "The lease was lost"
+const lostLine = "Lost the lease"
 
 func TestWebhooksOutliveALostLeaseAndWhoLostItCanBeElectedAgain(t *testing.T) {
 	t.Parallel()
