@@ -139,7 +139,7 @@ func TestAVersionCeasesToBeServedAndIsServedAgain(t *testing.T) {
 	w.annotate(crds.AnnotationStopServing, "v1alpha1")
 	m := storagemigration.New(w.options(cluster.client))
 	w.step(m)
-	w.Expect(w.record("dijobs").Blocked).To(ContainSubstring("cannot cease to be served while objects are to be stored in it"))
+	w.Expect(w.record("dijobs").Blocked).To(ContainSubstring("must be served while it is the desired storage version"))
 
 	w.want("v2alpha1")
 	w.Expect(w.migrate(cluster.client)).To(Succeed())
