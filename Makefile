@@ -170,8 +170,8 @@ test: test-unit test-integration ## Run the quick tests: test-unit and test-inte
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no API server and no Helm; two minutes.
-	$(TEST) -timeout 5m $(QUICK) $$(hack/packages unit plain)
-	$(RACE) -timeout 5m $(QUICK) $$(hack/packages unit race)
+	$(TEST) -timeout 15m $(QUICK) $$(hack/packages unit plain)
+	$(RACE) -timeout 15m $(QUICK) $$(hack/packages unit race)
 	go test -C hack/site -vet=off -count=1 ./...
 	go test -C hack/cluster -vet=off ./...
 	go test -C hack/image -vet=off ./...
@@ -179,8 +179,8 @@ test-unit: ## Run the tests that need no API server and no Helm; two minutes.
 .PHONY: test-integration
 test-integration: helm ## Run the tests on a real kube-apiserver and etcd.
 	@# These mostly wait for programs that they started.
-	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 15m $(QUICK) $$(hack/packages integration plain)
-	$(ASSETS) $(HELMS) $(RACE) -timeout 20m $(QUICK) $$(hack/packages integration race)
+	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages integration plain)
+	$(ASSETS) $(HELMS) $(RACE) -timeout 45m $(QUICK) $$(hack/packages integration race)
 
 .PHONY: test-slow
 test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts and the release; an hour or two.
