@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/semaphore"
@@ -442,6 +443,33 @@ func TestOneLargeObjectIsConvertedAtATime(t *testing.T) {
 		reviews.Go(func() { serve(t.Context(), handler, http.MethodPost, strings.NewReader(large)) })
 	}
 	reviews.Wait()
+}
+
+func TestAnObjectIsConvertedBesideALargeOne(t *testing.T) {
+	t.Parallel()
+	handler := NewHandler(Options{})
+	handler.slots = semaphore.NewWeighted(1)
+	begun, release := make(chan struct{}), make(chan struct{})
+	handler.convert = func(raw []byte, apiVersion string) ([]byte, error) {
+		if len(raw) > 2*batchBytes {
+			close(begun)
+			<-release
+		}
+		return convertValid(raw, apiVersion)
+	}
+	var large sync.WaitGroup
+	large.Go(func() {
+		serve(t.Context(), handler, http.MethodPost, strings.NewReader(reviewOf(longJob(3*batchBytes))))
+	})
+	<-begun
+	patient, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	small := serve(patient, handler, http.MethodPost, strings.NewReader(reviewOf(jobNamed("v1alpha1", "small"))))
+	if small.Code != http.StatusOK {
+		t.Errorf("status %d: %s", small.Code, small.Body)
+	}
+	close(release)
+	large.Wait()
 }
 
 //nolint:paralleltest // It measures what the process allocates.
