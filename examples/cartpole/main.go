@@ -62,7 +62,7 @@ func printProgress(p progress) {
 // coordinate is the coordinator of a coordinator-led job. It asks di-server for
 // collectors once, and trains with those that di-server lists.
 func coordinate(ctx context.Context) error {
-	go func() { _ = serve(ctx, cmp.Or(os.Getenv("COORDINATOR_PORT"), "22273")) }() // for the readiness probe
+	go serveProbe(ctx, cmp.Or(os.Getenv("COORDINATOR_PORT"), "22273"))
 	namespace, pod := os.Getenv("KUBERNETES_POD_NAMESPACE"), os.Getenv("KUBERNETES_POD_NAME")
 	replicas := serverURL(os.Getenv("KUBERNETES_SERVER_URL")) + cmp.Or(os.Getenv("KUBERNETES_SERVER_API_VERSION"), "/v1alpha1") + "/replicas"
 	demand := map[string]any{
@@ -109,7 +109,7 @@ func work(ctx context.Context) error {
 	if rank > 0 {
 		return serve(ctx, "22270")
 	}
-	go func() { _ = serve(ctx, "22270") }() // for the readiness probe
+	go serveProbe(ctx, "22270")
 	nodes, err := nodesOf(os.Getenv("DI_NODES"))
 	if err != nil {
 		return err
@@ -168,6 +168,13 @@ func serve(ctx context.Context, port string) error {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return nil
+}
+
+// serveProbe answers the readiness probe of a pod that trains.
+func serveProbe(ctx context.Context, port string) {
+	if err := serve(ctx, port); err != nil {
+		fmt.Fprintln(os.Stderr, "answering the readiness probe:", err)
+	}
 }
 
 func routes(finish func()) *http.ServeMux {

@@ -26,9 +26,6 @@ const (
 	ReleaseV1 Release = "v1.1.3"
 )
 
-// Releases returns the releases that there is a way back to.
-func Releases() []Release { return []Release{ReleaseV0, ReleaseV1} }
-
 // StorageOf returns the version that a release needs objects to be stored in.
 func StorageOf(release Release) string {
 	if release == ReleaseV0 {
