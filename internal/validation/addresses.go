@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -89,7 +90,7 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around
 // portOf returns the port that the replicas of a task serve on. What is wrong with
 // the template is said elsewhere.
 func portOf(task *v2alpha1.Task) int32 {
-	template, _ := readRaw[corev1.PodTemplateSpec](task.Template.Raw, field.NewPath("template"))
+	template, _ := jsontype.Read[corev1.PodTemplateSpec](task.Template.Raw, field.NewPath("template"))
 	if template == nil || len(template.Spec.Containers) == 0 {
 		return names.DefaultWorkerPort
 	}

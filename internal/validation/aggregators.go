@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
 const kindAggregatorConfig = "AggregatorConfig"
@@ -77,9 +78,9 @@ func aggregatorTemplate(raw []byte) ([]byte, error) {
 
 // warnAggregators says what the template holds that aggregators will not.
 func warnAggregators(raw []byte, at *field.Path) []string {
-	template, found := readRaw[corev1.PodTemplateSpec](raw, at)
+	template, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
 	var w notes
-	if len(found.mistyped) == 0 {
+	if len(found.Mistyped) == 0 {
 		w.overridden(template, replicaOverrides(names.ReplicaTypeAggregator), at)
 		w.untoldPorts(names.ReplicaTypeAggregator, &template.Spec, at.Child("spec"))
 	}

@@ -9,6 +9,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
 // Defaults of worker-led jobs.
@@ -25,7 +27,7 @@ func DefaultV1(request *Request) (Patch, error) {
 		part = "status"
 	}
 	raw := restoreExtended(&changes, request, part)
-	if part != "spec" || !isSet(members(raw)["spec"]) {
+	if part != "spec" || !jsontype.IsSet(jsontype.Members(raw)["spec"]) {
 		return changes, nil
 	}
 	job, err := decodeHub(raw)
@@ -37,7 +39,7 @@ func DefaultV1(request *Request) (Patch, error) {
 		// not to be changed through v1alpha1, by nobody.
 		return changes, nil
 	}
-	spec := members(members(raw)["spec"])
+	spec := jsontype.Members(jsontype.Members(raw)["spec"])
 	defaultPolicyV1(&changes, spec["cleanPodPolicy"])
 	dropUnusedRoles(&changes, spec)
 	return changes, nil
@@ -72,13 +74,13 @@ func dropUnusedRoles(changes *Patch, spec map[string]json.RawMessage) {
 // told by the containers: of all that is empty, no others are written. A person
 // who writes an empty role has forgotten something, and reads what.
 func isZeroRole(role json.RawMessage) bool {
-	containers, written := members(members(members(role)["template"])["spec"])["containers"]
-	if !written || isSet(containers) {
+	containers, written := jsontype.Members(jsontype.Members(jsontype.Members(role)["template"])["spec"])["containers"]
+	if !written || jsontype.IsSet(containers) {
 		return false
 	}
 	// What was decoded decodes again.
-	value, _ := decodeAny(role)
-	return saysNothing(value)
+	value, _ := jsontype.DecodeAny(role)
+	return jsontype.IsBlank(value)
 }
 
 // restoreExtended keeps the stored extended where an update lacks it, as old
@@ -87,10 +89,10 @@ func restoreExtended(changes *Patch, request *Request, part string) []byte {
 	if request.Create {
 		return request.Raw
 	}
-	stored := members(members(request.OldRaw)[part])["extended"]
-	job := members(request.Raw)
-	written := members(job[part])
-	if !isSet(stored) || isSet(written["extended"]) || written == nil {
+	stored := jsontype.Members(jsontype.Members(request.OldRaw)[part])["extended"]
+	job := jsontype.Members(request.Raw)
+	written := jsontype.Members(job[part])
+	if !jsontype.IsSet(stored) || jsontype.IsSet(written["extended"]) || written == nil {
 		return request.Raw
 	}
 	changes.set("/"+part+"/extended", stored)
@@ -103,7 +105,7 @@ func restoreExtended(changes *Patch, request *Request, part string) []byte {
 
 // DefaultV2 returns the defaults of a job that was written through v2alpha1.
 func DefaultV2(request *Request) (Patch, error) {
-	if !isSet(members(request.Raw)["spec"]) {
+	if !jsontype.IsSet(jsontype.Members(request.Raw)["spec"]) {
 		return nil, nil
 	}
 	var changes Patch
@@ -163,4 +165,101 @@ func replicasOf(task *v2alpha1.Task) int32 {
 
 func coordinatorLed(spec *v2alpha1.DIJobSpec) bool {
 	return spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
+}
+
+// defaultElastic fills which task is resized, and levels its two counts to the
+// one that was changed.
+func defaultElastic(changes *Patch, request *Request) {
+	spec := &request.Job.Spec
+	if request.Old != nil && elasticTaskGone(spec, &request.Old.Spec) {
+		forgetElasticTask(changes, spec, &request.Old.Spec)
+	}
+	i := names.ElasticTask(spec)
+	if i < 0 {
+		return
+	}
+	name, count := names.TaskName(&spec.Tasks[i]), replicasOf(&spec.Tasks[i])
+	if count < 0 {
+		// It is refused, and only where the user wrote it.
+		return
+	}
+	if before, countBefore := oldCounts(request.Old, name); before != nil && countBefore == count && (spec.Elastic == nil || spec.Elastic.Replicas == nil) {
+		// A client built for v1.1.3 drops the count with all of elastic, and means no other.
+		count = *before
+	}
+	switch {
+	case spec.Elastic == nil:
+		changes.set("/spec/elastic", map[string]any{"task": name, "replicas": count})
+		return
+	case spec.Elastic.Task == "":
+		changes.set("/spec/elastic/task", name)
+	}
+	if spec.Elastic.Replicas == nil {
+		changes.set("/spec/elastic/replicas", count)
+		return
+	}
+	levelCounts(changes, request, i)
+}
+
+// levelCounts levels elastic.replicas and the replicas of the elastic task to
+// the one that was changed; in a new job elastic.replicas wins.
+func levelCounts(changes *Patch, request *Request, elastic int) {
+	task := &request.Job.Spec.Tasks[elastic]
+	wanted, count := request.Job.Spec.Elastic.Replicas, replicasOf(task)
+	before, countBefore := oldCounts(request.Old, names.TaskName(task))
+	switch {
+	case before != nil && *wanted == *before && countBefore != count:
+		changes.set("/spec/elastic/replicas", count)
+	case *wanted < 0:
+		// As above.
+	case *wanted != count && (before == nil || *wanted != *before):
+		changes.set(fmt.Sprintf("/spec/tasks/%d/replicas", elastic), *wanted)
+	}
+}
+
+// elasticTaskGone reports whether an update removed the task that defaulting named
+// in elastic and left its name there, as who applies a manifest does: what the
+// manifest never said, it does not take back.
+func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
+	if spec.Elastic == nil || old.Elastic == nil || spec.Elastic.Task == "" ||
+		spec.Elastic.Task != old.Elastic.Task || names.ElasticTask(spec) >= 0 {
+		return false
+	}
+	derived := names.ElasticTask(&v2alpha1.DIJobSpec{Tasks: old.Tasks})
+	return derived >= 0 && names.TaskName(&old.Tasks[derived]) == old.Elastic.Task
+}
+
+// forgetElasticTask forgets what defaulting wrote about a task that is gone, so
+// that it is rewritten, if there is a task to write it about.
+func forgetElasticTask(changes *Patch, spec, old *v2alpha1.DIJobSpec) {
+	elastic := spec.Elastic
+	elastic.Task = ""
+	counted := elastic.Replicas != nil && old.Elastic.Replicas != nil && *elastic.Replicas == *old.Elastic.Replicas
+	if counted {
+		elastic.Replicas = nil
+	}
+	if names.ElasticTask(spec) >= 0 {
+		return
+	}
+	if *elastic == (v2alpha1.Elastic{}) {
+		changes.remove("/spec/elastic")
+		return
+	}
+	changes.remove("/spec/elastic/task")
+	if counted {
+		changes.remove("/spec/elastic/replicas")
+	}
+}
+
+// oldCounts returns what the replaced job wanted of the task, if it was the one
+// to be resized, and how many the task itself said.
+func oldCounts(old *v2alpha1.DIJob, task string) (wanted *int32, count int32) {
+	if old == nil {
+		return nil, 0
+	}
+	i := names.ElasticTask(&old.Spec)
+	if i < 0 || names.TaskName(&old.Spec.Tasks[i]) != task || old.Spec.Elastic == nil {
+		return nil, 0
+	}
+	return old.Spec.Elastic.Replicas, replicasOf(&old.Spec.Tasks[i])
 }

@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
 // overrides is what the operator sets on the pods of a task, in place of what
@@ -103,12 +104,12 @@ func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 	var warnings []string
 	variables := clusterVariables(spec)
 	for i := range spec.Tasks {
-		if len(warnings) >= mostFindings {
+		if len(warnings) >= jsontype.MaxFindings {
 			break
 		}
 		at := at.task(i, "template")
-		template, found := readRaw[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
-		if len(found.mistyped) == 0 {
+		template, found := jsontype.Read[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
+		if len(found.Mistyped) == 0 {
 			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], variables, template, at)...)
 		}
 	}

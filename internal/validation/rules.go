@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
 // mostNamed is how many values an error names that would be right.
@@ -95,7 +96,7 @@ func listsIn(spec *v2alpha1.DIJobSpec) []list {
 
 // full reports whether as many errors are collected as are kept.
 func full(errs field.ErrorList) bool {
-	return len(errs) >= mostFindings
+	return len(errs) >= jsontype.MaxFindings
 }
 
 func validateValues(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
@@ -247,7 +248,7 @@ func tasksOf(spec *v2alpha1.DIJobSpec) *taskNames {
 		name := names.TaskName(&spec.Tasks[i])
 		known.all[name] = true
 		if i < mostNamed {
-			known.first = append(known.first, shorten(name))
+			known.first = append(known.first, jsontype.Shorten(name))
 		}
 	}
 	return known
@@ -258,7 +259,7 @@ func (t *taskNames) unknown(name string, at *field.Path) field.ErrorList {
 	if t.all[name] {
 		return nil
 	}
-	return field.ErrorList{field.NotSupported(at, shorten(name), t.first)}
+	return field.ErrorList{field.NotSupported(at, jsontype.Shorten(name), t.first)}
 }
 
 // validateGang holds that the job may become as large as what it waits for.

@@ -4,14 +4,13 @@
 package validation
 
 import (
-	"reflect"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
 // Templates and volumes are carried as the user's JSON, and the API server
@@ -23,9 +22,9 @@ import (
 // validateTemplate holds what must be right about a template for pods to be
 // made at all.
 func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
-	template, found := readRaw[corev1.PodTemplateSpec](raw, at)
-	if len(found.mistyped) > 0 {
-		return found.mistyped
+	template, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
+	if len(found.Mistyped) > 0 {
+		return found.Mistyped
 	}
 	if len(template.Spec.Containers) == 0 {
 		return field.ErrorList{field.Required(at.Child("spec", "containers"), "a pod needs a container")}
@@ -42,23 +41,6 @@ func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
 		errs = append(errs, validateObjectName(template.Spec.Volumes[i].Name, path, volumes)...)
 	}
 	return errs
-}
-
-// readRaw decodes an object of another API and finds what it cannot hold.
-func readRaw[T any](raw []byte, at *field.Path) (*T, findings) {
-	decoded := new(T)
-	if len(raw) == 0 {
-		return decoded, findings{}
-	}
-	found := compare(raw, reflect.TypeFor[T](), at)
-	if len(found.mistyped) > 0 {
-		return decoded, found
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded); err != nil {
-		// The comparison is meant to have found it, by its path.
-		found.mistyped = field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must decode: "+err.Error())}
-	}
-	return decoded, found
 }
 
 func validateContainers(containers []corev1.Container, at *field.Path, taken map[string]bool) field.ErrorList {
@@ -105,9 +87,9 @@ func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 			break
 		}
 		at := at.spec("volumes").Index(i)
-		volume, found := readRaw[corev1.Volume](spec.Volumes[i].Raw, at)
-		if len(found.mistyped) > 0 {
-			errs = append(errs, found.mistyped...)
+		volume, found := jsontype.Read[corev1.Volume](spec.Volumes[i].Raw, at)
+		if len(found.Mistyped) > 0 {
+			errs = append(errs, found.Mistyped...)
 			continue
 		}
 		errs = append(errs, validateObjectName(volume.Name, at.Child("name"), taken)...)
@@ -145,4 +127,82 @@ func volumeNames(task *v2alpha1.Task) []string {
 		volumes[i] = template.Spec.Volumes[i].Name
 	}
 	return volumes
+}
+
+// The CRD keeps whatever stands in a template, so the API server's own check of
+// unknown fields ends above it. This check continues below.
+
+// PodFields are the fields that the API server's pods have, which may be more than
+// the types of this program have.
+type PodFields interface {
+	// UnknownInTemplate returns the paths of the unknown members of a pod template,
+	// below a path.
+	UnknownInTemplate(raw []byte, at string) []string
+	// UnknownInVolume does the same for a volume of a pod.
+	UnknownInVolume(raw []byte, at string) []string
+}
+
+// judge finds the members of templates and volumes that pods do not have.
+type judge struct {
+	// fields are the API server's; if nil, the types of this program decide.
+	fields PodFields
+}
+
+// UnknownFields returns the fields that a request adds and pods do not have. The types
+// of this program decide if the API server's fields are nil.
+func UnknownFields(request *Request, fields PodFields) field.ErrorList {
+	if request.Subresource == subresourceStatus {
+		return nil
+	}
+	j := judge{fields}
+	unknown := j.inSpec(&request.Job.Spec, pathsOf(request.Raw, request.Job))
+	if request.Create || len(unknown) == 0 {
+		return unknown
+	}
+	return lessByTask(unknown, j.inSpec(&request.Old.Spec, pathsOf(request.OldRaw, request.Old)), request)
+}
+
+func (j judge) inSpec(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
+	var unknown field.ErrorList
+	for i := range spec.Volumes {
+		if full(unknown) {
+			return unknown
+		}
+		unknown = append(unknown, j.inVolume(spec.Volumes[i].Raw, at.spec("volumes").Index(i))...)
+	}
+	for i := range spec.Tasks {
+		if full(unknown) {
+			break
+		}
+		unknown = append(unknown, j.inTemplate(spec.Tasks[i].Template.Raw, at.task(i, "template"))...)
+	}
+	return unknown
+}
+
+func (j judge) inTemplate(raw []byte, at *field.Path) field.ErrorList {
+	if j.fields != nil {
+		return unknownFields(j.fields.UnknownInTemplate(raw, at.String()))
+	}
+	_, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
+	return unknownFields(found.Unknown)
+}
+
+func (j judge) inVolume(raw []byte, at *field.Path) field.ErrorList {
+	if j.fields != nil {
+		return unknownFields(j.fields.UnknownInVolume(raw, at.String()))
+	}
+	_, found := jsontype.Read[corev1.Volume](raw, at)
+	return unknownFields(found.Unknown)
+}
+
+func unknownFields(paths []string) field.ErrorList {
+	paths = paths[:min(len(paths), jsontype.MaxFindings)]
+	unknown := make(field.ErrorList, len(paths))
+	for i, path := range paths {
+		unknown[i] = &field.Error{
+			Type: field.ErrorTypeInvalid, Field: path, BadValue: field.OmitValueType{},
+			Detail: "unknown field: pods have none of this name here; correct it, or write with --validate=warn to keep it",
+		}
+	}
+	return unknown
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -434,5 +435,16 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 				t.Errorf("allowed: %v, warnings (-want +got):\n%s", answer.allowed(), diff)
 			}
 		})
+	}
+}
+
+// To decode this quantity takes an hour, and nothing cancels it.
+func TestAQuantityThatCostsIsRefusedByItsPathAndNotDecoded(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{`"1e-2000000000"`, `1e2000000000`, `"1\u0065-2000000000"`} {
+		errs := validateTemplate([]byte(`{"spec":{"containers":[{"name":"a","resources":{"limits":{"memory":`+value+`}}}]}}`), field.NewPath("t"))
+		if len(errs) != 1 || errs[0].Field != "t.spec.containers[0].resources.limits[memory]" {
+			t.Errorf("%s: %v, want an error at the limit", value, errs)
+		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
+	"opendilab.org/di-orchestrator/internal/validation/semantic"
 )
 
 const (
@@ -139,7 +141,7 @@ func TestAListThatDecodesLargeIsRefusedBeforeItIsDecoded(t *testing.T) {
 	}
 	task := &v2alpha1.Task{}
 	task.Template.Raw = raw
-	if bytes := allocated(func() { meaningOfTemplate(&v2alpha1.DIJobSpec{}, task) }); bytes > 128*mebi {
+	if bytes := allocated(func() { semantic.SameTemplate(&v2alpha1.DIJobSpec{}, task, &v2alpha1.Task{}) }); bytes > 128*mebi {
 		t.Errorf("%d MiB are allocated to compare it", bytes/mebi)
 	}
 }
@@ -154,11 +156,11 @@ func TestErrorsAreBoundedWhileTheyAreCollected(t *testing.T) {
 	}
 	for _, lifecycle := range []v2alpha1.Lifecycle{"", v2alpha1.LifecycleCoordinatorLed} {
 		spec.Lifecycle = lifecycle
-		if errs := validateContent(&v2alpha1.DIJob{Spec: *spec}, hubPaths{}); len(errs) < 20 || len(errs) > 10*mostFindings {
+		if errs := validateContent(&v2alpha1.DIJob{Spec: *spec}, hubPaths{}); len(errs) < 20 || len(errs) > 10*jsontype.MaxFindings {
 			t.Errorf("%q: %d errors are collected", lifecycle, len(errs))
 		}
 	}
-	if found := compare([]byte(`{"args":`+listOf(`1`, 100_000)+`}`), reflect.TypeFor[corev1.Container](), nil); len(found.mistyped) != mostFindings {
-		t.Errorf("%d values of the wrong type are found", len(found.mistyped))
+	if found := jsontype.Compare([]byte(`{"args":`+listOf(`1`, 100_000)+`}`), reflect.TypeFor[corev1.Container](), nil); len(found.Mistyped) != jsontype.MaxFindings {
+		t.Errorf("%d values of the wrong type are found", len(found.Mistyped))
 	}
 }

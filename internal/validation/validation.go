@@ -11,13 +11,13 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
+	"opendilab.org/di-orchestrator/internal/validation/semantic"
 )
 
 // paths says where the version that the user wrote has what the hub's form
@@ -80,7 +80,7 @@ func validateV1(request *Request) field.ErrorList {
 		return nil
 	}
 	if request.Create {
-		if !isSet(members(request.Raw)["spec"]) {
+		if !jsontype.IsSet(jsontype.Members(request.Raw)["spec"]) {
 			return field.ErrorList{field.Required(field.NewPath("spec", string(v2alpha1.TaskTypeCoordinator)), "a job needs something to run")}
 		}
 		return validateChange(request, v1Paths{request.Job}, nil)
@@ -92,7 +92,7 @@ func validateV1(request *Request) field.ErrorList {
 // through v1alpha1, which shows it and cannot say what it is.
 func validateView(request *Request) field.ErrorList {
 	if request.Create || request.Subresource == subresourceStatus || coordinatorLed(&request.Old.Spec) ||
-		sameView(members(request.Raw)["spec"], members(request.OldRaw)["spec"]) {
+		sameView(jsontype.Members(request.Raw)["spec"], jsontype.Members(request.OldRaw)["spec"]) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
@@ -104,11 +104,11 @@ func validateView(request *Request) field.ErrorList {
 // of its roles are shown only and not read back, so they are the same where
 // they mean the same: typed clients write them again.
 func sameView(a, b json.RawMessage) bool {
-	fieldsOfA, fieldsOfB := members(a), members(b)
+	fieldsOfA, fieldsOfB := jsontype.Members(a), jsontype.Members(b)
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
-		templateOfA, templateOfB := members(fieldsOfA[string(role)])["template"], members(fieldsOfB[string(role)])["template"]
-		if !saysTheSame(templateOfA, templateOfB) &&
-			!reflect.DeepEqual(meaningOf[corev1.PodTemplateSpec](templateOfA, quantity.CheckTemplate), meaningOf[corev1.PodTemplateSpec](templateOfB, quantity.CheckTemplate)) {
+		templateOfA, templateOfB := jsontype.Members(fieldsOfA[string(role)])["template"], jsontype.Members(fieldsOfB[string(role)])["template"]
+		if !jsontype.EqualButEmpty(templateOfA, templateOfB) &&
+			!semantic.SamePods(templateOfA, templateOfB) {
 			return false
 		}
 		delete(fieldsOfA, string(role))
@@ -136,11 +136,11 @@ func sameFields(a, b map[string]json.RawMessage) bool {
 
 func sameField(key string, a, b json.RawMessage) bool {
 	// Members of what was decoded decode again; absent ones stay nil.
-	valueOfA, _ := decodeAny(a)
-	valueOfB, _ := decodeAny(b)
+	valueOfA, _ := jsontype.DecodeAny(a)
+	valueOfB, _ := jsontype.DecodeAny(b)
 	switch {
-	case isEmpty(valueOfA) || valueOfA == "":
-		return isEmpty(valueOfB) || valueOfB == ""
+	case jsontype.IsEmpty(valueOfA) || valueOfA == "":
+		return jsontype.IsEmpty(valueOfB) || valueOfB == ""
 	case reflect.DeepEqual(valueOfA, valueOfB):
 		return true
 	case key != "volumes":
@@ -150,7 +150,7 @@ func sameField(key string, a, b json.RawMessage) bool {
 	if json.Unmarshal(a, &volumesOfA) != nil || json.Unmarshal(b, &volumesOfB) != nil {
 		return false
 	}
-	return sameVolumes(volumesOfA, volumesOfB)
+	return semantic.SameVolumes(volumesOfA, volumesOfB)
 }
 
 // inTurn asks one validation after the other, until one finds an error: each is

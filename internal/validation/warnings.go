@@ -4,18 +4,16 @@
 package validation
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
+	"opendilab.org/di-orchestrator/internal/validation/semantic"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -91,7 +89,7 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 		return nil
 	}
 	var w notes
-	if !sameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
+	if !semantic.SameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
 		w.changed(at.spec("volumes"))
 	}
 	// Jobs of v1.1.x may have several tasks of a name, which are compared in their order.
@@ -106,7 +104,7 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 		if len(stored) == 0 {
 			continue
 		}
-		if !sameTemplate(&job.Spec, task, stored[0]) {
+		if !semantic.SameTemplate(&job.Spec, task, stored[0]) {
 			w.changed(at.task(i, "template"))
 		}
 		before[names.TaskName(task)] = stored[1:]
@@ -118,28 +116,11 @@ func (w *notes) changed(at *field.Path) {
 	w.add(at, "is changed: pods that are created from now on have it, those that run keep what they were made from")
 }
 
-func sameTemplate(spec *v2alpha1.DIJobSpec, a, b *v2alpha1.Task) bool {
-	return bytes.Equal(a.Template.Raw, b.Template.Raw) ||
-		reflect.DeepEqual(meaningOfTemplate(spec, a), meaningOfTemplate(spec, b))
-}
-
-func sameVolumes(a, b []v2alpha1.RawObject) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !bytes.Equal(a[i].Raw, b[i].Raw) && !reflect.DeepEqual(meaningOf[corev1.Volume](a[i].Raw, quantity.CheckVolume), meaningOf[corev1.Volume](b[i].Raw, quantity.CheckVolume)) {
-			return false
-		}
-	}
-	return true
-}
-
 // warnLost says which fields that a client built for v1.1.3 does not know an
 // update through v2alpha1 has dropped. Where one of them is still there, the
 // client knows them, and what is gone was removed on purpose.
 func warnLost(request *Request) []string {
-	stored, written := members(members(request.OldRaw)["spec"]), members(members(request.Raw)["spec"])
+	stored, written := jsontype.Members(jsontype.Members(request.OldRaw)["spec"]), jsontype.Members(jsontype.Members(request.Raw)["spec"])
 	lost := newerFields(stored)
 	if len(lost) == 0 || len(newerFields(written)) > 0 {
 		return nil
@@ -159,10 +140,10 @@ func newerFields(spec map[string]json.RawMessage) []string {
 	var newer []string
 	for _, name := range slices.Sorted(maps.Keys(spec)) {
 		switch {
-		case !isSet(spec[name]) || slices.Contains(known, name):
+		case !jsontype.IsSet(spec[name]) || slices.Contains(known, name):
 		case name == "elastic":
 			// Task and replicas are filled in again.
-			for _, name := range slices.Sorted(maps.Keys(members(spec[name]))) {
+			for _, name := range slices.Sorted(maps.Keys(jsontype.Members(spec[name]))) {
 				if name != "task" && name != "replicas" {
 					newer = append(newer, "elastic."+name)
 				}

@@ -82,8 +82,11 @@ func mayImport() map[string][]string {
 		"internal/gang":                             {"internal/conditions"},
 		"internal/quantity":                         {},
 		"internal/validation": {
-			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "internal/netlimit", "internal/quantity", "internal/workload",
+			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "internal/validation/jsontype",
+			"internal/validation/semantic", "internal/workload",
 		},
+		"internal/validation/jsontype": {"internal/quantity"},
+		"internal/validation/semantic": {"apis/v2alpha1", "internal/netlimit", "internal/quantity", "internal/validation/jsontype"},
 		"internal/lifecycle": {
 			"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload",
 			"internal/queueing", "internal/conditions", "internal/podstate",

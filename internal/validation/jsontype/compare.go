@@ -1,7 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package validation
+// Package jsontype compares JSON with Go types, so that each value that does not
+// decode is an error at its own path. It is pure.
+package jsontype
 
 import (
 	"encoding"
@@ -18,46 +20,47 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 const (
-	// mostFindings is how much is found of each sort. Whoever mends that many sees the next.
-	mostFindings = 1000
+	// MaxFindings is how many findings of each kind are collected.
+	MaxFindings = 1000
 	// mostListBytes is how much memory the items of one list may take once decoded: a
 	// container without members takes three bytes of JSON, and 500 times that.
 	mostListBytes = 8 << 20
 )
 
-// findings are what keeps a JSON value from being exactly a Go type.
-type findings struct {
-	// mistyped are values that the type cannot hold.
-	mistyped field.ErrorList
-	// unknown are the paths of members that the type has no field for.
-	unknown []string
+// Findings are the differences between a JSON value and a Go type.
+type Findings struct {
+	// Mistyped are values that the type cannot hold.
+	Mistyped field.ErrorList
+	// Unknown are the paths of members that the type has no field for.
+	Unknown []string
 }
 
-// compare holds a JSON value against a Go type and finds each difference at
-// its own path, where a decoder stops at the first and knows the Go field only.
-// Null is no difference: it decodes to nothing.
-func compare(raw []byte, goType reflect.Type, at *field.Path) findings {
+// Compare finds each difference between a JSON value and a Go type at its own path.
+// A decoder stops at the first one and reports the Go field only. Null is no
+// difference, because it decodes to nothing.
+func Compare(raw []byte, goType reflect.Type, at *field.Path) Findings {
 	c := comparison{fields: map[reflect.Type]map[string]reflect.Type{}}
-	value, err := decodeAny(raw)
+	value, err := DecodeAny(raw)
 	if err != nil {
-		c.mistyped = append(c.mistyped, field.TypeInvalid(at, field.OmitValueType{}, "must be JSON: "+err.Error()))
-		return c.findings
+		c.Mistyped = append(c.Mistyped, field.TypeInvalid(at, field.OmitValueType{}, "must be JSON: "+err.Error()))
+		return c.Findings
 	}
 	c.value(value, goType, at)
-	slices.Sort(c.unknown)
-	slices.SortStableFunc(c.mistyped, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
-	return c.findings
+	slices.Sort(c.Unknown)
+	slices.SortStableFunc(c.Mistyped, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
+	return c.Findings
 }
 
 type comparison struct {
-	findings
+	Findings
 
-	// fields remembers the members of the structs met so far.
+	// fields caches the JSON members of each struct type.
 	fields map[reflect.Type]map[string]reflect.Type
 }
 
@@ -65,7 +68,7 @@ func (c *comparison) value(value any, goType reflect.Type, at *field.Path) {
 	for goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
 	}
-	if value == nil || goType.Kind() == reflect.Interface || len(c.mistyped) == mostFindings {
+	if value == nil || goType.Kind() == reflect.Interface || len(c.Mistyped) == MaxFindings {
 		return
 	}
 	if decodesItself(goType) {
@@ -84,13 +87,13 @@ func (c *comparison) value(value any, goType reflect.Type, at *field.Path) {
 	}
 }
 
-// decodesItself reports whether the type reads JSON in a way of its own.
+// decodesItself reports whether the type implements its own decoding.
 func decodesItself(goType reflect.Type) bool {
 	pointer := reflect.PointerTo(goType)
 	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// decode asks the type itself, unless that would cost too much.
+// decode tries the type's own decoding, unless that would be too expensive.
 func (c *comparison) decode(value any, goType reflect.Type, at *field.Path) {
 	if goType == reflect.TypeFor[resource.Quantity]() {
 		if err := quantity.Check(scalarText(value)); err != nil {
@@ -103,11 +106,11 @@ func (c *comparison) decode(value any, goType reflect.Type, at *field.Path) {
 		err = json.Unmarshal(raw, reflect.New(goType).Interface())
 	}
 	if err != nil {
-		c.refuse(value, at, wanted(goType, err))
+		c.refuse(value, at, expected(goType, err))
 	}
 }
 
-// scalarText returns the text of a string or a number, "" for what is neither.
+// scalarText returns the text of a string or a number, "" for any other value.
 func scalarText(value any) string {
 	switch value := value.(type) {
 	case string:
@@ -118,8 +121,8 @@ func scalarText(value any) string {
 	return ""
 }
 
-// wanted says what a type that reads JSON in its own way takes.
-func wanted(goType reflect.Type, err error) string {
+// expected describes the values that a type with its own decoding accepts.
+func expected(goType reflect.Type, err error) string {
 	switch goType {
 	case reflect.TypeFor[resource.Quantity]():
 		return "must be a quantity, such as 2, 500m or 4Gi"
@@ -150,13 +153,13 @@ func (c *comparison) object(value any, goType reflect.Type, at *field.Path) {
 	for _, key := range sortedKeys(members) {
 		if fieldType, ok := fields[key]; ok {
 			c.value(members[key], fieldType, at.Child(key))
-		} else if len(c.unknown) < mostFindings {
-			c.unknown = append(c.unknown, at.Child(key).String())
+		} else if len(c.Unknown) < MaxFindings {
+			c.Unknown = append(c.Unknown, at.Child(key).String())
 		}
 	}
 }
 
-// jsonFields collects the members that a struct reads, by their names in JSON.
+// jsonFields collects the fields of a struct by their JSON names.
 func jsonFields(goType reflect.Type, into map[string]reflect.Type) {
 	for i := range goType.NumField() {
 		structField := goType.Field(i)
@@ -184,8 +187,7 @@ func (c *comparison) mapping(value any, goType reflect.Type, at *field.Path) {
 	}
 }
 
-// sortedKeys returns the names of members in an order, so that the first that are found
-// are the same each time.
+// sortedKeys makes the order of findings deterministic.
 func sortedKeys(members map[string]any) []string {
 	return slices.Sorted(maps.Keys(members))
 }
@@ -203,7 +205,7 @@ func (c *comparison) list(value any, goType reflect.Type, at *field.Path) {
 		return
 	}
 	if most := mostListBytes / max(1, int(goType.Elem().Size())); len(items) > most {
-		c.mistyped = append(c.mistyped, field.TooMany(at, len(items), most))
+		c.Mistyped = append(c.Mistyped, field.TooMany(at, len(items), most))
 		return
 	}
 	for i, item := range items {
@@ -236,7 +238,7 @@ func (c *comparison) scalar(value any, goType reflect.Type, at *field.Path) {
 	}
 }
 
-// integerFits says what is wrong with a number as an integer of so many bits.
+// integerFits returns why a number is no integer of this size, or "".
 func integerFits(number string, bits int) string {
 	if _, err := strconv.ParseInt(number, 10, bits); err == nil {
 		return ""
@@ -249,18 +251,18 @@ func integerFits(number string, bits int) string {
 }
 
 func (c *comparison) refuse(value any, at *field.Path, message string) {
-	if len(c.mistyped) < mostFindings {
-		c.mistyped = append(c.mistyped, field.Invalid(at, shown(value), message))
+	if len(c.Mistyped) < MaxFindings {
+		c.Mistyped = append(c.Mistyped, field.Invalid(at, shown(value), message))
 	}
 }
 
-// shownLength is how long a value may be that an error repeats, in bytes.
+// shownLength is the maximum length of a value in an error message, in bytes.
 const shownLength = 64
 
-// shown returns a decoded value as an error shows it.
+// shown returns a decoded value for an error message.
 func shown(value any) any {
 	if text, ok := value.(string); ok {
-		return shorten(text)
+		return Shorten(text)
 	}
 	if raw, err := json.Marshal(value); err != nil || len(raw) > shownLength {
 		return field.OmitValueType{}
@@ -268,9 +270,27 @@ func shown(value any) any {
 	return value
 }
 
-func shorten(text string) string {
+// Shorten truncates a text for an error message.
+func Shorten(text string) string {
 	if len(text) <= shownLength {
 		return text
 	}
 	return strings.ToValidUTF8(text[:shownLength], "") + "..."
+}
+
+// Read decodes an object of another API and finds its differences from the type.
+func Read[T any](raw []byte, at *field.Path) (*T, Findings) {
+	decoded := new(T)
+	if len(raw) == 0 {
+		return decoded, Findings{}
+	}
+	found := Compare(raw, reflect.TypeFor[T](), at)
+	if len(found.Mistyped) > 0 {
+		return decoded, found
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded); err != nil {
+		// The comparison should have found it.
+		found.Mistyped = field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must decode: "+err.Error())}
+	}
+	return decoded, found
 }

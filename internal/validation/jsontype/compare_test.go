@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package validation
+package jsontype
 
 import (
 	"encoding/json"
@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/randfill"
-
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
 // Every member of a pod template, with every kind of value in its place: the
@@ -48,51 +46,14 @@ func TestTheComparisonAgreesWithTheDecoderOnEveryFieldOfATemplate(t *testing.T) 
 
 func agree(t *testing.T, doc string) {
 	t.Helper()
-	found := compare([]byte(doc), reflect.TypeFor[corev1.PodTemplateSpec](), field.NewPath("t"))
+	found := Compare([]byte(doc), reflect.TypeFor[corev1.PodTemplateSpec](), field.NewPath("t"))
 	unknown, err := kjson.UnmarshalStrict([]byte(doc), &corev1.PodTemplateSpec{}, kjson.DisallowUnknownFields)
-	if (err != nil) != (len(found.mistyped) > 0) {
-		t.Errorf("%s: the decoder says %v, the comparison %v", doc, err, found.mistyped)
+	if (err != nil) != (len(found.Mistyped) > 0) {
+		t.Errorf("%s: the decoder says %v, the comparison %v", doc, err, found.Mistyped)
 	}
-	if err == nil && len(unknown) != len(found.unknown) {
-		t.Errorf("%s: the decoder does not know %v, the comparison %v", doc, unknown, found.unknown)
+	if err == nil && len(unknown) != len(found.Unknown) {
+		t.Errorf("%s: the decoder does not know %v, the comparison %v", doc, unknown, found.Unknown)
 	}
-}
-
-// To decode this quantity takes an hour, and nothing cancels it.
-func TestAQuantityThatCostsIsRefusedByItsPathAndNotDecoded(t *testing.T) {
-	t.Parallel()
-	for _, value := range []string{`"1e-2000000000"`, `1e2000000000`, `"1\u0065-2000000000"`} {
-		errs := validateTemplate([]byte(`{"spec":{"containers":[{"name":"a","resources":{"limits":{"memory":`+value+`}}}]}}`), field.NewPath("t"))
-		if len(errs) != 1 || errs[0].Field != "t.spec.containers[0].resources.limits[memory]" {
-			t.Errorf("%s: %v, want an error at the limit", value, errs)
-		}
-	}
-}
-
-func TestAStoredQuantityThatCostsIsComparedAsItIsWritten(t *testing.T) {
-	t.Parallel()
-	stored := rawObject([]byte(`{"name":"v","emptyDir":{"sizeLimit":"1e-2000000000"}}`))
-	other := rawObject([]byte(`{"name":"v","emptyDir":{"sizeLimit":"1e-2000000001"}}`))
-	spaced := rawObject(append([]byte(" "), stored.Raw...))
-	if !sameVolumes([]v2alpha1.RawObject{stored}, []v2alpha1.RawObject{spaced}) {
-		t.Error("the same volume is told apart")
-	}
-	if sameVolumes([]v2alpha1.RawObject{stored}, []v2alpha1.RawObject{other}) {
-		t.Error("two volumes are taken for one")
-	}
-	spec := &v2alpha1.DIJobSpec{}
-	template := func(limit string) *v2alpha1.Task {
-		return &v2alpha1.Task{Template: rawObject([]byte(`{"spec":{"overhead":{"cpu":"` + limit + `"}}}`))}
-	}
-	if sameTemplate(spec, template("1e-2000000000"), template("1e-2000000001")) {
-		t.Error("two templates are taken for one")
-	}
-}
-
-func rawObject(content []byte) v2alpha1.RawObject {
-	var raw v2alpha1.RawObject
-	raw.Raw = content
-	return raw
 }
 
 // fullTemplate has every field, and one item in every list and map.

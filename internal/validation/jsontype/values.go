@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package validation
+package jsontype
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"reflect"
 )
 
-// members are the members of a JSON object, and nil for anything else.
-func members(raw []byte) map[string]json.RawMessage {
+// Members returns the members of a JSON object, nil for any other value.
+func Members(raw []byte) map[string]json.RawMessage {
 	var parsed map[string]json.RawMessage
 	if json.Unmarshal(raw, &parsed) != nil {
 		return nil
@@ -18,13 +18,13 @@ func members(raw []byte) map[string]json.RawMessage {
 	return parsed
 }
 
-// isSet reports whether a member is there and not null.
-func isSet(raw json.RawMessage) bool {
+// IsSet reports whether a member is present and not null.
+func IsSet(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
 
-// decodeAny decodes JSON and leaves numbers as they are written.
-func decodeAny(raw []byte) (any, error) {
+// DecodeAny decodes JSON and keeps the spelling of numbers.
+func DecodeAny(raw []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	var value any
@@ -32,10 +32,9 @@ func decodeAny(raw []byte) (any, error) {
 	return value, err
 }
 
-// saysTheSame reports whether two JSON values differ in nothing but members that
-// are absent in one and null or empty in the other: typed clients write such
-// members for all that they know and did not find.
-func saysTheSame(a, b json.RawMessage) bool {
+// EqualButEmpty reports whether two JSON values are equal if null and empty members
+// are dropped. Typed clients write such members for every field that they know.
+func EqualButEmpty(a, b json.RawMessage) bool {
 	var decodedA, decodedB any
 	// Absent values stay nil; others were decoded as parts of their objects.
 	_ = json.Unmarshal(a, &decodedA)
@@ -43,8 +42,8 @@ func saysTheSame(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(withoutEmpty(decodedA), withoutEmpty(decodedB))
 }
 
-// withoutEmpty returns a decoded JSON value without members that are null or
-// empty, and nil for a value that is so itself.
+// withoutEmpty returns a decoded JSON value without null and empty members, and nil
+// for an empty value.
 func withoutEmpty(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -64,7 +63,7 @@ func withoutEmpty(value any) any {
 		}
 		kept := make([]any, len(value))
 		for i, item := range value {
-			// Items keep their places.
+			// Items keep their indexes.
 			kept[i] = withoutEmpty(item)
 		}
 		return kept
@@ -76,8 +75,8 @@ func withoutEmpty(value any) any {
 	return value
 }
 
-// isEmpty reports whether a decoded value is null or has no content.
-func isEmpty(value any) bool {
+// IsEmpty reports whether a decoded value is null or has no content.
+func IsEmpty(value any) bool {
 	switch value := value.(type) {
 	case nil:
 		return true
@@ -89,13 +88,13 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// saysNothing reports whether a decoded value is null, or holds nothing else.
-func saysNothing(value any) bool {
+// IsBlank reports whether a decoded value is empty or an object of blank members.
+func IsBlank(value any) bool {
 	members, isObject := value.(map[string]any)
 	for _, member := range members {
-		if !saysNothing(member) {
+		if !IsBlank(member) {
 			return false
 		}
 	}
-	return isObject || isEmpty(value)
+	return isObject || IsEmpty(value)
 }

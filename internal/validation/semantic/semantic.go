@@ -1,9 +1,11 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package validation
+// Package semantic compares templates and volumes by what they decode to. It is pure.
+package semantic
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -16,28 +18,28 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
-// Two templates mean the same when they decode to the same pods. The CRDs of
-// earlier releases wrote defaults into templates, and typed clients write empty
-// members; so what is compared is what was decoded, with quantities in their
-// canonical form, without
-//   - unknown fields and members that are null or empty; but for selectors, of
-//     which an empty one selects all,
-//   - what the operator does not take over from a template: of its metadata all
-//     but labels, annotations and finalizers,
-//   - values that the API server writes into a pod that lacks them.
+// Two templates are equal if they decode to the same pods. The CRDs of earlier
+// releases wrote defaults into templates, and typed clients write empty members.
+// The comparison uses canonical quantities and ignores
+//   - unknown fields and members that are null or empty, except selectors: an empty
+//     one selects everything,
+//   - metadata that the operator does not copy: all but labels, annotations and
+//     finalizers,
+//   - values that the API server defaults in a pod.
 
-// meaningOfTemplate returns a task's template for comparison.
-func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
+// normalizeTask returns a task's template in normal form.
+func normalizeTask(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
 	if !isModest[corev1.PodTemplateSpec](task.Template.Raw) || quantity.CheckTemplate(task.Template.Raw) != nil {
-		return literally(task.Template.Raw)
+		return untyped(task.Template.Raw)
 	}
 	template := decodeRest[corev1.PodTemplateSpec](task.Template.Raw)
 	kept := corev1.PodTemplateSpec{Spec: template.Spec}
 	kept.Labels, kept.Annotations, kept.Finalizers = template.Labels, template.Annotations, template.Finalizers
 	pod := &kept.Spec
-	if policy := restartPolicy(spec, task); pod.RestartPolicy == policy || !coordinatorLed(spec) {
+	if policy := restartPolicy(spec, task); pod.RestartPolicy == policy || spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		pod.RestartPolicy = ""
 	}
 	if pod.DeprecatedServiceAccount == pod.ServiceAccountName {
@@ -48,49 +50,49 @@ func meaningOfTemplate(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) any {
 			dropContainerDefaults(&containers[i])
 		}
 	}
-	return plainForm(kept)
+	return plain(kept)
 }
 
-// meaningOf returns an object of another API for comparison. The check says
-// whether it costs too much to decode.
-func meaningOf[T any](raw []byte, check func([]byte) error) any {
+// normalize returns an object of another API in normal form. The check fails if the
+// object is too expensive to decode.
+func normalize[T any](raw []byte, check func([]byte) error) any {
 	if !isModest[T](raw) || check(raw) != nil {
-		return literally(raw)
+		return untyped(raw)
 	}
-	return plainForm(decodeRest[T](raw))
+	return plain(decodeRest[T](raw))
 }
 
-// isModest reports whether an object of another API has no list that takes too much memory
-// once it is decoded. What has few values has none.
+// isModest reports whether no list of an object takes too much memory once decoded. An
+// object of few values has no such list.
 func isModest[T any](raw []byte) bool {
 	const few = 4096
 	if netlimit.Values(raw) < few {
 		return true
 	}
-	return !slices.ContainsFunc(compare(raw, reflect.TypeFor[T](), nil).mistyped, func(err *field.Error) bool {
+	return !slices.ContainsFunc(jsontype.Compare(raw, reflect.TypeFor[T](), nil).Mistyped, func(err *field.Error) bool {
 		return err.Type == field.ErrorTypeTooMany
 	})
 }
 
-// literally returns JSON for comparison that is not decoded as its type: a stored
-// job may have a quantity that costs too much.
-func literally(raw []byte) any {
-	// The check has read it, so it decodes.
-	value, _ := decodeAny(raw)
+// untyped decodes JSON without its type: a stored job may have a quantity that is too
+// expensive to decode.
+func untyped(raw []byte) any {
+	// The check has decoded it already.
+	value, _ := jsontype.DecodeAny(raw)
 	return value
 }
 
-// decodeRest decodes what fits the type. The rest reaches no pod.
+// decodeRest decodes the values that fit the type. The others reach no pod.
 func decodeRest[T any](raw []byte) *T {
 	decoded := new(T)
-	// What does not fit was refused, or is that of a stored job.
+	// A value that does not fit was rejected, or is in a stored job.
 	_ = kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded)
 	return decoded
 }
 
-// restartPolicy is the one that a task's pods get where the template has none.
+// restartPolicy returns the policy of a task's pods whose template has none.
 func restartPolicy(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) corev1.RestartPolicy {
-	if coordinatorLed(spec) && task.Type != v2alpha1.TaskTypeCoordinator {
+	if spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed && task.Type != v2alpha1.TaskTypeCoordinator {
 		return corev1.RestartPolicyAlways
 	}
 	return corev1.RestartPolicyNever
@@ -108,8 +110,8 @@ func dropContainerDefaults(container *corev1.Container) {
 	}
 }
 
-// defaultPullPolicy is Always for an image whose tag is latest, also where that
-// is implied.
+// defaultPullPolicy returns Always for an image whose tag is latest, also if that is
+// implied.
 func defaultPullPolicy(image string) corev1.PullPolicy {
 	name, _, digested := strings.Cut(image, "@")
 	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
@@ -119,7 +121,7 @@ func defaultPullPolicy(image string) corev1.PullPolicy {
 	return corev1.PullAlways
 }
 
-// apiDefault is a value that the API server writes where a pod has none.
+// apiDefault is a value that the API server defaults in a pod.
 type apiDefault struct {
 	// in names the objects, or the lists of objects, that have the member.
 	in []string
@@ -151,12 +153,12 @@ func apiDefaults() []apiDefault {
 	}
 }
 
-// plainForm returns an object as JSON values, without empty members and
-// without the API server's defaults.
-func plainForm(object any) any {
-	// What was decoded encodes, and decodes again.
+// plain returns an object as JSON values, without empty members and without the API
+// server's defaults.
+func plain(object any) any {
+	// A decoded object encodes and decodes again.
 	raw, _ := json.Marshal(object)
-	value, _ := decodeAny(raw)
+	value, _ := jsontype.DecodeAny(raw)
 	return withoutDefaults(value, "", apiDefaults())
 }
 
@@ -176,7 +178,7 @@ func withoutDefaults(value any, in string, defaults []apiDefault) any {
 		}
 		for key, member := range value {
 			value[key] = withoutDefaults(member, key, defaults)
-			if isEmpty(value[key]) && !strings.HasSuffix(key, "elector") {
+			if jsontype.IsEmpty(value[key]) && !strings.HasSuffix(key, "elector") {
 				delete(value, key)
 			}
 		}
@@ -186,4 +188,29 @@ func withoutDefaults(value any, in string, defaults []apiDefault) any {
 		}
 	}
 	return value
+}
+
+// SameTemplate reports whether the templates of two tasks are semantically equal.
+func SameTemplate(spec *v2alpha1.DIJobSpec, a, b *v2alpha1.Task) bool {
+	return bytes.Equal(a.Template.Raw, b.Template.Raw) ||
+		reflect.DeepEqual(normalizeTask(spec, a), normalizeTask(spec, b))
+}
+
+// SamePods reports whether two pod templates of any origin are semantically equal.
+func SamePods(a, b []byte) bool {
+	return reflect.DeepEqual(normalize[corev1.PodTemplateSpec](a, quantity.CheckTemplate), normalize[corev1.PodTemplateSpec](b, quantity.CheckTemplate))
+}
+
+// SameVolumes reports whether two lists of volumes are semantically equal.
+func SameVolumes(a, b []v2alpha1.RawObject) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !bytes.Equal(a[i].Raw, b[i].Raw) &&
+			!reflect.DeepEqual(normalize[corev1.Volume](a[i].Raw, quantity.CheckVolume), normalize[corev1.Volume](b[i].Raw, quantity.CheckVolume)) {
+			return false
+		}
+	}
+	return true
 }
