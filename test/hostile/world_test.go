@@ -103,33 +103,29 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	w.operator, err = w.startProgram(ctx, userOperator, &program.Command{
-		Binary: binary, Name: "operator", Folder: folder, Environment: []string{"GOMEMLIMIT=691MiB"},
-		Flags: func(address string) []string {
-			return []string{"--webhook-address", address, "--webhook-url", "https://" + address}
-		},
+	kubeconfig, err := w.Kubeconfig(userOperator)
+	if err != nil {
+		return err
+	}
+	w.operator, err = program.StartOperator(ctx, &program.Operator{
+		Binary: binary, Folder: folder, Environment: []string{"GOMEMLIMIT=691MiB", kubeconfig},
 	})
 	if err != nil {
 		return err
 	}
-	w.server, err = w.startProgram(ctx, userServer, &program.Command{
-		Binary: binary, Name: "server", Folder: folder, Environment: []string{"GOMEMLIMIT=230MiB"},
+	w.stops = append(w.stops, w.operator.Stop)
+	if kubeconfig, err = w.Kubeconfig(userServer); err != nil {
+		return err
+	}
+	w.server, err = program.Start(ctx, &program.Command{
+		Binary: binary, Name: "server", Folder: folder, Environment: []string{"GOMEMLIMIT=230MiB", kubeconfig},
 		Flags: func(address string) []string { return []string{"--address", address, "--tls-address="} },
 	})
-	return err
-}
-
-func (w *world) startProgram(ctx context.Context, user string, command *program.Command) (*program.Process, error) {
-	kubeconfig, err := w.Kubeconfig(user)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	command.Environment = append(command.Environment, kubeconfig)
-	started, err := program.Start(ctx, command)
-	if err == nil {
-		w.stops = append(w.stops, started.Stop)
-	}
-	return started, err
+	w.stops = append(w.stops, w.server.Stop)
+	return nil
 }
 
 // stop stops all there is, the last that was started first.

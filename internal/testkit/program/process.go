@@ -42,6 +42,10 @@ type Process struct {
 	// input ends the process when it is closed; nil where a signal does.
 	input io.Closer
 	log   *os.File
+
+	// ended is closed when the process has ended, with result.
+	ended  chan struct{}
+	result error
 }
 
 // Usage is what a process has used.
@@ -103,24 +107,28 @@ type Command struct {
 	// Flags are those beside the addresses of metrics and probes, given where it
 	// serves.
 	Flags func(address string) []string
+	// NoWait has Start return before the program is ready.
+	NoWait bool
 }
 
-// Start starts one of the programs, and returns when it is ready.
+// Start starts one of the programs, and returns when it is ready, unless NoWait is set.
 func Start(ctx context.Context, c *Command) (*Process, error) {
 	address, probe, err := FreeAddresses(ctx)
 	if err != nil {
 		return nil, err
 	}
 	address = cmp.Or(c.Address, address)
-	arguments := append([]string{c.Name, "--metrics-address", "0", "--probe-address", probe}, c.Flags(address)...)
+	arguments := append(append([]string{c.Name}, c.Flags(address)...), "--metrics-address", "0", "--probe-address", probe)
 	started := &Process{Address: address, Probe: probe, command: exec.CommandContext(ctx, c.Binary, arguments...)}
 	started.command.Env = append(os.Environ(), c.Environment...)
 	if started.log, err = os.CreateTemp(c.Folder, c.Name+"-*.log"); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
 	}
-	started.command.Stdout, started.command.Stderr = started.log, started.log
-	if err := started.command.Start(); err != nil {
+	if err := started.startLogging(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
+	}
+	if c.NoWait {
+		return started, nil
 	}
 	if err := waitReady(ctx, started); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s, which logs to %s: %w", c.Name, started.log.Name(), err), started.Stop())
@@ -136,11 +144,34 @@ func StartForeign(ctx context.Context, folder, binary string, flags ...string) (
 	if started.log, err = os.CreateTemp(folder, name+"-*.log"); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	started.command.Stdout, started.command.Stderr = started.log, started.log
-	if err := started.command.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting %s: %w", name, err), started.log.Close())
+	if err := started.startLogging(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	return started, nil
+}
+
+// startLogging starts the process, which writes to its log.
+func (p *Process) startLogging() error {
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	if err := p.command.Start(); err != nil {
+		return errors.Join(err, p.log.Close())
+	}
+	p.await()
+	return nil
+}
+
+// await waits for the end of the process in the background.
+func (p *Process) await() {
+	p.ended = make(chan struct{})
+	go func() {
+		p.result = p.command.Wait()
+		close(p.ended)
+	}()
+}
+
+// Ended returns what is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} {
+	return p.ended
 }
 
 // BuildCluster builds a program of the local cluster, such as kube-scheduler,
@@ -238,6 +269,7 @@ func StartOwn(ctx context.Context, environment []string, flags ...string) (*Proc
 		return nil, fmt.Errorf("starting a process: %w", err)
 	}
 	line, err := bufio.NewReader(output).ReadString('\n')
+	started.await()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a process: %w", err), started.Stop())
 	}
@@ -253,31 +285,33 @@ func (p *Process) Stop() error {
 	} else {
 		err = p.command.Process.Signal(syscall.SIGTERM)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping %s: %w", p.command, err)
 	}
-	err = p.command.Wait()
+	<-p.ended
 	if p.log != nil {
-		err = errors.Join(err, p.log.Close())
+		return errors.Join(p.result, p.log.Close())
 	}
-	return err
+	return p.result
 }
 
 // Kill ends the process at once, without giving it time for anything.
 func (p *Process) Kill() error {
-	if err := p.command.Process.Kill(); err != nil {
+	if err := p.command.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing %s: %w", p.command, err)
 	}
-	// It ends by the signal, which is an error that says nothing.
-	_ = p.command.Wait()
+	<-p.ended
 	return p.log.Close()
 }
 
-// HasEnded reports whether the process has ended by itself.
+// HasEnded reports whether the process has ended.
 func (p *Process) HasEnded() bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "stat"))
-	// It is kept there until it is waited for; its name, in parentheses, may hold anything.
-	return err != nil || strings.HasPrefix(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " Z")
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // Usage returns what the process has used so far.

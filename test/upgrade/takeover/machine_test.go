@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -38,7 +39,7 @@ type machine struct {
 	// logs are what containers of hooks have printed, by their names.
 	logs map[string]string
 	// operator is the one that runs, nil where there is none.
-	operator *operator
+	operator *program.Process
 	hooks    map[types.UID]bool
 }
 
@@ -107,12 +108,10 @@ func (m *machine) runOperator(ctx context.Context) {
 	defer m.mu.Unlock()
 	switch {
 	case err == nil && m.operator == nil:
-		args := append(slices.Clone(deployment.Spec.Template.Spec.Containers[0].Args),
-			"--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0", "--webhook-address="+m.address)
-		m.operator = m.run(ctx, args...)
+		m.operator = m.startOperator(ctx, m.address, m.address, deployment.Spec.Template.Spec.Containers[0].Args[1:]...)
 		m.serve(ctx)
 	case apierrors.IsNotFound(err) && m.operator != nil:
-		_ = m.operator.command.Process.Kill()
+		_ = m.operator.Kill()
 		m.operator = nil
 	}
 }

@@ -6,7 +6,9 @@ package takeover
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -70,9 +73,10 @@ func onceOnly(writes []string) map[string]int {
 type pair struct {
 	*plane
 	ways map[string]*gateway
-	args map[string][]string
+	// addresses are where they serve webhooks.
+	addresses map[string]string
 	// runs are those that live; they are written under the ledger's lock.
-	runs map[string]*operator
+	runs map[string]*program.Process
 	// killed is told each death.
 	killed chan death
 }
@@ -80,7 +84,7 @@ type pair struct {
 // death is that of an operator, after a write.
 type death struct {
 	who string
-	was *operator
+	was *program.Process
 }
 
 // startPair starts two operators, each of which is killed after each of its writes for
@@ -88,22 +92,16 @@ type death struct {
 func (p *plane) startPair(ctx context.Context) *pair {
 	GinkgoHelper()
 	started := &pair{
-		plane: p, ways: map[string]*gateway{}, runs: map[string]*operator{}, args: map[string][]string{}, killed: make(chan death, 1000),
+		plane: p, ways: map[string]*gateway{}, runs: map[string]*program.Process{}, addresses: map[string]string{}, killed: make(chan death, 1000),
 	}
 	p.mu.Lock()
 	p.writes, p.always = nil, started.kill
 	p.mu.Unlock()
-	var addresses []string
 	for _, who := range []string{"one", "other"} {
-		address := freeAddress(ctx)
-		addresses = append(addresses, address)
+		started.addresses[who] = freeAddress(ctx)
 		started.ways[who] = newGateway(p.environment.Config, p.ledger, who)
-		started.args[who] = []string{
-			"operator", "--leader-elect", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
-			"--webhook-address=" + address, "--webhook-url=https://" + p.address, "--kube-api-qps=1000", "--kube-api-burst=1000",
-		}
 	}
-	forward(ctx, p.address, addresses)
+	forward(ctx, p.address, slices.Collect(maps.Values(started.addresses)))
 	for who := range started.ways {
 		started.restart(ctx, who)
 	}
@@ -118,7 +116,7 @@ func (p *pair) kill(who string) {
 		return
 	}
 	delete(p.runs, who)
-	_ = killed.command.Process.Kill()
+	_ = killed.Kill()
 	p.killed <- death{who, killed}
 }
 
@@ -126,7 +124,7 @@ func (p *pair) restart(ctx context.Context, who string) {
 	GinkgoHelper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runs[who] = p.ways[who].run(ctx, p.args[who]...)
+	p.runs[who] = p.ways[who].startOperator(ctx, p.addresses[who], p.address, "--leader-elect", "--kube-api-qps=1000", "--kube-api-burst=1000")
 }
 
 // seeToEnd starts who was killed again, until nothing is left to do, and both go on.
@@ -153,7 +151,6 @@ func (p *pair) seeToEnd(ctx context.Context) {
 // its turn before the dead one is back.
 func (p *pair) revive(ctx context.Context, found death) {
 	GinkgoHelper()
-	found.was.awaitEnd(ctx)
 	if p.elected() == found.who {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "di-orchestrator-operator"}}
 		Expect(client.IgnoreNotFound(p.api.Delete(ctx, lease))).To(Succeed())

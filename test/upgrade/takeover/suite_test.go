@@ -91,8 +91,14 @@ func freeAddress(ctx context.Context) string {
 func (g *gateway) command(ctx context.Context, args ...string) *exec.Cmd {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, binary, args...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+g.kubeconfig(), "POD_NAMESPACE=di-system")
+	command.Env = append(os.Environ(), g.environment()...)
 	return command
+}
+
+// environment has a program reach the API server by the gateway.
+func (g *gateway) environment() []string {
+	GinkgoHelper()
+	return []string{"KUBECONFIG=" + g.kubeconfig(), "POD_NAMESPACE=di-system"}
 }
 
 // kubeconfig writes one that leads by the gateway.
@@ -117,43 +123,28 @@ func (p *plane) install(ctx context.Context) string {
 	return string(output)
 }
 
-// operator is the program while it runs.
-type operator struct {
-	command *exec.Cmd
-	ended   chan error
-	log     string
-}
-
 // start starts an operator, which the API server reaches by a URL.
-func (p *plane) start(ctx context.Context) *operator {
+func (p *plane) start(ctx context.Context) *program.Process {
 	GinkgoHelper()
-	return p.run(ctx, "operator", "--takeover-settle=100ms", "--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0",
-		"--webhook-address="+p.address, "--webhook-url=https://"+p.address, "--kube-api-qps=1000", "--kube-api-burst=1000")
+	return p.startOperator(ctx, p.address, p.address, "--takeover-settle=100ms", "--kube-api-qps=1000", "--kube-api-burst=1000")
 }
 
-// run starts an operator with arguments.
-func (g *gateway) run(ctx context.Context, args ...string) *operator {
+// startOperator starts an operator that serves webhooks at one address, and that the
+// API server reaches at another.
+func (g *gateway) startOperator(ctx context.Context, address, reached string, flags ...string) *program.Process {
 	GinkgoHelper()
-	log, err := os.CreateTemp(GinkgoT().TempDir(), "operator")
+	started, err := program.StartOperator(ctx, &program.Operator{
+		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Address: address, URL: "https://" + reached,
+		Flags: append(flags, "--webhook-probe-interval=0"), NoWait: true,
+	})
 	Expect(err).NotTo(HaveOccurred())
-	started := &operator{command: g.command(ctx, args...), ended: make(chan error, 1), log: log.Name()}
-	started.command.Stdout, started.command.Stderr = log, log
-	Expect(started.command.Start()).To(Succeed())
-	Expect(log.Close()).To(Succeed())
-	go func() { started.ended <- started.command.Wait() }()
 	DeferCleanup(func() {
-		_ = started.command.Process.Kill()
-		if content, err := os.ReadFile(started.log); err == nil && CurrentSpecReport().Failed() {
+		_ = started.Kill()
+		if content, err := started.Log(); err == nil && CurrentSpecReport().Failed() {
 			_, _ = fmt.Fprintf(GinkgoWriter, "the operator:\n%s\n", content)
 		}
 	})
 	return started
-}
-
-// awaitEnd returns when the operator was killed.
-func (o *operator) awaitEnd(ctx context.Context) {
-	GinkgoHelper()
-	Eventually(ctx, o.ended).Should(Receive(Not(BeNil())))
 }
 
 // isWrite reports whether a request changes something that is stored.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -144,8 +145,7 @@ var _ = Describe("A fresh installation", func() {
 		Expect(strings.Count(p.install(ctx), "created")).To(Equal(3))
 		first := p.start(ctx)
 		p.awaitStep(ctx, "Done")
-		Expect(first.command.Process.Kill()).To(Succeed())
-		first.awaitEnd(ctx)
+		Expect(first.Kill()).To(Succeed())
 		looks := p.looks.Load()
 		Expect(looks).To(BeNumerically(">", 0))
 
@@ -171,11 +171,11 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 	GinkgoHelper()
 	var deaths []string
 	for {
-		var running *operator
+		var running *program.Process
 		started := make(chan struct{})
 		p.arm(func(string) {
 			<-started
-			_ = running.command.Process.Kill()
+			_ = running.Kill()
 		})
 		running = p.start(ctx)
 		close(started)
@@ -186,7 +186,7 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 			}
 			return deaths
 		}
-		running.awaitEnd(ctx)
+		Eventually(ctx, running.Ended()).Should(BeClosed())
 		deaths = append(deaths, p.killedAfter())
 		Expect(len(deaths)).To(BeNumerically("<", 60), "%v", deaths)
 	}
