@@ -20,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/certs/record"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 )
@@ -77,7 +78,7 @@ var _ = Describe("a server that serves TLS", func() {
 		By("asking for another authority")
 		var authority corev1.Secret
 		Expect(api.live.Get(ctx, issuer.Authority, &authority)).To(Succeed())
-		authority.Annotations = map[string]string{certs.AnnotationRotate: "now"}
+		authority.Annotations = map[string]string{record.AnnotationRotate: "now"}
 		Expect(api.live.Update(ctx, &authority)).To(Succeed())
 		Expect(issuer.Issue(ctx)).To(Succeed())
 		Expect(issued.Read(ctx)).To(Succeed())

@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/certs/record"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -63,13 +64,13 @@ func (r *rotation) ask(ctx context.Context, request string) {
 	GinkgoHelper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "di-system", Name: webhook.AuthoritySecret}}
 	Expect(r.Patch(ctx, secret, client.RawPatch("application/merge-patch+json",
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, request)))).To(Succeed())
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, record.AnnotationRotate, request)))).To(Succeed())
 }
 
 // isMet is nil once another authority was made for a request.
 func (r *rotation) isMet(ctx context.Context, request string) func() error {
 	return func() error {
-		if rotated := r.authority(ctx).Annotations[certs.AnnotationRotated]; rotated != request {
+		if rotated := r.authority(ctx).Annotations[record.AnnotationRotated]; rotated != request {
 			return fmt.Errorf("the last request that was met is %q", rotated)
 		}
 		return nil
@@ -84,7 +85,7 @@ func (r *rotation) rotate(ctx context.Context, request string) (before, after []
 	r.ask(ctx, request)
 	Eventually(r.isMet(ctx, request)).WithContext(ctx).Should(Succeed())
 	secret := r.authority(ctx)
-	Expect(secret.Annotations).NotTo(HaveKey(certs.AnnotationRotate))
+	Expect(secret.Annotations).NotTo(HaveKey(record.AnnotationRotate))
 	after = secret.Data[corev1.TLSCertKey]
 	Expect(after).NotTo(Equal(before))
 	Expect(bytes.HasPrefix(secret.Data[certs.PreviousKey], before)).To(BeTrue(), "the old one is remembered")
@@ -122,7 +123,7 @@ func serves(ctx context.Context, by *replica, authority []byte) func() error {
 // heard returns when a replica was last heard of.
 func (r *rotation) heard(ctx context.Context, name string, now time.Time) time.Time {
 	GinkgoHelper()
-	for _, replica := range certs.Replicas(r.authority(ctx), now) {
+	for _, replica := range record.Replicas(r.authority(ctx), now) {
 		if replica.Name == name {
 			return replica.At
 		}

@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/certs/record"
 )
 
 const (
@@ -81,7 +83,7 @@ func loadOrCreateOnce(ctx context.Context, api client.Client, name types.Namespa
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	if _, asked := secret.Annotations[AnnotationRotate]; exists && !asked {
+	if _, asked := secret.Annotations[record.AnnotationRotate]; exists && !asked {
 		if authority, err := parseAuthority(secret.Data, clk.Now()); err == nil {
 			return authority, nil
 		}

@@ -15,6 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"opendilab.org/di-orchestrator/internal/certs/record"
 )
 
 func newIssuer(t *testing.T, api client.Client, clk *clocktesting.FakeClock) *Issuer {
@@ -175,7 +177,7 @@ func requestRotation(t *testing.T, issuer *Issuer) {
 	if err := issuer.API.Get(t.Context(), issuer.Authority, &secret); err != nil {
 		t.Fatal(err)
 	}
-	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, AnnotationRotate, "now")
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, record.AnnotationRotate, "now")
 	if err := issuer.API.Update(t.Context(), &secret); err != nil {
 		t.Fatal(err)
 	}

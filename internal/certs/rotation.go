@@ -5,11 +5,8 @@ package certs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,24 +16,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/retry"
+
+	"opendilab.org/di-orchestrator/internal/certs/record"
 )
 
 const (
-	// AnnotationRotate on the authority's Secret asks for another authority. Its
-	// value names the request; whoever meets it takes the annotation off.
-	AnnotationRotate = "diengine.opendilab.org/rotate"
-	// AnnotationRotated has the value of the request that was met last.
-	AnnotationRotated = "diengine.opendilab.org/rotated"
 	// PreviousKey is the key of the authorities that were replaced, without their
 	// keys, the last one first.
 	PreviousKey = "previous.crt"
 
-	// servingPrefix begins the annotations by which replicas tell by what they
-	// serve: the replica's name follows.
-	servingPrefix = "serving.diengine.opendilab.org/"
-	// replicaLife is how long a replica counts that is not heard of any more: its
-	// pod is gone, or nobody can reach it.
-	replicaLife = time.Hour
 	// replicaRefresh is how often a replica lets hear of itself.
 	replicaRefresh = 10 * time.Minute
 	// previousCount is how many replaced authorities are remembered.
@@ -46,48 +34,6 @@ const (
 // ErrReplaced says that the Secret holds another authority than the one that a
 // replica is about to serve by.
 var ErrReplaced = errors.New("the certificate authority was replaced meanwhile")
-
-// Replica is what a replica has told of itself.
-type Replica struct {
-	// Name is that of its pod.
-	Name string
-	// Authority is the fingerprint of whom one has to trust to call it.
-	Authority string
-	// At is when it was last heard of.
-	At time.Time
-}
-
-// Fingerprint tells bundles apart.
-func Fingerprint(bundle []byte) string {
-	sum := sha256.Sum256(bytes.TrimSpace(bundle))
-	return hex.EncodeToString(sum[:16])
-}
-
-// Replicas returns the replicas that serve by an authority of the Secret, or of
-// one before it, as far as they count at a time, by their names.
-func Replicas(secret *corev1.Secret, now time.Time) []Replica {
-	var found []Replica
-	for key, value := range secret.Annotations {
-		if name, told := strings.CutPrefix(key, servingPrefix); told {
-			if replica, ok := parseReplica(name, value); ok && now.Sub(replica.At) <= replicaLife {
-				found = append(found, replica)
-			}
-		}
-	}
-	slices.SortFunc(found, func(a, b Replica) int { return cmp.Compare(a.Name, b.Name) })
-	return found
-}
-
-func parseReplica(name, value string) (Replica, bool) {
-	authority, at, _ := strings.Cut(value, " ")
-	heard, err := time.Parse(time.RFC3339, at)
-	return Replica{Name: name, Authority: authority, At: heard}, err == nil
-}
-
-// String is what the annotation of the replica holds.
-func (r *Replica) String() string {
-	return r.Authority + " " + r.At.UTC().Format(time.RFC3339)
-}
 
 // Declare tells the other replicas by what this one serves, or will as soon as it
 // is ready, and returns the authorities by which none of them does any more, as
@@ -111,21 +57,21 @@ func (o *Own) declare(ctx context.Context, serving *Serving) ([]byte, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	me := Replica{Name: o.Replica, Authority: Fingerprint(serving.Bundle), At: o.Clock.Now()}
-	heard, known := parseReplica(me.Name, secret.Annotations[servingPrefix+me.Name])
+	me := record.Replica{Name: o.Replica, Authority: record.Fingerprint(serving.Bundle), At: o.Clock.Now()}
+	heard, known := record.Parse(me.Name, secret.Annotations[record.ServingPrefix+me.Name])
 	isLatest := bytes.Equal(secret.Data[corev1.TLSCertKey], serving.Bundle)
-	if !isLatest && (!known || heard.Authority != me.Authority || me.At.Sub(heard.At) > replicaLife) {
+	if !isLatest && (!known || heard.Authority != me.Authority || me.At.Sub(heard.At) > record.ReplicaLife) {
 		return nil, ErrReplaced
 	}
 	if !known || heard.Authority != me.Authority || me.At.Sub(heard.At) >= replicaRefresh {
 		forget(secret, me.At)
-		secret.Annotations[servingPrefix+me.Name] = me.String()
+		secret.Annotations[record.ServingPrefix+me.Name] = me.String()
 		if err := o.API.Update(ctx, secret); err != nil {
 			return nil, err
 		}
 	}
-	followed := func(other Replica) bool { return other.Authority == me.Authority }
-	if !isLatest || !all(Replicas(secret, me.At), followed) {
+	followed := func(other record.Replica) bool { return other.Authority == me.Authority }
+	if !isLatest || !all(record.Replicas(secret, me.At), followed) {
 		return nil, nil
 	}
 	return secret.Data[PreviousKey], nil
@@ -136,10 +82,10 @@ func forget(secret *corev1.Secret, now time.Time) {
 	if secret.Annotations == nil {
 		secret.Annotations = map[string]string{}
 	}
-	counts := Replicas(secret, now)
+	counts := record.Replicas(secret, now)
 	for key := range secret.Annotations {
-		name, told := strings.CutPrefix(key, servingPrefix)
-		if told && !slices.ContainsFunc(counts, func(replica Replica) bool { return replica.Name == name }) {
+		name, told := strings.CutPrefix(key, record.ServingPrefix)
+		if told && !slices.ContainsFunc(counts, func(replica record.Replica) bool { return replica.Name == name }) {
 			delete(secret.Annotations, key)
 		}
 	}
@@ -152,10 +98,10 @@ func (o *Own) Leave(ctx context.Context) error {
 		if err := o.API.Get(ctx, o.Secret, secret); err != nil {
 			return err
 		}
-		if _, told := secret.Annotations[servingPrefix+o.Replica]; !told {
+		if _, told := secret.Annotations[record.ServingPrefix+o.Replica]; !told {
 			return nil
 		}
-		delete(secret.Annotations, servingPrefix+o.Replica)
+		delete(secret.Annotations, record.ServingPrefix+o.Replica)
 		return o.API.Update(ctx, secret)
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -178,12 +124,12 @@ func replace(secret *corev1.Secret, data map[string][]byte, now time.Time) {
 		data[PreviousKey] = joinBundle(previous[:min(len(previous), previousCount)])
 	}
 	secret.Data = data
-	if request, asked := secret.Annotations[AnnotationRotate]; asked {
-		delete(secret.Annotations, AnnotationRotate)
-		secret.Annotations[AnnotationRotated] = request
+	if request, asked := secret.Annotations[record.AnnotationRotate]; asked {
+		delete(secret.Annotations, record.AnnotationRotate)
+		secret.Annotations[record.AnnotationRotated] = request
 	}
 }
 
-func all(replicas []Replica, hold func(Replica) bool) bool {
-	return !slices.ContainsFunc(replicas, func(replica Replica) bool { return !hold(replica) })
+func all(replicas []record.Replica, hold func(record.Replica) bool) bool {
+	return !slices.ContainsFunc(replicas, func(replica record.Replica) bool { return !hold(replica) })
 }

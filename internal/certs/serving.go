@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/certs/record"
 )
 
 // Serving is what a server serves with, and what is to be published for it.
@@ -87,7 +89,7 @@ func (o *Own) Next(ctx context.Context, current *Serving) (*Serving, error) {
 			return o.serve(authority)
 		}
 		err = waitOther(ctx, o.API, o.Secret, o.Clock, func(secret *corev1.Secret) bool {
-			_, asked := secret.Annotations[AnnotationRotate]
+			_, asked := secret.Annotations[record.AnnotationRotate]
 			return !asked && bytes.Equal(current.Bundle, secret.Data[corev1.TLSCertKey])
 		})
 		if err != nil {

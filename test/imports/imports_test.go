@@ -160,7 +160,7 @@ type listed struct {
 // list returns all packages that this module's need, by path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...", "./server/...", "./cmd/kubectl-di/internal/convert/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...", "./server/...", "./cmd/kubectl-di/...")
 	command.Dir = filepath.Join("..", "..")
 	rely(t, command.Dir) // for go.mod
 	var complaints strings.Builder
@@ -223,20 +223,51 @@ func TestPurePackagesReachNothingThatActs(t *testing.T) {
 	t.Parallel()
 	packages := list(t)
 	for _, of := range find(t, packages) {
-		// Each path is remembered with who imports it, to tell the whole way.
-		importer := map[string]string{of.ImportPath: ""}
-		for queue := []string{of.ImportPath}; len(queue) > 0; queue = queue[1:] {
-			for _, path := range packages[queue[0]].Imports {
-				if _, seen := importer[path]; seen {
-					continue
-				}
-				importer[path] = queue[0]
-				if why := reason(path, bannedEverywhere()); why != "" {
-					t.Errorf("%s: %s", way(path, importer), why)
-					continue
-				}
-				queue = append(queue, path)
+		reachesNoneOf(t, packages, of.ImportPath, bannedEverywhere())
+	}
+}
+
+// TestThePluginLinksNoServer keeps kubectl-di a client: it links nothing that serves.
+func TestThePluginLinksNoServer(t *testing.T) {
+	t.Parallel()
+	banned := map[string]string{
+		"github.com/gin-gonic/gin":                       "the plugin serves nothing",
+		"sigs.k8s.io/controller-runtime/pkg/webhook":     "the plugin serves nothing",
+		"sigs.k8s.io/controller-runtime/pkg/manager":     "the plugin reconciles nothing",
+		"sigs.k8s.io/controller-runtime/pkg/certwatcher": "the plugin serves nothing",
+	}
+	for _, program := range []string{"controllers", "server", "webhook", "cmd/di-orchestrator"} {
+		banned[module+program] = "only the operator's programs link it"
+	}
+	packages := list(t)
+	reachesNoneOf(t, packages, module+"cmd/kubectl-di", banned)
+	for path, one := range packages {
+		if strings.HasPrefix(path, module+"cmd/kubectl-di") && slices.Contains(one.Imports, module+"internal/certs") {
+			t.Errorf("%s imports internal/certs: it may read internal/certs/record only", path)
+		}
+	}
+}
+
+// reachesNoneOf checks that a package imports none that is banned, directly or through
+// others.
+func reachesNoneOf(t *testing.T, packages map[string]listed, root string, banned map[string]string) {
+	t.Helper()
+	if packages[root].ImportPath == "" {
+		t.Fatalf("there is no package %s", root)
+	}
+	// Each path is remembered with its importer, to report the whole way.
+	importer := map[string]string{root: ""}
+	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
+		for _, path := range packages[queue[0]].Imports {
+			if _, seen := importer[path]; seen {
+				continue
 			}
+			importer[path] = queue[0]
+			if why := reason(path, banned); why != "" {
+				t.Errorf("%s: %s", way(path, importer), why)
+				continue
+			}
+			queue = append(queue, path)
 		}
 	}
 }

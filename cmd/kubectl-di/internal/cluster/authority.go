@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/certs/record"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -37,7 +37,7 @@ type Authority struct {
 	// Certificate is that of the authority, as PEM.
 	Certificate []byte
 	// Replicas are the operators that have told by which authority they serve.
-	Replicas []certs.Replica
+	Replicas []record.Replica
 }
 
 // Authority reads the authority that the operators of a namespace keep.
@@ -52,14 +52,14 @@ func (c *Cluster) Authority(ctx context.Context, namespace string, now time.Time
 		need := Right{Verb: "get,patch", Resource: "secrets", Namespace: namespace, Name: name.Name}
 		return nil, need.Denied("reading Secret "+name.String(), err)
 	}
-	return &Authority{Certificate: secret.Data[corev1.TLSCertKey], Replicas: certs.Replicas(&secret, now)}, nil
+	return &Authority{Certificate: secret.Data[corev1.TLSCertKey], Replicas: record.Replicas(&secret, now)}, nil
 }
 
 // AskAuthority asks the operators of a namespace for another authority.
 func (c *Cluster) AskAuthority(ctx context.Context, namespace string, now time.Time) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.WebhookAuthority}}
 	patch := client.RawPatch(types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, now.UTC().Format(time.RFC3339Nano)))
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, record.AnnotationRotate, now.UTC().Format(time.RFC3339Nano)))
 	if err := c.client.Patch(ctx, secret, patch); err != nil {
 		need := Right{Verb: "get,patch", Resource: "secrets", Namespace: namespace, Name: secret.Name}
 		return need.Denied("asking for another authority by Secret "+namespace+"/"+secret.Name, err)

@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/terminal"
-	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/certs/record"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -161,7 +161,7 @@ func (o *options) look(ctx context.Context, found *cluster.Cluster, old []byte) 
 	}
 	now := &state{made: len(authority.Certificate) > 0 && !bytes.Equal(authority.Certificate, old), replicas: len(authority.Replicas)}
 	for _, replica := range authority.Replicas {
-		if replica.Authority == certs.Fingerprint(authority.Certificate) {
+		if replica.Authority == record.Fingerprint(authority.Certificate) {
 			now.followed++
 		} else {
 			now.slow = append(now.slow, replica.Name)

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
-	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/certs/record"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
@@ -100,7 +100,7 @@ func (w *world) rotate(ctx context.Context) error {
 		return fmt.Errorf("reading the authority: %w", err)
 	}
 	before := secret.Data[corev1.TLSCertKey]
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, certs.AnnotationRotate, time.Now().UTC().Format(time.RFC3339Nano))
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, record.AnnotationRotate, time.Now().UTC().Format(time.RFC3339Nano))
 	if err := w.API.Patch(ctx, &secret, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("asking for another authority: %w", err)
 	}
