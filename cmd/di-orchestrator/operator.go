@@ -29,8 +29,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
@@ -130,7 +132,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"PriorityClass of pods of jobs with priority normal, if neither job nor template names one")
 	flags.StringVar(&o.priorityHigh, "priority-class-high", "", "PriorityClass of pods of jobs with priority high, if neither job nor template names one")
 	flags.StringVar(&o.defaultConfig, "default-aggregator-config", "",
-		"ConfigMap in the operator's namespace with the pod template ("+dijob.AggregatorTemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
+		"ConfigMap in the operator's namespace with the pod template ("+aggregatorconfig.TemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", admissionprobe.DefaultInterval,
 		"interval of the admission probe, a dry-run create of a job; 0 disables it")
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
@@ -336,7 +338,7 @@ func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (boo
 	case queueingKueue:
 		return func(context.Context) (bool, error) { return true, nil }
 	case queueingAuto:
-		return dijob.NewKueueFinder(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+		return discover.NewKueue(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
@@ -128,7 +129,7 @@ func (o *operator) addControllers(term context.Context, mgr ctrl.Manager, regist
 	if o.options.defaultConfig == "" {
 		return nil
 	}
-	err = mgr.Add(&dijob.DefaultAggregatorConfig{
+	err = mgr.Add(&aggregatorconfig.Default{
 		Client:   mgr.GetClient(),
 		Reader:   mgr.GetAPIReader(),
 		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},

@@ -21,12 +21,10 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
-
-// parallelism is how many objects of one job are written at a time.
-const parallelism = 16
 
 // effect is what became of one write.
 type effect struct {
@@ -107,7 +105,7 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	} {
 		done = append(done, r.removeAll(ctx, observed, objects)...)
 	}
-	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), noContent, r.removeByForce)...)
+	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), refusal.NoContent, r.removeByForce)...)
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)
 	if list.err != nil {
@@ -166,7 +164,7 @@ func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Ob
 func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecycle.Observed, status *v2alpha1.MembershipStatus) effect {
 	stored := observed.Membership.DeepCopy()
 	stored.Status = *status
-	content := func(client.Object) string { return digest(status) }
+	content := func(client.Object) string { return refusal.Digest(status) }
 	return r.write(ctx, observed, verbUpdate, []client.Object{stored}, content, func(ctx context.Context, _ client.Object) effect {
 		if err := r.client.Status().Update(ctx, stored); err != nil {
 			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
@@ -184,7 +182,7 @@ func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, 
 	for _, pod := range observed.Pods {
 		originals[pod.UID] = pod
 	}
-	content := changesTo(func(pod client.Object) client.Object { return originals[pod.GetUID()] })
+	content := refusal.PatchFrom(func(pod client.Object) client.Object { return originals[pod.GetUID()] })
 	return r.write(ctx, observed, verbRelease, toObjects(decision.ReleasePods), content, func(ctx context.Context, pod client.Object) effect {
 		patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
 		if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
@@ -196,7 +194,7 @@ func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, 
 
 // removeAll deletes the very objects that were observed.
 func (r *Reconciler) removeAll(ctx context.Context, observed *lifecycle.Observed, objects []client.Object) effects {
-	return r.write(ctx, observed, verbDelete, objects, noContent, r.remove)
+	return r.write(ctx, observed, verbDelete, objects, refusal.NoContent, r.remove)
 }
 
 // remove deletes the very object that was observed. That it is gone, or that
@@ -300,7 +298,7 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 // each, in their order.
 func (r *Reconciler) inParallel(ctx context.Context, objects []client.Object, write func(context.Context, client.Object) effect) effects {
 	done := make(effects, len(objects))
-	slots := make(chan struct{}, parallelism)
+	slots := make(chan struct{}, refusal.Parallelism)
 	var group sync.WaitGroup
 	for i, object := range objects {
 		slots <- struct{}{}
@@ -319,4 +317,12 @@ func toObjects[T client.Object](items []T) []client.Object {
 		objects[i] = item
 	}
 	return objects
+}
+
+// typeOf returns the type of an object for messages.
+func typeOf(object client.Object) string {
+	if _, is := object.(*unstructured.Unstructured); is {
+		return object.GetObjectKind().GroupVersionKind().GroupKind().String()
+	}
+	return fmt.Sprintf("%T", object)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
@@ -27,7 +28,7 @@ func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, de
 	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
 		originals[object.GetUID()] = object
 	}
-	content := changesTo(func(object client.Object) client.Object { return originals[object.GetUID()] })
+	content := refusal.PatchFrom(func(object client.Object) client.Object { return originals[object.GetUID()] })
 	var done effects
 	for _, wanted := range [][]client.Object{toObjects(decision.AdoptPods), toObjects(decision.AdoptServices)} {
 		done = append(done, r.write(ctx, observed, verbAdopt, wanted, content, func(ctx context.Context, object client.Object) effect {
@@ -53,21 +54,10 @@ func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted.GetAnnotations())) {
 		if _, kept := stored.GetAnnotations()[key]; !kept {
-			return effect{err: &strippedError{key}}
+			return effect{err: &refusal.StrippedError{Annotation: key}}
 		}
 	}
 	return effect{object: wanted, reason: v2alpha1.ReasonAdopted}
-}
-
-// strippedError is what a write ends in of which admission takes a part off. It counts
-// as refused: the next one fares alike.
-type strippedError struct {
-	annotation string
-}
-
-// Error implements error.
-func (e *strippedError) Error() string {
-	return fmt.Sprintf("admission removes annotation %s, which the job needs: exempt pods that a DIJob owns", e.annotation)
 }
 
 // recordAdoption records one event for all objects that were adopted.

@@ -4,9 +4,6 @@
 package dijob
 
 import (
-	"context"
-
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -15,56 +12,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
-
-var _ = Describe("The default AggregatorConfig", func() {
-	maker := func(s *space) *DefaultAggregatorConfig {
-		return &DefaultAggregatorConfig{
-			Client: shared.api, Reader: shared.api, Log: logr.Discard(),
-			Template: types.NamespacedName{Namespace: s.name, Name: "template"},
-			Config:   types.NamespacedName{Namespace: s.name, Name: "aggregator-config"},
-		}
-	}
-	withTemplate := func(ctx context.Context, s *space) {
-		Expect(shared.api.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "template"},
-			Data:       map[string]string{AggregatorTemplateKey: "spec:\n  containers:\n  - {name: di-container, image: made}\n"},
-		})).To(Succeed())
-	}
-	stored := func(ctx context.Context, s *space) string {
-		var config v2alpha1.AggregatorConfig
-		Expect(shared.api.Get(ctx, types.NamespacedName{Namespace: s.name, Name: "aggregator-config"}, &config)).To(Succeed())
-		return string(config.Spec.Aggregator.Template.Raw)
-	}
-
-	It("is made of the template where there is none", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		withTemplate(ctx, s)
-		Expect(maker(s).Start(ctx)).To(Succeed())
-		Expect(stored(ctx, s)).To(ContainSubstring(`"image":"made"`))
-	})
-
-	It("leaves the one that is there as it is", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		withTemplate(ctx, s)
-		Expect(shared.api.Create(ctx, &v2alpha1.AggregatorConfig{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "aggregator-config"},
-			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: podTemplate()}},
-		})).To(Succeed())
-		Expect(maker(s).Start(ctx)).To(Succeed())
-		Expect(stored(ctx, s)).To(ContainSubstring(`"image":"image"`))
-	})
-
-	It("is no reason to stop the operator while its template is missing", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		ending, end := context.WithCancel(ctx)
-		defer end()
-		ended := make(chan error, 1)
-		go func() { ended <- maker(s).Start(ending) }()
-		Consistently(ended, "200ms").ShouldNot(Receive())
-		end()
-		Eventually(ended).Should(Receive(BeNil()))
-	})
-})
 
 var _ = Describe("An AggregatorConfig of another namespace", func() {
 	It("makes aggregators only where it is shared with the job's", func(ctx SpecContext) {

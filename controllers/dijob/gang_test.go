@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -119,7 +120,7 @@ var _ = Describe("A gang", func() {
 		installGroups(ctx, "coscheduling.yaml")
 		s := newSpace(ctx)
 		s.leaveGangs()
-		s.operator.gangs.setting = gang.Coscheduling
+		s.operator.gangs.Setting = gang.Coscheduling
 		s.submitGang(ctx, v2alpha1.Scheduling{Gang: &v2alpha1.Gang{MinAvailable: ptr.To(int32(2))}})
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.group(ctx, coschedulingGroups).Object["spec"]).To(Equal(map[string]any{
@@ -138,7 +139,7 @@ var _ = Describe("A gang", func() {
 	It("is recreated where Kubernetes does not let its size change, while nobody has a node", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.leaveGangs()
-		s.operator.gangs.setting = gang.Kubernetes
+		s.operator.gangs.Setting = gang.Kubernetes
 		s.submitGang(ctx, v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}})
 		Expect(s.settle(ctx)).To(Succeed())
 		first := s.group(ctx, ownGroups)
@@ -163,8 +164,8 @@ var _ = Describe("A gang", func() {
 	It("creates no pod where its name is taken", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.leaveGangs()
-		s.operator.gangs.setting = gang.Kubernetes
-		other := newGroup(ownGroups)
+		s.operator.gangs.Setting = gang.Kubernetes
+		other := discover.NewGroup(ownGroups)
 		other.SetNamespace(s.name)
 		other.SetName("di-job")
 		Expect(unstructured.SetNestedField(other.Object, int64(1), "spec", "schedulingPolicy", "gang", "minCount")).To(Succeed())
@@ -200,8 +201,8 @@ func (s *space) leaveGangs() {
 	GinkgoHelper()
 	api, err := discovery.NewDiscoveryClientForConfig(shared.config)
 	Expect(err).NotTo(HaveOccurred())
-	s.operator.gangs = &gangs{
-		setting: gang.Auto, serves: servesKind(api), follow: func(schema.GroupVersionKind) error { return nil }, groups: shared.api, now: s.operator.now,
+	s.operator.gangs = &discover.Gangs{
+		Setting: gang.Auto, Serves: discover.ServesKind(api), Follow: func(schema.GroupVersionKind) error { return nil }, Groups: shared.api, Now: s.operator.now,
 	}
 }
 
@@ -233,7 +234,7 @@ func (s *space) submitGang(ctx context.Context, scheduling v2alpha1.Scheduling) 
 
 func (s *space) group(ctx context.Context, gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	GinkgoHelper()
-	group := newGroup(gvk)
+	group := discover.NewGroup(gvk)
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "di-job"}, group)).To(Succeed())
 	return group
 }

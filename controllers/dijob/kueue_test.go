@@ -5,17 +5,13 @@ package dijob
 
 import (
 	"context"
-	"errors"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -25,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -205,46 +202,6 @@ func conditionTypes(job *v2alpha1.DIJob) []string {
 	return types
 }
 
-// mapper is one that knows a kind or does not, or cannot tell.
-type mapper struct {
-	meta.RESTMapper
-	err   error
-	asked int
-}
-
-func (m *mapper) RESTMapping(kind schema.GroupKind, _ ...string) (*meta.RESTMapping, error) {
-	m.asked++
-	if kind.String() != "Workload.kueue.x-k8s.io" {
-		return nil, errors.New("another kind is asked for")
-	}
-	return &meta.RESTMapping{}, m.err
-}
-
-func TestKueueIsLookedForUntilItIsFound(t *testing.T) {
-	t.Parallel()
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	api := &mapper{err: &meta.NoKindMatchError{}}
-	finder := NewKueueFinder(api, clock)
-	expect := func(after time.Duration, wantServed bool, wantErr bool, wantAsked int) {
-		t.Helper()
-		clock.SetTime(clock.Now().Add(after))
-		served, err := finder.IsServed(t.Context())
-		if served != wantServed || (err != nil) != wantErr || api.asked != wantAsked {
-			t.Fatalf("served %v, error %v, asked %d times; want %v, %v, %d", served, err, api.asked, wantServed, wantErr, wantAsked)
-		}
-	}
-	expect(0, false, false, 1)
-	expect(59*time.Second, false, false, 1)
-	expect(time.Second, false, false, 2)
-	api.err = errors.New("the API server is away")
-	expect(time.Minute, false, true, 3)
-	expect(0, false, true, 4)
-	api.err = nil
-	expect(0, true, false, 5)
-	api.err = &meta.NoKindMatchError{}
-	expect(time.Hour, true, false, 5)
-}
-
 var _ = Describe("The queues that jobs name", func() {
 	It("are Kueue's once its API is served", func(ctx SpecContext) {
 		httpClient, err := rest.HTTPClientFor(shared.config)
@@ -252,7 +209,7 @@ var _ = Describe("The queues that jobs name", func() {
 		mapper, err := apiutil.NewDynamicRESTMapper(shared.config, httpClient)
 		Expect(err).NotTo(HaveOccurred())
 		clock := clocktesting.NewFakePassiveClock(time.Now())
-		finder := NewKueueFinder(mapper, clock)
+		finder := discover.NewKueue(mapper, clock)
 		Expect(finder.IsServed(ctx)).To(BeFalse())
 
 		anything := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}

@@ -18,12 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 )
 
 // measure gives the operator metrics that the spec reads.
 func (s *space) measure() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	metrics, err := newJobMetrics(registry)
+	metrics, err := jobmetrics.New(registry)
 	Expect(err).NotTo(HaveOccurred())
 	s.operator.metrics = metrics
 	return registry
@@ -178,24 +179,5 @@ var _ = Describe("The metrics of jobs", func() {
 		Expect(sums).To(HaveKeyWithValue("di_orchestrator_job_pods_created_delay_seconds", BeNumerically("<", 2)))
 		Expect(sums).To(HaveKeyWithValue("di_orchestrator_job_first_pod_ready_delay_seconds", BeNumerically("~", 10, 2)))
 		Expect(sums).To(HaveKeyWithValue("di_orchestrator_job_all_pods_ready_delay_seconds", BeNumerically("~", 25, 2)))
-	})
-
-	It("tell how many jobs there are in each phase, as the cache has them", func() {
-		list := &v2alpha1.DIJobList{Items: make([]v2alpha1.DIJob, 6)}
-		for i, phase := range []v2alpha1.Phase{"", v2alpha1.JobPending, v2alpha1.JobRunning, "Odd", v2alpha1.JobFailed, v2alpha1.JobRunning} {
-			list.Items[i].Status.Phase = phase
-		}
-		list.Items[4].Spec.Lifecycle = v2alpha1.LifecycleCoordinatorLed
-		list.Items[5].Spec.ManagedBy = ptr.To("example.com/other")
-		var failed error
-		registry := prometheus.NewRegistry()
-		registry.MustRegister(newJobCounts(func() (*v2alpha1.DIJobList, error) { return list, failed }))
-		Expect(samples(registry, "")).To(Equal(map[string]float64{
-			"jobs{lifecycle=WorkerLed,phase=Pending}": 2, "jobs{lifecycle=WorkerLed,phase=Running}": 1,
-			"jobs{lifecycle=WorkerLed,phase=Unknown}": 1, "jobs{lifecycle=CoordinatorLed,phase=Failed}": 1,
-		}))
-		failed = errors.New("no cache")
-		_, err := registry.Gather()
-		Expect(err).To(MatchError(ContainSubstring("listing the jobs: no cache")))
 	})
 })

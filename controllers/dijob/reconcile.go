@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
@@ -83,7 +84,7 @@ func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, dec
 	r.recordAdoption(observed, done)
 	if committed {
 		r.recordEvents(observed.Job, outcome)
-		r.metrics.observe(observed.Job, outcome, observed.Now)
+		r.metrics.Observe(observed.Job, outcome, observed.Now)
 		logChanges(ctx, observed.Job, outcome)
 	}
 	logReconcile(ctx, observed, decision, outcome, committed)
@@ -92,7 +93,7 @@ func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, dec
 
 // expire deletes a job, unless the API server rejected that a short while ago.
 func (r *Reconciler) expire(ctx context.Context, observed *lifecycle.Observed) (ctrl.Result, error) {
-	done := r.write(ctx, observed, verbDelete, []client.Object{observed.Job}, noContent, func(ctx context.Context, _ client.Object) effect {
+	done := r.write(ctx, observed, verbDelete, []client.Object{observed.Job}, refusal.NoContent, func(ctx context.Context, _ client.Object) effect {
 		if err := r.deleteJob(ctx, observed.Job); err != nil {
 			return effect{object: observed.Job, reason: v2alpha1.ReasonFailedDelete, err: err}
 		}

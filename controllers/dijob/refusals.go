@@ -5,18 +5,19 @@ package dijob
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -27,9 +28,9 @@ import (
 // their number depends on what the job lacks and not on how many were tried.
 func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, message string) {
 	for i := range e {
-		if e[i].reason == v2alpha1.ReasonFailedCreate && isRefusal(e[i].err) {
-			answer := refusalOf(e[i].err)
-			reason, message = reasonOfRefusal(answer), fmt.Sprintf("%s is refused: %s", described(e[i].object), answer)
+		if e[i].reason == v2alpha1.ReasonFailedCreate && refusal.Is(e[i].err) {
+			answer := refusal.Answer(e[i].err)
+			reason, message = refusal.Reason(answer), fmt.Sprintf("%s is refused: %s", described(e[i].object), answer)
 			break
 		}
 	}
@@ -58,7 +59,7 @@ func (e effects) refusedWrites() (reason, message string) {
 				if one.reason == v2alpha1.ReasonFailedDelete {
 					action = "deleting"
 				}
-				reason, message = one.reason, fmt.Sprintf("%s %s is refused: %s", action, described(one.object), refusalOf(one.err))
+				reason, message = one.reason, fmt.Sprintf("%s %s is refused: %s", action, described(one.object), refusal.Answer(one.err))
 			}
 		}
 	}
@@ -87,7 +88,7 @@ func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused ma
 		case v2alpha1.ReasonSuccessfulCreate:
 			created[lifecycle.KindOf(job, e[i].object)]++
 		case v2alpha1.ReasonFailedCreate:
-			if isRefusal(e[i].err) {
+			if refusal.Is(e[i].err) {
 				refused[lifecycle.KindOf(job, e[i].object)] = true
 			}
 		}
@@ -135,61 +136,6 @@ func (s *jobStates) recordRefusals(observed *lifecycle.Observed, done effects) {
 	})
 }
 
-// isRefusal tells an answer to what was asked for from a fault that passes by
-// itself. A webhook that fails may do so for days, and an object that is too
-// large for etcd stays so, though the API server answers as for a fault of its own.
-func isRefusal(err error) bool {
-	return errors.As(err, new(*strippedError)) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
-		apierrors.IsInternalError(err) && isOfWebhook(err) || strings.Contains(err.Error(), "etcdserver: request is too large")
-}
-
-// isOfWebhook reports whether the API server could not call a webhook that the
-// object has to pass, or got no answer in time.
-func isOfWebhook(err error) bool {
-	return strings.Contains(err.Error(), "failed calling webhook ")
-}
-
-// refusalOf returns the API server's answer without the object's name, which
-// stands before it, and without what of a quota is used, which other jobs change.
-func refusalOf(err error) string {
-	status := apierrors.APIStatus(nil)
-	if !errors.As(err, &status) {
-		return err.Error()
-	}
-	answer := status.Status().Message
-	for _, verdict := range []string{" is forbidden: ", " is invalid: "} {
-		if _, why, found := strings.Cut(answer, verdict); found {
-			answer = why
-			break
-		}
-	}
-	if before, rest, found := strings.Cut(answer, ", used: "); found && isQuota(answer) {
-		_, limited, _ := strings.Cut(rest, ", limited: ")
-		answer = before + ", limited: " + limited
-	}
-	return answer
-}
-
-// reasonOfRefusal tells admission plugins apart by their words: they answer
-// with the same code and no machine-readable cause.
-func reasonOfRefusal(answer string) string {
-	switch {
-	case isQuota(answer):
-		return v2alpha1.ReasonQuotaExceeded
-	case strings.HasPrefix(answer, "violates PodSecurity "):
-		return v2alpha1.ReasonPodSecurityViolation
-	}
-	return v2alpha1.ReasonFailedCreate
-}
-
-// isQuota: a quota is exceeded, asks that a pod says what it needs, or is so
-// new that nobody has counted yet.
-func isQuota(answer string) bool {
-	return slices.ContainsFunc([]string{"exceeded quota: ", "failed quota: ", "status unknown for quota: "}, func(words string) bool {
-		return strings.HasPrefix(answer, words)
-	})
-}
-
 // described names an object with its kind and role.
 func described(object client.Object) string {
 	switch object.(type) {
@@ -205,4 +151,93 @@ func described(object client.Object) string {
 	}
 	labels := object.GetLabels()
 	return fmt.Sprintf("pod %s (%s)", object.GetName(), cmp.Or(labels[names.LabelReplicaType], labels[names.LabelTaskName]))
+}
+
+// The verbs of writes that are no creations. What is refused of one, and of one type of
+// object, is in the way of no other.
+const (
+	verbAdopt   = "adopt"
+	verbRelease = "release"
+	verbDelete  = "delete"
+	verbForce   = "delete by force"
+	verbUpdate  = "update"
+)
+
+// write writes objects of one type that exist, so many at a time, and returns what became of each,
+// in their order. What the API server refuses is not tried again before its delay
+// ends, whatever news come, and as soon as the job has changed.
+func (r *Reconciler) write(
+	ctx context.Context, observed *lifecycle.Observed, verb string, objects []client.Object,
+	content func(client.Object) string, write func(context.Context, client.Object) effect,
+) effects {
+	if len(objects) == 0 {
+		return nil
+	}
+	verb += fmt.Sprintf(" %T", objects[0])
+	known := r.states.refusedWrites(observed.Job, verb)
+	try, budget := known.Plan(objects, content, observed.Now)
+	done := make(effects, len(objects))
+	for i := range done {
+		done[i] = effect{err: refusal.ErrWaits}
+	}
+	refusal.Try(budget, try, func(i int) (refused bool) {
+		done[i] = write(ctx, objects[i])
+		return done[i].isRefused()
+	})
+	for i := range done {
+		switch one := &done[i]; {
+		case one.isRefused():
+			if one.reason == "" {
+				one.object, one.reason = objects[i], v2alpha1.ReasonFailedUpdate
+			}
+			known = known.Refuse(objects[i], content(objects[i]), observed.Now)
+		case one.err == nil:
+			known = known.Forget(objects[i])
+		}
+	}
+	r.states.recordRefusedWrites(observed.Job, verb, known.Expire(observed.Now))
+	return done
+}
+
+// isRefused reports whether the API server refused the write.
+func (e *effect) isRefused() bool {
+	return e.err != nil && !e.waits() && refusal.Is(e.err)
+}
+
+// waits reports whether the write was not tried.
+func (e *effect) waits() bool { return errors.Is(e.err, refusal.ErrWaits) }
+
+// refusedWrites returns what is remembered of a job's refused writes of a verb.
+func (s *jobStates) refusedWrites(job *v2alpha1.DIJob, verb string) (known refusal.Writes) {
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) { known = slices.Clone(state.refusedWrites[verb]) })
+	return known
+}
+
+func (s *jobStates) recordRefusedWrites(job *v2alpha1.DIJob, verb string, known refusal.Writes) {
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {
+		if len(known) == 0 {
+			delete(state.refusedWrites, verb)
+			return
+		}
+		if state.refusedWrites == nil {
+			state.refusedWrites = map[string]refusal.Writes{}
+		}
+		state.refusedWrites[verb] = known
+	})
+}
+
+// nextWrite returns in how long the next refused write of a job may be tried again; 0 for never.
+func (s *jobStates) nextWrite(job *v2alpha1.DIJob, now time.Time) time.Duration {
+	var soonest time.Time
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {
+		for _, known := range state.refusedWrites {
+			if next := known.Next(now); !next.IsZero() && (soonest.IsZero() || next.Before(soonest)) {
+				soonest = next
+			}
+		}
+	})
+	if soonest.IsZero() {
+		return 0
+	}
+	return soonest.Sub(now)
 }

@@ -5,11 +5,7 @@ package dijob
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -214,7 +209,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		s := newSpace(ctx)
 		refused := s.countRefused()
 		s.leaveGangs()
-		s.operator.gangs.setting = gang.Coscheduling
+		s.operator.gangs.Setting = gang.Coscheduling
 		s.clock()
 		s.submitGang(ctx, v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}})
 		Expect(s.settle(ctx)).To(Succeed())
@@ -244,87 +239,3 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing pod job-")))
 	})
 })
-
-// podsToWrite are so many pods.
-func podsToWrite(count int) []client.Object {
-	pods := make([]client.Object, count)
-	for i := range pods {
-		pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), UID: types.UID(strconv.Itoa(i))}}
-	}
-	return pods
-}
-
-func TestRefusedWritesTakeTurns(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	pods := podsToWrite(3 * refusedAtOnce)
-	tried := map[int]int{}
-	total := 0
-	var known refusedWrites
-	for end := now.Add(24 * time.Hour); now.Before(end); now = now.Add(time.Second) {
-		try, room := known.plan(pods, noContent, now)
-		for _, i := range try[:max(0, min(room, len(try)))] {
-			known = known.refuse(writeKey(pods[i]), "", now)
-			tried[i]++
-			total++
-		}
-		known = known.expire(now)
-		if len(known) > refusedAtOnce {
-			t.Fatalf("%d writes are remembered", len(known))
-		}
-	}
-	if len(tried) != len(pods) {
-		t.Errorf("%d of %d writes are tried in a day", len(tried), len(pods))
-	}
-	if most := refusedAtOnce * (24*12 + 7); total > most {
-		t.Errorf("%d tries in a day, want at most %d", total, most)
-	}
-}
-
-func TestARefusedWriteWaitsUnlessItIsAnother(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	pods := podsToWrite(2)
-	known := refusedWrites(nil)
-	for range 4 {
-		known = known.refuse(writeKey(pods[0]), "a", now)
-	}
-	tests := map[string]struct {
-		content string
-		after   time.Duration
-		want    []int
-	}{
-		"of the same content":                 {"a", 39 * time.Second, []int{1}},
-		"of the same content, when it is due": {"a", 40 * time.Second, []int{1, 0}},
-		"of another content":                  {"b", 5 * time.Second, []int{1, 0}},
-		"of another content, at once":         {"b", 4 * time.Second, []int{1}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			try, _ := known.plan(pods, func(client.Object) string { return tc.content }, now.Add(tc.after))
-			if !slices.Equal(try, tc.want) {
-				t.Errorf("tries %v, want %v", try, tc.want)
-			}
-		})
-	}
-}
-
-func TestNoMoreIsTriedThanMayBeRefused(t *testing.T) {
-	t.Parallel()
-	numbers := make([]int, 1000)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	for _, room := range []int{-1, 0, 1, 5, refusedAtOnce} {
-		var all, allowed atomic.Int32
-		tryWhile(room, numbers, func(int) bool { all.Add(1); return true })
-		if got := int(all.Load()); got != max(room, 0) {
-			t.Errorf("%d are tried where all are refused and %d may be", got, room)
-		}
-		tryWhile(room, numbers, func(int) bool { allowed.Add(1); return false })
-		if got := int(allowed.Load()); room > 0 && got != len(numbers) {
-			t.Errorf("%d of %d are tried where none is refused and %d may be", got, len(numbers), room)
-		}
-	}
-}

@@ -21,11 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
+	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -96,7 +98,7 @@ func (o Options) defaults() Options {
 	o.Gangs = cmp.Or(o.Gangs, gang.Auto)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {
-		o.Registerer = metrics.Registry
+		o.Registerer = ctrlmetrics.Registry
 	}
 	if o.JobVersion == nil {
 		o.JobVersion = func(context.Context) (string, error) { return v2alpha1.Version, nil }
@@ -116,11 +118,11 @@ type Reconciler struct {
 	recorder events.EventRecorder
 	now      func() time.Time
 	options  Options
-	metrics  *jobMetrics
+	metrics  *jobmetrics.Metrics
 	assumed  assumedObjects
 	states   jobStates
 	// gangs follows the schedulers of gangs; nil where there are none.
-	gangs *gangs
+	gangs *discover.Gangs
 	// queue has the jobs that wait; nil where none can.
 	queue queue
 }
@@ -132,11 +134,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if options.Recorder == nil {
 		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
 	}
-	jobMetrics, err := newJobMetrics(options.Registerer)
+	metrics, err := jobmetrics.New(options.Registerer)
 	if err != nil {
 		return err
 	}
-	if err := options.Registerer.Register(newJobCounts(cachedJobs(ctx, mgr))); err != nil {
+	if err := options.Registerer.Register(jobmetrics.NewCounts(jobmetrics.Cached(ctx, mgr))); err != nil {
 		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
 	}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}} {
@@ -144,7 +146,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 			return fmt.Errorf("indexing %T by controller: %w", object, err)
 		}
 	}
-	gangs, groups, err := newGangs(mgr, &options)
+	gangs, followGangs, err := discover.NewGangs(mgr, options.Gangs, options.GangSchedulerName)
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		recorder: options.Recorder,
 		now:      clock.RealClock{}.Now,
 		options:  options,
-		metrics:  jobMetrics,
+		metrics:  metrics,
 		gangs:    gangs,
 	}
 	watching, err := ctrl.NewControllerManagedBy(mgr).
@@ -171,7 +173,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}
-	gangs.follow = followBy(watching, groups, reconciler.ownedBy(mgr))
+	followGangs(watching, reconciler.ownedBy(mgr))
 	return nil
 }
 

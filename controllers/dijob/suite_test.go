@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
@@ -112,7 +113,7 @@ func newSpace(ctx context.Context) *space {
 func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	counting := interceptor.NewClient(shared.api, s.counting())
 	faulty := interceptor.NewClient(counting, faults)
-	metrics, err := newJobMetrics(prometheus.NewRegistry())
+	metrics, err := jobmetrics.New(prometheus.NewRegistry())
 	Expect(err).NotTo(HaveOccurred())
 	return &Reconciler{
 		client: faulty, live: faulty, recorder: newCritic(), now: func() time.Time { return time.Now().Add(s.ahead) },

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 )
 
 func podOwnedBy(apiVersion, kind string) *corev1.Pod {
@@ -105,13 +106,13 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 	for name, tc := range groups {
 		t.Run("of a gang: "+name, func(t *testing.T) {
 			t.Parallel()
-			before := newGroup(schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"})
+			before := discover.NewGroup(schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"})
 			spec, status := map[string]any{"minMember": int64(1)}, map[string]any{}
 			after := before.DeepCopy()
 			before.Object["spec"] = maps.Clone(spec)
 			tc.change(spec, status)
 			after.Object["spec"], after.Object["status"] = spec, status
-			if got := groupChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := discover.GroupChanges().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})

@@ -4,16 +4,22 @@
 package dijob
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
+	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
 // The actions of events.
@@ -109,4 +115,60 @@ func (r *Reconciler) recordEvent(job *v2alpha1.DIJob, event *lifecycle.Event) {
 		related = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: event.Pod}}
 	}
 	r.recorder.Eventf(job, related, event.Type, event.Reason, actionSync, "%s", recorder.Note(event.Message))
+}
+
+// The logger of a reconcile names the job already, as controller-runtime does.
+
+// logChanges logs what changed for a job with a status that was written.
+func logChanges(ctx context.Context, job *v2alpha1.DIJob, outcome *lifecycle.Outcome) {
+	log := log.FromContext(ctx).WithValues(names.LogWhich(job)...)
+	before, after := &job.Status, &outcome.Status
+	if before.Phase != after.Phase {
+		log.Info("Job phase changed", "phase", after.Phase, "phaseBefore", before.Phase,
+			"restarts", after.Restarts, "reschedules", after.Reschedules)
+	}
+	for _, ended := range outcome.Failures {
+		log.Info("Pod failed or was disrupted", "taskType", ended.TaskType, "reason", ended.Reason)
+	}
+}
+
+// logReconcile logs the result of a reconcile.
+func logReconcile(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision, outcome *lifecycle.Outcome, committed bool) {
+	log := log.FromContext(ctx).V(1)
+	if !log.Enabled() {
+		return
+	}
+	log.WithValues(names.LogWhich(observed.Job)...).Info("Reconciled job",
+		"phase", outcome.Status.Phase, "pods", len(observed.Pods),
+		"create", len(decision.CreatePods)+len(decision.CreateServices)+len(decision.CreateConfigMaps),
+		"delete", len(decision.DeletePods)+len(decision.DeleteServices)+len(decision.DeleteConfigMaps),
+		"statusWritten", committed, "next", outcome.RequeueAfter.String())
+}
+
+// spanOfPass is the name of the spans of passes.
+const spanOfPass = "reconcile dijob"
+
+// The keys of what spans say of passes over jobs.
+const (
+	phaseBeforeKey   = attribute.Key("di.job.phase.before")
+	phaseAfterKey    = attribute.Key("di.job.phase.after")
+	podsKey          = attribute.Key("di.job.pods")
+	statusWrittenKey = attribute.Key("di.status_written")
+)
+
+// traceReconcile adds the result of a reconcile to its span.
+func traceReconcile(ctx context.Context, observed *lifecycle.Observed, outcome *lifecycle.Outcome, committed bool) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	tracing.AboutJob(ctx, observed.Job)
+	after := outcome.Status.Phase
+	if !committed {
+		after = observed.Job.Status.Phase
+	}
+	span.SetAttributes(
+		phaseBeforeKey.String(string(observed.Job.Status.Phase)), phaseAfterKey.String(string(after)),
+		podsKey.Int(len(observed.Pods)), statusWrittenKey.Bool(committed),
+	)
 }

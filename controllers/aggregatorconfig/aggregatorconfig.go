@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package dijob
+// Package aggregatorconfig creates the cluster's default AggregatorConfig.
+package aggregatorconfig
 
 import (
 	"context"
@@ -23,37 +24,35 @@ import (
 )
 
 const (
-	// AggregatorTemplateKey is the key of the ConfigMap under which the pod
-	// template stands.
-	AggregatorTemplateKey = "template.yaml"
-	// defaultConfigRetry is when the making of the default AggregatorConfig is
-	// tried again.
-	defaultConfigRetry = 10 * time.Second
+	// TemplateKey is the key of the pod template in the ConfigMap.
+	TemplateKey = "template.yaml"
+	// retryInterval is the time between attempts.
+	retryInterval = 10 * time.Second
 )
 
-// DefaultAggregatorConfig makes the cluster's AggregatorConfig where there is
-// none, once. An installer cannot, as the kind may not exist yet when it
-// applies its manifests; what people make of it afterwards stays.
-type DefaultAggregatorConfig struct {
+// Default creates the cluster's AggregatorConfig once, if there is none. An installer
+// cannot, because the kind may not exist yet when it applies its manifests. Users may
+// edit it afterwards.
+type Default struct {
 	// Client writes to the API server, Reader reads from it.
 	Client client.Client
 	Reader client.Reader
 	// Template names the ConfigMap that holds the pod template of aggregators.
 	Template types.NamespacedName
-	// Config names the AggregatorConfig to make.
+	// Config names the AggregatorConfig.
 	Config types.NamespacedName
-	// MayAct is closed when no other operator acts any more; nil where there is none.
+	// MayAct is closed when no other operator acts; nil if there is no other.
 	MayAct <-chan struct{}
-	// Log receives what goes wrong and is tried again.
+	// Log receives errors that are retried.
 	Log logr.Logger
 }
 
-// NeedLeaderElection lets only the operator that acts make it.
-func (*DefaultAggregatorConfig) NeedLeaderElection() bool { return true }
+// NeedLeaderElection restricts it to the leader.
+func (*Default) NeedLeaderElection() bool { return true }
 
-// Start makes the AggregatorConfig, trying until it is there. It returns nil
-// also when the context ends before.
-func (d *DefaultAggregatorConfig) Start(ctx context.Context) error {
+// Start creates the AggregatorConfig and retries until it exists. It returns nil also if
+// the context ends before.
+func (d *Default) Start(ctx context.Context) error {
 	if d.MayAct != nil {
 		select {
 		case <-d.MayAct:
@@ -61,7 +60,7 @@ func (d *DefaultAggregatorConfig) Start(ctx context.Context) error {
 			return nil
 		}
 	}
-	err := wait.PollUntilContextCancel(ctx, defaultConfigRetry, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (bool, error) {
 		err := d.ensure(ctx)
 		if err != nil {
 			d.Log.Error(err, "Cannot create default AggregatorConfig; retrying", "config", d.Config, "template", d.Template)
@@ -74,7 +73,7 @@ func (d *DefaultAggregatorConfig) Start(ctx context.Context) error {
 	return nil
 }
 
-func (d *DefaultAggregatorConfig) ensure(ctx context.Context) error {
+func (d *Default) ensure(ctx context.Context) error {
 	existing, err := controllers.Find(ctx, d.Reader, d.Config, &v2alpha1.AggregatorConfig{})
 	if err != nil || existing != nil {
 		return err
@@ -83,9 +82,9 @@ func (d *DefaultAggregatorConfig) ensure(ctx context.Context) error {
 	if err := d.Reader.Get(ctx, d.Template, &template); err != nil {
 		return fmt.Errorf("getting ConfigMap %s: %w", d.Template, err)
 	}
-	raw, err := yaml.YAMLToJSON([]byte(template.Data[AggregatorTemplateKey]))
+	raw, err := yaml.YAMLToJSON([]byte(template.Data[TemplateKey]))
 	if err != nil {
-		return fmt.Errorf("reading key %s of ConfigMap %s: %w", AggregatorTemplateKey, d.Template, err)
+		return fmt.Errorf("reading key %s of ConfigMap %s: %w", TemplateKey, d.Template, err)
 	}
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: d.Config.Namespace, Name: d.Config.Name}}
 	config.Spec.Aggregator.Template = v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: raw}}

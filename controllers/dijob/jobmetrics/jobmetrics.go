@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package dijob
+// Package jobmetrics has the metrics of jobs.
+package jobmetrics
 
 import (
 	"cmp"
@@ -18,9 +19,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// jobMetrics are the controllers' own metrics. What they count is what a status
-// that was written says and the one before it did not, so it counts once.
-type jobMetrics struct {
+// Metrics are the metrics of the job controller. They compare a committed status with
+// the one before, so that each change counts once.
+type Metrics struct {
 	telemetry.Set
 	finished        *prometheus.CounterVec
 	restarts        *prometheus.CounterVec
@@ -55,8 +56,9 @@ func ofTaskType() telemetry.Label {
 	}}
 }
 
-func newJobMetrics(registerer prometheus.Registerer) (*jobMetrics, error) {
-	m := &jobMetrics{}
+// New returns the metrics, registered.
+func New(registerer prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{}
 	m.finished = m.Counter(telemetry.Metric{
 		Name: "di_orchestrator_jobs_finished_total", Help: "Jobs that have finished, by lifecycle and final phase.", Unit: "jobs",
 		Labels: []telemetry.Label{ofLifecycle(), ofPhase(v2alpha1.JobSucceeded, v2alpha1.JobFailed)},
@@ -86,7 +88,7 @@ func newJobMetrics(registerer prometheus.Registerer) (*jobMetrics, error) {
 	return m, nil
 }
 
-func (m *jobMetrics) makeDelays() {
+func (m *Metrics) makeDelays() {
 	// A delay is of a second where nodes have the image, of hours in a queue.
 	buckets := []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400}
 	const since = "Time from a job's creation (or its resumption or admission by Kueue, if it had never run) until "
@@ -101,8 +103,8 @@ func (m *jobMetrics) makeDelays() {
 		"Jobs that were restarted before are left out.")
 }
 
-// observe counts what changed in a job's status with one that was committed.
-func (m *jobMetrics) observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now time.Time) {
+// Observe counts the changes from a job's status to a committed one.
+func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now time.Time) {
 	before, after, led := &job.Status, &outcome.Status, lifecycleOf(job)
 	if !lifecycle.IsFinished(before) && lifecycle.IsFinished(after) {
 		m.finished.WithLabelValues(led, string(after.Phase)).Inc()
@@ -113,7 +115,7 @@ func (m *jobMetrics) observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, no
 	for _, restarted := range outcome.ReplicaRestarts {
 		m.replicaRestarts.WithLabelValues(string(restarted.TaskType), restarted.Reason).Inc()
 	}
-	// What was learned from pods of a status that was lost is in neither phase.
+	// A failure whose status was lost is in neither phase.
 	switch {
 	case after.Phase == v2alpha1.JobRestarting && after.Restarts > before.Restarts && len(outcome.Failures) > 0:
 		m.restarts.WithLabelValues(led, outcome.Failures[0].Reason).Inc()
@@ -123,9 +125,9 @@ func (m *jobMetrics) observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, no
 	m.observeLaunch(job, after, now)
 }
 
-// observeLaunch measures how long a job took to get its pods and to run. What
-// was so, and ceased to be before the job ran, is measured again.
-func (m *jobMetrics) observeLaunch(job *v2alpha1.DIJob, after *v2alpha1.DIJobStatus, now time.Time) {
+// observeLaunch measures how long a job took to create its pods and to run. A state that
+// ended before the job ran is measured again.
+func (m *Metrics) observeLaunch(job *v2alpha1.DIJob, after *v2alpha1.DIJobStatus, now time.Time) {
 	before, led := &job.Status, lifecycleOf(job)
 	if lifecycle.HasRun(before) || after.Restarts > 0 || after.Reschedules > 0 {
 		return
@@ -147,12 +149,12 @@ func lifecycleOf(job *v2alpha1.DIJob) string {
 	return string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed))
 }
 
-// jobLister lists the jobs as the cache has them.
-type jobLister func() (*v2alpha1.DIJobList, error)
+// Lister lists the jobs in the cache.
+type Lister func() (*v2alpha1.DIJobList, error)
 
-// cachedJobs lists in the leader alone: another replica has no cache of jobs,
-// and to ask it would start one.
-func cachedJobs(ctx context.Context, mgr ctrl.Manager) jobLister {
+// Cached lists the jobs in the leader's cache. Another replica has no cache of jobs, and
+// a list would start one.
+func Cached(ctx context.Context, mgr ctrl.Manager) Lister {
 	return func() (*v2alpha1.DIJobList, error) {
 		list := &v2alpha1.DIJobList{}
 		select {
@@ -164,8 +166,8 @@ func cachedJobs(ctx context.Context, mgr ctrl.Manager) jobLister {
 	}
 }
 
-// newJobCounts returns the metric of how many jobs are in each phase.
-func newJobCounts(list jobLister) *telemetry.Set {
+// NewCounts returns the metric of the number of jobs in each phase.
+func NewCounts(list Lister) *telemetry.Set {
 	counts := &telemetry.Set{}
 	counts.Read(telemetry.Metric{
 		Name: "di_orchestrator_jobs", Unit: "jobs",
@@ -174,13 +176,13 @@ func newJobCounts(list jobLister) *telemetry.Set {
 			v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobRestarting, v2alpha1.JobRescheduling,
 			v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
 		)},
-	}, func(tell func(float64, ...string)) error {
+	}, func(report func(float64, ...string)) error {
 		jobs, err := list()
 		if err != nil {
 			return fmt.Errorf("listing the jobs: %w", err)
 		}
 		for labels, count := range countPhases(jobs) {
-			tell(float64(count), labels[:]...)
+			report(float64(count), labels[:]...)
 		}
 		return nil
 	})
@@ -198,8 +200,8 @@ func countPhases(jobs *v2alpha1.DIJobList) map[[2]string]int {
 	return counts
 }
 
-// phaseLabel returns a phase as a label: that of a job that nobody has looked at
-// is Pending, and what is no phase, as another controller may write, is Unknown.
+// phaseLabel returns a phase as a label: Pending before the first reconcile, Unknown for
+// a value that is no phase, as another controller may write.
 func phaseLabel(phase v2alpha1.Phase) string {
 	switch phase {
 	case "":

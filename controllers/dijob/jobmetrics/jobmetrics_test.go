@@ -1,0 +1,43 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobmetrics
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+func TestJobsAreCountedByLifecycleAndPhase(t *testing.T) {
+	t.Parallel()
+	list := &v2alpha1.DIJobList{Items: make([]v2alpha1.DIJob, 6)}
+	for i, phase := range []v2alpha1.Phase{"", v2alpha1.JobPending, v2alpha1.JobRunning, "Odd", v2alpha1.JobFailed, v2alpha1.JobRunning} {
+		list.Items[i].Status.Phase = phase
+	}
+	list.Items[4].Spec.Lifecycle = v2alpha1.LifecycleCoordinatorLed
+	list.Items[5].Spec.ManagedBy = ptr.To("example.com/other")
+	var failure error
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(NewCounts(func() (*v2alpha1.DIJobList, error) { return list, failure }))
+	want := `# HELP di_orchestrator_jobs Existing jobs that are not terminating, by lifecycle and phase; only the leader reports it.
+# TYPE di_orchestrator_jobs gauge
+di_orchestrator_jobs{lifecycle="CoordinatorLed",phase="Failed"} 1
+di_orchestrator_jobs{lifecycle="WorkerLed",phase="Pending"} 2
+di_orchestrator_jobs{lifecycle="WorkerLed",phase="Running"} 1
+di_orchestrator_jobs{lifecycle="WorkerLed",phase="Unknown"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	failure = errors.New("no cache")
+	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "listing the jobs: no cache") {
+		t.Errorf("got %v", err)
+	}
+}

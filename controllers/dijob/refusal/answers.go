@@ -1,0 +1,79 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refusal recognizes writes that the API server refuses, and delays their
+// repetition.
+package refusal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// StrippedError is returned for a write from which admission removed a part. It counts
+// as refused, because a repeat has the same result.
+type StrippedError struct {
+	Annotation string
+}
+
+// Error implements error.
+func (e *StrippedError) Error() string {
+	return fmt.Sprintf("admission removes annotation %s, which the job needs: exempt pods that a DIJob owns", e.Annotation)
+}
+
+// Is reports whether an error is an answer to the request rather than a temporary fault.
+// A webhook may fail for days, and an object that is too large for etcd stays so,
+// although the API server answers as for an internal fault.
+func Is(err error) bool {
+	return errors.As(err, new(*StrippedError)) ||
+		apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook ") ||
+		strings.Contains(err.Error(), "etcdserver: request is too large")
+}
+
+// Answer returns the API server's answer without the object's name, which precedes it,
+// and without the used part of a quota, which other jobs change.
+func Answer(err error) string {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return err.Error()
+	}
+	answer := status.Status().Message
+	for _, verdict := range []string{" is forbidden: ", " is invalid: "} {
+		if _, why, found := strings.Cut(answer, verdict); found {
+			answer = why
+			break
+		}
+	}
+	if before, rest, found := strings.Cut(answer, ", used: "); found && isQuota(answer) {
+		_, limited, _ := strings.Cut(rest, ", limited: ")
+		answer = before + ", limited: " + limited
+	}
+	return answer
+}
+
+// Reason tells admission plugins apart by their messages: they answer with the same code
+// and no machine-readable cause.
+func Reason(answer string) string {
+	switch {
+	case isQuota(answer):
+		return v2alpha1.ReasonQuotaExceeded
+	case strings.HasPrefix(answer, "violates PodSecurity "):
+		return v2alpha1.ReasonPodSecurityViolation
+	}
+	return v2alpha1.ReasonFailedCreate
+}
+
+// isQuota reports whether a quota is exceeded, requires resources that the pod does not
+// set, or is so new that its usage is unknown.
+func isQuota(answer string) bool {
+	return slices.ContainsFunc([]string{"exceeded quota: ", "failed quota: ", "status unknown for quota: "}, func(start string) bool {
+		return strings.HasPrefix(answer, start)
+	})
+}
