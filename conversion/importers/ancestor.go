@@ -24,11 +24,8 @@ func isAncestor(head *header) bool {
 }
 
 // importAncestor imports what has v1alpha1's shape under an older name.
-func importAncestor(m *manifest) error {
-	metadata, err := m.takeMetadata()
-	if err != nil {
-		return err
-	}
+func importAncestor(m *manifest) any {
+	metadata := m.takeMetadata()
 	m.dropStatus()
 	if namespace, _ := metadata["namespace"].(string); strings.Contains(namespace, "nervex") {
 		m.note(Path{"metadata", "namespace"}, namespace, "names NerveX and stays as it is", "move it where it belongs now; the operator looks for the cluster's AggregatorConfig in di-system unless told otherwise")
@@ -53,7 +50,7 @@ func importAncestor(m *manifest) error {
 	if spec != nil {
 		object["spec"] = spec
 	}
-	return m.finish(object)
+	return object
 }
 
 // takeMembers takes those members of an object that are known, nil if there is

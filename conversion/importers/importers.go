@@ -74,7 +74,7 @@ func (h *header) group() string {
 
 // importerOf returns the function that imports manifests such as this one, nil
 // if there is none.
-func importerOf(raw []byte) func(*manifest) error {
+func importerOf(raw []byte) func(*manifest) any {
 	var head header
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
 		return nil
@@ -114,8 +114,12 @@ func Import(raw []byte) (*Result, error) {
 	if err := decoder.Decode(&m.rest); err != nil {
 		return nil, fmt.Errorf("the object is not a JSON object: %w", err)
 	}
-	if err := importer(m); err != nil {
-		return nil, err
+	object := importer(m)
+	if m.err != nil {
+		return nil, m.err
+	}
+	if m.result.Object = m.encode(object); m.err != nil {
+		return nil, m.err
 	}
 	m.reportRest()
 	return &m.result, nil
@@ -140,12 +144,12 @@ func newJob(metadata any, spec v2alpha1.DIJobSpec) *job {
 func legacyVersion() string { return v1alpha1.GroupVersion.String() }
 
 // encode writes JSON without escaping what only HTML needs escaped.
-func encode(value any) ([]byte, error) {
+func (m *manifest) encode(value any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
-		return nil, fmt.Errorf("encoding the imported object: %w", err)
+		m.failf("encoding the imported object: %w", err)
 	}
-	return bytes.TrimSpace(out.Bytes()), nil
+	return bytes.TrimSpace(out.Bytes())
 }

@@ -4,7 +4,6 @@
 package importers
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,16 +34,16 @@ type kubeflowJob struct {
 	replicas []kubeflowReplica
 }
 
-// follow takes the steps of an import, and ends it.
-func (j *kubeflowJob) follow(metadata map[string]any, steps ...func() error) error {
+// follow takes the steps of an import, and returns the job.
+func (j *kubeflowJob) follow(metadata map[string]any, steps ...func()) any {
 	j.dropStatus()
 	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
+		if step(); j.err != nil {
+			return nil
 		}
 	}
 	sortMoves(j.result.Moves)
-	return j.finish(newJob(metadata, j.spec))
+	return newJob(metadata, j.spec)
 }
 
 // taskOrder is the order of the tasks, and so of ranks: who leads goes first.
@@ -57,53 +56,38 @@ func taskOrder(name string) int {
 }
 
 // takeReplicas makes a task of each replica type of a field.
-func (j *kubeflowJob) takeReplicas(at Path) error {
+func (j *kubeflowJob) takeReplicas(at Path) {
 	types := j.members(at)
 	slices.SortStableFunc(types, func(a, b string) int {
 		return taskOrder(strings.ToLower(a)) - taskOrder(strings.ToLower(b))
 	})
 	for _, replicaType := range types {
-		replica, err := j.takeReplica(at.Child(replicaType))
-		if err != nil {
-			return err
-		}
+		replica := j.takeReplica(at.Child(replicaType))
 		if other := j.replica(replica.task.Name); other != nil {
-			return fmt.Errorf("%s: is the same replica type as %s, whose name differs in letter case only", replica.at, other.at)
+			j.failf("%s: is the same replica type as %s, whose name differs in letter case only", replica.at, other.at)
 		}
 		j.replicas = append(j.replicas, *replica)
 		j.spec.Tasks = append(j.spec.Tasks, replica.task)
 	}
 	if len(types) == 0 {
-		return fmt.Errorf("%s: names no replica type, a job needs something to run", at)
+		j.failf("%s: names no replica type, a job needs something to run", at)
 	}
-	return nil
 }
 
-func (j *kubeflowJob) takeReplica(at Path) (*kubeflowReplica, error) {
+func (j *kubeflowJob) takeReplica(at Path) *kubeflowReplica {
 	to := Path{"spec", "tasks", strconv.Itoa(len(j.spec.Tasks))}
 	j.moved(at, to)
 	name := strings.ToLower(at[len(at)-1])
 	replica := &kubeflowReplica{at: at, task: v2alpha1.Task{Type: v2alpha1.TaskTypeNone, Name: name}}
-	count, err := takeAs[int32](j.manifest, at.Child("replicas"))
-	if err != nil {
-		return nil, err
-	}
-	replica.task.Replicas = count
-	policy, err := takeAs[string](j.manifest, at.Child("restartPolicy"))
-	if err != nil {
-		return nil, err
-	}
+	replica.task.Replicas = takeAs[int32](j.manifest, at.Child("replicas"))
 	replica.restartPolicy = j.restartPolicy
-	if policy != nil && *policy != "" {
+	if policy := takeAs[string](j.manifest, at.Child("restartPolicy")); policy != nil && *policy != "" {
 		replica.restartPolicy, replica.says = *policy, *policy
 	}
-	template, err := j.takeObject(at.Child("template"))
-	if err != nil {
-		return nil, err
-	}
+	template := j.takeObject(at.Child("template"))
 	j.adapt(template, at.Child("template"))
-	replica.task.Template, err = rawObject(template)
-	return replica, err
+	replica.task.Template = j.rawObject(template)
+	return replica
 }
 
 func (j *kubeflowJob) replica(name string) *kubeflowReplica {

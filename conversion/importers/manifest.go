@@ -4,7 +4,6 @@
 package importers
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,10 +15,19 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// manifest is what is still to be imported, and the result so far.
+// manifest is the part of a manifest that is not imported yet, and the result so far.
 type manifest struct {
 	rest   map[string]any
 	result Result
+	// err is the first error. An importer that continues after one reads zero values.
+	err error
+}
+
+// failf records an error, unless there is one.
+func (m *manifest) failf(format string, args ...any) {
+	if m.err == nil {
+		m.err = fmt.Errorf(format, args...)
+	}
 }
 
 func (m *manifest) lost(path Path, value any, why, do string) {
@@ -40,13 +48,6 @@ func (m *manifest) noteAgain(path Path, value any, why, do string) {
 
 func (m *manifest) moved(from, to Path) {
 	m.result.Moves = append(m.result.Moves, Move{From: from, To: to})
-}
-
-// finish encodes the imported object.
-func (m *manifest) finish(object any) error {
-	raw, err := encode(object)
-	m.result.Object = raw
-	return err
 }
 
 // parent returns the object that holds the place, nil if there is none.
@@ -77,20 +78,17 @@ func (m *manifest) members(path Path) []string {
 }
 
 // takeAs takes a value of a type out of the manifest, nil if there is none.
-func takeAs[T any](m *manifest, path Path) (*T, error) {
+func takeAs[T any](m *manifest, path Path) *T {
 	value := m.take(path)
 	if value == nil {
-		return nil, nil
+		return nil
 	}
-	raw, err := encode(value)
-	if err != nil {
-		return nil, err
-	}
-	typed := new(T)
+	raw, typed := m.encode(value), new(T)
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, typed); err != nil {
-		return nil, fmt.Errorf("%s: %s is no %s", path, raw, typeName[T]())
+		m.failf("%s: %s is no %s", path, raw, typeName[T]())
+		return nil
 	}
-	return typed, nil
+	return typed
 }
 
 // typeName says to users what is wanted.
@@ -107,32 +105,44 @@ func typeName[T any]() string {
 }
 
 // takeTo is takeAs for what has a place of its own in the result.
-func takeTo[T any](m *manifest, from, to Path) (*T, error) {
-	typed, err := takeAs[T](m, from)
+func takeTo[T any](m *manifest, from, to Path) *T {
+	typed := takeAs[T](m, from)
 	if typed != nil {
 		m.moved(from, to)
 	}
-	return typed, err
+	return typed
+}
+
+// assign takes a value to another path, or to the same. A value that equals the
+// default is left out.
+func assign[T comparable](m *manifest, field *T, from, to Path) {
+	var absent T
+	value := takeAs[T](m, from)
+	switch {
+	case value == nil:
+	case *value == absent:
+		m.note(from, *value, "left out: is the default", "")
+	default:
+		*field = *value
+		m.moved(from, to)
+	}
 }
 
 // takeObject takes an object out of the manifest, nil if there is none.
-func (m *manifest) takeObject(path Path) (map[string]any, error) {
+func (m *manifest) takeObject(path Path) map[string]any {
 	value := m.take(path)
 	object, ok := value.(map[string]any)
 	if !ok && value != nil {
-		return nil, fmt.Errorf("%s: %v is no object", path, value)
+		m.failf("%s: %v is no object", path, value)
 	}
-	return object, nil
+	return object
 }
 
 // takeMetadata takes the metadata of what becomes an object of another kind:
 // less what the API server wrote about the old one, which it would refuse.
-func (m *manifest) takeMetadata() (map[string]any, error) {
+func (m *manifest) takeMetadata() map[string]any {
 	at := Path{"metadata"}
-	metadata, err := m.takeObject(at)
-	if err != nil {
-		return nil, err
-	}
+	metadata := m.takeObject(at)
 	for _, key := range []string{
 		"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid",
 	} {
@@ -140,7 +150,7 @@ func (m *manifest) takeMetadata() (map[string]any, error) {
 	}
 	annotations, _ := metadata["annotations"].(map[string]any)
 	m.drop(annotations, at.Child("annotations"), "kubectl.kubernetes.io/last-applied-configuration", "kubectl's, about the old object")
-	return metadata, nil
+	return metadata
 }
 
 func (m *manifest) drop(object map[string]any, at Path, key, why string) {
@@ -184,28 +194,23 @@ func eachLeaf(at Path, value any, do func(Path, any)) {
 }
 
 // rawObject is a template as the API holds it.
-func rawObject(value any) (v2alpha1.RawObject, error) {
-	if value == nil {
-		return v2alpha1.RawObject{}, nil
-	}
-	raw, err := encode(value)
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: bytes.TrimSpace(raw)}}, err
+func (m *manifest) rawObject(value map[string]any) v2alpha1.RawObject {
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: m.encode(value)}}
 }
 
 // containers are the containers of a pod template that are objects, by index.
 func containers(template map[string]any) []map[string]any {
 	spec, _ := template["spec"].(map[string]any)
-	listed, _ := spec["containers"].([]any)
-	found := make([]map[string]any, len(listed))
-	for i := range listed {
-		found[i], _ = listed[i].(map[string]any)
-	}
-	return found
+	return objects(spec["containers"])
 }
 
 // ports are the ports of a container that are objects, by index.
 func ports(container map[string]any) []map[string]any {
-	listed, _ := container["ports"].([]any)
+	return objects(container["ports"])
+}
+
+func objects(list any) []map[string]any {
+	listed, _ := list.([]any)
 	found := make([]map[string]any, len(listed))
 	for i := range listed {
 		found[i], _ = listed[i].(map[string]any)

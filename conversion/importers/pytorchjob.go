@@ -43,45 +43,36 @@ type setting struct {
 }
 
 // importPyTorchJob imports a PyTorchJob of kubeflow's training operator.
-func importPyTorchJob(m *manifest) error {
-	metadata, err := m.takeMetadata()
-	if err != nil {
-		return err
-	}
+func importPyTorchJob(m *manifest) any {
+	metadata := m.takeMetadata()
 	j := &pyTorchJob{kubeflowJob: kubeflowJob{manifest: m, restartPolicy: "OnFailure"}}
 	j.name, _ = metadata["name"].(string)
 	j.adapt = j.adaptTemplate
-	return j.follow(metadata, j.checkTypes, j.takeProcesses, j.takeElasticPolicy, func() error { return j.takeReplicas(j.specs()) },
+	return j.follow(metadata, j.checkTypes, j.takeProcesses, j.takeElasticPolicy, func() { j.takeReplicas(j.specs()) },
 		j.sayCluster, j.takeRunPolicy, j.saySuccess, j.takeRestartPolicies)
 }
 
 func (j *pyTorchJob) specs() Path { return Path{"spec", "pytorchReplicaSpecs"} }
 
 // checkTypes holds that there are no replica types but those that kubeflow knows.
-func (j *pyTorchJob) checkTypes() error {
+func (j *pyTorchJob) checkTypes() {
 	for _, name := range j.members(j.specs()) {
 		switch strings.ToLower(name) {
 		case "master":
 			j.hasMaster = true
 		case "worker":
 		default:
-			return fmt.Errorf("%s: is neither Master nor Worker", j.specs().Child(name))
+			j.failf("%s: is neither Master nor Worker", j.specs().Child(name))
 		}
 	}
 	j.env = []setting{{name: "PYTHONUNBUFFERED", value: "1"}}
-	return nil
 }
 
 // takeProcesses takes how many processes torchrun starts in a pod.
-func (j *pyTorchJob) takeProcesses() error {
+func (j *pyTorchJob) takeProcesses() {
 	at, older := Path{"spec", "nprocPerNode"}, Path{"spec", "elasticPolicy", "nProcPerNode"}
-	count, err := takeAs[string](j.manifest, at)
-	if err != nil {
-		return err
-	}
-	if before, err := takeAs[int32](j.manifest, older); err != nil {
-		return err
-	} else if before != nil {
+	count := takeAs[string](j.manifest, at)
+	if before := takeAs[int32](j.manifest, older); before != nil {
 		text := strconv.Itoa(int(*before))
 		if count != nil {
 			j.note(older, *before, "left out: spec.nprocPerNode says it", "")
@@ -98,40 +89,33 @@ func (j *pyTorchJob) takeProcesses() error {
 	case j.hasMaster:
 		j.env = append(j.env, setting{name: "PET_NPROC_PER_NODE", value: "auto"})
 	}
-	return nil
 }
 
 // takeElasticPolicy takes between which numbers the workers may come and go, and
 // how torchrun is told of it.
-func (j *pyTorchJob) takeElasticPolicy() error {
+func (j *pyTorchJob) takeElasticPolicy() {
 	at := Path{"spec", "elasticPolicy"}
 	if _, isObject := j.parent(at)[at[len(at)-1]].(map[string]any); !isObject {
-		return nil
+		return
 	}
-	least, err := takeTo[int32](j.manifest, at.Child("minReplicas"), Path{"spec", "elastic", "minReplicas"})
-	if err != nil {
-		return err
-	}
-	most, err := takeTo[int32](j.manifest, at.Child("maxReplicas"), Path{"spec", "elastic", "maxReplicas"})
-	if err != nil {
-		return err
-	}
+	least := takeTo[int32](j.manifest, at.Child("minReplicas"), Path{"spec", "elastic", "minReplicas"})
+	most := takeTo[int32](j.manifest, at.Child("maxReplicas"), Path{"spec", "elastic", "maxReplicas"})
 	j.spec.Elastic = &v2alpha1.Elastic{Task: "worker", MinReplicas: least, MaxReplicas: most}
 	if j.hasMaster {
 		j.lost(at, nil, "workers came and went while the others went on; a resize restarts all replicas now, and PET_NNODES says how many there are, as pods are told of a Master",
 			"make the Master a Worker: torchrun's own rendezvous needs none")
-	} else if err := j.sayRange(least, most); err != nil {
-		return err
+	} else {
+		j.sayRange(least, most)
 	}
 	if value := j.take(at.Child("metrics")); value != nil {
 		j.lost(at.Child("metrics"), value, "no HorizontalPodAutoscaler is made", "make one whose scaleTargetRef is the DIJob")
 	}
-	return j.takeRendezvous(at)
+	j.takeRendezvous(at)
 }
 
 // sayRange says to torchrun how many pods there may be, by default as many as
 // there are.
-func (j *pyTorchJob) sayRange(least, most *int32) error {
+func (j *pyTorchJob) sayRange(least, most *int32) {
 	workers := int32(1)
 	for _, name := range j.members(j.specs()) {
 		// The replicas are taken later.
@@ -139,7 +123,7 @@ func (j *pyTorchJob) sayRange(least, most *int32) error {
 		if count, ok := specs["replicas"].(json.Number); ok {
 			number, err := strconv.ParseInt(count.String(), 10, 32)
 			if err != nil {
-				return fmt.Errorf("%s: %s is no whole number that fits", j.specs().Child(name, "replicas"), count)
+				j.failf("%s: %s is no whole number that fits", j.specs().Child(name, "replicas"), count)
 			}
 			workers = int32(number)
 		}
@@ -151,66 +135,38 @@ func (j *pyTorchJob) sayRange(least, most *int32) error {
 		least = most
 	}
 	j.env = append(j.env, setting{name: "PET_NNODES", value: fmt.Sprintf("%d:%d", *least, *most)})
-	return nil
 }
 
 // takeRendezvous takes how torchrun's processes find each other.
-func (j *pyTorchJob) takeRendezvous(at Path) error {
-	backend, err := takeAs[string](j.manifest, at.Child("rdzvBackend"))
-	if err != nil {
-		return err
-	}
+func (j *pyTorchJob) takeRendezvous(at Path) {
+	backend := takeAs[string](j.manifest, at.Child("rdzvBackend"))
 	j.env = append(j.env, setting{name: "PET_RDZV_BACKEND", value: ptr.Deref(backend, "c10d")})
 	if backend != nil {
 		j.env[len(j.env)-1].from, j.env[len(j.env)-1].says = at.Child("rdzvBackend"), *backend
 	}
-	if err := j.takeEndpoint(at); err != nil {
-		return err
+	j.takeEndpoint(at)
+	if id := takeAs[string](j.manifest, at.Child("rdzvId")); id != nil {
+		j.env = append(j.env, setting{name: "PET_RDZV_ID", value: *id, from: at.Child("rdzvId"), says: *id})
 	}
-	if err := j.takeText(at.Child("rdzvId"), "PET_RDZV_ID"); err != nil {
-		return err
-	}
-	restarts, err := takeAs[int32](j.manifest, at.Child("maxRestarts"))
-	if err != nil {
-		return err
-	}
-	if restarts != nil {
+	if restarts := takeAs[int32](j.manifest, at.Child("maxRestarts")); restarts != nil {
 		j.env = append(j.env, setting{name: "PET_MAX_RESTARTS", value: strconv.Itoa(int(*restarts)), from: at.Child("maxRestarts"), says: *restarts})
 	}
-	standalone, err := takeAs[bool](j.manifest, at.Child("standalone"))
-	if err != nil {
-		return err
-	}
-	if standalone != nil && *standalone {
+	if standalone := takeAs[bool](j.manifest, at.Child("standalone")); standalone != nil && *standalone {
 		j.env = append(j.env, setting{name: "PET_STANDALONE", from: at.Child("standalone"), says: true})
 	} else if standalone != nil {
 		j.note(at.Child("standalone"), false, "left out: is the default", "")
 	}
-	return j.takeConf(at.Child("rdzvConf"))
-}
-
-func (j *pyTorchJob) takeText(at Path, variable string) error {
-	text, err := takeAs[string](j.manifest, at)
-	if text != nil {
-		j.env = append(j.env, setting{name: variable, value: *text, from: at, says: *text})
-	}
-	return err
+	j.takeConf(at.Child("rdzvConf"))
 }
 
 // takeEndpoint takes where the rendezvous is: by default at the first worker.
-func (j *pyTorchJob) takeEndpoint(at Path) error {
-	host, err := takeAs[string](j.manifest, at.Child("rdzvHost"))
-	if err != nil {
-		return err
-	}
-	port, err := takeAs[int32](j.manifest, at.Child("rdzvPort"))
-	if err != nil {
-		return err
-	}
+func (j *pyTorchJob) takeEndpoint(at Path) {
+	host := takeAs[string](j.manifest, at.Child("rdzvHost"))
+	port := takeAs[int32](j.manifest, at.Child("rdzvPort"))
 	if host == nil && j.name == "" {
 		j.lost(at.Child("rdzvHost"), nil, "is not set, which is the first worker in kubeflow: how that will be called is not known of a job without a name",
 			"set PET_RDZV_ENDPOINT in the template")
-		return nil
+		return
 	}
 	first := j.name + "-worker-0"
 	where := ptr.Deref(host, first)
@@ -233,7 +189,6 @@ func (j *pyTorchJob) takeEndpoint(at Path) error {
 	if port != nil {
 		j.note(at.Child("rdzvPort"), *port, "became part of PET_RDZV_ENDPOINT in the environment", "")
 	}
-	return nil
 }
 
 // portOfWorker returns the port that the worker's template lists, 0 for none.
@@ -256,22 +211,21 @@ func (j *pyTorchJob) portOfWorker() int32 {
 }
 
 // takeConf takes further settings of the rendezvous.
-func (j *pyTorchJob) takeConf(at Path) error {
+func (j *pyTorchJob) takeConf(at Path) {
 	type entry struct {
 		Key   string `json:"key"`
 		Value string `json:"value"`
 	}
 	says := j.parent(at)[at[len(at)-1]]
-	entries, err := takeAs[[]entry](j.manifest, at)
-	if err != nil || entries == nil {
-		return err
+	entries := takeAs[[]entry](j.manifest, at)
+	if entries == nil {
+		return
 	}
 	texts := make([]string, len(*entries))
 	for i, entry := range *entries {
 		texts[i] = entry.Key + "=" + entry.Value
 	}
 	j.env = append(j.env, setting{name: "PET_RDZV_CONF", value: strings.Join(texts, ","), from: at, says: says})
-	return nil
 }
 
 // adaptTemplate makes the operator find the main container and the port of
@@ -326,31 +280,29 @@ func (j *pyTorchJob) addEnv(container map[string]any, at Path) {
 
 // sayCluster asks for what kubeflow tells pods of their master. Where the
 // rendezvous is torchrun's own, they need not be told, and may come and go.
-func (j *pyTorchJob) sayCluster() error {
+func (j *pyTorchJob) sayCluster() {
 	for _, setting := range j.env {
 		if setting.from != nil {
 			j.note(setting.from, setting.says, "became "+setting.name+" in the environment of every pod", "")
 		}
 	}
 	if j.spec.Elastic != nil && !j.hasMaster {
-		return nil
+		return
 	}
 	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch}
 	if !j.hasMaster {
 		j.note(j.specs(), nil, "has no Master, of which kubeflow tells pods nothing then: the first worker is told of as master now", "")
 	}
-	return nil
 }
 
 // saySuccess says which task decides: for kubeflow the master does, or else all
 // workers.
-func (j *pyTorchJob) saySuccess() error {
+func (j *pyTorchJob) saySuccess() {
 	leader := j.replica("master")
 	if leader == nil {
 		j.decides("worker")
-		return nil
+		return
 	}
 	j.decides("master")
 	j.note(leader.at, nil, "decides about the job: spec.successPolicy.targetTasks names its task", "")
-	return nil
 }

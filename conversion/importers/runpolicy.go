@@ -5,7 +5,6 @@ package importers
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -23,72 +22,55 @@ func (j *kubeflowJob) runPolicyOf(field string) Path {
 	return Path{"spec", "runPolicy", field}
 }
 
-func (j *kubeflowJob) takeRunPolicy() error {
+func (j *kubeflowJob) takeRunPolicy() {
 	spec := &j.spec
 	// kubeflow's default is None, ours is Running.
 	spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
-	err := assignFrom(j.manifest, &spec.CleanPodPolicy, j.runPolicyOf("cleanPodPolicy"), Path{"spec", "cleanPodPolicy"})
-	if err != nil {
-		return err
-	}
-	if spec.TTLSecondsAfterFinished, err = takeTo[int32](j.manifest, j.runPolicyOf("ttlSecondsAfterFinished"), Path{"spec", "ttlSecondsAfterFinished"}); err != nil {
-		return err
-	}
-	if spec.ActiveDeadlineSeconds, err = takeTo[int64](j.manifest, j.runPolicyOf("activeDeadlineSeconds"), Path{"spec", "activeDeadlineSeconds"}); err != nil {
-		return err
-	}
-	if spec.BackoffLimit, err = takeTo[int32](j.manifest, j.runPolicyOf("backoffLimit"), Path{"spec", "backoffLimit"}); err != nil {
-		return err
-	}
-	if spec.Suspend, err = takeTo[bool](j.manifest, j.runPolicyOf("suspend"), Path{"spec", "suspend"}); err != nil {
-		return err
-	}
-	if err := j.takeManagedBy(); err != nil {
-		return err
-	}
-	return j.takeScheduling()
+	assign(j.manifest, &spec.CleanPodPolicy, j.runPolicyOf("cleanPodPolicy"), Path{"spec", "cleanPodPolicy"})
+	spec.TTLSecondsAfterFinished = takeRunPolicyField[int32](j, "ttlSecondsAfterFinished")
+	spec.ActiveDeadlineSeconds = takeRunPolicyField[int64](j, "activeDeadlineSeconds")
+	spec.BackoffLimit = takeRunPolicyField[int32](j, "backoffLimit")
+	spec.Suspend = takeRunPolicyField[bool](j, "suspend")
+	j.takeManagedBy()
+	j.takeScheduling()
 }
 
-func (j *kubeflowJob) takeManagedBy() error {
+// takeRunPolicyField takes a field that a DIJob has in its spec.
+func takeRunPolicyField[T any](j *kubeflowJob, field string) *T {
+	return takeTo[T](j.manifest, j.runPolicyOf(field), Path{"spec", field})
+}
+
+func (j *kubeflowJob) takeManagedBy() {
 	at := j.runPolicyOf("managedBy")
-	manager, err := takeAs[string](j.manifest, at)
+	manager := takeAs[string](j.manifest, at)
 	switch {
-	case err != nil || manager == nil:
-		return err
+	case manager == nil:
 	case *manager == "" || *manager == trainingOperator:
 		j.note(at, *manager, "left out: DI Orchestrator runs the job now", "")
 	default:
 		j.spec.ManagedBy = manager
 		j.moved(at, Path{"spec", "managedBy"})
 	}
-	return nil
 }
 
-func (j *kubeflowJob) takeScheduling() error {
+func (j *kubeflowJob) takeScheduling() {
 	at, to := j.runPolicyOf("schedulingPolicy"), Path{"spec", "scheduling"}
 	queue := ""
-	if err := assignFrom(j.manifest, &queue, at.Child("queue"), to.Child("queue")); err != nil {
-		return err
-	}
-	least, err := takeTo[int32](j.manifest, at.Child("minAvailable"), to.Child("gang", "minAvailable"))
-	if err != nil {
-		return err
-	}
+	assign(j.manifest, &queue, at.Child("queue"), to.Child("queue"))
+	least := takeTo[int32](j.manifest, at.Child("minAvailable"), to.Child("gang", "minAvailable"))
 	if queue != "" || least != nil {
 		j.spec.Scheduling = &v2alpha1.Scheduling{Queue: queue}
 	}
 	if least != nil {
 		j.spec.Scheduling.Gang = &v2alpha1.Gang{MinAvailable: least}
 	}
-	return j.takeGroupFields(at)
+	j.takeGroupFields(at)
 }
 
 // takeGroupFields takes what a scheduling policy says of the PodGroup.
-func (j *kubeflowJob) takeGroupFields(at Path) error {
+func (j *kubeflowJob) takeGroupFields(at Path) {
 	class := &j.spec.PriorityClassName
-	if err := assignFrom(j.manifest, class, at.Child("priorityClass"), Path{"spec", "priorityClassName"}); err != nil {
-		return err
-	}
+	assign(j.manifest, class, at.Child("priorityClass"), Path{"spec", "priorityClassName"})
 	if *class != "" {
 		j.note(at.Child("priorityClass"), *class, "became spec.priorityClassName, which is of all pods of the job, over their templates'", "")
 	}
@@ -98,18 +80,15 @@ func (j *kubeflowJob) takeGroupFields(at Path) error {
 	if value := j.take(at.Child("minResources")); value != nil {
 		j.lost(at.Child("minResources"), value, "the gang's resources are those of its pods", "")
 	}
-	return nil
 }
 
 // takeRestartPolicies makes rules of the replica types' restart policies, as
 // pods of a DIJob are never restarted in place.
-func (j *kubeflowJob) takeRestartPolicies() error {
+func (j *kubeflowJob) takeRestartPolicies() {
 	byPolicy := map[string][]string{}
 	for i := range j.replicas {
 		replica := &j.replicas[i]
-		if err := j.noteRestartPolicy(replica); err != nil {
-			return err
-		}
+		j.noteRestartPolicy(replica)
 		byPolicy[replica.restartPolicy] = append(byPolicy[replica.restartPolicy], replica.task.Name)
 	}
 	restarting := slices.Concat(byPolicy["OnFailure"], byPolicy["Always"])
@@ -123,10 +102,9 @@ func (j *kubeflowJob) takeRestartPolicies() error {
 		j.spec.BackoffLimit = &unlimited
 		j.note(Path{"spec", "runPolicy", "backoffLimit"}, nil, "is not set, which is no limit in kubeflow: became -1, as the default of a DIJob is 3", "")
 	}
-	return nil
 }
 
-func (j *kubeflowJob) noteRestartPolicy(replica *kubeflowReplica) error {
+func (j *kubeflowJob) noteRestartPolicy(replica *kubeflowReplica) {
 	at := replica.at.Child("restartPolicy")
 	switch replica.restartPolicy {
 	case "Never":
@@ -139,9 +117,8 @@ func (j *kubeflowJob) noteRestartPolicy(replica *kubeflowReplica) error {
 	case "ExitCode":
 		j.note(at, replica.restartPolicy, "became rules of spec.failurePolicy: exit codes 128 to 255 make the replica again, others fail the job", "")
 	default:
-		return fmt.Errorf("%s: %q is none of Always, OnFailure, Never, ExitCode", at, replica.restartPolicy)
+		j.failf("%s: %q is none of Always, OnFailure, Never, ExitCode", at, replica.restartPolicy)
 	}
-	return nil
 }
 
 // orDefault says of a policy that it is the default, where it is.

@@ -15,86 +15,41 @@ const templateTask = "worker"
 
 // importTemplateJob imports a DIJob of v1.0.0, whose like replicas come of one
 // template. Its metadata stays: it is the same object of the same kind.
-func importTemplateJob(m *manifest) error {
+func importTemplateJob(m *manifest) any {
 	metadata := m.take(Path{"metadata"})
 	m.dropStatus()
 	var spec v2alpha1.DIJobSpec
-	if err := m.takeShared(&spec); err != nil {
-		return err
-	}
-	template, err := m.takeObject(Path{"spec", "template"})
-	if err != nil {
-		return err
-	}
+	m.takeShared(&spec)
+	template := m.takeObject(Path{"spec", "template"})
 	m.moved(Path{"spec", "template"}, Path{"spec", "tasks", "0", "template"})
 	m.noteVanishedVariables(template)
-	raw, err := rawObject(template)
-	if err != nil {
-		return err
-	}
-	spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: templateTask, Template: raw}}
-	if err := m.takeRange(&spec); err != nil {
-		return err
-	}
+	spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: templateTask, Template: m.rawObject(template)}}
+	m.takeRange(&spec)
 	m.dropEngineFields()
 	m.note(Path{"spec", "template"}, nil, "became the task "+templateTask+": pods are called JOB-"+templateTask+"-INDEX, and their Service di-JOB", "")
-	return m.finish(newJob(metadata, spec))
+	return newJob(metadata, spec)
 }
 
 // takeShared takes the fields that v2alpha1 still has.
-func (m *manifest) takeShared(spec *v2alpha1.DIJobSpec) error {
-	if err := assign(m, &spec.Group, Path{"spec", "group"}); err != nil {
-		return err
-	}
-	if err := assign(m, &spec.Priority, Path{"spec", "priority"}); err != nil {
-		return err
-	}
-	if err := assign(m, &spec.CleanPodPolicy, Path{"spec", "cleanPodPolicy"}); err != nil {
-		return err
-	}
-	if err := assign(m, &spec.Preemptible, Path{"spec", "preemptible"}); err != nil {
-		return err
-	}
-	limit, err := takeAs[int32](m, Path{"spec", "backoffLimit"})
-	spec.BackoffLimit = limit
-	return err
+func (m *manifest) takeShared(spec *v2alpha1.DIJobSpec) {
+	assignSame(m, &spec.Group, Path{"spec", "group"})
+	assignSame(m, &spec.Priority, Path{"spec", "priority"})
+	assignSame(m, &spec.CleanPodPolicy, Path{"spec", "cleanPodPolicy"})
+	assignSame(m, &spec.Preemptible, Path{"spec", "preemptible"})
+	spec.BackoffLimit = takeAs[int32](m, Path{"spec", "backoffLimit"})
 }
 
-// assign takes a value that has the same path in the result.
-func assign[T comparable](m *manifest, field *T, path Path) error {
-	return assignFrom(m, field, path, path)
-}
-
-// assignFrom takes a value that has another path in the result. What says no
-// more than its absence would is left out.
-func assignFrom[T comparable](m *manifest, field *T, from, to Path) error {
-	var absent T
-	value, err := takeAs[T](m, from)
-	switch {
-	case value == nil:
-	case *value == absent:
-		m.note(from, *value, "left out: is the default", "")
-	default:
-		*field = *value
-		m.moved(from, to)
-	}
-	return err
-}
+// assignSame takes a value that has the same path in the result.
+func assignSame[T comparable](m *manifest, field *T, path Path) { assign(m, field, path, path) }
 
 // takeRange takes how many replicas there may be. v1.0.0 started minReplicas
 // of a job that is not preemptible, and left the rest to status.replicas.
-func (m *manifest) takeRange(spec *v2alpha1.DIJobSpec) error {
+func (m *manifest) takeRange(spec *v2alpha1.DIJobSpec) {
 	elastic := Path{"spec", "elastic"}
-	least, err := takeTo[int32](m, Path{"spec", "minReplicas"}, elastic.Child("minReplicas"))
-	if err != nil {
-		return err
-	}
-	most, err := takeTo[int32](m, Path{"spec", "maxReplicas"}, elastic.Child("maxReplicas"))
-	if err != nil {
-		return err
-	}
+	least := takeTo[int32](m, Path{"spec", "minReplicas"}, elastic.Child("minReplicas"))
+	most := takeTo[int32](m, Path{"spec", "maxReplicas"}, elastic.Child("maxReplicas"))
 	if least == nil && most == nil {
-		return nil
+		return
 	}
 	spec.Elastic = &v2alpha1.Elastic{Task: templateTask, MinReplicas: least, MaxReplicas: most, OnResize: v2alpha1.OnResizeRestart}
 	m.note(Path{"spec", "minReplicas"}, nil, "became the range of spec.elastic; a resize restarts the job, as it did in v1.0.0 (onResize: Restart)",
@@ -104,7 +59,6 @@ func (m *manifest) takeRange(spec *v2alpha1.DIJobSpec) error {
 	if least == nil {
 		m.note(Path{"spec", "maxReplicas"}, *most, "v1.0.0 took no minReplicas for 0 and started nothing; one replica is started now", "set spec.tasks[0].replicas")
 	}
-	return nil
 }
 
 // dropEngineFields reports what DI-engine's own command line says now.

@@ -4,8 +4,6 @@
 package importers
 
 import (
-	"fmt"
-
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -17,14 +15,11 @@ type tfJob struct {
 }
 
 // importTFJob imports a TFJob of kubeflow's training operator.
-func importTFJob(m *manifest) error {
-	metadata, err := m.takeMetadata()
-	if err != nil {
-		return err
-	}
+func importTFJob(m *manifest) any {
+	metadata := m.takeMetadata()
 	j := &tfJob{kubeflowJob{manifest: m, restartPolicy: "Never"}}
 	j.adapt = j.adaptTemplate
-	return j.follow(metadata, func() error { return j.takeReplicas(Path{"spec", "tfReplicaSpecs"}) },
+	return j.follow(metadata, func() { j.takeReplicas(Path{"spec", "tfReplicaSpecs"}) },
 		j.takeClusterSpec, j.takeRunPolicy, j.takeSuccessPolicy, j.takeRestartPolicies, j.takeDynamicWorker)
 }
 
@@ -45,7 +40,7 @@ func (j *tfJob) adaptTemplate(template map[string]any, at Path) {
 
 // takeClusterSpec asks for TF_CONFIG, which kubeflow gives to all but a job of
 // one pod: TensorFlow trains alone without it.
-func (j *tfJob) takeClusterSpec() error {
+func (j *tfJob) takeClusterSpec() {
 	pods := int64(0)
 	for i := range j.replicas {
 		pods += int64(ptr.Deref(j.replicas[i].task.Replicas, 1))
@@ -54,20 +49,16 @@ func (j *tfJob) takeClusterSpec() error {
 		j.note(Path{"spec", "tfReplicaSpecs"}, nil, "is one pod, which gets no TF_CONFIG, as in kubeflow", "")
 	}
 	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
-	return nil
 }
 
 // takeSuccessPolicy says which tasks decide. For kubeflow the chief does, or
 // else worker 0; AllWorkers asks for every worker where there is no chief.
-func (j *tfJob) takeSuccessPolicy() error {
+func (j *tfJob) takeSuccessPolicy() {
 	at := Path{"spec", "successPolicy"}
-	policy, err := takeAs[string](j.manifest, at)
-	if err != nil {
-		return err
-	}
+	policy := takeAs[string](j.manifest, at)
 	allWorkers := policy != nil && *policy == "AllWorkers"
 	if policy != nil && *policy != "" && !allWorkers {
-		return fmt.Errorf(`%s: %q is neither AllWorkers nor ""`, at, *policy)
+		j.failf(`%s: %q is neither AllWorkers nor ""`, at, *policy)
 	}
 	if policy != nil && *policy == "" {
 		j.note(at, "", "means kubeflow's default, which spec.successPolicy now says", "")
@@ -91,7 +82,6 @@ func (j *tfJob) takeSuccessPolicy() error {
 				"let the other workers end as well, or make worker 0 a Chief")
 		}
 	}
-	return nil
 }
 
 // leader returns the replica type that decides about a TFJob, nil if there is none.
@@ -102,18 +92,17 @@ func (j *tfJob) leader() *kubeflowReplica {
 	return j.replica("master")
 }
 
-func (j *tfJob) takeDynamicWorker() error {
+func (j *tfJob) takeDynamicWorker() {
 	at := Path{"spec", "enableDynamicWorker"}
-	dynamic, err := takeAs[bool](j.manifest, at)
-	if err != nil || dynamic == nil {
-		return err
+	dynamic := takeAs[bool](j.manifest, at)
+	if dynamic == nil {
+		return
 	}
 	if !*dynamic || j.replica("worker") == nil {
 		j.note(at, *dynamic, "left out: nothing follows from it", "")
-		return nil
+		return
 	}
 	j.spec.Elastic = &v2alpha1.Elastic{Task: "worker", OnResize: v2alpha1.OnResizeContinue}
 	j.note(at, true, "became spec.elastic of the task worker: workers may be added and removed while the others go on, and TF_CONFIG says so", "")
 	j.lost(at, true, "a failed worker no longer leaves the job as it is, but is treated by spec.failurePolicy", "see spec.failurePolicy")
-	return nil
 }
