@@ -30,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 	"opendilab.org/di-orchestrator/test/demo"
 )
 
@@ -189,7 +190,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 		before := converted(ctx)
 		probe := tokens.conversion()
 		for range calls {
-			Expect(probe.call(ctx)).To(Succeed())
+			Expect(probe.Call(ctx, 0)).To(Succeed())
 		}
 		Expect(converted(ctx) - before).To(BeNumerically(">=", calls))
 	})
@@ -231,7 +232,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 		helmFailure(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=e2e-none", "--timeout=15s")
 		probers := tokens.all()
 		for _, p := range probers {
-			Expect(p.call(ctx)).To(Succeed(), p.name)
+			Expect(p.Call(ctx, 0)).To(Succeed(), p.Name)
 		}
 		Expect(append(systemUIDs(ctx, operatorPods), systemUIDs(ctx, serverPods)...)).To(Equal(before))
 		helmOutput(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=dev", "--wait", helmWaiting())
@@ -365,8 +366,8 @@ func makeCallers(ctx SpecContext) callers {
 }
 
 // all are the probers of the API server's way to the webhooks, and of di-server.
-func (c callers) all() []*prober {
-	return slices.Concat([]*prober{c.conversion(), c.lists()}, c.admission(), c.replicas())
+func (c callers) all() []*pace.Prober {
+	return slices.Concat([]*pace.Prober{c.conversion(), c.lists()}, c.admission(), c.replicas())
 }
 
 func (c callers) jobs(version string) string {
@@ -375,33 +376,33 @@ func (c callers) jobs(version string) string {
 
 // conversion reads a job in the version that it is not stored in. Without a resource
 // version it is read from etcd, and converted, each time.
-func (c callers) conversion() *prober {
-	return &prober{name: "reading a job in " + v1alpha1.Version, every: 20 * time.Millisecond, call: func(ctx context.Context) error {
+func (c callers) conversion() *pace.Prober {
+	return &pace.Prober{Name: "reading a job in " + v1alpha1.Version, Every: 20 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
 		return send(ctx, c.api, http.MethodGet, c.jobs(v1alpha1.Version)+"/"+workersJob, nil, nil)
 	}}
 }
 
 // lists lists the jobs in that version.
-func (c callers) lists() *prober {
-	return &prober{name: "listing jobs in " + v1alpha1.Version, every: 200 * time.Millisecond, call: func(ctx context.Context) error {
+func (c callers) lists() *pace.Prober {
+	return &pace.Prober{Name: "listing jobs in " + v1alpha1.Version, Every: 200 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
 		return send(ctx, c.api, http.MethodGet, c.jobs(v1alpha1.Version), nil, nil)
 	}}
 }
 
 // admission creates and changes jobs without storing them.
-func (c callers) admission() []*prober {
+func (c callers) admission() []*pace.Prober {
 	jsonBody, patchBody := http.Header{"Content-Type": {"application/json"}}, http.Header{"Content-Type": {"application/merge-patch+json"}}
 	created := readManifest("v1alpha1-serial.yaml")
 	created.SetName("")
 	created.SetGenerateName("dry-")
 	created.SetNamespace(releaseNamespace)
-	change := func(every time.Duration, name, version, job string, spec map[string]any) *prober {
-		return &prober{name: name, every: every, call: func(ctx context.Context) error {
+	change := func(every time.Duration, name, version, job string, spec map[string]any) *pace.Prober {
+		return &pace.Prober{Name: name, Every: every, Call: func(ctx context.Context, _ int) error {
 			return send(ctx, c.api, http.MethodPatch, c.jobs(version)+"/"+job+"?dryRun=All", patchBody, map[string]any{"spec": spec})
 		}}
 	}
-	return []*prober{
-		{name: "creating a job in " + v1alpha1.Version, every: 200 * time.Millisecond, call: func(ctx context.Context) error {
+	return []*pace.Prober{
+		{Name: "creating a job in " + v1alpha1.Version, Every: 200 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
 			return send(ctx, c.api, http.MethodPost, c.jobs(v1alpha1.Version)+"?dryRun=All", jsonBody, created.Object)
 		}},
 		change(200*time.Millisecond, "changing a job in "+v1alpha1.Version, v1alpha1.Version, serialJob, map[string]any{"priorityClassName": "high"}),
@@ -411,14 +412,14 @@ func (c callers) admission() []*prober {
 
 // replicas asks di-server for a job's replicas, as a client that keeps its connection
 // and as one that opens another for each call, both of which end at any error.
-func (c callers) replicas() []*prober {
+func (c callers) replicas() []*pace.Prober {
 	url := fmt.Sprintf("%s/v1alpha1/replicas?namespace=%s&coordinator=%s", c.server, releaseNamespace, names.CoordinatorPod("strict"))
 	kept, fresh := &http.Transport{}, &http.Transport{DisableKeepAlives: true}
-	probe := func(name string, transport *http.Transport) *prober {
+	probe := func(name string, transport *http.Transport) *pace.Prober {
 		sender := &http.Client{Transport: transport}
-		return &prober{name: name, every: 40 * time.Millisecond, call: func(ctx context.Context) error {
+		return &pace.Prober{Name: name, Every: 40 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
 			return send(ctx, sender, http.MethodGet, url, c.header, nil)
 		}}
 	}
-	return []*prober{probe("di-server, connections kept", kept), probe("di-server, a connection for each call", fresh)}
+	return []*pace.Prober{probe("di-server, connections kept", kept), probe("di-server, a connection for each call", fresh)}
 }

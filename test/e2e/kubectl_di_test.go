@@ -23,16 +23,18 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 var _ = Describe("kubectl di, through the API server and a kubelet", func() {
 	const namespace, job = "kubectl-di", "resized"
 
 	It("adds, replaces and deletes collectors of a job that trains", func(ctx SpecContext) {
-		plugins := buildPlugin(ctx)
-		di := func(args ...string) replicasAnswer {
+		user := &pluginUser{plugins: buildPlugin(ctx), namespace: namespace}
+		di := func(args ...string) (answer replicasAnswer) {
 			GinkgoHelper()
-			return kubectlDI(ctx, plugins, append(args, "-n", namespace, "-o", "json")...)
+			Expect(json.Unmarshal([]byte(user.di(ctx, "", append(args, "-o", "json")...)), &answer)).To(Succeed())
+			return answer
 		}
 		submitSlowJob(ctx, namespace, job)
 		coordinator := readyPod(ctx, namespace, names.CoordinatorPod(job))
@@ -126,26 +128,9 @@ type replicasAnswer struct {
 func buildPlugin(ctx context.Context) string {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(folder, "kubectl-di"), "./cmd/kubectl-di")
-	build.Dir = testkit.Root()
-	output, err := build.CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), string(output))
+	_, err := program.BuildCommand(ctx, folder, "kubectl-di")
+	Expect(err).NotTo(HaveOccurred())
 	return folder
-}
-
-// kubectlDI runs the plugin as kubectl finds it.
-func kubectlDI(ctx context.Context, plugins string, args ...string) replicasAnswer {
-	GinkgoHelper()
-	command := exec.CommandContext(ctx, kubectl, append([]string{"di"}, args...)...)
-	command.Env = append(os.Environ(), "PATH="+plugins+string(os.PathListSeparator)+os.Getenv("PATH"))
-	var complaints strings.Builder
-	command.Stderr = &complaints
-	output, err := command.Output()
-	Expect(err).NotTo(HaveOccurred(), complaints.String())
-	Expect(complaints.String()).To(BeEmpty())
-	var answer replicasAnswer
-	Expect(json.Unmarshal(output, &answer)).To(Succeed(), string(output))
-	return answer
 }
 
 // submitSlowJob submits the distributed example in a namespace of its own,

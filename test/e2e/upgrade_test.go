@@ -27,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 	"opendilab.org/di-orchestrator/test/demo"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
@@ -261,7 +262,7 @@ func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 	}
 	letTrain()
 	stored, converted := t.reads(t.release.Version), t.reads(other)
-	converted.call = onceAnswered(converted.call)
+	converted.Call = onceAnswered(converted.Call)
 	startProbers(stored, converted)
 	begun := time.Now()
 	helmOutput(ctx, append([]string{"install", demo.Release, chartFolder(), "--take-ownership", "--force-conflicts", "--wait", helmWaiting()}, t.values...)...)
@@ -317,24 +318,24 @@ func (t *takeover) expectMigrated(ctx SpecContext) {
 
 // reads reads the job in a version. Without a resource version it is read from etcd
 // each time.
-func (t *takeover) reads(version string) *prober {
+func (t *takeover) reads(version string) *pace.Prober {
 	GinkgoHelper()
 	unlimited := rest.CopyConfig(cluster)
 	unlimited.QPS = -1
 	sender, err := rest.HTTPClientFor(unlimited)
 	Expect(err).NotTo(HaveOccurred())
 	url := fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/dijobs/%s", strings.TrimSuffix(cluster.Host, "/"), v2alpha1.GroupName, version, upgradeNamespace, t.job)
-	return &prober{name: "reading a job in " + version, every: 20 * time.Millisecond, call: func(ctx context.Context) error {
+	return &pace.Prober{Name: "reading a job in " + version, Every: 20 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
 		return send(ctx, sender, http.MethodGet, url, nil, nil)
 	}}
 }
 
 // onceAnswered lets a call fail until one has not failed.
-func onceAnswered(call func(context.Context) error) func(context.Context) error {
+func onceAnswered(call func(context.Context, int) error) func(context.Context, int) error {
 	var answered atomic.Bool
-	return func(ctx context.Context) error {
+	return func(ctx context.Context, number int) error {
 		required := answered.Load()
-		err := call(ctx)
+		err := call(ctx, number)
 		if err == nil {
 			answered.Store(true)
 		}

@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
@@ -61,9 +62,9 @@ var _ = Describe("A deployed client", func() {
 	// What is broken for long breaks both ways at once.
 	It("outlives ten seconds without API server", func(ctx SpecContext) {
 		var outages sync.WaitGroup
-		for _, kind := range []state{cut, blackHole} {
-			way := newLink(ctx, apiAddress())
-			served := newServer(ctx, "https://"+way.address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
+		for _, kind := range []proxy.State{proxy.Cut, proxy.BlackHole} {
+			way := newProxy(ctx, apiAddress())
+			served := newServer(ctx, "https://"+way.Address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
 			jobs := make([]*trainer, 4)
 			for i := range jobs {
 				jobs[i] = newTrainer(ctx).run(ctx)
@@ -77,13 +78,13 @@ var _ = Describe("A deployed client", func() {
 	})
 
 	It("never sees its list go backwards on a server whose watch was broken", func(ctx SpecContext) {
-		way := newLink(ctx, apiAddress())
-		behind := newServer(ctx, "https://"+way.address(), server.Times{BrokenWatch: time.Nanosecond}).waitReady()
+		way := newProxy(ctx, apiAddress())
+		behind := newServer(ctx, "https://"+way.Address(), server.Times{BrokenWatch: time.Nanosecond}).waitReady()
 		ahead := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
 		job := newTrainer(ctx).run(ctx)
 		for members := 1; members <= 2; members++ {
 			Expect(job.client(behind.url).OfCoordinator(ctx)).To(HaveField("Collectors", HaveLen(members-1)))
-			way.set(cut)
+			way.Set(proxy.Cut)
 			Eventually(func() error { return behind.Ready(nil) }).ShouldNot(Succeed(), "the server does not know yet that its watches are broken")
 			_, err := job.client(ahead.url).Create(ctx, diserver.Resources{Replicas: 1, CPUs: strconv.Itoa(members)}, diserver.Resources{})
 			Expect(err).NotTo(HaveOccurred())
@@ -99,7 +100,7 @@ var _ = Describe("A deployed client", func() {
 				return err
 			})
 			Consistently(all.done.Load, "100ms").Should(BeZero())
-			way.set(open)
+			way.Set(proxy.Open)
 			all.wait()
 		}
 	})
@@ -129,8 +130,8 @@ var _ = Describe("A deployed client", func() {
 	It("is answered by the next server when one is stopped under it", func(ctx SpecContext) {
 		first := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
 		second := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
-		service := newLink(ctx, strings.TrimPrefix(first.url, "http://"))
-		url := "http://" + service.address()
+		service := newProxy(ctx, strings.TrimPrefix(first.url, "http://"))
+		url := "http://" + service.Address()
 		job := newTrainer(ctx).run(ctx)
 		job.collect(ctx, job.client(url), 1)
 		all := newCalls()
@@ -154,7 +155,7 @@ var _ = Describe("A deployed client", func() {
 		}
 		members := func() int { return len(job.members(ctx)) }
 		Eventually(members).WithTimeout(patience).Should(BeNumerically(">", 8))
-		service.lead(strings.TrimPrefix(second.url, "http://"))
+		service.Lead(strings.TrimPrefix(second.url, "http://"))
 		first.stop()
 		Eventually(members).WithTimeout(patience).Should(BeNumerically(">", members()+8))
 		close(enough)
@@ -163,18 +164,18 @@ var _ = Describe("A deployed client", func() {
 	})
 
 	It("is not answered before the server knows what there is", func(ctx SpecContext) {
-		way := newLink(ctx, apiAddress())
+		way := newProxy(ctx, apiAddress())
 		before := newTrainer(ctx).run(ctx)
-		way.set(blackHole)
+		way.Set(proxy.BlackHole)
 		var cold *running
 		made := make(chan struct{})
 		go func() {
 			defer GinkgoRecover()
 			defer close(made)
-			cold = newServer(ctx, "https://"+way.address(), server.Times{})
+			cold = newServer(ctx, "https://"+way.Address(), server.Times{})
 		}()
 		Consistently(made, "500ms").ShouldNot(BeClosed())
-		way.set(open)
+		way.Set(proxy.Open)
 		Eventually(made).WithTimeout(patience).Should(BeClosed())
 		all := newCalls()
 		all.call(func() error { _, err := before.client(cold.url).OfCoordinator(ctx); return err })
@@ -242,7 +243,7 @@ var _ = Describe("A deployed client", func() {
 
 // outlive breaks the way to the API server while clients call: one polls, the
 // others write.
-func outlive(ctx context.Context, kind state, way *link, served *running, jobs []*trainer) {
+func outlive(ctx context.Context, kind proxy.State, way *proxy.Proxy, served *running, jobs []*trainer) {
 	GinkgoHelper()
 	known := make([][]string, len(jobs))
 	for i, job := range jobs {
@@ -252,7 +253,7 @@ func outlive(ctx context.Context, kind state, way *link, served *running, jobs [
 	all.call(func() error { return poll(ctx, jobs[0].client(served.url), &polled, stop) })
 	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", 3))
 
-	way.set(kind)
+	way.Set(kind)
 	all.call(func() error {
 		_, err := jobs[1].client(served.url).Create(ctx, diserver.Resources{Replicas: 2}, diserver.Resources{Replicas: 1})
 		return err
@@ -270,7 +271,7 @@ func outlive(ctx context.Context, kind state, way *link, served *running, jobs [
 	// One may have been under way.
 	Expect(polled.Load()).To(BeNumerically("<=", held+1), "polls were answered though the watches are broken")
 	held = polled.Load()
-	way.set(open)
+	way.Set(proxy.Open)
 	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", held+3))
 	Eventually(func() error { return served.Ready(nil) }).WithTimeout(patience).Should(Succeed())
 	close(stop)

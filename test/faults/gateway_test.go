@@ -4,6 +4,7 @@
 package faults
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -67,7 +68,7 @@ func (g *gateway) answered(response *http.Response) error {
 	isWrite := request.Method == http.MethodPut && strings.Contains(request.URL.Path, "/memberships/") ||
 		request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/dijobs/")
 	if isWrite && response.StatusCode == http.StatusOK && g.lost.Add(-1) >= 0 {
-		return errCut
+		return errors.New("the answer is lost")
 	}
 	return nil
 }

@@ -39,6 +39,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
@@ -152,6 +153,15 @@ func (r *running) waitReady() *running {
 	return r
 }
 
+// newProxy returns an open way to an address, while the spec runs.
+func newProxy(ctx context.Context, to string) *proxy.Proxy {
+	GinkgoHelper()
+	made, err := proxy.New(ctx, "127.0.0.1:0", to)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(made.Close)
+	return made
+}
+
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
 	// Nobody else listens there, and takes the port before it is used.
@@ -205,11 +215,10 @@ func (t *trainer) run(ctx context.Context) *trainer {
 // for each call, as deployed ones do.
 func (t *trainer) client(url string, headers ...string) *diserver.Client {
 	GinkgoHelper()
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.address)}}
 	made, err := diserver.New(diserver.Config{
 		URL: url, APIVersion: "/v1alpha1", Namespace: t.job.Namespace, Name: names.CoordinatorPod(t.job.Name),
 		RetryWait: time.Second,
-		HTTP:      &http.Client{Transport: withHeaders{&http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, headers}},
+		HTTP:      &http.Client{Transport: withHeaders{&http.Transport{DialContext: proxy.DialFrom(t.address), DisableKeepAlives: true}, headers}},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return made

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
@@ -66,8 +66,7 @@ func newWorkers(ctx context.Context) *workers {
 // call makes a call as deployed clients do: by a connection of its own, again
 // where that breaks, and never after an answer. It returns the answer's data.
 func (w *workers) call(ctx context.Context, url, method, path, body string, headers ...string) (json.RawMessage, error) {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(w.address)}}
-	through := &http.Client{Transport: withHeaders{&http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, headers}}
+	through := &http.Client{Transport: withHeaders{&http.Transport{DialContext: proxy.DialFrom(w.address), DisableKeepAlives: true}, headers}}
 	var reply struct {
 		Success bool
 		Message string
@@ -139,9 +138,9 @@ func (w *workers) expect(ctx context.Context, replicas int) {
 var _ = Describe("A worker", func() {
 	It("outlives ten seconds without API server", func(ctx SpecContext) {
 		var outages sync.WaitGroup
-		for _, kind := range []state{cut, blackHole} {
-			way := newLink(ctx, apiAddress())
-			served := newServer(ctx, "https://"+way.address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
+		for _, kind := range []proxy.State{proxy.Cut, proxy.BlackHole} {
+			way := newProxy(ctx, apiAddress())
+			served := newServer(ctx, "https://"+way.Address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
 			jobs := []*workers{newWorkers(ctx), newWorkers(ctx), newWorkers(ctx)}
 			outages.Go(func() {
 				defer GinkgoRecover()
@@ -194,7 +193,7 @@ var _ = Describe("A worker", func() {
 
 // outliveAsWorkers breaks the way to the API server while workers call: one
 // polls, the others write.
-func outliveAsWorkers(ctx context.Context, kind state, way *link, served *running, jobs []*workers) {
+func outliveAsWorkers(ctx context.Context, kind proxy.State, way *proxy.Proxy, served *running, jobs []*workers) {
 	GinkgoHelper()
 	all, polled, stop := newCalls(), atomic.Int32{}, make(chan struct{})
 	all.call(func() error {
@@ -218,12 +217,12 @@ func outliveAsWorkers(ctx context.Context, kind state, way *link, served *runnin
 		}
 	})
 	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", 3))
-	way.set(kind)
+	way.Set(kind)
 	all.call(func() error { return jobs[0].report(ctx, served.url) })
 	all.call(func() error { return jobs[1].resize(ctx, served.url, 2) })
 	all.call(func() error { return jobs[2].resize(ctx, served.url, -1) })
 	Consistently(func() []any { return []any{len(all.errors), all.done.Load()} }, "10s", "100ms").Should(Equal([]any{0, int32(0)}), string(kind))
-	way.set(open)
+	way.Set(proxy.Open)
 	held := polled.Load()
 	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", held+3))
 	close(stop)

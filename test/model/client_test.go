@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 )
 
 const (
@@ -87,7 +89,7 @@ func (t *trial) call(ctx context.Context, by caller, server int, asked request) 
 	}
 	var refused error
 	for range 1 + retries {
-		told, err := t.send(ctx, by, t.servers[server].at.url()+asked.path, asked, body)
+		told, err := t.send(ctx, by, "http://"+t.servers[server].at.Address()+asked.path, asked, body)
 		if err == nil || refusal(err) != nil || ctx.Err() != nil {
 			return told, server, err
 		}
@@ -112,7 +114,7 @@ func (t *trial) send(ctx context.Context, by caller, url string, asked request, 
 	if asked.key != "" {
 		sent.Header.Set("Idempotency-Key", asked.key)
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: dialFrom(by.address)}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: proxy.DialFrom(by.address)}
 	response, err := transport.RoundTrip(sent)
 	if err != nil {
 		return answer{}, err
@@ -139,7 +141,7 @@ func (t *trial) send(ctx context.Context, by caller, url string, asked request, 
 func (t *trial) list(ctx context.Context, by caller, server int, parameter string) (answer, error) {
 	query := url.Values{"namespace": {by.namespace}, parameter: {by.pod}}
 	asked := request{method: http.MethodGet, path: "/v1alpha1/replicas?" + query.Encode()}
-	return t.send(ctx, by, t.servers[server].at.url()+asked.path, asked, []byte("{}"))
+	return t.send(ctx, by, "http://"+t.servers[server].at.Address()+asked.path, asked, []byte("{}"))
 }
 
 func pause(ctx context.Context, delay time.Duration) error {

@@ -26,6 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
 )
@@ -110,13 +111,14 @@ func newOperator(api *cluster, namespace string) *program {
 
 var servingAt = regexp.MustCompile(`"Serving" "address"="([^"]+)"`)
 
-// newServer is a di-server that clients reach by the entrance.
-func newServer(api *cluster, namespace string, number int, at *entrance) *program {
+// newServer is a di-server that clients reach by the proxy.
+func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *program {
 	start := func(ctx context.Context, life *life) error {
-		defer at.lead("")
+		defer at.Lead()
 		log := funcr.New(func(_, line string) {
 			if found := servingAt.FindStringSubmatch(line); found != nil {
-				at.lead(found[1])
+				at.Lead(found[1])
+				at.Set(proxy.Open)
 			}
 			api.log.Info(line, "server", number)
 		}, funcr.Options{})
@@ -140,7 +142,7 @@ func newServer(api *cluster, namespace string, number int, at *entrance) *progra
 		}
 		return mgr.Start(ctx)
 	}
-	return &program{name: fmt.Sprintf("server %d", number), start: start, cut: at.cut}
+	return &program{name: fmt.Sprintf("server %d", number), start: start, cut: func() { at.Set(proxy.Cut) }}
 }
 
 // newManager makes the manager of a process: with caches of its own, and a

@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 // endpoint is a di-server and where clients reach it.
 type endpoint struct {
 	*program
-	at *entrance
+	at *proxy.Proxy
 }
 
 // trial is one job, all that works for it, and what it is meant to be.
@@ -91,12 +92,12 @@ func newTrial(ctx context.Context, api *cluster, number int, seed uint64) (*tria
 		coordinator: caller{namespace: namespace.Name, pod: names.CoordinatorPod(jobName)},
 	}
 	for i := range 2 {
-		at, err := newEntrance(ctx)
+		at, err := proxy.New(ctx, "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
 		t.servers = append(t.servers, endpoint{newServer(api, namespace.Name, i, at), at})
-		t.group.Go(func() { at.run(ctx) })
+		context.AfterFunc(ctx, func() { _ = at.Close() })
 	}
 	for _, run := range []func(context.Context) error{t.machines.run, t.operator.run, t.servers[0].run, t.servers[1].run} {
 		t.group.Go(func() { t.fail(run(ctx)) })

@@ -5,12 +5,9 @@ package takeover
 
 import (
 	"context"
-	"io"
 	"maps"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -19,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -101,7 +99,9 @@ func (p *plane) startPair(ctx context.Context) *pair {
 		started.addresses[who] = freeAddress(ctx)
 		started.ways[who] = newGateway(p.environment.Config, p.ledger, who)
 	}
-	forward(ctx, p.address, slices.Collect(maps.Values(started.addresses)))
+	service, err := proxy.New(ctx, p.address, slices.Collect(maps.Values(started.addresses))...)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(service.Close)
 	for who := range started.ways {
 		started.restart(ctx, who)
 	}
@@ -157,50 +157,4 @@ func (p *pair) revive(ctx context.Context, found death) {
 		Eventually(ctx, func() bool { return p.elected() != found.who || len(p.killed) > 0 }).Should(BeTrue())
 	}
 	p.restart(ctx, found.who)
-}
-
-// forward takes connections to an address on to the first of others that takes them.
-func forward(ctx context.Context, address string, others []string) {
-	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	Expect(err).NotTo(HaveOccurred())
-	var open sync.WaitGroup
-	DeferCleanup(func() {
-		Expect(listener.Close()).To(Succeed())
-		open.Wait()
-	})
-	open.Go(func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			open.Go(func() { join(ctx, from, others) })
-		}
-	})
-}
-
-// join joins a connection with one to the first address that takes it.
-func join(ctx context.Context, from net.Conn, others []string) {
-	defer func() { _ = from.Close() }()
-	for _, address := range others {
-		to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			continue
-		}
-		done := make(chan struct{}, 2)
-		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
-			go func() {
-				// Either end may close it at any time.
-				_, _ = io.Copy(way[0], way[1])
-				done <- struct{}{}
-			}()
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-		_ = to.Close()
-		return
-	}
 }

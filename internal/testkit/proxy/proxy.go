@@ -1,0 +1,183 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package proxy forwards TCP connections, as a Service does, so that a test can
+// break the way to a server and move it to another one.
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// State is what happens to connections.
+type State string
+
+const (
+	// Open forwards them.
+	Open State = "open"
+	// Cut closes those that are open and those that come.
+	Cut State = "cut"
+	// BlackHole forwards nothing and closes nothing; what was sent meanwhile arrives
+	// when the proxy is open again, as TCP resends it.
+	BlackHole State = "black hole"
+)
+
+// Proxy forwards connections to an address, from the address they came from: di-server
+// identifies callers by it.
+type Proxy struct {
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mutex   sync.Mutex
+	targets []string
+	state   State
+	// changed is closed when the state changes.
+	changed     chan struct{}
+	connections map[net.Conn]bool
+}
+
+// New starts a proxy that listens on an address, until Close. It forwards to the first of
+// the targets that accepts; without a target it closes connections.
+func New(ctx context.Context, address string, targets ...string) (*Proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening for clients: %w", err)
+	}
+	p := &Proxy{listener: listener, targets: targets, state: Open, changed: make(chan struct{}), connections: map[net.Conn]bool{}}
+	p.running.Go(p.accept)
+	return p, nil
+}
+
+// Address returns where clients connect.
+func (p *Proxy) Address() string { return p.listener.Addr().String() }
+
+// Close cuts all connections, and returns when none is left.
+func (p *Proxy) Close() error {
+	p.Set(Cut)
+	err := p.listener.Close()
+	p.running.Wait()
+	return err
+}
+
+// Set changes the state.
+func (p *Proxy) Set(state State) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.state = state
+	close(p.changed)
+	p.changed = make(chan struct{})
+	if state == Cut {
+		for connection := range p.connections {
+			_ = connection.Close()
+		}
+	}
+}
+
+// Lead forwards new connections to other targets.
+func (p *Proxy) Lead(targets ...string) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.targets = targets
+}
+
+func (p *Proxy) accept() {
+	for {
+		from, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.running.Go(func() { p.forward(from) })
+	}
+}
+
+// forward forwards one connection in both directions until either side closes it.
+func (p *Proxy) forward(from net.Conn) {
+	defer p.release(from)
+	if !p.hold(from) || !p.passes() {
+		return
+	}
+	to, err := p.dial(from)
+	if err != nil {
+		return
+	}
+	defer p.release(to)
+	if !p.hold(to) {
+		return
+	}
+	ended := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+		p.running.Go(func() {
+			p.copy(way[0], way[1])
+			ended <- struct{}{}
+		})
+	}
+	<-ended
+}
+
+// dial connects to the first target that accepts.
+func (p *Proxy) dial(from net.Conn) (to net.Conn, err error) {
+	p.mutex.Lock()
+	targets := p.targets
+	p.mutex.Unlock()
+	caller, _, err := net.SplitHostPort(from.RemoteAddr().String())
+	if err != nil {
+		return nil, err
+	}
+	err = net.ErrClosed
+	for _, target := range targets {
+		if to, err = DialFrom(caller)(context.Background(), "tcp", target); err == nil {
+			return to, nil
+		}
+	}
+	return nil, err
+}
+
+// hold remembers a connection, to close it, and reports whether it may stay open.
+func (p *Proxy) hold(connection net.Conn) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.connections[connection] = true
+	return p.state != Cut
+}
+
+func (p *Proxy) release(connection net.Conn) {
+	_ = connection.Close()
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	delete(p.connections, connection)
+}
+
+func (p *Proxy) copy(from, to net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if !p.passes() {
+			return
+		}
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+// passes waits while the proxy is a black hole, and reports whether it is open.
+func (p *Proxy) passes() bool {
+	for {
+		p.mutex.Lock()
+		state, changed := p.state, p.changed
+		p.mutex.Unlock()
+		if state != BlackHole {
+			return state == Open
+		}
+		<-changed
+	}
+}
+
+// DialFrom dials from one of this machine's addresses.
+func DialFrom(address string) func(ctx context.Context, network, target string) (net.Conn, error) {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	return dialer.DialContext
+}
