@@ -23,8 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,7 +56,6 @@ func TestFaults(t *testing.T) {
 // cluster is what all specs share: an API server with the operator.
 type cluster struct {
 	config *rest.Config
-	scheme *runtime.Scheme
 	live   client.WithWatch
 	// addresses counts the addresses that pods were given.
 	addresses atomic.Int32
@@ -75,11 +72,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 	shared.config = environment.Config
-	shared.config.QPS = -1
-	shared.scheme = runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(shared.scheme)).To(Succeed())
-	Expect(v2alpha1.AddToScheme(shared.scheme)).To(Succeed())
-	shared.live, err = client.NewWithWatch(shared.config, client.Options{Scheme: shared.scheme})
+	shared.live, err = testkit.NewClient(shared.config)
 	Expect(err).NotTo(HaveOccurred())
 
 	mgr, err := ctrl.NewManager(shared.config, managerOptions(controllers.CacheOptions()))
@@ -90,7 +83,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 func managerOptions(cached cache.Options) ctrl.Options {
 	return ctrl.Options{
-		Scheme:                 shared.scheme,
+		Scheme:                 shared.live.Scheme(),
 		Cache:                  cached,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",

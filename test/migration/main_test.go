@@ -22,10 +22,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,15 +66,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = cluster.Stop() }()
-	cluster.Config.QPS = -1
-	cluster.Config.WarningHandler = rest.NoWarnings{}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v2alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return 1, err
-		}
-	}
-	if cluster.client, err = client.NewWithWatch(cluster.Config, client.Options{Scheme: scheme}); err != nil {
+	if cluster.client, err = testkit.NewClient(cluster.Config); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

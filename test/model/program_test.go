@@ -163,7 +163,7 @@ func newManager(api *cluster, namespace string, life *life, options cache.Option
 		}
 	}
 	mgr, err := ctrl.NewManager(mortal, ctrl.Options{
-		Scheme: api.scheme, Cache: options, Logger: log,
+		Scheme: api.client.Scheme(), Cache: options, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		// All processes are in this one.
 		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},

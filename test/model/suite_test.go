@@ -23,15 +23,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -46,7 +43,6 @@ var (
 // cluster is the API server of all jobs.
 type cluster struct {
 	config *rest.Config
-	scheme *runtime.Scheme
 	client client.WithWatch
 	log    logr.Logger
 }
@@ -114,12 +110,7 @@ func newCluster(t *testing.T) *cluster {
 			t.Error(err)
 		}
 	})
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	environment.Config.QPS = -1
-	api, err := client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
+	api, err := testkit.NewClient(environment.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,5 +124,5 @@ func newCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 	}
-	return &cluster{config: environment.Config, scheme: scheme, client: api, log: log}
+	return &cluster{config: environment.Config, client: api, log: log}
 }

@@ -60,9 +60,8 @@ func newSite(ctx context.Context) *site {
 	environment, err := testkit.StartAPI()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
-	environment.Config.QPS = -1
 	Expect(webhooks.InstallWebhooks(ctx, environment.Config)).To(Succeed())
-	api, err := client.New(environment.Config, client.Options{})
+	api, err := testkit.NewClient(environment.Config)
 	Expect(err).NotTo(HaveOccurred())
 	s := &site{Client: api, environment: environment, kubeconfig: filepath.Join(GinkgoT().TempDir(), "kubeconfig")}
 	Expect(os.WriteFile(s.kubeconfig, environment.KubeConfig, 0o600)).To(Succeed())

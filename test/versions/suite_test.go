@@ -51,8 +51,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
 	api, err = webhooks.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	api.Config.QPS = -1
-	c, err = client.NewWithWatch(api.Config, client.Options{})
+	c, err = testkit.NewClient(api.Config)
 	Expect(err).NotTo(HaveOccurred())
 })
 

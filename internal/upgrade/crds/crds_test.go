@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -42,11 +41,7 @@ func TestMain(m *testing.M) {
 
 func newAPI(t *testing.T) client.Client {
 	t.Helper()
-	scheme := clientgoscheme.Scheme
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
+	api, err := testkit.NewClient(environment.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -177,10 +174,7 @@ func installed(t *testing.T) *nodes {
 	t.Helper()
 	n := &nodes{WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now())}
 	n.SetDefaultEventuallyTimeout(testkit.Patience)
-	scheme := runtime.NewScheme()
-	n.Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	n.Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-	api, err := client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
+	api, err := testkit.NewClient(environment.Config)
 	n.Expect(err).NotTo(HaveOccurred())
 	n.api, n.bare = api, api
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "endpoints-"}}

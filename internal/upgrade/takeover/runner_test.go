@@ -18,9 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -60,9 +58,7 @@ func start(t *testing.T) *running {
 		WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now()), events: events.NewFakeRecorder(100), metrics: prometheus.NewRegistry(),
 	}
 	r.SetDefaultEventuallyTimeout(testkit.Patience)
-	scheme := runtime.NewScheme()
-	r.Expect(errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme))).To(Succeed())
-	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
+	api, err := testkit.NewClient(environment.Config)
 	r.Expect(err).NotTo(HaveOccurred())
 	r.api = api
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "takeover-"}}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // leaves anything that the next one trips over.
 func TestEachReleaseIsInstalledWithItsJobsAndTakenAwayAgain(t *testing.T) {
 	t.Parallel()
-	api, err := client.New(environment.Config, client.Options{})
+	api, err := testkit.NewClient(environment.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -95,23 +92,12 @@ func text(t *testing.T, report *preflight.Report) string {
 	return out.String()
 }
 
-func newClient(t *testing.T) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return api
-}
-
 // The releases come and go on one API server, as definitions are the cluster's.
 func TestWhatIsFoundIsSaid(t *testing.T) {
 	t.Parallel()
-	api, g := newClient(t), NewWithT(t)
+	g := NewWithT(t)
+	api, err := testkit.NewClient(environment.Config)
+	g.Expect(err).NotTo(HaveOccurred())
 
 	report := look(t, "")
 	g.Expect(report.Fine).To(BeTrue(), "%v", report.Findings)

@@ -20,10 +20,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/set"
@@ -69,11 +65,7 @@ func newPlane(ctx context.Context) *plane {
 	environment, err := testkit.StartBareAPI()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
-	environment.Config.QPS, environment.Config.WarningHandler = -1, rest.NoWarnings{}
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-	api, err := client.New(environment.Config, client.Options{Scheme: scheme})
+	api, err := testkit.NewClient(environment.Config)
 	Expect(err).NotTo(HaveOccurred())
 	return &plane{environment: environment, api: api, gateway: newGateway(environment.Config, &ledger{leaders: set.New[string]()}, "operator"), address: freeAddress(ctx)}
 }
