@@ -161,7 +161,7 @@ QUICK := -skip '_Slow$$'
 HELMS := HELM=$(OUT)/bin/helm HELM3=$(OUT)/bin/helm3
 # The assets are built first: a command in an assignment would fail unnoticed.
 ASSETS := assets=$$(hack/assets) && KUBEBUILDER_ASSETS="$$assets"
-# The linter vets all code. go test would vet every library first, once more with -race.
+# The linter vets all code. go test would vet every library first.
 TEST := go test -vet=off
 RACE := CGO_ENABLED=1 $(TEST) -race
 
@@ -170,27 +170,29 @@ test: test-unit test-integration ## Run the quick tests: test-unit and test-inte
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no API server and no Helm; two minutes.
-	$(TEST) -timeout 15m $(QUICK) $$(hack/packages unit plain)
-	$(RACE) -timeout 15m $(QUICK) $$(hack/packages unit race)
+	$(TEST) -timeout 15m $(QUICK) $$(hack/packages unit)
 	go test -C hack/site -vet=off -count=1 ./...
 	go test -C hack/cluster -vet=off ./...
 	go test -C hack/image -vet=off ./...
 
+.PHONY: test-race
+test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.
+	$(RACE) -timeout 15m $(QUICK) $$(hack/packages race)
+
 .PHONY: test-integration
 test-integration: helm ## Run the tests on a real kube-apiserver and etcd.
 	@# These mostly wait for programs that they started.
-	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages integration plain)
-	$(ASSETS) $(HELMS) $(RACE) -timeout 45m $(QUICK) $$(hack/packages integration race)
+	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages integration)
 
 .PHONY: test-slow
-test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts and the release; an hour or two.
+test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts, the release, and all tests with the race detector; two hours.
 	$(ASSETS) $(HELMS) $(TEST) -timeout 1h -run '_Slow$$' $$(hack/packages slow)
 	$(TEST) -timeout 1h ./internal/lifecycle -world.rounds=5000
 	$(TEST) -timeout 1h ./conversion -run ComesBackFrom -conversion.objects=100000
 	$(ASSETS) $(TEST) -timeout 2h ./test/model -model.rounds=1000
 	$(ASSETS) $(TEST) -timeout 1h ./controllers/dijob -crash.stride=1 -ginkgo.focus='crashes after'
-	$(RACE) -timeout 1h $(QUICK) $$(hack/packages unit plain)
-	$(ASSETS) $(HELMS) $(RACE) -timeout 1h $(QUICK) $$(hack/packages integration plain)
+	$(RACE) -timeout 1h $(QUICK) $$(hack/packages unit)
+	$(ASSETS) $(HELMS) $(RACE) -timeout 1h $(QUICK) $$(hack/packages integration)
 	CGO_ENABLED=1 go test -C hack/site -vet=off -race -count=1 ./...
 	CGO_ENABLED=1 go test -C hack/cluster -vet=off -race ./...
 	CGO_ENABLED=1 go test -C hack/image -vet=off -race ./...
