@@ -79,7 +79,7 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 				g.Expect(pods.Items[i].Spec.NodeName).NotTo(Equal(left), pods.Items[i].Name)
 			}
 		}).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
-		Expect(logOf(ctx, movingNamespace, learner)).To(MatchRegexp(`going on from a checkpoint.* round=%d steps=[1-9]`, movedAfter))
+		Expect(logOf(ctx, movingNamespace, learner)).To(MatchRegexp(`continuing from a checkpoint.* round=%d steps=[1-9]`, movedAfter))
 		Expect(kubectlOutput(ctx, "get", "events", "--namespace="+movingNamespace, "-o=jsonpath={.items[*].reason}")).
 			To(And(ContainSubstring("Placed"), ContainSubstring(v2alpha1.ReasonJobRescheduling)))
 

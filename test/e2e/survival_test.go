@@ -25,7 +25,7 @@ import (
 // survivalNamespace is where the jobs run that lose their pods.
 const survivalNamespace = "survival"
 
-// curve returns the arguments that decide the curve of the training. It takes 54
+// curve returns the arguments that decide the curve of the training. It takes 69
 // rounds: the longer it is, the more can be lost on the way.
 func curve() []string {
 	return []string{"--seed=1", "--target=400"}

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cartpole is a small, real reinforcement-learning program without
-// dependencies. One binary plays all parts of a distributed training job; the
-// first argument says which.
+// Command cartpole is the training program of the end-to-end tests. One binary
+// plays all parts of a distributed training job; the first argument is the role.
 package main
 
 import (
@@ -12,72 +11,93 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"opendilab.org/di-orchestrator/test/workload/cartpole/internal/roles"
 )
 
 // dialTimeout is short: names and addresses of pods come and go.
 const dialTimeout = 3 * time.Second
 
+// exitTerminated is the exit code of a process that was asked to stop.
+const exitTerminated = 143
+
+// role runs until its work is done or ctx ends.
+type role func(ctx context.Context, p *process, args []string) error
+
+func roles() map[string]role {
+	return map[string]role{
+		"serial":      runSerial,
+		"coordinator": runCoordinator,
+		"collector":   runCollector,
+		"learner":     runLearner,
+		"aggregator":  runAggregator,
+		"worker":      runWorker,
+		"dist":        runDist,
+		"crash":       runCrash,
+	}
+}
+
 func main() {
-	os.Exit(run(os.Args[1:]))
-}
-
-func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(args) > 0 && strings.Contains(args[0], "help") {
-		fmt.Printf("usage: cartpole ROLE [flags]\nroles: crash, %s\n", strings.Join(roles.Names(), ", "))
-		return roles.ExitReached
-	}
-	system, err := newSystem()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return roles.ExitFailed
-	}
-	switch {
-	case len(args) > 0 && args[0] == "crash":
-		err = crash()
-	default:
-		err = roles.Run(ctx, system, args)
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "cartpole:", err)
-	}
-	return roles.ExitCode(err)
+	code := exitCode(ctx, run(ctx, newProcess(), os.Args[1:]))
+	stop()
+	os.Exit(code)
 }
 
-// crash ends the first process of the container that it is called in, without
-// giving it time for anything: SIGQUIT ends a Go program with a dump of its
-// goroutines, while SIGKILL does not reach the first process from inside.
-func crash() error {
+// run is the process of the role that the first argument names.
+func run(ctx context.Context, p *process, args []string) error {
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	role, ok := roles()[name]
+	if !ok {
+		return fmt.Errorf("role: got %q, want one of %s", name, strings.Join(slices.Sorted(maps.Keys(roles())), ", "))
+	}
+	p.log = p.log.With("role", name)
+	return role(ctx, p, args[1:])
+}
+
+func exitCode(ctx context.Context, err error) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "cartpole:", err)
+	if ctx.Err() != nil {
+		return exitTerminated
+	}
+	return 1
+}
+
+func newProcess() *process {
+	hostname, _ := os.Hostname() // where it is missing, the check of a worker's place fails
+	return &process{
+		getenv:   os.Getenv,
+		hostname: hostname,
+		stdout:   os.Stdout,
+		log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		listen: func(ctx context.Context, port int) (net.Listener, error) {
+			return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+		},
+		client: &http.Client{Transport: &http.Transport{
+			DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, DisableKeepAlives: true,
+		}},
+	}
+}
+
+// runCrash ends the first process of its container at once: SIGQUIT ends a Go
+// program, while SIGKILL does not reach the first process from inside.
+func runCrash(context.Context, *process, []string) error {
 	if err := syscall.Kill(1, syscall.SIGQUIT); err != nil {
 		return fmt.Errorf("crash the container: %w", err)
 	}
 	return nil
-}
-
-func newSystem() (roles.System, error) {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return roles.System{}, fmt.Errorf("host name: %w", err)
-	}
-	return roles.System{
-		Getenv:   os.Getenv,
-		Hostname: hostname,
-		Stdout:   os.Stdout,
-		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Now:      time.Now,
-		Listen: func(ctx context.Context, port int) (net.Listener, error) {
-			return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
-		},
-		Dial: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-	}, nil
 }

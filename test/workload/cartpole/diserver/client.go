@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diserver is the program's client of di-server. Its strict mode copies
-// the faults of the client that is deployed in the field; else it is forgiving.
+// Package diserver is the workload's client of di-server. It makes its calls as the
+// client that is deployed in the field does.
 package diserver
 
 import (
@@ -39,8 +39,8 @@ type Config struct {
 	Namespace  string
 	// Name is the pod name of the caller.
 	Name string
-	// TokenFile holds the token that tells di-server who calls; empty, and where
-	// there is no such file, for none. It is renewed, so each call reads it.
+	// TokenFile holds the token that identifies the caller; without it or the file no
+	// token is sent. It is renewed, so each call reads it.
 	TokenFile string
 	// RetryWait is the pause before a retry.
 	RetryWait time.Duration
@@ -66,8 +66,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("di-server answered %s %s with status %d: %s", e.Method, e.Path, e.Status, e.Message)
 }
 
-// LaterError is an answer of di-server that says that it could not do a request
-// now. Deployed clients survive it.
+// LaterError is an answer of di-server that asks to make the request later.
+// Deployed clients survive it.
 type LaterError struct {
 	Method, Path, Message string
 }
@@ -129,24 +129,22 @@ type Replicas struct {
 	Learners    []string `json:"learners"`
 }
 
-type request struct {
-	Namespace   string    `json:"namespace"`
-	Coordinator string    `json:"coordinator"`
-	Collectors  Resources `json:"collectors"`
-	Learners    Resources `json:"learners"`
+// demand is the body of a request about the collectors and learners of a job.
+type demand[T Resources | []string] struct {
+	Namespace   string `json:"namespace"`
+	Coordinator string `json:"coordinator"`
+	Collectors  T      `json:"collectors"`
+	Learners    T      `json:"learners"`
+}
+
+func demandOf[T Resources | []string](c *Client, collectors, learners T) demand[T] {
+	return demand[T]{Namespace: c.config.Namespace, Coordinator: c.config.Name, Collectors: collectors, Learners: learners}
 }
 
 // Failed names the pods of replicas that do not answer.
 type Failed struct {
 	Collectors []string
 	Learners   []string
-}
-
-type failedRequest struct {
-	Namespace   string   `json:"namespace"`
-	Coordinator string   `json:"coordinator"`
-	Collectors  []string `json:"collectors"`
-	Learners    []string `json:"learners"`
 }
 
 // envelope is the form of all replies.
@@ -159,13 +157,13 @@ type envelope struct {
 
 // Create asks for replicas.
 func (c *Client) Create(ctx context.Context, collectors, learners Resources) (Replicas, error) {
-	return c.replicas(ctx, http.MethodPost, "/replicas", c.request(collectors, learners))
+	return c.replicas(ctx, http.MethodPost, "/replicas", demandOf(c, collectors, learners))
 }
 
 // Delete gives replicas up.
 func (c *Client) Delete(ctx context.Context, collectors, learners int) (Replicas, error) {
 	return c.replicas(ctx, http.MethodDelete, "/replicas",
-		c.request(Resources{Replicas: collectors}, Resources{Replicas: learners}))
+		demandOf(c, Resources{Replicas: collectors}, Resources{Replicas: learners}))
 }
 
 // OfCoordinator lists the replicas of the calling coordinator.
@@ -180,20 +178,9 @@ func (c *Client) OfAggregator(ctx context.Context) (Replicas, error) {
 
 // ReportFailed asks for new replicas in place of those that do not answer.
 func (c *Client) ReportFailed(ctx context.Context, f Failed) error {
-	_, err := c.call(ctx, http.MethodPost, "/replicas/failed", failedRequest{
-		Namespace:   c.config.Namespace,
-		Coordinator: c.config.Name,
-		Collectors:  append([]string{}, f.Collectors...),
-		Learners:    append([]string{}, f.Learners...),
-	})
+	_, err := c.call(ctx, http.MethodPost, "/replicas/failed",
+		demandOf(c, append([]string{}, f.Collectors...), append([]string{}, f.Learners...)))
 	return err
-}
-
-func (c *Client) request(collectors, learners Resources) request {
-	return request{
-		Namespace: c.config.Namespace, Coordinator: c.config.Name,
-		Collectors: collectors, Learners: learners,
-	}
 }
 
 // list sends an empty JSON object with GET, as deployed clients do.
@@ -251,7 +238,7 @@ func isAnswer(err error) bool {
 	return ok || IsLater(err)
 }
 
-// authorize tells di-server who calls, where there is a token to tell it by.
+// authorize adds the token, where there is one.
 func (c *Client) authorize(request *http.Request) error {
 	if c.config.TokenFile == "" {
 		return nil

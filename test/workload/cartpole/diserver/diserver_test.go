@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -174,41 +173,7 @@ func TestURLsAreTakenWithAndWithoutScheme(t *testing.T) {
 	}
 }
 
-func TestProfilingsArePostedBareAndNotTooOften(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := &transport{statuses: []int{400, 200}}
-		p, err := diserver.NewProfilings("http://di-server:8081", "ns.job.0", time.Minute,
-			&http.Client{Transport: f}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		go p.Run(t.Context())
-		for round := range 3 {
-			p.Report(map[string]int{"round": round})
-			synctest.Wait()
-		}
-		p.Close()
-		const path = "POST|http://di-server:8081/v2alpha1/job/ns.job.0/profilings||"
-		want := []string{path + `{"round":0}`, path + `{"round":2}`}
-		if !slices.Equal(f.calls, want) {
-			t.Errorf("got %q, want the first and the last: %q", f.calls, want)
-		}
-	})
-}
-
-func TestWithoutServerNoProfilingsArePosted(t *testing.T) {
-	t.Parallel()
-	p, err := diserver.NewProfilings("", "", time.Minute, http.DefaultClient, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go p.Run(t.Context())
-	p.Report(1)
-	p.Close()
-}
-
-func TestCallsBearTheTokenAsItIsNow(t *testing.T) {
+func TestEachCallReadsTheTokenAgain(t *testing.T) {
 	t.Parallel()
 	var sent []string
 	f := &transport{statuses: []int{http.StatusOK}, reply: goodReply}
@@ -241,10 +206,10 @@ func TestCallsBearTheTokenAsItIsNow(t *testing.T) {
 // watch is a transport that reports each call.
 type watch struct {
 	http.RoundTripper
-	told func(*http.Request)
+	observe func(*http.Request)
 }
 
 func (w watch) RoundTrip(r *http.Request) (*http.Response, error) {
-	w.told(r)
+	w.observe(r)
 	return w.RoundTripper.RoundTrip(r)
 }

@@ -1,0 +1,295 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// workerPort is the port of workers whose entry in DI_NODES names none.
+	workerPort = 22270
+	// announceEvery is the pause between announcements to the leader.
+	announceEvery = 2 * time.Second
+	// leaderTimeout is how long a worker runs without an answer of the leader.
+	leaderTimeout = 5 * time.Minute
+	// finishTimeout is how long the leader waits until all workers know of the end.
+	finishTimeout = time.Minute
+	// profileEvery is the least time between two posts of profilings, and
+	// profileTimeout bounds each.
+	profileEvery   = time.Second
+	profileTimeout = 2 * time.Second
+)
+
+// worker is one replica of a worker-led job. The first learner leads: it trains with
+// the workers that announce themselves.
+type worker struct {
+	*process
+	task string
+	rank int
+	// nodes are the addresses of all workers by rank.
+	nodes []string
+	leads bool
+
+	mu       sync.Mutex      // protects all below
+	waiting  map[string]bool // workers that do not know of the end yet
+	finished bool
+}
+
+func runWorker(ctx context.Context, p *process, args []string) error {
+	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
+	w := &worker{process: p, waiting: map[string]bool{}}
+	t := newTraining(p, flags)
+	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; without it the task whose DI_<TASK>_NODES lists this pod")
+	if err := p.parse(flags, args); err != nil {
+		return err
+	}
+	if err := w.readPlace(); err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(w.nodes[w.rank])
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("DI_NODES[%d]: port: %w", w.rank, err)
+	}
+	mux := newMux(identity{Name: p.hostname, Rank: w.rank})
+	ports := map[int]http.Handler{number: mux}
+	here := &local{}
+	servePlayer(mux, here)
+	serveLearner(mux, here)
+	if !w.leads {
+		return p.run(ctx, ports, w.announce)
+	}
+	t.serve(mux)
+	t.learners.add(w.nodes[w.rank], taskLearner, here)
+	w.receive(mux, t)
+	t.report = w.profile()
+	return p.run(ctx, ports, func(ctx context.Context) error {
+		err := t.run(ctx)
+		if err == nil {
+			w.finish(ctx)
+		}
+		return err
+	})
+}
+
+// readPlace reads from the environment where the worker is among the job's workers.
+func (w *worker) readPlace() error {
+	var err error
+	if w.rank, err = w.number("DI_RANK", -1); err != nil {
+		return err
+	}
+	if w.nodes, err = w.nodesOf("DI_NODES"); err != nil {
+		return err
+	}
+	if w.rank < 0 || w.rank >= len(w.nodes) {
+		return fmt.Errorf("DI_RANK %q: want a rank below the %d entries of DI_NODES", w.getenv("DI_RANK"), len(w.nodes))
+	}
+	mine := w.nodes[w.rank]
+	if host, _, _ := strings.Cut(mine, "."); host != w.hostname {
+		return fmt.Errorf("DI_NODES[%d]: got %q, want this pod, whose host name is %q", w.rank, mine, w.hostname)
+	}
+	for _, task := range []string{taskLearner, taskCollector, taskEvaluator} {
+		if err := w.readMates(task, mine); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains([]string{taskLearner, taskCollector, taskEvaluator}, w.task) {
+		return fmt.Errorf("task: got %q, want learner, collector or evaluator, by --task or by this pod's entry in DI_<TASK>_NODES", w.task)
+	}
+	return nil
+}
+
+// readMates compares the worker with the nodes of a task.
+func (w *worker) readMates(task, mine string) error {
+	key := "DI_" + strings.ToUpper(task) + "_NODES"
+	nodes, err := w.nodesOf(key)
+	if err != nil {
+		return err
+	}
+	isListed := slices.Contains(nodes, mine)
+	if isListed {
+		w.task = cmp.Or(w.task, task)
+	}
+	if w.task != task {
+		return nil
+	}
+	if len(nodes) > 0 && !isListed {
+		return fmt.Errorf("%s: got %q, want this pod's %q among them", key, nodes, mine)
+	}
+	w.leads = task == taskLearner && (len(nodes) == 0 || nodes[0] == mine)
+	return nil
+}
+
+// nodesOf reads a list of hosts with or without ports, from a file where the variable
+// begins with @.
+func (w *worker) nodesOf(key string) ([]string, error) {
+	list := w.getenv(key)
+	if path, isFile := strings.CutPrefix(list, "@"); isFile {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		list = string(content)
+	}
+	var nodes []string
+	for node := range strings.SplitSeq(list, ",") {
+		if node = strings.TrimSpace(node); node == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(node); err != nil {
+			node = net.JoinHostPort(node, strconv.Itoa(workerPort))
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// others are the addresses of all other workers.
+func (w *worker) others() []string {
+	return slices.Concat(w.nodes[:w.rank], w.nodes[w.rank+1:])
+}
+
+// announcement introduces a worker to the leader.
+type announcement struct {
+	Task    string `json:"task"`
+	Address string `json:"address"`
+}
+
+// reception answers it. Finished says that training has ended.
+type reception struct {
+	Finished bool `json:"finished"`
+}
+
+// announce introduces the worker to the leader, again and again: a leader that was
+// restarted or lost it takes it in again. Only the leader serves that route.
+func (w *worker) announce(ctx context.Context) error {
+	leader, answered := "", time.Now()
+	for {
+		for _, address := range w.others() {
+			if leader != "" && address != leader {
+				continue
+			}
+			r, err := call[reception](ctx, w.client, http.MethodPost, "http://"+address+"/announce", announcement{w.task, w.nodes[w.rank]})
+			switch {
+			case err == nil && r.Finished:
+				w.log.Info("training has ended")
+				return nil
+			case err == nil:
+				if leader == "" {
+					w.log.Info("found the leader", "leader", address)
+				}
+				leader, answered = address, time.Now()
+			case leader != "":
+				w.log.Warn("the leader does not answer", "leader", leader, "error", err)
+				leader = ""
+			}
+		}
+		if silent := time.Since(answered); silent > leaderTimeout {
+			return fmt.Errorf("leader: no answer for %s", silent.Round(time.Second))
+		}
+		if err := pause(ctx, announceEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// receive serves the announcements of workers. One that does not answer is left out
+// until it announces itself again.
+func (w *worker) receive(mux *http.ServeMux, t *training) {
+	for _, address := range w.others() {
+		w.waiting[address] = true
+	}
+	members := map[string]bool{}
+	lost := func(address string, err error) {
+		w.log.Warn("a worker is lost", "address", address, "error", err)
+		t.players.remove(address)
+		t.learners.remove(address)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(members, address)
+	}
+	t.players.lost, t.learners.lost = lost, lost
+	handle(mux, "POST /announce", func(_ context.Context, a announcement) (reception, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		switch {
+		case w.finished:
+			delete(w.waiting, a.Address)
+		case members[a.Address]:
+		case a.Task == taskLearner:
+			t.learners.add(a.Address, a.Task, remote{w.client, a.Address})
+		case a.Task == taskCollector, a.Task == taskEvaluator:
+			t.players.add(a.Address, a.Task, remote{w.client, a.Address})
+		default:
+			return reception{}, errors.New("task: want learner, collector or evaluator")
+		}
+		if !w.finished && !members[a.Address] {
+			members[a.Address], w.waiting[a.Address] = true, true
+			w.log.Info("a worker joined", "task", a.Task, "address", a.Address)
+		}
+		return reception{Finished: w.finished}, nil
+	})
+}
+
+// finish waits until all workers have asked and know that training has ended, late
+// ones too: the job succeeds when all of its workers do.
+func (w *worker) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	for {
+		w.mu.Lock()
+		w.finished = true
+		waiting := slices.Sorted(maps.Keys(w.waiting))
+		w.mu.Unlock()
+		if len(waiting) == 0 {
+			return
+		}
+		if pause(ctx, retryEvery) != nil {
+			w.log.Warn("workers do not know of the end", "addresses", waiting)
+			return
+		}
+	}
+}
+
+// profile posts what the job reports of itself. Training continues without di-server.
+func (w *worker) profile() func(context.Context, progress) {
+	server := w.getenv("DI_SERVER_URL")
+	if server == "" {
+		return nil
+	}
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	address := server + "/v2alpha1/job/" + url.PathEscape(w.getenv("DI_JOB_ID")) + "/profilings"
+	var posted time.Time
+	return func(ctx context.Context, p progress) {
+		if p.Eval < p.Target && time.Since(posted) < profileEvery {
+			return
+		}
+		posted = time.Now()
+		ctx, cancel := context.WithTimeout(ctx, profileTimeout)
+		defer cancel()
+		_, err := call[empty](ctx, w.client, http.MethodPost, address, map[string]any{
+			"round": p.Round, "steps": p.Steps, "return": p.Return, "reward": p.Eval, "target": p.Target, "collectors": p.Collectors,
+		})
+		if err != nil {
+			w.log.Warn("profilings were not posted", "error", err)
+		}
+	}
+}
