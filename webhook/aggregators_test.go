@@ -58,7 +58,7 @@ var _ = Describe("An AggregatorConfig", func() {
 		Expect(warnings.take()).To(Equal([]string{
 			`unknown field "` + at + `imagee"`,
 			at + "env[0]: is overridden: the operator sets AGGREGATOR_PORT",
-			at + "ports[0]: is not what others are told: they are told 22272, as only di-port of a container named di-container counts",
+			at + "ports[0]: is not advertised: other pods use port 22272, because only di-port of a container named di-container counts",
 		}))
 		Expect(listener.Patch(ctx, config, jsonPatch(`[{"op":"add","path":"/spec/aggregator/template/spec/hostNetwork","value":true}]`))).To(Succeed())
 		Expect(warnings.take()).To(BeEmpty())

@@ -90,7 +90,7 @@ spec:
 		stored := get(ctx, "v2alpha1", namespace, "j")
 		Expect(listener.Patch(ctx, stored, jsonPatch(`[{"op":"add","path":"/spec/tasks/0/template/spec/containers/0/image","value":"b"}]`))).To(Succeed())
 		Expect(warnings.take()).To(Equal([]string{
-			"spec.tasks[0].template: is changed: pods that are created from now on have it, those that run keep what they were made from"}))
+			"spec.tasks[0].template: is changed: new pods use it, running pods stay unchanged"}))
 
 		By("changing a template of the job that has finished")
 		stored.Object["status"] = content(`{phase: Succeeded}`)
@@ -132,7 +132,7 @@ spec:
 		}
 		Expect(listener.Update(ctx, typed)).To(Succeed())
 		Expect(warnings.take()).To(Equal([]string{
-			"spec.ttlSecondsAfterFinished: is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted"}))
+			"spec.ttlSecondsAfterFinished: is removed by this update, like all fields that v1.1.3 does not have: if the client was built for v1.1.3, write the field again"}))
 	})
 })
 

@@ -46,7 +46,7 @@ func newerPods(t *testing.T) podFields {
 
 func TestWhoseWordItIsThatAFieldIsUnknown(t *testing.T) {
 	t.Parallel()
-	const refusal = ": Invalid value: unknown field: pods have none of this name here; correct it, or write with --validate=warn to keep it"
+	const refusal = ": Invalid value: unknown field: pods in this cluster have no such field; correct it, or write with --validate=warn to keep it"
 	const at = "spec.tasks[0].template.spec."
 	for name, tc := range map[string]struct {
 		fields           podFields

@@ -19,7 +19,7 @@ const (
 	strict = client.FieldValidation(metav1.FieldValidationStrict)
 	ignore = client.FieldValidation(metav1.FieldValidationIgnore)
 
-	refusedAsUnknown = `: Invalid value: unknown field: pods have none of this name here; correct it, or write with --validate=warn to keep it`
+	refusedAsUnknown = `: Invalid value: unknown field: pods in this cluster have no such field; correct it, or write with --validate=warn to keep it`
 )
 
 // misspelt returns jobs of both versions with a misspelt field in a template, and its path.

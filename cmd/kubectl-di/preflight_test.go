@@ -44,7 +44,7 @@ func TestPreflightEndsWithOneWhereSomethingStopsAnInstallation(t *testing.T) {
 		}},
 	}))
 	got = w.preflight(t, "di-system")
-	want := "  deployment " + ns + "/di-operator: runs old:v1 with 1 replicas, and the takeover does not stop it: two operators would act on the same jobs\n" +
+	want := "  deployment " + ns + "/di-operator: runs old:v1 with 1 replicas, and the takeover does not stop it: two operators would reconcile the same jobs\n" +
 		"    install into namespace " + ns + ", or kubectl -n " + ns + " scale deployment di-operator --replicas=0\n"
 	if got.code != exit.Failed || !strings.Contains(got.stdout, want) || got.stderr != "kubectl-di: findings that stop an installation: 1\n" {
 		t.Fatalf("got %+v, want %s", got, want)

@@ -93,7 +93,7 @@ func (o *Observed) excess(wanted *counts) []string {
 	if o.Job.Spec.Preemptible {
 		field, value = "status.allocation", int64(len(o.Job.Status.Allocation))
 	}
-	return []string{fmt.Sprintf("%s: %d: must be at most %d, as many pods as a job may have here", field, value, most)}
+	return []string{fmt.Sprintf("%s: %d: must be at most %d, the maximum number of pods of a job here", field, value, most)}
 }
 
 // isExcessive reports whether more pods are desired than the job may have, or pods of a

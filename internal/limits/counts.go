@@ -79,7 +79,7 @@ func CheckCounts(spec *v2alpha1.DIJobSpec, most int32) []Excess {
 func checkTotal(found []Excess, counts []int32, most int32) []Excess {
 	if total := Total(counts...); len(found) == 0 && total > int64(most) {
 		return []Excess{{Task: -1, Field: []string{"tasks"}, Value: total,
-			Want: fmt.Sprintf("the replicas of all tasks together must be at most %d, as many pods as a job may have here", most)}}
+			Want: fmt.Sprintf("the replicas of all tasks together must be at most %d, the maximum number of pods of a job here", most)}}
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func checkBounds(elastic *v2alpha1.Elastic, others int64, most int32) []Excess {
 		// The others are too many already, and are what is refused.
 		room = int64(most)
 	case others > 0:
-		want = fmt.Sprintf("must be at most %d, which with the %d replicas of the other tasks is as many pods as a job may have here", room, others)
+		want = fmt.Sprintf("must be at most %d, which with the %d replicas of the other tasks is the maximum number of pods of a job here", room, others)
 	}
 	var found []Excess
 	check := func(field string, bound *int32) {
@@ -106,7 +106,7 @@ func checkBounds(elastic *v2alpha1.Elastic, others int64, most int32) []Excess {
 }
 
 func wantOne(most int32) string {
-	return fmt.Sprintf("must be at most %d, as many pods as a job may have here", most)
+	return fmt.Sprintf("must be at most %d, the maximum number of pods of a job here", most)
 }
 
 func replicasOf(task *v2alpha1.Task) int32 {

@@ -36,12 +36,12 @@ func TestAJobOfMorePodsThanOneMayHaveIsRefusedByWhatSaysSo(t *testing.T) {
 	}{
 		"as many as may be": {[2]int64{4000, 1000}, `{"maxReplicas":4000}`, nil},
 		"one task": {[2]int64{2147483647, 1}, "null", []string{
-			"spec.tasks[0].replicas: Invalid value: 2147483647: must be at most 5000, as many pods as a job may have here"}},
+			"spec.tasks[0].replicas: Invalid value: 2147483647: must be at most 5000, the maximum number of pods of a job here"}},
 		"all tasks, whose sum is no int32": {[2]int64{5000, 5000}, "null", []string{
-			"spec.tasks: Invalid value: 10000: the replicas of all tasks together must be at most 5000, as many pods as a job may have here"}},
+			"spec.tasks: Invalid value: 10000: the replicas of all tasks together must be at most 5000, the maximum number of pods of a job here"}},
 		"the bounds of the elastic task": {[2]int64{1, 1000}, `{"minReplicas":4001,"maxReplicas":2147483647}`, []string{
-			"spec.elastic.minReplicas: Invalid value: 4001: must be at most 4000, which with the 1000 replicas of the other tasks is as many pods as a job may have here",
-			"spec.elastic.maxReplicas: Invalid value: 2147483647: must be at most 4000, which with the 1000 replicas of the other tasks is as many pods as a job may have here",
+			"spec.elastic.minReplicas: Invalid value: 4001: must be at most 4000, which with the 1000 replicas of the other tasks is the maximum number of pods of a job here",
+			"spec.elastic.maxReplicas: Invalid value: 2147483647: must be at most 4000, which with the 1000 replicas of the other tasks is the maximum number of pods of a job here",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
 	t.Parallel()
 	const shown = `spec: {cleanPodPolicy: Running, volumes: [{name: v, emptyDir: {}}], coordinator: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}},
   extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}]}}`
-	const changed = `spec: this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in kubectl edit dijobs.v2alpha1.diengine.opendilab.org j`
+	const changed = `spec: this job is worker-led: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in kubectl edit dijobs.v2alpha1.diengine.opendilab.org j`
 	const tasks = `extended: {lifecycle: WorkerLed, tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a, resources: {limits: {cpu: 1000m}}, newer: 1}]}}}]}`
 	for name, tc := range map[string]struct {
 		spec    string

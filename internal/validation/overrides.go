@@ -159,11 +159,11 @@ func (w *notes) metadata(template *corev1.PodTemplateSpec, set *overrides, at *f
 		{"namespace", template.Namespace != ""}, {"ownerReferences", len(template.OwnerReferences) > 0},
 	} {
 		if ignored.isSet {
-			w.add(at.Child(ignored.name), "is ignored: pods are named by the operator, live in the job's namespace and belong to the job")
+			w.add(at.Child(ignored.name), "is ignored: the operator names pods, and creates them in the job's namespace with the job as owner")
 		}
 	}
 	if len(template.Finalizers) > 0 {
-		w.add(at.Child("finalizers"), "is ignored: a pod that nobody takes them from would never go, and no other gets its name")
+		w.add(at.Child("finalizers"), "is ignored: if no controller removes them, the pod is never deleted and its name is never free")
 	}
 	for _, key := range set.labels {
 		if _, ok := template.Labels[key]; ok {
@@ -189,7 +189,7 @@ func (w *notes) environment(containers []corev1.Container, ours *overrides, at *
 
 func (w *notes) coordinatorLed(task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path) {
 	if task.Type == v2alpha1.TaskTypeCoordinator && pod.RestartPolicy == corev1.RestartPolicyAlways {
-		w.add(at.Child("restartPolicy"), "is Always: the coordinator is restarted when it has finished, so the job never is; leave it out, or set Never")
+		w.add(at.Child("restartPolicy"), "is Always: the coordinator restarts after it has finished, so the job never finishes; omit it, or set Never")
 	}
 	w.untoldPorts(names.ReplicaType(task.Type), pod, at)
 }
@@ -201,7 +201,7 @@ func (w *notes) untoldPorts(role names.ReplicaType, pod *corev1.PodSpec, at *fie
 		for j, port := range pod.Containers[i].Ports {
 			if port.Name == names.Port && pod.Containers[i].Name != names.Container {
 				w.add(at.Child("containers").Index(i).Child("ports").Index(j),
-					"is not what others are told: they are told %d, as only %s of a container named %s counts", served, names.Port, names.Container)
+					"is not advertised: other pods use port %d, because only %s of a container named %s counts", served, names.Port, names.Container)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (w *notes) untoldPorts(role names.ReplicaType, pod *corev1.PodSpec, at *fie
 
 func (w *notes) workerLed(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path) {
 	if policy := pod.RestartPolicy; policy != "" && policy != corev1.RestartPolicyNever {
-		w.add(at.Child("restartPolicy"), "is overridden by Never: spec.backoffLimit says how often the job is restarted")
+		w.add(at.Child("restartPolicy"), "is overridden by Never: spec.backoffLimit limits the restarts of the job")
 	}
 	if pod.Hostname != "" {
 		w.add(at.Child("hostname"), "is overridden: replicas find each other by their pods' names")
@@ -218,6 +218,6 @@ func (w *notes) workerLed(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, pod *co
 		w.add(at.Child("subdomain"), "is overridden: replicas find each other through the job's service")
 	}
 	if pod.HostNetwork && (replicasOf(task) > 1 || len(spec.Tasks) > 1) {
-		w.add(at.Child("hostNetwork"), "lets no two replicas that serve on the same port share a node: those that find no free one stay pending")
+		w.add(at.Child("hostNetwork"), "keeps replicas that serve on the same port off the same node: without a free node they stay pending")
 	}
 }

@@ -137,7 +137,7 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		taken[name] = true
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			errs = append(errs, field.Invalid(at.task(i, "name"), name,
-				"must be at most 63 lower-case letters, digits and -, the first and last of them no -, as it is part of host names"))
+				"must be at most 63 lower-case letters, digits and -, and must not start or end with -: it is part of host names"))
 		}
 		errs = append(errs, validateTemplate(task.Template.Raw, at.task(i, "template"))...)
 	}
@@ -274,7 +274,7 @@ func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	}
 	if wanted := *spec.Scheduling.Gang.MinAvailable; int64(wanted) > most {
 		return field.ErrorList{field.Invalid(at.spec("scheduling").Child("gang", "minAvailable"), wanted,
-			fmt.Sprintf("must be at most %d, the most pods that this job may have", most))}
+			fmt.Sprintf("must be at most %d, the maximum number of pods of this job", most))}
 	}
 	return nil
 }
@@ -335,7 +335,7 @@ func validateName(job *v2alpha1.DIJob) field.ErrorList {
 	case strings.Contains(name.full, "."):
 		return field.ErrorList{field.Invalid(name.at, name.written, "must not contain a dot: it is part of host names and of di-server's job IDs")}
 	case coordinatorLed(&job.Spec) && name.full != "" && name.full[0] >= '0' && name.full[0] <= '9':
-		return field.ErrorList{field.Invalid(name.at, name.written, "must start with a letter, as do the names of services, which are made from it")}
+		return field.ErrorList{field.Invalid(name.at, name.written, "must start with a letter: names of services start with it")}
 	}
 	return nil
 }

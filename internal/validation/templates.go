@@ -201,7 +201,7 @@ func unknownFields(paths []string) field.ErrorList {
 	for i, path := range paths {
 		unknown[i] = &field.Error{
 			Type: field.ErrorTypeInvalid, Field: path, BadValue: field.OmitValueType{},
-			Detail: "unknown field: pods have none of this name here; correct it, or write with --validate=warn to keep it",
+			Detail: "unknown field: pods in this cluster have no such field; correct it, or write with --validate=warn to keep it",
 		}
 	}
 	return unknown

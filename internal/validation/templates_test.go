@@ -123,31 +123,31 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
     initContainers: [{name: i, env: [{name: DI_RANK}]}],
     containers: [{name: a, env: [{name: A}, {name: DI_MY_TASK_NODES, value: b}]}]}}}]}`,
 			want: []string{
-				`spec.tasks[0].template.metadata.name: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
-				`spec.tasks[0].template.metadata.generateName: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
-				`spec.tasks[0].template.metadata.namespace: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
-				`spec.tasks[0].template.metadata.ownerReferences: is ignored: pods are named by the operator, live in the job's namespace and belong to the job`,
+				`spec.tasks[0].template.metadata.name: is ignored: the operator names pods, and creates them in the job's namespace with the job as owner`,
+				`spec.tasks[0].template.metadata.generateName: is ignored: the operator names pods, and creates them in the job's namespace with the job as owner`,
+				`spec.tasks[0].template.metadata.namespace: is ignored: the operator names pods, and creates them in the job's namespace with the job as owner`,
+				`spec.tasks[0].template.metadata.ownerReferences: is ignored: the operator names pods, and creates them in the job's namespace with the job as owner`,
 				`spec.tasks[0].template.metadata.labels[diengine/job]: is overridden: the operator sets this label`,
 				`spec.tasks[0].template.metadata.annotations[diengine/rank]: is overridden: the operator sets this annotation`,
 				pod + `.initContainers[0].env[0]: is overridden: the operator sets DI_RANK`,
 				pod + `.containers[0].env[1]: is overridden: the operator sets DI_MY_TASK_NODES`,
 				pod + `.priorityClassName: is overridden by the job's, which is high`,
-				pod + `.restartPolicy: is overridden by Never: spec.backoffLimit says how often the job is restarted`,
+				pod + `.restartPolicy: is overridden by Never: spec.backoffLimit limits the restarts of the job`,
 				"spec.tasks[0].template.spec.hostname: is overridden: replicas find each other by their pods' names",
 				"spec.tasks[0].template.spec.subdomain: is overridden: replicas find each other through the job's service",
-				"spec.tasks[0].template.spec.hostNetwork: lets no two replicas that serve on the same port share a node: those that find no free one stay pending",
+				"spec.tasks[0].template.spec.hostNetwork: keeps replicas that serve on the same port off the same node: without a free node they stay pending",
 			}},
 		"where worker-led pods are": {spec: `spec: {tasks: [{type: none, name: main, replicas: 2, template: {spec: {hostname: h, subdomain: s, hostNetwork: true, containers: [{name: a}]}}}]}`,
 			want: []string{
 				pod + `.hostname: is overridden: replicas find each other by their pods' names`,
 				pod + `.subdomain: is overridden: replicas find each other through the job's service`,
-				pod + `.hostNetwork: lets no two replicas that serve on the same port share a node: those that find no free one stay pending`,
+				pod + `.hostNetwork: keeps replicas that serve on the same port off the same node: without a free node they stay pending`,
 			}},
 		"one replica in the host's network": {spec: workerTask(`{hostNetwork: true, restartPolicy: Never, containers: [{name: a}]}`)},
 		"a coordinator that never ends": {version: "v1alpha1", spec: coordinator(`{restartPolicy: Always, containers: [{name: a}]}`),
-			want: []string{`spec.coordinator.template.spec.restartPolicy: is Always: the coordinator is restarted when it has finished, so the job never is; leave it out, or set Never`}},
+			want: []string{`spec.coordinator.template.spec.restartPolicy: is Always: the coordinator restarts after it has finished, so the job never finishes; omit it, or set Never`}},
 		"a port that nobody is told": {version: "v1alpha1", spec: coordinator(`{containers: [{name: a, ports: [{name: di-port, containerPort: 80}]}]}`),
-			want: []string{`spec.coordinator.template.spec.containers[0].ports[0]: is not what others are told: they are told 22273, as only di-port of a container named di-container counts`}},
+			want: []string{`spec.coordinator.template.spec.containers[0].ports[0]: is not advertised: other pods use port 22273, because only di-port of a container named di-container counts`}},
 		"a port that others are told": {version: "v1alpha1", spec: coordinator(`{containers: [{name: di-container, ports: [{name: di-port, containerPort: 80}]}]}`)},
 		"coordinator-led": {version: "v1alpha1",
 			spec: coordinator(`{containers: [{name: a, env: [{name: KUBERNETES_COORDINATOR_URL}, {name: DI_RANK}, {name: COORDINATOR_PORT}]}]}`),
@@ -287,7 +287,7 @@ func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
 	const (
 		stored = `{metadata: {creationTimestamp: null, labels: {a: b}}, spec: {containers: [{name: a, image: i, ports: [{containerPort: 80}],
   resources: {limits: {cpu: "1"}}, env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], livenessProbe: {httpGet: {port: 80}}}], volumes: [{name: v, secret: {secretName: s}}]}}`
-		changed = `is changed: pods that are created from now on have it, those that run keep what they were made from`
+		changed = `is changed: new pods use it, running pods stay unchanged`
 	)
 	worker := func(template string) string {
 		return `spec: {volumes: [{name: w, emptyDir: {}}], tasks: [{type: none, name: main, replicas: 1, template: ` + template + `}]}`
@@ -344,7 +344,7 @@ func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
 
 func TestWhatAnOldClientDropsIsWarnedAbout(t *testing.T) {
 	t.Parallel()
-	const dropped = "is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted"
+	const dropped = "is removed by this update, like all fields that v1.1.3 does not have: if the client was built for v1.1.3, write the field again"
 	job := func(more string) string {
 		return `spec: {` + more + `tasks: [{type: none, name: main, replicas: 1, template: {spec: {containers: [{name: a}]}}}]}`
 	}
@@ -409,9 +409,9 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 		return `spec: {` + more + `tasks: [{type: none, name: worker, replicas: 3000, template: {spec: {containers: [{name: a}]}}}]}`
 	}
 	const (
-		of4000 = "spec.tasks: DI_NODES names a file of the addresses, which programs have to read, as those of all replicas take 162899 bytes, " +
+		of4000 = "spec.tasks: DI_NODES names a file of addresses that programs must read: the addresses of all replicas take 162899 bytes, " +
 			"and Linux starts no process with more than 131072 in one variable: enough for 3196 replicas"
-		of5000 = "spec.tasks: DI_NODES names a file of the addresses, which programs have to read, as those of all replicas take 203899 bytes, " +
+		of5000 = "spec.tasks: DI_NODES names a file of addresses that programs must read: the addresses of all replicas take 203899 bytes, " +
 			"and Linux starts no process with more than 131072 in one variable: enough for 3196 replicas"
 	)
 	for name, tc := range map[string]struct {

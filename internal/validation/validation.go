@@ -96,7 +96,7 @@ func validateView(request *Request) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
-		"this job is led by its workers: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in "+
+		"this job is worker-led: v1alpha1 shows it and cannot change its spec; use v2alpha1, as in "+
 			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+request.Job.Name)}
 }
 

@@ -129,7 +129,7 @@ func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.E
 	for _, path := range found.Unknown {
 		errs = append(errs, &field.Error{
 			Type: field.ErrorTypeInvalid, Field: path, BadValue: field.OmitValueType{},
-			Detail: fmt.Sprintf("unknown field: %s holds the fields of v2alpha1, of which this is none", at),
+			Detail: fmt.Sprintf("unknown field: %s has only fields of v2alpha1", at),
 		})
 	}
 	return errs
@@ -162,11 +162,11 @@ func rightPlace(path string, spec *v2alpha1.DIJobSpec) string {
 	name, _ := cutField(inExtended)
 	switch {
 	case !isExtended && !coordinatorLed(spec):
-		return "spec.extended.lifecycle says that the job is led by its workers, which are the tasks of v2alpha1: write the job in that version"
+		return "spec.extended.lifecycle makes the job worker-led, so its tasks exist only in v2alpha1: write the job in that version"
 	case name == "tasks":
-		return "in v1alpha1 each role has a field of its own, spec.coordinator, spec.collector and spec.learner"
+		return "v1alpha1 has one field for each role: spec.coordinator, spec.collector and spec.learner"
 	case isExtended:
-		return "v1alpha1 says it in spec." + name
+		return "v1alpha1 has it in spec." + name
 	}
 	return "v1alpha1 and v2alpha1 have no such field"
 }

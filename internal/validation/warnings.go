@@ -50,7 +50,7 @@ func warnAddresses(job *v2alpha1.DIJob, at paths, domain string) []string {
 		return nil
 	}
 	var w notes
-	w.add(at.spec("tasks"), "%s names a file of the addresses, which programs have to read, as those of all replicas take %d bytes, "+
+	w.add(at.spec("tasks"), "%s names a file of addresses that programs must read: the addresses of all replicas take %d bytes, "+
 		"and Linux starts no process with more than %d in one variable: enough for %d replicas",
 		names.EnvDINodes, size, workload.MaxVariable, (workload.MaxVariable-around)/longest)
 	return w
@@ -113,7 +113,7 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 }
 
 func (w *notes) changed(at *field.Path) {
-	w.add(at, "is changed: pods that are created from now on have it, those that run keep what they were made from")
+	w.add(at, "is changed: new pods use it, running pods stay unchanged")
 }
 
 // warnLost says which fields that a client built for v1.1.3 does not know an
@@ -128,7 +128,7 @@ func warnLost(request *Request) []string {
 	var w notes
 	for _, name := range lost {
 		w.add(field.NewPath("spec").Child(name),
-			"is removed by this update, as by a client built for v1.1.3, which drops the fields it does not know: write it again if it is wanted")
+			"is removed by this update, like all fields that v1.1.3 does not have: if the client was built for v1.1.3, write the field again")
 	}
 	return w
 }

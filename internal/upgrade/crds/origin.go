@@ -81,7 +81,7 @@ func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {
 			"save them, let 'kubectl di convert' map them, delete the definition, and install again", definition.Name)
 	case OriginUnknown:
 		return fmt.Errorf("customresourcedefinition %s: no release is known whose schema this is, so that its objects cannot be told from those of v1.0.0: "+
-			"where they are jobs of v1.1.0 or later, apply the definition of v1.1.3 first, and install again", definition.Name)
+			"if they are jobs of v1.1.0 or later, apply the definition of v1.1.3 first, and install again", definition.Name)
 	default:
 		return nil
 	}

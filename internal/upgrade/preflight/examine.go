@@ -55,7 +55,7 @@ func Examine(raw []byte, rules Rules) []Finding {
 	if len(lost) > 0 {
 		findings = append(findings, Finding{
 			Severity: Stop, Object: object, Message: "would lose " + strings.Join(lost, ", "),
-			Do: "save the object, and take these fields out of it: no release acts on them",
+			Do: "save the object, then remove these fields from it: no release uses them",
 		})
 	}
 	findings = append(findings, network(raw, object)...)
@@ -96,8 +96,8 @@ func network(raw []byte, object string) []Finding {
 	for i := range job.Spec.Tasks {
 		if task := &job.Spec.Tasks[i]; task.Type == v2alpha1.TaskTypeCoordinator && task.Template.Spec.HostNetwork {
 			return []Finding{{
-				Severity: Warning, Object: object, Message: "its coordinator is on its node's network: di-server knows it by the node's address, which stands for all jobs' pods there",
-				Do: "do not run di-server with --strict-addresses before it has ended, and let its calls reach di-server from that address, as without a NAT in between",
+				Severity: Warning, Object: object, Message: "its coordinator is on its node's network: di-server identifies it by the node's address, which all pods on that network share",
+				Do: "until it has ended, do not run di-server with --strict-addresses, and let its calls reach di-server without NAT",
 			}}
 		}
 	}
@@ -117,8 +117,8 @@ func refused(raw []byte, object string, rules Rules) []Finding {
 	var findings []Finding
 	for _, one := range errs {
 		findings = append(findings, Finding{
-			Severity: Warning, Object: object, Message: "as a new object it would be refused: " + one.Error(),
-			Do: "nothing now: it goes on, and may be changed otherwise; correct its manifest before you submit it again",
+			Severity: Warning, Object: object, Message: "a new object like this would be refused: " + one.Error(),
+			Do: "nothing now: it continues, and its other fields may change; correct its manifest before you submit it again",
 		})
 	}
 	return findings

@@ -51,14 +51,14 @@ func TestAnObjectIsExamined(t *testing.T) {
 		"its policy in the seed's letters":     {jobOf("v1alpha1", "job", coordinator+`,"cleanPodPolicy":"ALL"}`, ""), nil},
 		"a job of v1.1.3":                      {jobOf("v2alpha1", "job", tasks+`,"backoffLimit":3}`, `,"status":{"phase":"Running","profilings":{},"restarts":1}`), nil},
 		"a field that nobody knows":            {jobOf("v2alpha1", "job", tasks+`,"topology":"star"}`, `,"status":{"generation":3}`), []string{"Stop dijob rl/job: would lose spec.topology, status.generation"}},
-		"extended that cannot be kept":         {jobOf("v1alpha1", "job", coordinator+`,"extended":{"nonsense":1}}`, ""), []string{"Stop dijob rl/job: would lose spec.extended.nonsense", "Warning dijob rl/job: as a new object it would be refused: spec.extended.nonsense"}},
+		"extended that cannot be kept":         {jobOf("v1alpha1", "job", coordinator+`,"extended":{"nonsense":1}}`, ""), []string{"Stop dijob rl/job: would lose spec.extended.nonsense", "Warning dijob rl/job: a new object like this would be refused: spec.extended.nonsense"}},
 		"a job of v1.0.0":                      {jobOf("v2alpha1", "job", `{"template":`+template+`,"minReplicas":2}`, ""), []string{"Stop dijob rl/job: is a job of v1.0.0"}},
-		"a name that is too long for v1alpha1": {jobOf("v1alpha1", long, coordinator+`}`, ""), []string{"Warning dijob rl/" + long + ": as a new object it would be refused: metadata.name"}},
-		"a name that holds a dot":              {jobOf("v2alpha1", "a.b", tasks+`}`, ""), []string{"Warning dijob rl/a.b: as a new object it would be refused: metadata.name"}},
-		"a type that is none":                  {jobOf("v2alpha1", "job", `{"tasks":[{"type":"actor","name":"actor","template":`+template+`}]}`, ""), []string{"Warning dijob rl/job: as a new object it would be refused: spec.tasks[0].type"}},
-		"a template that no pod comes of":      {jobOf("v2alpha1", "job", `{"tasks":[{"type":"learner","template":{"spec":{}}}]}`, ""), []string{"Warning dijob rl/job: as a new object it would be refused: spec.tasks[0].template.spec.containers"}},
+		"a name that is too long for v1alpha1": {jobOf("v1alpha1", long, coordinator+`}`, ""), []string{"Warning dijob rl/" + long + ": a new object like this would be refused: metadata.name"}},
+		"a name that holds a dot":              {jobOf("v2alpha1", "a.b", tasks+`}`, ""), []string{"Warning dijob rl/a.b: a new object like this would be refused: metadata.name"}},
+		"a type that is none":                  {jobOf("v2alpha1", "job", `{"tasks":[{"type":"actor","name":"actor","template":`+template+`}]}`, ""), []string{"Warning dijob rl/job: a new object like this would be refused: spec.tasks[0].type"}},
+		"a template that no pod comes of":      {jobOf("v2alpha1", "job", `{"tasks":[{"type":"learner","template":{"spec":{}}}]}`, ""), []string{"Warning dijob rl/job: a new object like this would be refused: spec.tasks[0].template.spec.containers"}},
 		"a coordinator on its node's network": {jobOf("v1alpha1", "job", onNode+`}`, `,"status":{"phase":"Running"}`), []string{
-			"Warning dijob rl/job: its coordinator is on its node's network: di-server knows it by the node's address"}},
+			"Warning dijob rl/job: its coordinator is on its node's network: di-server identifies it by the node's address"}},
 		"one that has ended": {jobOf("v1alpha1", "job", onNode+`}`, `,"status":{"phase":"Succeeded"}`), nil},
 		"one in v2alpha1": {jobOf("v2alpha1", "job", `{"lifecycle":"CoordinatorLed","tasks":[{"type":"coordinator","name":"coordinator","template":`+hostTemplate+`}]}`, `,"status":{"phase":"Running"}`), []string{
 			"Warning dijob rl/job: its coordinator is on its node's network"}},
@@ -68,7 +68,7 @@ func TestAnObjectIsExamined(t *testing.T) {
 		"an AggregatorConfig that says more": {[]byte(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"AggregatorConfig","metadata":{"namespace":"di-system","name":"aggregator-config"},` +
 			`"spec":{"actor":1,"aggregator":{"template":{}}}}`), []string{
 			"Stop aggregatorconfig di-system/aggregator-config: would lose spec.actor",
-			"Warning aggregatorconfig di-system/aggregator-config: as a new object it would be refused: spec.aggregator.template.spec.containers",
+			"Warning aggregatorconfig di-system/aggregator-config: a new object like this would be refused: spec.aggregator.template.spec.containers",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestAWorldIsJudged(t *testing.T) {
 		"a provider's version":          {World{Server: "v1.30.2-gke.1023000"}, nil},
 		"a definition of nobody": {
 			World{Server: "v1.36.3", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "anything")}},
-			[]string{"Stop customresourcedefinition dijobs.diengine.opendilab.org: is of no release that is known"},
+			[]string{"Stop customresourcedefinition dijobs.diengine.opendilab.org: is of no known release"},
 		},
 		"a release in another namespace": {
 			World{Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{elsewhere}},
@@ -118,7 +118,7 @@ func TestAWorldIsJudged(t *testing.T) {
 		},
 		"a definition that Helm would delete": {
 			World{Server: "v1.36.3", Definitions: []*apiextensionsv1.CustomResourceDefinition{owned}},
-			[]string{"Note customresourcedefinition dijobs.diengine.opendilab.org: is an object of release rl of Helm"},
+			[]string{"Note customresourcedefinition dijobs.diengine.opendilab.org: belongs to Helm release rl"},
 		},
 		"an old operator in another namespace": {
 			World{

@@ -112,19 +112,19 @@ func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, names
 	switch crds.OriginOf(definition) {
 	case crds.OriginBeforeTasks:
 		findings = append(findings, Finding{
-			Severity: Stop, Object: object, Message: "is of v1.0.0, whose v2alpha1 is another schema under the same name",
-			Do: "carry its jobs over by 'kubectl di convert', delete it, and install then",
+			Severity: Stop, Object: object, Message: "is of v1.0.0, whose v2alpha1 has another schema under the same name",
+			Do: "convert its jobs by 'kubectl di convert', delete it, then install",
 		})
 	case crds.OriginUnknown:
 		findings = append(findings, Finding{
-			Severity: Stop, Object: object, Message: "is of no release that is known, so that its objects cannot be told from those of v1.0.0",
-			Do: "where they are jobs of v1.1.0 or later, apply the definition of v1.1.3 first",
+			Severity: Stop, Object: object, Message: "is of no known release, so its objects cannot be distinguished from those of v1.0.0",
+			Do: "if they are jobs of v1.1.0 or later, apply the definition of v1.1.3 first",
 		})
 	default:
 	}
 	if from := crds.NamespaceOf(definition); from != "" && from != namespace {
 		findings = append(findings, Finding{
-			Severity: Stop, Object: object, Message: fmt.Sprintf("its webhook is in namespace %s, and a release is taken over only from there, not from %s", from, namespace),
+			Severity: Stop, Object: object, Message: fmt.Sprintf("its webhook is in namespace %s, so only an installation there can take the release over, not one in %s", from, namespace),
 			Do: "install into namespace " + from,
 		})
 	}
@@ -134,8 +134,8 @@ func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, names
 	if release := definition.Annotations[crds.AnnotationRelease]; release != "" {
 		findings = append(findings, Finding{
 			Severity: Note, Object: object,
-			Message: fmt.Sprintf("is an object of release %s of Helm, which deletes it, and with it every job, when a later chart is without it: an annotation keeps it then", release),
-			Do:      "upgrade that release, and never uninstall it before",
+			Message: fmt.Sprintf("belongs to Helm release %s, which deletes it with every job if a later chart omits it: an annotation prevents that", release),
+			Do:      "upgrade that release, and do not uninstall it first",
 		})
 	}
 	return findings
@@ -144,7 +144,7 @@ func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, names
 func injection(object string) Finding {
 	return Finding{
 		Severity: Note, Object: object,
-		Message: fmt.Sprintf("cert-manager writes its bundle here (annotation %s): the annotation is removed, unless cert-manager issues the new certificates too", crds.AnnotationInject),
+		Message: fmt.Sprintf("cert-manager writes its bundle here (annotation %s): the annotation is removed, unless cert-manager issues the new certificates as well", crds.AnnotationInject),
 	}
 }
 
@@ -237,7 +237,7 @@ func judgeDeployments(world *World, release crds.Origin) []Finding {
 			finding.Message = fmt.Sprintf("runs %s with %d replicas: the takeover scales it to 0", found.Image, found.Replicas)
 		case found.Operator:
 			finding.Severity = Stop
-			finding.Message += ": two operators would act on the same jobs"
+			finding.Message += ": two operators would reconcile the same jobs"
 		}
 		if found.Namespace != world.Namespace {
 			finding.Do = fmt.Sprintf("install into namespace %s, or %s", found.Namespace, finding.Do)
@@ -252,13 +252,13 @@ func judgeService(service *corev1.Service) []Finding {
 	if service == nil || service.Labels[labelName] == nameOfAll {
 		return nil
 	}
-	owner := "no release of Helm"
+	owner := "no Helm release"
 	if name := service.Annotations[crds.AnnotationRelease]; name != "" {
-		owner = fmt.Sprintf("release %s of Helm in namespace %s", name, service.Annotations[annotationReleased])
+		owner = fmt.Sprintf("Helm release %s in namespace %s", name, service.Annotations[annotationReleased])
 	}
 	return []Finding{{
 		Severity: Note, Object: fmt.Sprintf("service %s/%s", service.Namespace, service.Name),
-		Message: "is of " + owner + ", and is kept: clients know it by its name",
+		Message: "is of " + owner + ", and stays: clients use its name",
 		Do:      "let Helm take it over: helm install --take-ownership",
 	}}
 }
@@ -268,14 +268,14 @@ func steps(release crds.Origin) []string {
 	switch {
 	case release == crds.OriginNone:
 		return []string{
-			"the definitions are created, in both versions, stored as v2alpha1",
+			"the definitions are created, with both versions, stored as v2alpha1",
 			"operator and di-server start",
-			"a job of v1alpha1 is created, without being stored, to see that jobs are admitted",
+			"a job of v1alpha1 is dry-run-created to check that jobs are admitted",
 		}
 	case release == crds.OriginOurs:
 		return []string{
-			"definitions that are older are brought up to date; the version that is stored stays",
-			"operators and servers are replaced one by one; jobs go on",
+			"older definitions are updated; the storage version stays",
+			"operators and servers are replaced one by one; jobs continue",
 		}
 	case !release.IsEarlier():
 		return nil
@@ -285,16 +285,16 @@ func steps(release crds.Origin) []string {
 		missing = v2alpha1.Version
 	}
 	taken := []string{
-		"annotations of cert-manager are removed from definitions and webhook configurations, where there are any; nothing else is changed",
-		"the new operators start and serve the conversion; they do nothing yet",
-		missing + " is added to the definitions, in one write with the conversion; objects stay stored as they are",
+		"annotations of cert-manager are removed from definitions and webhook configurations, if any exist; nothing else changes",
+		"the new operators start and serve the conversion, and do nothing else yet",
+		missing + " is added to the definitions, in one write with the conversion; stored objects stay unchanged",
 		fmt.Sprintf("webhook configurations of %s are deleted, and its operator and webhooks scaled to 0", release),
 		"its di-server is scaled to 0 once the new one is ready",
-		"the operator takes the jobs over: no pod is restarted; owner references name v2alpha1",
-		"a job is created through the API server, without being stored, until that works",
+		"the operator adopts the jobs: no pod restarts; owner references name v2alpha1",
+		"a job is dry-run-created until the API server admits it",
 	}
 	if release == crds.OriginCoordinatorLed {
-		taken = append(taken, "objects are stored as v2alpha1 from then on, and those that are stored are rewritten")
+		taken = append(taken, "from then on, objects are stored as v2alpha1, and stored ones are rewritten")
 	}
 	return taken
 }
@@ -325,7 +325,7 @@ func (r *Right) String() string {
 
 func (r *Right) finding() Finding {
 	if r.Reading {
-		return Finding{Severity: Stop, Message: "you may not " + r.String() + ", so that was not looked at", Do: "let an administrator of the cluster run this"}
+		return Finding{Severity: Stop, Message: "you may not " + r.String() + ", so this was not checked", Do: "ask an administrator of the cluster to run this"}
 	}
-	return Finding{Severity: Warning, Message: "you may not " + r.String() + ", which an installation needs", Do: "let an administrator of the cluster install"}
+	return Finding{Severity: Warning, Message: "you may not " + r.String() + ", as an installation must", Do: "ask an administrator of the cluster to install"}
 }

@@ -115,7 +115,7 @@ func (l *Looker) world(ctx context.Context) (*World, error) {
 	world := &World{Namespace: l.Namespace}
 	info, err := l.server.ServerVersion()
 	if err != nil {
-		return nil, fmt.Errorf("asking for the version of the API server: %w", err)
+		return nil, fmt.Errorf("reading the version of the API server: %w", err)
 	}
 	world.Server = info.GitVersion
 	if world.Missing, err = l.missing(ctx); err != nil {
@@ -141,7 +141,7 @@ func (l *Looker) missing(ctx context.Context) ([]Right, error) {
 			},
 		}}
 		if err := l.access(ctx, review); err != nil {
-			return nil, fmt.Errorf("asking for the right to %s: %w", right.String(), err)
+			return nil, fmt.Errorf("checking the permission to %s: %w", right.String(), err)
 		}
 		if !review.Status.Allowed {
 			missing = append(missing, right)

@@ -39,7 +39,7 @@ func (r *Report) found() string {
 	case crds.OriginOurs:
 		return "Found: an installation of this program"
 	case crds.OriginUnknown:
-		return "Found: definitions of a release that is not known"
+		return "Found: definitions of an unknown release"
 	default:
 		return "Found: what " + string(r.Release) + " has installed"
 	}

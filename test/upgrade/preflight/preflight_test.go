@@ -145,7 +145,7 @@ func foundV022(t *testing.T, report *preflight.Report, _ []legacy.Job) {
 		HavePrefix("validatingwebhookconfiguration di-validating-webhook-configuration: cert-manager writes its bundle here"),
 		Equal("deployment di-system/di-operator: runs diorchestrator/di-operator:v0.2.2 with 1 replicas: the takeover scales it to 0"),
 		HavePrefix("deployment di-system/di-server: "), HavePrefix("deployment di-system/di-webhook: "),
-		Equal("service di-system/di-server: is of no release of Helm, and is kept: clients know it by its name"),
+		Equal("service di-system/di-server: is of no Helm release, and stays: clients use its name"),
 	))
 	g.Expect(text(t, report)).To(And(
 		ContainSubstring("Found: what v0.2.2 has installed"), ContainSubstring("An installation would do this, in this order:"),
@@ -154,8 +154,8 @@ func foundV022(t *testing.T, report *preflight.Report, _ []legacy.Job) {
 
 	nobody := look(t, "nobody")
 	g.Expect(nobody.Fine).To(BeFalse())
-	g.Expect(said(nobody, preflight.Stop)).To(ContainElement("you may not list dijobs.diengine.opendilab.org, so that was not looked at"))
-	g.Expect(said(nobody, preflight.Warning)).To(ContainElement("you may not create deployments.apps in namespace di-system, which an installation needs"))
+	g.Expect(said(nobody, preflight.Stop)).To(ContainElement("you may not list dijobs.diengine.opendilab.org, so this was not checked"))
+	g.Expect(said(nobody, preflight.Warning)).To(ContainElement("you may not create deployments.apps in namespace di-system, as an installation must"))
 }
 
 func foundV11(t *testing.T, report *preflight.Report, _ []legacy.Job) {
