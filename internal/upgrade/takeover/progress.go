@@ -70,7 +70,7 @@ func advise(step Step) string {
 	case StepAwaitDrain:
 		return "the control plane writes the EndpointSlices of Services: check that its controllers run"
 	default:
-		return "docs/upgrade.md lists what each step may wait for"
+		return "docs/takeover.md lists what each step may wait for"
 	}
 }
 
