@@ -36,7 +36,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -151,8 +151,8 @@ func (o *operatorOptions) validate() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
 	}
-	if after := o.forceDeleteAfter; after != 0 && after < lifecycle.MinForceDeleteAfter {
-		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, lifecycle.MinForceDeleteAfter)
+	if after := o.forceDeleteAfter; after != 0 && after < state.MinForceDeleteAfter {
+		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, state.MinForceDeleteAfter)
 	}
 	if most := o.settings.MaxPods; most < 1 || most > limits.Replicas {
 		return fmt.Errorf("--max-pods-per-job %d: must be from 1 to %d", most, limits.Replicas)

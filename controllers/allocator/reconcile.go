@@ -25,7 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -112,7 +113,7 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 		if written := a.written[job.UID]; written != nil {
 			job = written
 		}
-		if lifecycle.WantsPlace(job) {
+		if workerled.WantsPlace(job) {
 			states[stateOf(job)]++
 		}
 	}
@@ -140,7 +141,7 @@ func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
 			written[job.UID] = ours
 			job = ours
 		}
-		if lifecycle.WantsPlace(job) || lifecycle.LeavesPlace(job) {
+		if workerled.WantsPlace(job) || workerled.LeavesPlace(job) {
 			jobs = append(jobs, job)
 		}
 	}
@@ -209,7 +210,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
 	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
 	switch {
-	case lifecycle.LeavesPlace(job):
+	case workerled.LeavesPlace(job):
 		r.placements[name] = allocator.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
 		if err == nil {
 			// Others get its room once it is written that it has none.
@@ -225,7 +226,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 		// Where no node is known nothing is known better.
 	default:
 		if previous, known := placeOf(job, pods, r.snapshot); known {
-			wanted.Ended, wanted.Held = lifecycle.EndedRanks(job, pods), heldFor(job, now)
+			wanted.Ended, wanted.Held = workerled.EndedRanks(job, pods), heldFor(job, now)
 			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
 			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
 			return
@@ -307,10 +308,10 @@ func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
 func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapshot) (nodes []string, known bool) {
 	allocation := job.Status.Allocation
 	if len(allocation) == 0 {
-		return lifecycle.NodesByRank(job, pods)
+		return workerled.NodesByRank(job, pods)
 	}
 	for _, pod := range pods {
-		node := lifecycle.PlacedOn(pod)
+		node := workerled.PlacedOn(pod)
 		if pod.Spec.NodeName == "" && podstate.Active(pod) &&
 			slices.Contains(allocation, node) && snapshot.IsClosed(node) {
 			return nil, true
@@ -329,7 +330,7 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32
 	if job.Spec.Priority == v2alpha1.PriorityHigh {
 		wanted.Priority = 1
 	}
-	wanted.Elastic, wanted.Min, wanted.Wanted = lifecycle.Range(job)
+	wanted.Elastic, wanted.Min, wanted.Wanted = sizing.Range(job)
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
 		template, err := workload.Template(fmt.Sprintf("spec.tasks[%d].template", i), task.Template)
@@ -337,7 +338,7 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32
 			return nil, err
 		}
 		wanted.Tasks = append(wanted.Tasks, allocator.Task{
-			Name: task.Name, Replicas: lifecycle.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec),
+			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec),
 		})
 	}
 	return wanted, nil

@@ -30,7 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/tracing"
@@ -134,7 +134,7 @@ func jobMatters(object client.Object) any {
 	if !ok || !job.Spec.Preemptible {
 		return nil
 	}
-	return []any{lifecycle.WantsPlace(job), job.Generation, job.Status.Allocation}
+	return []any{workerled.WantsPlace(job), job.Generation, job.Status.Allocation}
 }
 
 // nodeMatters returns what a round rests on in a node.

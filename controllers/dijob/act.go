@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -133,7 +134,7 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
 	var failed sync.Map
 	return func(ctx context.Context, object client.Object) effect {
-		kind := lifecycle.KindOf(job, object)
+		kind := state.KindOf(job, object)
 		if _, has := failed.Load(kind); has {
 			return effect{}
 		}

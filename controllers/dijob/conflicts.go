@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 // conflict is a name that a job needs and somebody else has.
@@ -22,7 +23,7 @@ type conflict struct {
 	// kind is the type of the object that needs the name.
 	kind  reflect.Type
 	name  string
-	taken lifecycle.Taken
+	taken state.Taken
 }
 
 // recordConflicts remembers the names that others have for as long as nobody tries
@@ -43,17 +44,17 @@ func (s *jobStates) recordConflicts(observed *lifecycle.Observed, taken effects)
 }
 
 // takenBy says who has a name that a create ended in.
-func takenBy(err error, until time.Time) lifecycle.Taken {
+func takenBy(err error, until time.Time) state.Taken {
 	var leaving leavingError
 	if errors.As(err, &leaving) {
-		return lifecycle.Taken{Until: until, Leaving: leaving.leaving}
+		return state.Taken{Until: until, Leaving: leaving.leaving}
 	}
-	return lifecycle.Taken{Message: err.Error(), Until: until}
+	return state.Taken{Message: err.Error(), Until: until}
 }
 
 // observeConflicts adds the names that others have.
 func (s *jobStates) observeConflicts(observed *lifecycle.Observed) {
-	observed.TakenPods, observed.TakenServices, observed.TakenConfigMaps = map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}, map[string]lifecycle.Taken{}
+	observed.TakenPods, observed.TakenServices, observed.TakenConfigMaps = map[string]state.Taken{}, map[string]state.Taken{}, map[string]state.Taken{}
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
 		for i := range state.conflicts {
 			each := &state.conflicts[i]
@@ -65,7 +66,7 @@ func (s *jobStates) observeConflicts(observed *lifecycle.Observed) {
 }
 
 // among returns the names of its kind, nil for a kind whose names are not waited for.
-func (c *conflict) among(observed *lifecycle.Observed) map[string]lifecycle.Taken {
+func (c *conflict) among(observed *lifecycle.Observed) map[string]state.Taken {
 	switch c.kind {
 	case reflect.TypeFor[*corev1.Pod]():
 		return observed.TakenPods

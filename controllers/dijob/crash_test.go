@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 var errCrashed = errors.New("the operator has crashed")
@@ -97,7 +97,7 @@ func (s *space) drive(ctx context.Context, writes int, move func()) (crashed boo
 			s.operator = s.newOperator(interceptor.Funcs{})
 			continue
 		}
-		if lifecycle.IsFinished(&s.job(ctx).Status) {
+		if state.IsFinished(&s.job(ctx).Status) {
 			return crashed
 		}
 		move()

@@ -8,30 +8,31 @@ import (
 	"errors"
 	"fmt"
 
-	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 )
 
 // observeGang adds what there is of the job's gang, where that matters.
 func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observed) error {
-	if r.gangs == nil || !lifecycle.MayBeGang(observed.Job, observed.Pods) {
+	if r.gangs == nil || !workerled.MayBeGang(observed.Job, observed.Pods) {
 		return nil
 	}
 	if err := r.gangs.Observe(ctx, observed, 0); err != nil {
 		return err
 	}
-	if len(observed.PodGroups) > 0 || lifecycle.IsFinished(&observed.Job.Status) {
+	if len(observed.PodGroups) > 0 || state.IsFinished(&observed.Job.Status) {
 		return nil
 	}
 	// Which scheduler is told of it is decided now, and one may have been installed.
-	return r.gangs.Observe(ctx, observed, lifecycle.GangRetryInterval/2)
+	return r.gangs.Observe(ctx, observed, workerled.GangRetryInterval/2)
 }
 
 // writePodGroup brings the object of the job's gang to what the creation of pods

@@ -17,6 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
@@ -66,7 +70,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 			observed.TakenServices[service.Name] = leftBy(service)
 		}
 	}
-	if !lifecycle.IsCoordinatorLed(job) {
+	if !state.IsCoordinatorLed(job) {
 		return observed, r.observeWorkerLed(ctx, &observed, assumed, owned)
 	}
 	return observed, r.observeCoordinatorLed(ctx, &observed, assumed)
@@ -77,11 +81,11 @@ func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {
 }
 
 // leftBy says of an object that an earlier job of the name has left that its name is taken.
-func leftBy(object client.Object) lifecycle.Taken {
+func leftBy(object client.Object) state.Taken {
 	if leaving := object.GetDeletionTimestamp(); leaving != nil {
-		return lifecycle.Taken{Leaving: leaving.Time}
+		return state.Taken{Leaving: leaving.Time}
 	}
-	return lifecycle.Taken{}
+	return state.Taken{}
 }
 
 func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.Observed, assumed assume.Objects, owned []client.ListOption) error {
@@ -108,7 +112,7 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 
 // confirmNodes reads live the ConfigMaps that pods wait for and the cache lacks.
 func (r *Reconciler) confirmNodes(ctx context.Context, observed *lifecycle.Observed) error {
-	for _, name := range lifecycle.FindMissingNodes(*observed) {
+	for _, name := range workerled.FindMissingNodes(*observed) {
 		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
 		configMap, err := controllers.Find(ctx, r.live, key, &corev1.ConfigMap{})
 		if err != nil {
@@ -155,7 +159,7 @@ func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *life
 // pod in doubt, or others.
 func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
 	var err error
-	if lifecycle.FindUnconfirmed(*observed).Membership {
+	if coordinatorled.FindUnconfirmed(*observed).Membership {
 		key := client.ObjectKeyFromObject(observed.Job)
 		if observed.Membership, err = controllers.Find(ctx, r.live, key, &v2alpha1.Membership{}); err != nil {
 			return err
@@ -173,7 +177,7 @@ func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) 
 const maxSingleReads = 8
 
 func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
-	unconfirmed := lifecycle.FindUnconfirmed(*observed)
+	unconfirmed := coordinatorled.FindUnconfirmed(*observed)
 	if unconfirmed.AllPods {
 		var err error
 		observed.Pods, err = r.livePods(ctx, observed.Job)
@@ -223,7 +227,7 @@ func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*core
 
 // observeNodes reads the nodes from which pods do not go. That one is gone is read live.
 func (r *Reconciler) observeNodes(ctx context.Context, observed *lifecycle.Observed) error {
-	for _, name := range lifecycle.FindStuckNodes(*observed) {
+	for _, name := range state.FindStuckNodes(*observed) {
 		node, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, &corev1.Node{})
 		if err != nil {
 			return err
@@ -262,7 +266,7 @@ func (r *Reconciler) configKey(job *v2alpha1.DIJob) types.NamespacedName {
 // cache drops the managed fields, which say who asked for them. So a resize
 // costs one read more, and no job costs memory for who wrote it.
 func (r *Reconciler) confirmResize(ctx context.Context, observed *lifecycle.Observed) error {
-	if !lifecycle.IsResized(*observed) {
+	if !sizing.IsResized(*observed) {
 		return nil
 	}
 	job, err := controllers.Find(ctx, r.live, client.ObjectKeyFromObject(observed.Job), &v2alpha1.DIJob{})

@@ -18,13 +18,14 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 // Reconcile observes one job, decides, acts, concludes, commits the status and emits
 // what changed.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
-	if err == nil && (job == nil || lifecycle.IsLeftAlone(job)) {
+	if err == nil && (job == nil || state.IsLeftAlone(job)) {
 		r.states.forget(request.NamespacedName)
 		r.assumed.forget(request.NamespacedName)
 		return ctrl.Result{}, nil

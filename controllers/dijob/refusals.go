@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -86,10 +87,10 @@ func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused ma
 	for i := range e {
 		switch e[i].reason {
 		case v2alpha1.ReasonSuccessfulCreate:
-			created[lifecycle.KindOf(job, e[i].object)]++
+			created[state.KindOf(job, e[i].object)]++
 		case v2alpha1.ReasonFailedCreate:
 			if refusal.Is(e[i].err) {
-				refused[lifecycle.KindOf(job, e[i].object)] = true
+				refused[state.KindOf(job, e[i].object)] = true
 			}
 		}
 	}
@@ -98,9 +99,9 @@ func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused ma
 
 // refused returns what the operator remembers of the job's refused creations. A
 // job that says something else now, or another AggregatorConfig, begins again.
-func (s *jobStates) refused(observed *lifecycle.Observed) map[string]lifecycle.Refusal {
+func (s *jobStates) refused(observed *lifecycle.Observed) map[string]state.Refusal {
 	of := versionsOf(observed)
-	var refused map[string]lifecycle.Refusal
+	var refused map[string]state.Refusal
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
 		if state.refusedOf != of {
 			state.refusals, state.refusedWrites, state.refusedOf = nil, nil, of
@@ -124,15 +125,15 @@ func (s *jobStates) recordRefusals(observed *lifecycle.Observed, done effects) {
 	if len(refused) == 0 && len(observed.Refused) == 0 {
 		return
 	}
-	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
-		next := map[string]lifecycle.Refusal{}
+	s.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) {
+		next := map[string]state.Refusal{}
 		for _, kind := range slices.Concat(slices.Collect(maps.Keys(observed.Refused)), slices.Collect(maps.Keys(refused))) {
 			after := observed.Refused[kind].After(created[kind], refused[kind], observed.Now)
-			if after != (lifecycle.Refusal{}) {
+			if after != (state.Refusal{}) {
 				next[kind] = after
 			}
 		}
-		state.refusals = next
+		known.refusals = next
 	})
 }
 

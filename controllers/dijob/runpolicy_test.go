@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -193,7 +194,7 @@ var _ = Describe("The time of a worker-led job", func() {
 				s.end(ctx, name, 0)
 			}
 			Expect(s.reconcile(ctx)).To(Succeed())
-			Expect(lifecycle.IsFinished(&s.job(ctx).Status)).To(BeTrue())
+			Expect(state.IsFinished(&s.job(ctx).Status)).To(BeTrue())
 			s.operator = s.newOperator(interceptor.Funcs{})
 			s.operator.now = func() time.Time { return *at }
 			if seconds > 0 {
@@ -254,7 +255,7 @@ var _ = Describe("A job that says who runs it", func() {
 		Expect(s.services(ctx)).To(BeEmpty())
 		Expect(s.writes).To(BeZero())
 		Expect(eventsOf(recorder)).To(BeEmpty())
-		Expect(lifecycle.WantsPlace(s.job(ctx))).To(BeFalse(), "the allocator does not place it either")
+		Expect(workerled.WantsPlace(s.job(ctx))).To(BeFalse(), "the allocator does not place it either")
 
 		job.Spec.ManagedBy = ptr.To("example.com/other")
 		Expect(shared.api.Update(ctx, job)).To(MatchError(ContainSubstring("spec.managedBy: Invalid value: is immutable")))

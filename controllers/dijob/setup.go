@@ -29,7 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -94,7 +94,7 @@ func (o Options) defaults() Options {
 	o.Settings = o.Settings.Defaults()
 	o.AggregatorConfig.Namespace = cmp.Or(o.AggregatorConfig.Namespace, names.SystemNamespace)
 	o.AggregatorConfig.Name = cmp.Or(o.AggregatorConfig.Name, names.AggregatorConfig)
-	o.Drain = cmp.Or(o.Drain, lifecycle.DefaultDrain)
+	o.Drain = cmp.Or(o.Drain, state.DefaultDrain)
 	o.Gangs = cmp.Or(o.Gangs, gang.Auto)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {

@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 // jobStates holds what the operator keeps of each job in memory between reconciles.
@@ -37,7 +38,7 @@ type jobState struct {
 	due time.Time
 	// refusals are the creations that the API server refused, by kind, for the versions
 	// of the job and its configuration in refusedOf.
-	refusals  map[string]lifecycle.Refusal
+	refusals  map[string]state.Refusal
 	refusedOf string
 	// refusedWrites are its other refusals, by verb, for the same versions.
 	refusedWrites map[string]refusal.Writes

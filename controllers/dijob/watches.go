@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
@@ -117,7 +117,7 @@ func (r *Reconciler) jobsOfConfig(ctx context.Context, object client.Object) []r
 	var requests []reconcile.Request
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if lifecycle.IsCoordinatorLed(job) && r.configKey(job) == client.ObjectKeyFromObject(object) {
+		if state.IsCoordinatorLed(job) && r.configKey(job) == client.ObjectKeyFromObject(object) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)})
 		}
 	}

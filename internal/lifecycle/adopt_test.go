@@ -6,6 +6,8 @@ package lifecycle
 import (
 	"testing"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +40,7 @@ func (w *world) earlier(role names.ReplicaType, name string, owners ...metav1.Ow
 func adoptions(decision Decision) map[string]string {
 	slots := map[string]string{}
 	for _, pod := range decision.AdoptPods {
-		slots[pod.Name] = slotOf(pod)
+		slots[pod.Name] = pod.Annotations[names.AnnotationSlot]
 	}
 	return slots
 }
@@ -169,7 +171,7 @@ func TestPodsAreDoubtedWhereTheyAreToMakeAList(t *testing.T) {
 			t.Parallel()
 			w := led(t, ledJob())
 			tc.change(w)
-			if doubts := FindUnconfirmed(w.observe()); doubts.AllPods != tc.want || doubts.Membership != tc.want {
+			if doubts := coordinatorled.FindUnconfirmed(w.observe()); doubts.AllPods != tc.want || doubts.Membership != tc.want {
 				t.Errorf("doubts are %+v, want all pods and the list: %v", doubts, tc.want)
 			}
 		})

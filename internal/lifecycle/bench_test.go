@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -29,18 +31,15 @@ func largeJob(b *testing.B, pods int) Observed {
 		}},
 	}
 	observed := Observed{Job: job, Confirmed: true, Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	p := newPlan(newInput(observed))
-	recordCounts(p)
-	assignRanks(p)
-	for i := range p.assignment.Replicas {
-		pod, err := p.builder.Worker(&p.assignment, &p.assignment.Replicas[i])
-		if err != nil {
-			b.Fatal(err)
+	for len(observed.Pods) < pods {
+		decision := Decide(observed)
+		job.Status = decision.Status
+		observed.ConfigMaps = append(observed.ConfigMaps, decision.CreateConfigMaps...)
+		for _, pod := range decision.CreatePods {
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			observed.Pods = append(observed.Pods, pod)
 		}
-
-		pod.Status.Phase = corev1.PodRunning
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		observed.Pods = append(observed.Pods, pod)
 	}
 	observed.Services = []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: names.WorkerService("job"), Namespace: "space"}}}
 	for range 2 {
@@ -68,7 +67,7 @@ func benchmarkStates() map[string]func(*Observed) {
 				o.Pods[i].Status.Phase, o.Pods[i].Status.Conditions = corev1.PodSucceeded, nil
 				completed[int32(i)] = true
 			}
-			o.Job.Status.CompletedRanks = formatRanks(completed)
+			o.Job.Status.CompletedRanks = ranks.Format(completed)
 		},
 	}
 }

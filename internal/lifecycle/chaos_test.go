@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -268,7 +271,7 @@ func (w *world) leave(name string, choice int) {
 	case !podstate.Terminating(pod):
 		w.terminate(name)
 	case !podstate.Finished(pod) && choice < 12:
-		w.end(name, []int32{0, 1, exitTerminated}[choice%3])
+		w.end(name, []int32{0, 1, state.ExitTerminated}[choice%3])
 	case choice < 20:
 		delete(w.pods, name)
 	}
@@ -282,15 +285,15 @@ func (w *world) toRun(name string) {
 
 func (w *world) toEnd(name string, code int32) {
 	pod := w.pods[name]
-	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
+	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || mayStart(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
 		return
 	}
 	w.end(name, code)
 	if code == 0 {
-		w.history.succeeded[replicaKey(name, attemptOf(pod), rescheduleOf(pod))] = true
+		w.history.succeeded[replicaKey(name, podstate.Attempt(pod), podstate.Reschedule(pod))] = true
 	}
-	if hasFailed(w.job, pod) {
-		w.history.failedIn[attemptOf(pod)] = true
+	if state.HasFailed(w.job, pod) {
+		w.history.failedIn[podstate.Attempt(pod)] = true
 	}
 }
 
@@ -302,16 +305,16 @@ func (w *world) toOutlive(name string, code int32) {
 	}
 	w.outlive(name, code)
 	if code == 0 {
-		w.history.succeeded[replicaKey(name, attemptOf(pod), rescheduleOf(pod))] = true
+		w.history.succeeded[replicaKey(name, podstate.Attempt(pod), podstate.Reschedule(pod))] = true
 	} else {
-		w.history.failedIn[attemptOf(pod)] = true
+		w.history.failedIn[podstate.Attempt(pod)] = true
 	}
 }
 
 // toFail lets a pod fail in one of the ways that there are.
 func (w *world) toFail(name string, choice int) {
 	pod := w.pods[name]
-	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || isStarting(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
+	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || mayStart(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
 		return
 	}
 	switch choice {
@@ -321,15 +324,15 @@ func (w *world) toFail(name string, choice int) {
 		w.toEnd(name, 137)
 		pod.Status.ContainerStatuses[0].State.Terminated.Reason = v2alpha1.ReasonOOMKilled
 	case 21:
-		w.toEnd(name, exitTerminated)
+		w.toEnd(name, state.ExitTerminated)
 	case 22:
 		w.evict(name)
 	case 23:
 		w.overuse(name)
-		w.history.failedIn[attemptOf(pod)] = true
+		w.history.failedIn[podstate.Attempt(pod)] = true
 	default:
 		pod.Status.Phase, pod.Status.Conditions = corev1.PodUnknown, nil
-		w.history.failedIn[attemptOf(pod)] = true
+		w.history.failedIn[podstate.Attempt(pod)] = true
 	}
 }
 
@@ -388,13 +391,13 @@ func (w *world) befallJob(random *rand.Rand) {
 			}
 			job.Spec.Elastic.Replicas = ptr.To(random.Int32N(4))
 		case choice < 10:
-			job.Spec.Suspend = ptr.To(!IsSuspended(job))
+			job.Spec.Suspend = ptr.To(!state.IsSuspended(job))
 		default:
 			job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyAll
 		}
 	})
 	w.tell("the job is changed: replicas %d, allocation %v, suspended %v, wanted %d by task %v from %s on",
-		w.job.Status.Replicas, w.job.Status.Allocation, IsSuspended(w.job), wantedCounts(w.job).total, wantedCounts(w.job).byTask, w.job.Spec.Tasks[0].Type)
+		w.job.Status.Replicas, w.job.Status.Allocation, state.IsSuspended(w.job), sizing.Wanted(w.job).Total, sizing.Wanted(w.job).ByTask, w.job.Spec.Tasks[0].Type)
 }
 
 // calm ends the faults, and holds what becomes of the job against what is to.
@@ -409,16 +412,16 @@ func (w *world) calm(random *rand.Rand) {
 		}
 	})
 	for range 10 {
-		w.now = w.now.Add(firstBackoff)
+		w.now = w.now.Add(state.FirstBackoff)
 		w.rest()
-		if IsFinished(&w.job.Status) {
+		if state.IsFinished(&w.job.Status) {
 			break
 		}
 		for _, name := range w.podNames() {
 			w.toRun(name)
 		}
 		w.rest()
-		if phase := w.job.Status.Phase; phase != v2alpha1.JobRunning && !IsFinished(&w.job.Status) && !w.hasFailedPods() {
+		if phase := w.job.Status.Phase; phase != v2alpha1.JobRunning && !state.IsFinished(&w.job.Status) && !w.hasFailedPods() {
 			w.t.Fatalf("the job is %s though all its pods run: %s", phase, w.outline())
 		}
 		for _, name := range w.podNames() {
@@ -458,7 +461,7 @@ func (w *world) rest() {
 func (w *world) checkHowItEnded() {
 	status := &w.job.Status
 	switch limit := w.job.Spec.BackoffLimit; {
-	case wantedCounts(w.job).total == 0:
+	case sizing.Wanted(w.job).Total == 0:
 	case status.Phase == v2alpha1.JobSucceeded:
 	case status.Phase != v2alpha1.JobFailed:
 		w.t.Fatalf("left in peace the job is %s: %s", status.Phase, w.outline())

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
@@ -79,7 +81,7 @@ func TestAResizeOfAFixedClusterStartsAllAnewAndTellsAllTheSame(t *testing.T) {
 			if isContinued := w.job.Status.Reschedules == before; isContinued != tc.isContinued {
 				t.Errorf("reschedules go from %d to %d; the job is to go on: %v", before, w.job.Status.Reschedules, tc.isContinued)
 			}
-			if want := int(wantedCounts(w.job).total); len(w.pods) != want || !w.createdOnce() {
+			if want := int(sizing.Wanted(w.job).Total); len(w.pods) != want || !w.createdOnce() {
 				t.Errorf("%d pods, want %d; created %v", len(w.pods), want, w.created)
 			}
 		})

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -56,7 +59,7 @@ type Outcome struct {
 	Events []Event
 	// Failures and ReplicaRestarts are those of the decision; they are counted once
 	// Status is written.
-	Failures, ReplicaRestarts []Failure
+	Failures, ReplicaRestarts []state.Failure
 	// RequeueAfter is after how long the job is reconciled again even if nothing
 	// changes; 0 for never.
 	RequeueAfter time.Duration
@@ -135,7 +138,7 @@ func (o *Outcome) delayCounts(observed *Observed) {
 	left := untilNextCounts(observed)
 	switch {
 	case left <= 0 || len(o.Events) > 0:
-	case IsSuspended(observed.Job) && recorded.CompletedRanks != o.Status.CompletedRanks:
+	case state.IsSuspended(observed.Job) && recorded.CompletedRanks != o.Status.CompletedRanks:
 	case !onlyCountsDiffer(recorded, &o.Status) || equality.Semantic.DeepEqual(recorded, &o.Status):
 	default:
 		recorded.DeepCopyInto(&o.Status)
@@ -151,7 +154,7 @@ func (o *Outcome) delayFirstStatus(observed *Observed, decision *Decision) {
 	job := observed.Job
 	isFirst := job.Status.Phase == "" && o.Status.Phase == v2alpha1.JobPending && len(o.Status.Conditions) == 1
 	isIncomplete := len(decision.CreatePods) == 0 || decision.More || decision.HeldBack || decision.Waits || len(decision.Conflicts) > 0
-	if !isFirst || isIncomplete || job.Spec.Preemptible || mayRestartOnResize(job) || IsCoordinatorLed(job) {
+	if !isFirst || isIncomplete || job.Spec.Preemptible || workerled.MayRestartOnResize(job) || state.IsCoordinatorLed(job) {
 		return
 	}
 	job.Status.DeepCopyInto(&o.Status)
@@ -160,13 +163,5 @@ func (o *Outcome) delayFirstStatus(observed *Observed, decision *Decision) {
 }
 
 func (o *Outcome) requeueAfter(delay time.Duration) {
-	o.RequeueAfter = sooner(o.RequeueAfter, delay)
-}
-
-// sooner returns the shorter of two delays, of which 0 is never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
+	o.RequeueAfter = state.Sooner(o.RequeueAfter, delay)
 }

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,10 +51,14 @@ func (w *world) ask(task v2alpha1.TaskType, ddpGPUs ...int32) string {
 // current returns the names of a slot's pods.
 func (w *world) current(slot string) []string {
 	w.t.Helper()
-	slots, _ := newPlan(newInput(w.observe())).slots()
-	for i := range slots {
-		if slots[i].member.Slot == slot {
-			return slots[i].pods
+	list := w.membership
+	losses := map[string]int32{}
+	for i := range list.Status.Slots {
+		losses[list.Status.Slots[i].Slot] = list.Status.Slots[i].Losses
+	}
+	for i := range list.Spec.Members {
+		if member := &list.Spec.Members[i]; member.Slot == slot {
+			return membership.PodNames("job", member, losses[slot])
 		}
 	}
 	w.t.Fatalf("there is no slot %s", slot)
@@ -254,8 +261,8 @@ func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
 	delete(w.pods, name)
 	observed := w.observe()
 	observed.Confirmed = false
-	want := Unconfirmed{Membership: true, Pods: []string{name}}
-	if diff := cmp.Diff(want, FindUnconfirmed(observed)); diff != "" {
+	want := coordinatorled.Unconfirmed{Membership: true, Pods: []string{name}}
+	if diff := cmp.Diff(want, coordinatorled.FindUnconfirmed(observed)); diff != "" {
 		t.Errorf("doubts (-want +got):\n%s", diff)
 	}
 	decision := Decide(observed)
@@ -274,14 +281,14 @@ func TestAReplicaThatFailsAgainWaits(t *testing.T) {
 	second := w.current(slot)[0]
 	w.end(second, 1)
 	decision := Decide(w.observe())
-	if decision.RequeueAfter != firstReplacementDelay {
-		t.Errorf("looks again after %s, want %s", decision.RequeueAfter, firstReplacementDelay)
+	if decision.RequeueAfter != 10*time.Second {
+		t.Errorf("looks again after %s, want %s", decision.RequeueAfter, 10*time.Second)
 	}
 	w.settle()
 	if got := w.current(slot)[0]; got != second {
 		t.Errorf("%s was replaced by %s at once", second, got)
 	}
-	w.now = w.now.Add(firstReplacementDelay)
+	w.now = w.now.Add(10 * time.Second)
 	w.settle()
 	if got := w.current(slot)[0]; got == second {
 		t.Errorf("%s was not replaced", second)
@@ -316,7 +323,7 @@ func TestARemovedUnitIsDrainedWhole(t *testing.T) {
 	w.settle()
 	w.expectPods(append(unit, coordinator)...)
 	w.expectServicesOfPods()
-	w.now = w.now.Add(DefaultDrain + time.Second)
+	w.now = w.now.Add(state.DefaultDrain + time.Second)
 	w.settle()
 	w.expectPods(coordinator)
 	w.expectServicesOfPods()
@@ -336,7 +343,7 @@ func TestARemovedReplicaIsDrained(t *testing.T) {
 	if w.services[name] == nil {
 		t.Error("the service of a replica that is drained is gone")
 	}
-	w.now = w.now.Add(DefaultDrain + time.Second)
+	w.now = w.now.Add(state.DefaultDrain + time.Second)
 	w.settle()
 	w.expectPods(coordinator)
 	w.expectServicesOfPods()
@@ -369,7 +376,7 @@ func TestAReportedReplicaIsDrained(t *testing.T) {
 			w.settle()
 			w.expectPods(append(slices.Concat(before, after), coordinator)...)
 			w.expectServicesOfPods()
-			w.now = w.now.Add(DefaultDrain + time.Second)
+			w.now = w.now.Add(state.DefaultDrain + time.Second)
 			w.settle()
 			w.expectPods(append(after, coordinator)...)
 			w.expectServicesOfPods()
@@ -532,11 +539,11 @@ func TestReplicasInAnyOrder(t *testing.T) {
 					w.step()
 				}
 			}
-			if IsFinished(&w.job.Status) {
+			if state.IsFinished(&w.job.Status) {
 				t.Fatalf("the job is finished: %+v", w.job.Status.Conditions)
 			}
 			for range 10 {
-				w.now = w.now.Add(lastReplacementDelay)
+				w.now = w.now.Add(5 * time.Minute)
 				w.settle()
 			}
 			want := []string{coordinator}
@@ -617,14 +624,14 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 		t.Errorf("it is made %d times in an hour", got)
 	}
 	w.expectPhase(v2alpha1.JobStarting)
-	w.now = w.now.Add(longestBackoff)
+	w.now = w.now.Add(state.LongestBackoff)
 	w.settle()
 	w.run(coordinator)
 	w.settle()
 	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is over at once: %+v", w.job.Status.Conditions)
 	}
-	w.now = w.now.Add(longestBackoff)
+	w.now = w.now.Add(state.LongestBackoff)
 	w.settle()
 	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
@@ -665,11 +672,11 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 			if listed := len(place.Listed(&w.membership.Spec, &w.membership.Status).Collectors); listed != len(w.created)-1 {
 				t.Errorf("%d URLs are listed, want those of all %d pods that there were", listed, len(w.created)-1)
 			}
-			w.now = w.now.Add(longestBackoff)
+			w.now = w.now.Add(state.LongestBackoff)
 			w.settle()
 			for range 2 {
 				w.run(w.podNames()...)
-				w.now = w.now.Add(longestBackoff)
+				w.now = w.now.Add(state.LongestBackoff)
 				w.settle()
 			}
 			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
@@ -686,7 +693,7 @@ func TestAnInterruptedReplicaThatLivedForLongIsReplacedAtOnce(t *testing.T) {
 	w.settle()
 	for lost := range 5 {
 		w.run(w.podNames()...)
-		w.now = w.now.Add(lastReplacementDelay)
+		w.now = w.now.Add(5 * time.Minute)
 		for _, name := range w.podNames() {
 			if name != coordinator {
 				w.evict(name)
@@ -705,7 +712,7 @@ func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
 	w.run(coordinator)
-	w.now = w.now.Add(2 * longestBackoff)
+	w.now = w.now.Add(2 * state.LongestBackoff)
 	for _, name := range w.podNames() {
 		w.evict(name)
 	}
@@ -807,7 +814,7 @@ func TestTheMessageOfAJobWhoseCoordinatorDoesNotRunIsTrue(t *testing.T) {
 	expect("coordinator job-coordinator is terminating and is recreated once it is gone")
 	delete(w.pods, coordinator)
 	observed := w.observe()
-	observed.Refused = map[string]Refusal{string(names.ReplicaTypeCoordinator): {Until: w.now.Add(time.Hour)}}
+	observed.Refused = map[string]state.Refusal{string(names.ReplicaTypeCoordinator): {Until: w.now.Add(time.Hour)}}
 	w.job.Status = Decide(observed).Status
 	expect("the coordinator is missing: the API server refused it, and the operator retries")
 	w.step()

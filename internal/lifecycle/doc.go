@@ -6,7 +6,9 @@
 // pure: it has no client, no clock and no log.
 //
 // Decide computes an input from the observation, which no rule changes. The rules
-// of the job's lifecycle then add to a plan in their order, until one settles it.
+// of the job's lifecycle then add to a plan in their order, until one settles it:
+// those of package workerled or of package coordinatorled. Both build on package
+// state, and none imports this one.
 // Conclude turns the decision and its effects into a status, events and the time of
 // the next reconcile.
 //

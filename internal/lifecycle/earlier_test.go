@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,8 +61,8 @@ func earlierWorld(t *testing.T, subdomain string) *world {
 // leftIn lets an earlier release have stopped in a phase.
 func (w *world) leftIn(phase v2alpha1.Phase) {
 	w.job.Status.Phase = phase
+	conditions.Clear(&w.job.Status, string(v2alpha1.JobRunning), w.now)
 	conditions.Set(&w.job.Status, string(phase), corev1.ConditionTrue, "Job"+string(phase), "", w.now)
-	closePhases(&w.job.Status, string(phase), w.now)
 }
 
 func TestAJobOfAnEarlierReleaseIsRestartedUnderNewAddresses(t *testing.T) {
@@ -162,11 +164,11 @@ func TestAPreemptibleJobOfAnEarlierReleaseGoesOnWhereItRuns(t *testing.T) {
 	w.end("job-collector-0", 0)
 	w.settle()
 	observed := w.observe()
-	nodes, known := NodesByRank(observed.Job, observed.Pods)
+	nodes, known := workerled.NodesByRank(observed.Job, observed.Pods)
 	if diff := cmp.Diff([]string{"a", "b", "a", "c"}, nodes); diff != "" || !known {
 		t.Fatalf("it runs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[int]bool{1: true}, EndedRanks(observed.Job, observed.Pods)); diff != "" {
+	if diff := cmp.Diff(map[int]bool{1: true}, workerled.EndedRanks(observed.Job, observed.Pods)); diff != "" {
 		t.Errorf("ended are (-want +got):\n%s", diff)
 	}
 	w.job.Status.Allocation = nodes
@@ -225,7 +227,7 @@ func TestWhereAJobRunsThatWasNeverPlaced(t *testing.T) {
 			}
 			tc.change(w)
 			observed := w.observe()
-			nodes, known := NodesByRank(observed.Job, observed.Pods)
+			nodes, known := workerled.NodesByRank(observed.Job, observed.Pods)
 			if diff := cmp.Diff(tc.nodes, nodes); diff != "" || known != tc.known {
 				t.Errorf("known is %v, nodes (-want +got):\n%s", known, diff)
 			}
@@ -240,11 +242,11 @@ func TestRanksThatHaveEndedAreThoseOfThisPlace(t *testing.T) {
 	w.settle()
 	delete(w.pods, "job-collector-1")
 	observed := w.observe()
-	if diff := cmp.Diff(map[int]bool{2: true}, EndedRanks(observed.Job, observed.Pods)); diff != "" {
+	if diff := cmp.Diff(map[int]bool{2: true}, workerled.EndedRanks(observed.Job, observed.Pods)); diff != "" {
 		t.Errorf("ended are (-want +got):\n%s", diff)
 	}
 	observed.Job.Status.Allocation = []string{"c", "c", "c", "c"}
-	if got := EndedRanks(observed.Job, observed.Pods); len(got) > 0 {
+	if got := workerled.EndedRanks(observed.Job, observed.Pods); len(got) > 0 {
 		t.Errorf("of another place %v have ended", got)
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -88,7 +92,7 @@ func TestNothingIsSizedByACountBeyondWhatAJobMayHave(t *testing.T) {
 			w := runningTraining(t)
 			before := w.job.DeepCopy()
 			tc.change(w.job)
-			if IsResized(w.observe()) {
+			if sizing.IsResized(w.observe()) {
 				t.Error("the job is said to be resized")
 			}
 			decision := decideWithin(t, w.observe())
@@ -139,9 +143,9 @@ func TestAJobOfTooManyPodsIsStillSuspendedAndEndsAtItsDeadline(t *testing.T) {
 	w.expectPods("job-learner-0")
 	w.job.Spec.Suspend = nil
 	w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(1))
-	w.now = w.now.Add(seconds(2))
+	w.now = w.now.Add(2 * time.Second)
 	w.settle()
-	w.now = w.now.Add(seconds(2))
+	w.now = w.now.Add(2 * time.Second)
 	w.settle()
 	w.expectPhase(v2alpha1.JobFailed)
 }
@@ -224,8 +228,8 @@ func TestWhatTheAllocatorAsksSizesNothing(t *testing.T) {
 	job.Status.CompletedRanks = "0-2147483647"
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	NodesByRank(job, nil)
-	EndedRanks(job, nil)
+	workerled.NodesByRank(job, nil)
+	workerled.EndedRanks(job, nil)
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > mostOfAPass {
 		t.Errorf("got %d bytes, want at most %d", got, mostOfAPass)
@@ -250,29 +254,6 @@ func TestAConditionNamesAFewAndCountsTheRest(t *testing.T) {
 	if i := slices.IndexFunc(decision.Events, func(e Event) bool { return len(e.Message) > limits.MessageLength+50 }); i >= 0 {
 		t.Errorf("got an event of %d bytes", len(decision.Events[i].Message))
 	}
-}
-
-func FuzzRecordedRanks(f *testing.F) {
-	for _, text := range []string{"", "0", "0-3,7", "7,1-2", "0-2147483647", "-1", "99999-100000", "0-99999,0-99999", "3-1,,5-"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		run := readRun(text)
-		if len(run) > limits.Replicas || slices.ContainsFunc(run, func(rank int32) bool { return rank < 0 || rank >= limits.Replicas }) {
-			t.Fatalf("read %d ranks of %q", len(run), text)
-		}
-		if again := readRun(formatRun(run)); !slices.Equal(again, run) {
-			t.Errorf("%q reads as %v, and what is written of that as %v", text, run, again)
-		}
-		set := readRanks(text)
-		last := int32(-1)
-		for _, each := range set.ranges {
-			if each.first <= last || each.last < each.first || each.last >= limits.Replicas || !set.has(each.first) || !set.has(each.last) {
-				t.Fatalf("%q has the ranges %v", text, set.ranges)
-			}
-			last = each.last
-		}
-	})
 }
 
 func TestAForgedMembershipSizesNothing(t *testing.T) {

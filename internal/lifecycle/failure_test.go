@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,35 +53,39 @@ func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
 		{Action: restartReplica, Tasks: []string{"collector", "evaluator"}, OnExitCodes: onCodes(v2alpha1.ExitCodesNotIn, 9)},
 	}
 	tests := map[string]struct {
-		pod    string
-		code   int32
-		want   v2alpha1.FailurePolicyAction
-		byRule int
+		pod  string
+		code int32
+		want v2alpha1.FailurePolicyAction
 	}{
-		"task and code match":               {"job-collector-0", 42, ignore, 0},
-		"the code matches another task":     {"job-evaluator-0", 42, restartReplica, 2},
-		"the code is one of several":        {"job-learner-0", 3, failJob, 1},
-		"an earlier rule goes before":       {"job-collector-0", 2, failJob, 1},
-		"the code is not one of those":      {"job-collector-1", 1, restartReplica, 2},
-		"the code is one that is left out":  {"job-collector-1", 9, restartJob, -1},
-		"no rule is for the task":           {"job-learner-0", 1, restartJob, -1},
-		"no rule is for the task, code 137": {"job-learner-0", 137, restartJob, -1},
+		"task and code match":               {"job-collector-0", 42, ignore},
+		"the code matches another task":     {"job-evaluator-0", 42, restartReplica},
+		"the code is one of several":        {"job-learner-0", 3, failJob},
+		"an earlier rule goes before":       {"job-collector-0", 2, failJob},
+		"the code is not one of those":      {"job-collector-1", 1, restartReplica},
+		"the code is one that is left out":  {"job-collector-1", 9, restartJob},
+		"no rule is for the task":           {"job-learner-0", 1, restartJob},
+		"no rule is for the task, code 137": {"job-learner-0", 137, restartJob},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := runningJob(t, 3, rules...)
 			w.end(tc.pod, tc.code)
-			p := newPlan(newInput(w.observe()))
-			recordCounts(p)
-			assignRanks(p)
-			for i := range p.assignment.Replicas {
-				if replica := &p.assignment.Replicas[i]; replica.Pod == tc.pod {
-					action, rule := actionFor(p.Job, replica, p.pods[tc.pod])
-					if action != tc.want || rule != tc.byRule {
-						t.Errorf("got %s by rule %d, want %s by rule %d", action, rule, tc.want, tc.byRule)
-					}
+			status, action := Decide(w.observe()).Status, ignore
+			switch {
+			case status.Phase == v2alpha1.JobFailed:
+				action = failJob
+				const want = "which fails the job by rule 1 of its failurePolicy"
+				if got := conditionMessage(&status, string(v2alpha1.JobFailed)); !strings.Contains(got, want) {
+					t.Errorf("the condition says %q, want %q", got, want)
 				}
+			case status.Restarts == 1:
+				action = restartJob
+			case status.ReplicaRestarts[tc.pod] == 1:
+				action = restartReplica
+			}
+			if action != tc.want {
+				t.Errorf("got %s, want %s", action, tc.want)
 			}
 		})
 	}
@@ -182,10 +188,10 @@ func TestAnIgnoredFailureIsNotCountedAndTheReplicaIsMadeAgainInAWhile(t *testing
 		t.Fatalf("the pod was created %d times at once, want 1", got)
 	}
 	decision := Decide(w.observe())
-	if decision.RequeueAfter <= 0 || decision.RequeueAfter > ignoredDelay {
+	if decision.RequeueAfter <= 0 || decision.RequeueAfter > 5*time.Second {
 		t.Errorf("is looked at again after %s", decision.RequeueAfter)
 	}
-	w.now = ended.Add(ignoredDelay + time.Second)
+	w.now = ended.Add(5*time.Second + time.Second)
 	w.settle()
 	if got := w.created["job-collector-0"]; got != 2 || w.job.Status.Restarts != 0 || w.job.Status.LastFailure != nil {
 		t.Errorf("the pod was created %d times, restarts are %d, the last failure is %+v", got, w.job.Status.Restarts, w.job.Status.LastFailure)
@@ -240,20 +246,6 @@ func TestALostNodeIsAFailureThatRulesAboutExitCodesDoNotMatch(t *testing.T) {
 	w.expectPhase(v2alpha1.JobRunning)
 	if got := w.created["job-collector-0"]; got != 2 {
 		t.Errorf("the pod was created %d times, want 2", got)
-	}
-}
-
-func TestOnlyWhatIsRestartedMoreOftenThanByDefaultWaits(t *testing.T) {
-	t.Parallel()
-	const s = time.Second
-	want := []time.Duration{0, 0, 0, 0, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 256 * s, 300 * s, 300 * s}
-	for restarts, want := range want {
-		if got := restartBackoff(int32(restarts)); got != want {
-			t.Errorf("restart %d waits %v, want %v", restarts, got, want)
-		}
-	}
-	if got := restartBackoff(1 << 30); got != 300*s {
-		t.Errorf("the backoff grows to %v", got)
 	}
 }
 
@@ -321,7 +313,7 @@ func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
 	for _, pod := range w.pods {
 		pod.Annotations[names.AnnotationAttempt] = "8"
 	}
-	w.now = w.now.Add(longestBackoff)
+	w.now = w.now.Add(state.LongestBackoff)
 	w.end("job-learner-0", 1)
 	w.pod("job-learner-0").CreationTimestamp = metav1.NewTime(w.now)
 	w.settle()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,7 +86,7 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 			if diff := cmp.Diff(event, decision.Events[len(decision.Events)-1]); diff != "" {
 				t.Errorf("the last event (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff([]string{"dead"}, FindStuckNodes(observed)); diff != "" {
+			if diff := cmp.Diff([]string{"dead"}, state.FindStuckNodes(observed)); diff != "" {
 				t.Errorf("nodes to look up (-want +got):\n%s", diff)
 			}
 		})

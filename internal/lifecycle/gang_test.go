@@ -9,6 +9,10 @@ import (
 	"slices"
 	"testing"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,7 +99,7 @@ func (w *world) liveMembers() []*corev1.Pod {
 
 // schedule has a pod get a node as schedulers of gangs do, and reports whether it has one.
 func (w *world) schedule(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName = PlacedOn(pod); !asksForGang(w.job) && !gang.IsMember(pod) {
+	if pod.Spec.NodeName = workerled.PlacedOn(pod); !state.AsksForGang(w.job) && !gang.IsMember(pod) {
 		return true
 	}
 	if gang.IsMember(pod) && (w.group == nil || len(w.liveMembers()) < int(w.provider().Least(w.group))) && pod.Annotations["bound"] == "" {
@@ -119,29 +123,29 @@ func (w *world) scheduleAll() {
 }
 
 // anyGangs has a job ask for a gang or not, and returns the schedulers that there are.
-func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) Gangs {
+func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) state.Gangs {
 	choice := random.IntN(3)
 	if choice == 0 {
-		return Gangs{}
+		return state.Gangs{}
 	}
 	spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
 	if random.IntN(2) == 0 {
 		spec.Scheduling.Gang.MinAvailable = ptr.To(1 + random.Int32N(4))
 	}
-	return Gangs{Served: served([]string{changeable, unchangeable}[choice-1])}
+	return state.Gangs{Served: served([]string{changeable, unchangeable}[choice-1])}
 }
 
 // waitsInGang reports whether a pod waits for a node with its gang, so that it may
 // be deleted and nothing is lost.
 func waitsInGang(observed *Observed, pod *corev1.Pod) bool {
-	return asksForGang(observed.Job) && gang.IsMember(pod) && pod.Spec.NodeName == ""
+	return state.AsksForGang(observed.Job) && gang.IsMember(pod) && pod.Spec.NodeName == ""
 }
 
 // checkGang: the scheduler is told of a gang before any pod of it is created, and
 // of no more pods than are to come.
 func (w *world) checkGang(pod *corev1.Pod) {
 	w.t.Helper()
-	if !asksForGang(w.job) || !w.isDecidedSynced {
+	if !state.AsksForGang(w.job) || !w.isDecidedSynced {
 		return
 	}
 	isStarted := slices.ContainsFunc(w.podNames(), func(name string) bool { return w.pods[name].Spec.NodeName != "" })
@@ -150,8 +154,8 @@ func (w *world) checkGang(pod *corev1.Pod) {
 		w.t.Fatalf("pod %s is created without its gang", pod.Name)
 	case isMember && (w.group == nil || w.group.GetDeletionTimestamp() != nil):
 		w.t.Fatalf("pod %s is created before its gang is told of", pod.Name)
-	case isMember && w.provider().Least(w.group) > wantedCounts(w.job).total:
-		w.t.Fatalf("pod %s is created in a gang of %d, and is to be of %d", pod.Name, w.provider().Least(w.group), wantedCounts(w.job).total)
+	case isMember && w.provider().Least(w.group) > sizing.Wanted(w.job).Total:
+		w.t.Fatalf("pod %s is created in a gang of %d, and is to be of %d", pod.Name, w.provider().Least(w.group), sizing.Wanted(w.job).Total)
 	}
 }
 
@@ -159,12 +163,12 @@ func (w *world) checkGang(pod *corev1.Pod) {
 // job has ended or is suspended.
 func (w *world) checkGroupAtRest() {
 	w.t.Helper()
-	if w.group != nil && w.group.GetDeletionTimestamp() == nil && (IsFinished(&w.job.Status) || IsSuspended(w.job) || !asksForGang(w.job)) {
-		w.t.Fatalf("the gang of a job that is %s, suspended %v, is still told of", w.job.Status.Phase, IsSuspended(w.job))
+	if w.group != nil && w.group.GetDeletionTimestamp() == nil && (state.IsFinished(&w.job.Status) || state.IsSuspended(w.job) || !state.AsksForGang(w.job)) {
+		w.t.Fatalf("the gang of a job that is %s, suspended %v, is still told of", w.job.Status.Phase, state.IsSuspended(w.job))
 	}
 	for _, pod := range w.liveMembers() {
 		switch {
-		case pod.Spec.NodeName != "" || IsFinished(&w.job.Status) || !asksForGang(w.job):
+		case pod.Spec.NodeName != "" || state.IsFinished(&w.job.Status) || !state.AsksForGang(w.job):
 		case w.group == nil:
 			w.t.Fatalf("pod %s waits by a gang that nobody is told of", pod.Name)
 		case int(w.provider().Least(w.group)) > len(w.liveMembers()):
@@ -179,7 +183,7 @@ func gangWorld(t *testing.T, scheduler string) *world {
 	spec := trainingJob()
 	spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
 	w := newWorld(t, spec)
-	w.gangs = Gangs{Served: served(scheduler)}
+	w.gangs = state.Gangs{Served: served(scheduler)}
 	return w
 }
 
@@ -420,13 +424,13 @@ func TestAGangWaitsWhereNobodyWouldPlaceIt(t *testing.T) {
 	w.expectPods()
 	w.expectPhase(v2alpha1.JobPending)
 	w.expectGang("False NoGangScheduler")
-	if again := Decide(w.observe()).RequeueAfter; again != GangRetryInterval {
-		t.Errorf("looks again after %v, want %v", again, GangRetryInterval)
+	if again := Decide(w.observe()).RequeueAfter; again != workerled.GangRetryInterval {
+		t.Errorf("looks again after %v, want %v", again, workerled.GangRetryInterval)
 	}
 	if !slices.Contains(w.events, "NoGangScheduler") {
 		t.Errorf("events are %v", w.events)
 	}
-	w.gangs = Gangs{Served: served(unchangeable)}
+	w.gangs = state.Gangs{Served: served(unchangeable)}
 	w.startAll()
 	w.expectPhase(v2alpha1.JobRunning)
 	w.expectGang("True GangPlaced")
@@ -444,7 +448,7 @@ func TestAJobThatRanBeforeItsGangWasActedOnGoesOn(t *testing.T) {
 			for _, pod := range w.pods {
 				pod.Spec.NodeName = "node"
 			}
-			w.gangs = Gangs{Served: served(scheduler)}
+			w.gangs = state.Gangs{Served: served(scheduler)}
 			w.settle()
 			w.expectGang("True GangPlaced")
 			w.evict("job-learner-0")
@@ -527,7 +531,7 @@ func TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded(t *testing.T) {
 		w.end("job-collector-0", 0)
 		w.end("job-collector-1", 0)
 		w.settle()
-		w.gangs, w.group = Gangs{}, nil
+		w.gangs, w.group = state.Gangs{}, nil
 		delete(w.pods, "job-evaluator-0")
 		w.startAll()
 		w.expectPhase(v2alpha1.JobRunning)
@@ -540,7 +544,7 @@ func TestACoordinatorLedJobHasNoGang(t *testing.T) {
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{
 		Lifecycle: v2alpha1.LifecycleCoordinatorLed, Scheduling: &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}},
 	}}
-	if MayBeGang(job, nil) {
+	if workerled.MayBeGang(job, nil) {
 		t.Error("it is asked for its gang")
 	}
 }

@@ -19,11 +19,11 @@ const CountsInterval = time.Second
 
 // delayPhases leaves the status of the Membership as recorded if only phases of pods
 // changed and the last write was less than CountsInterval ago.
-func (d *Decision) delayPhases(observed *Observed) {
+func delayPhases(d *Decision, observed *Observed) {
 	left := untilNextCounts(observed)
 	if left > 0 && d.MembershipStatus != nil && observed.Membership != nil && onlyPhasesDiffer(&observed.Membership.Status, d.MembershipStatus) {
 		d.MembershipStatus = nil
-		d.requeueAfter(left)
+		d.Requeue(left)
 	}
 }
 
@@ -69,8 +69,4 @@ func onlyPhasesDiffer(recorded, wanted *v2alpha1.MembershipStatus) bool {
 		phased.Slots[i].Phase = wanted.Slots[i].Phase
 	}
 	return equality.Semantic.DeepEqual(&phased, wanted)
-}
-
-func (d *Decision) requeueAfter(delay time.Duration) {
-	d.RequeueAfter = sooner(d.RequeueAfter, delay)
 }

@@ -4,8 +4,6 @@
 package lifecycle
 
 import (
-	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -117,7 +115,7 @@ func TestPhasesOfSlotsAloneAreWrittenOnceAnInterval(t *testing.T) {
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			observed := Observed{Membership: &v2alpha1.Membership{Status: recorded}, Now: now, Written: now.Add(-time.Millisecond)}
 			decision := Decision{MembershipStatus: wanted}
-			decision.delayPhases(&observed)
+			delayPhases(&decision, &observed)
 			if got := decision.MembershipStatus != nil; got != tc.wantWrite {
 				t.Errorf("written is %v, want %v", got, tc.wantWrite)
 			}
@@ -173,9 +171,12 @@ func TestAJobWhoseFirstPodsCannotBeCreatedIsPendingAtOnce(t *testing.T) {
 	w.expectPhase(v2alpha1.JobPending)
 }
 
+// batch is how many pods of a task are created in one reconcile.
+const batch = 64
+
 func TestAJobOfManyPodsIsPendingUntilAllAreCreated(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, manyWorkers(createdAtOnce+1))
+	w := newWorld(t, manyWorkers(batch+1))
 	w.step()
 	w.expectPhase(v2alpha1.JobPending)
 	w.step()
@@ -205,9 +206,9 @@ func TestTheCountsOfASuspendedJobAreWrittenOnceAnInterval(t *testing.T) {
 
 func TestALargeJobIsCreatedAPartAtATime(t *testing.T) {
 	t.Parallel()
-	const size = 2*createdAtOnce + 10
+	const size = 2*batch + 10
 	w := newWorld(t, manyWorkers(size))
-	for _, want := range []int{createdAtOnce, 2 * createdAtOnce, size} {
+	for _, want := range []int{batch, 2 * batch, size} {
 		if more := Decide(w.observe()).More; more != (want < size) {
 			t.Fatalf("with %d pods to be made there are more: %v", want, more)
 		}
@@ -236,11 +237,11 @@ func kindsOf(pods []*corev1.Pod) map[string]int {
 
 func TestPodsThatAreRefusedAreInTheWayOfNoOtherTask(t *testing.T) {
 	t.Parallel()
-	spec := manyWorkers(2 * createdAtOnce)
+	spec := manyWorkers(2 * batch)
 	spec.Tasks = append(spec.Tasks, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Template: template})
 	w := newWorld(t, spec)
 	decision := Decide(w.observe())
-	if diff := cmp.Diff(map[string]int{"collector": createdAtOnce, "learner": 1}, kindsOf(decision.CreatePods)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"collector": batch, "learner": 1}, kindsOf(decision.CreatePods)); diff != "" {
 		t.Errorf("what is created (-want +got):\n%s", diff)
 	}
 	if !decision.More {
@@ -256,46 +257,16 @@ func TestReplicasThatAreRefusedAreInTheWayOfNoOtherRoleAndNoService(t *testing.T
 	delete(w.services, learner)
 	early := w.membership.Spec.Members
 	w.membership.Spec.Members = nil
-	for range 2 * createdAtOnce {
+	for range 2 * batch {
 		w.ask(v2alpha1.TaskTypeCollector)
 	}
 	w.membership.Spec.Members = append(w.membership.Spec.Members, early...)
 	w.ask(v2alpha1.TaskTypeLearner)
 	decision := Decide(w.observe())
-	if diff := cmp.Diff(map[string]int{"collector": createdAtOnce, "learner": 1}, kindsOf(decision.CreatePods)); diff != "" {
+	if diff := cmp.Diff(map[string]int{"collector": batch, "learner": 1}, kindsOf(decision.CreatePods)); diff != "" {
 		t.Errorf("what is created (-want +got):\n%s", diff)
 	}
 	if services := decision.CreateServices; len(services) != 1 || services[0].Name != learner {
 		t.Errorf("the services that are created: %v", services)
-	}
-}
-
-func TestRanksReadAsTheyAreWritten(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		text string
-		want []int32
-	}{
-		"none":                     {"", nil},
-		"one":                      {"3", []int32{3}},
-		"ranges":                   {"0-2,5,7-8", []int32{0, 1, 2, 5, 7, 8}},
-		"ranges that overlap":      {"4-6,0-1,5-8,1", []int32{0, 1, 4, 5, 6, 7, 8}},
-		"one within another":       {"0-8,2", []int32{0, 1, 2, 3, 4, 5, 6, 7, 8}},
-		"what is none":             {"a,1-b,-3,3-1,2", []int32{2}},
-		"more than anybody counts": {"2-99999999999", nil},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			set := readRanks(tc.text)
-			for rank := range int32(10) {
-				if got := set.has(rank); got != slices.Contains(tc.want, rank) {
-					t.Errorf("%q has rank %d: %v", tc.text, rank, got)
-				}
-			}
-			if set.has(math.MaxInt32) {
-				t.Errorf("%q has the highest rank", tc.text)
-			}
-		})
 	}
 }

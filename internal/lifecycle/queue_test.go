@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -431,12 +433,12 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
 		for range 3 {
 			// Pauses after interruptions pass.
-			w.now = w.now.Add(2 * longestBackoff)
+			w.now = w.now.Add(2 * state.LongestBackoff)
 			w.settle()
 			w.run(w.admitted()...)
 		}
 		w.settle()
-		if !IsFinished(&w.job.Status) {
+		if !state.IsFinished(&w.job.Status) {
 			if w.job.Status.Phase != v2alpha1.JobRunning {
 				t.Fatalf("seed %d: the job is %s, its pods %s, groups %v", seed, w.job.Status.Phase, w.outline(), w.kueue.groups)
 			}

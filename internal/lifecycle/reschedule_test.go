@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -95,7 +97,7 @@ func TestAJobThatLosesItsPlaceWaitsForAnother(t *testing.T) {
 func TestAReplicaThatSavedItsWorkAndLeftComesBackWhereItWas(t *testing.T) {
 	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
-	w.end("job-collector-1", exitTerminated)
+	w.end("job-collector-1", state.ExitTerminated)
 	w.settle()
 	w.expectReschedules(0)
 	if got := w.pod("job-collector-1").Annotations[names.AnnotationNode]; got != "a" || w.created["job-collector-1"] != 2 {

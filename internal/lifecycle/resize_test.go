@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,19 +111,19 @@ func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := resizedWorld(t)
-			if IsResized(w.observe()) {
+			if sizing.IsResized(w.observe()) {
 				t.Fatal("the job is resized before anybody wrote")
 			}
 			tc.write(w.job)
 			w.job.ManagedFields = append(w.job.ManagedFields, tc.owners...)
-			if !IsResized(w.observe()) {
+			if !sizing.IsResized(w.observe()) {
 				t.Error("the job is not resized")
 			}
 			if diff := cmp.Diff([]string{tc.want}, w.resizesTold()); diff != "" {
 				t.Errorf("told of resizes (-want +got):\n%s", diff)
 			}
 			w.settle()
-			if IsResized(w.observe()) || w.resizesTold() != nil {
+			if sizing.IsResized(w.observe()) || w.resizesTold() != nil {
 				t.Errorf("the job is still resized: %v", w.resizesTold())
 			}
 		})

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
@@ -20,7 +24,7 @@ import (
 func (w *world) ranksOf() map[string]int32 {
 	ranks := map[string]int32{}
 	for name, pod := range w.pods {
-		ranks[name] = annotatedNumber(pod, names.AnnotationRank, unranked)
+		ranks[name] = podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
 	}
 	return ranks
 }
@@ -282,7 +286,7 @@ func TestAPodThatItsNodeLostIsMadeAgainThoughItsFailureIsIgnored(t *testing.T) {
 	t.Parallel()
 	w := runningJob(t, 0, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyIgnore})
 	w.pod("job-collector-0").Status.Phase = "Unknown"
-	w.now = w.now.Add(ignoredDelay)
+	w.now = w.now.Add(5 * time.Second)
 	w.settle()
 	if w.created["job-collector-0"] != 2 || w.job.Status.Restarts != 0 {
 		t.Errorf("it was created %d times, restarts are %d", w.created["job-collector-0"], w.job.Status.Restarts)
@@ -438,7 +442,7 @@ func liveThrough(t *testing.T, isPreemptible bool, at int, how fate) int {
 func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 	t.Parallel()
 	leave := map[string]func(*world, string){
-		"they save their work and leave": func(w *world, name string) { w.end(name, exitTerminated) },
+		"they save their work and leave": func(w *world, name string) { w.end(name, state.ExitTerminated) },
 		"they are deleted":               func(w *world, name string) { w.terminate(name) },
 		"they fail as they are deleted":  func(w *world, name string) { w.terminate(name); w.end(name, 1) },
 		"they are gone":                  func(w *world, name string) { delete(w.pods, name) },
@@ -471,30 +475,11 @@ func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 					t.Errorf("restarts are %d, pods %v", w.job.Status.Restarts, w.podNames())
 				}
 				for name, pod := range w.pods {
-					if PlacedOn(pod) != "a" {
-						t.Errorf("%s is placed on %q", name, PlacedOn(pod))
+					if workerled.PlacedOn(pod) != "a" {
+						t.Errorf("%s is placed on %q", name, workerled.PlacedOn(pod))
 					}
 				}
 			})
-		}
-	}
-}
-
-func TestRecordedRanksAreReadAsTheyWereWritten(t *testing.T) {
-	t.Parallel()
-	for text, ranks := range map[string][]int32{
-		"0": {0}, "1-2,4": {1, 2, 4}, "4,3": {4, 3}, "3,0-1": {3, 0, 1},
-	} {
-		if got := formatRun(ranks); got != text {
-			t.Errorf("%v is written as %q, want %q", ranks, got, text)
-		}
-		if diff := cmp.Diff(ranks, readRun(text)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
-	}
-	for _, text := range []string{"", "x", "3-1", "-1", "0-99999999", "1,,2"} {
-		if got := readRun(text); got != nil {
-			t.Errorf("%q is read as %v", text, got)
 		}
 	}
 }
@@ -508,7 +493,7 @@ func TestAPlacedJobStartsInTheOrderOfItsAllocation(t *testing.T) {
 	w.settle()
 	places := map[string]string{}
 	for name, pod := range w.pods {
-		places[name] = PlacedOn(pod)
+		places[name] = workerled.PlacedOn(pod)
 	}
 	want := map[string]string{
 		"job-learner-0": "a", "job-collector-0": "b", "job-collector-1": "c", "job-collector-2": "d", "job-collector-3": "e", "job-evaluator-0": "f",

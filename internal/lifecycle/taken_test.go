@@ -6,30 +6,32 @@ package lifecycle
 import (
 	"testing"
 	"time"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 func TestANameThatSomebodyElseHasIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const name = "job-collector-0"
 	tests := map[string]struct {
-		taken         Taken
+		taken         state.Taken
 		after         time.Duration
 		wantPods      int
 		wantConflicts int
 		wantAfter     time.Duration
 	}{
-		"an earlier job's":                   {Taken{}, 0, 1, 0, time.Minute},
-		"an earlier job's that stays":        {Taken{}, time.Minute, 1, 1, 0},
-		"one that leaves later":              {Taken{Leaving: start().Add(time.Hour)}, time.Minute, 1, 0, time.Hour},
-		"a stranger's":                       {Taken{Message: "taken", Until: start().Add(30 * time.Second)}, 0, 1, 1, 30 * time.Second},
-		"a stranger's, after it was waited":  {Taken{Message: "taken", Until: start().Add(30 * time.Second)}, 30 * time.Second, 2, 0, 0},
-		"a leaving stranger's, after a wait": {Taken{Until: start().Add(30 * time.Second), Leaving: start()}, 30 * time.Second, 2, 0, 0},
+		"an earlier job's":                   {state.Taken{}, 0, 1, 0, time.Minute},
+		"an earlier job's that stays":        {state.Taken{}, time.Minute, 1, 1, 0},
+		"one that leaves later":              {state.Taken{Leaving: start().Add(time.Hour)}, time.Minute, 1, 0, time.Hour},
+		"a stranger's":                       {state.Taken{Message: "taken", Until: start().Add(30 * time.Second)}, 0, 1, 1, 30 * time.Second},
+		"a stranger's, after it was waited":  {state.Taken{Message: "taken", Until: start().Add(30 * time.Second)}, 30 * time.Second, 2, 0, 0},
+		"a leaving stranger's, after a wait": {state.Taken{Until: start().Add(30 * time.Second), Leaving: start()}, 30 * time.Second, 2, 0, 0},
 	}
 	for title, tc := range tests {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			observed := newWorld(t, manyWorkers(2)).observe()
-			observed.TakenPods = map[string]Taken{name: tc.taken}
+			observed.TakenPods = map[string]state.Taken{name: tc.taken}
 			observed.Now = start().Add(tc.after)
 			decision := Decide(observed)
 			if got := len(decision.CreatePods); got != tc.wantPods {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
@@ -99,7 +101,7 @@ func coordinatorChart() chart {
 }
 
 func chartOf(job *v2alpha1.DIJob) chart {
-	if IsCoordinatorLed(job) {
+	if state.IsCoordinatorLed(job) {
 		return coordinatorChart()
 	}
 	return workerChart()
@@ -116,7 +118,7 @@ func (c *chart) allows(found transition) bool {
 func (w *world) checkTransition(observed *Observed, decision *Decision, cause string) {
 	w.t.Helper()
 	found := transition{from: observed.Job.Status.Phase, to: decision.Status.Phase, rule: cause}
-	if found.from == found.to || decision.DeleteJob || decision.isAdoption() {
+	if found.from == found.to || decision.DeleteJob || decision.IsAdoption() {
 		return
 	}
 	if c := chartOf(observed.Job); !c.allows(found) {
@@ -278,10 +280,10 @@ func TestTheRulesOfTheTableAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		chart chart
-		rules []rule
-	}{{workerChart(), workerRules()}, {coordinatorChart(), coordinatorRules()}} {
+		rules []state.Rule
+	}{{workerChart(), newReconcile(Observed{Job: &v2alpha1.DIJob{}}).job.Rules()}, {coordinatorChart(), newReconcile(Observed{Job: &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed}}}).job.Rules()}} {
 		for _, row := range tc.chart.changes {
-			isRule := slices.ContainsFunc(tc.rules, func(rule rule) bool { return rule.name == row.rule })
+			isRule := slices.ContainsFunc(tc.rules, func(rule state.Rule) bool { return rule.Name == row.rule })
 			if !isRule && row.rule != summaryName {
 				t.Errorf("%s: there is no rule %q", tc.chart.title, row.rule)
 			}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -591,10 +593,10 @@ func TestWorkersInAnyOrder(t *testing.T) {
 					w.end(name, 0)
 				}
 				w.settle()
-				if IsFinished(&w.job.Status) {
+				if state.IsFinished(&w.job.Status) {
 					break
 				}
-				w.now = w.now.Add(firstBackoff)
+				w.now = w.now.Add(state.FirstBackoff)
 				w.settle()
 			}
 			w.expectPhase(v2alpha1.JobSucceeded)

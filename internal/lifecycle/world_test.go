@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -49,7 +52,7 @@ type world struct {
 	configMaps map[string]*corev1.ConfigMap
 	membership *v2alpha1.Membership
 	// gangs are the schedulers that there are, and group what one was told, nil for nothing.
-	gangs  Gangs
+	gangs  state.Gangs
 	group  *unstructured.Unstructured
 	config *v2alpha1.AggregatorConfig
 	now    time.Time
@@ -125,7 +128,7 @@ func (w *world) observe() Observed {
 		known = &cache{job: w.job, pods: w.pods, services: w.services, configMaps: w.configMaps, group: w.group}
 	}
 	observed := Observed{
-		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
+		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
 	}
 	if known.group != nil {
 		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}
@@ -140,7 +143,7 @@ func (w *world) observe() Observed {
 		observed.ConfigMaps = append(observed.ConfigMaps, known.configMaps[name])
 	}
 	// What the cache lacks is read live.
-	for _, name := range FindMissingNodes(observed) {
+	for _, name := range workerled.FindMissingNodes(observed) {
 		if configMap := w.configMaps[name]; configMap != nil {
 			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
 		}
@@ -159,9 +162,9 @@ func (w *world) step() bool {
 	w.now = w.now.Add(time.Second)
 	w.failed, w.died = false, false
 	observed := w.observe()
-	in, before := newInput(observed), newInput(copyObserved(&observed))
-	decision, cause := newPlan(in).decide()
-	w.checkInput(before, in)
+	reconciled, before := newReconcile(observed), newReconcile(copyObserved(&observed))
+	decision, cause := reconciled.decide()
+	w.checkInput(before, reconciled)
 	if w.isTraced {
 		w.tell("pass: sees %s; %s", outlinePods(observed.Pods), outlineDecision(&observed, &decision, cause))
 	}
@@ -195,7 +198,7 @@ func (w *world) write(do func()) {
 }
 
 func (w *world) act(decision *Decision) bool {
-	changed := decision.isAdoption()
+	changed := decision.IsAdoption()
 	for _, pod := range decision.AdoptPods {
 		w.write(func() { w.pods[pod.Name] = pod })
 	}

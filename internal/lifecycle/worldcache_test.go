@@ -118,7 +118,7 @@ func outlinePods(pods []*corev1.Pod) string {
 // outlinePod tells of a pod what a decision may rest on, shortly.
 func outlinePod(pod *corev1.Pod) string {
 	outline := fmt.Sprintf("%s#%s@%d.%d:%s", strings.TrimPrefix(pod.Name, "job-"), pod.Annotations[names.AnnotationRank],
-		attemptOf(pod), rescheduleOf(pod), podstate.Phase(pod))
+		podstate.Attempt(pod), podstate.Reschedule(pod), podstate.Phase(pod))
 	if podstate.Ready(pod) {
 		outline += "+ready"
 	}

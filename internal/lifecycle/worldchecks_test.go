@@ -12,6 +12,11 @@ import (
 	"strconv"
 	"strings"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,16 +88,16 @@ func (h *history) recordRanks(observed *Observed, decision *Decision) {
 
 // recordOf returns the ranks that a record has of replicas, by the names of their pods.
 func recordOf(job *v2alpha1.DIJob, record *v2alpha1.ScalingStatus) map[string]int32 {
-	ranks := map[string]int32{}
+	found := map[string]int32{}
 	if record == nil {
-		return ranks
+		return found
 	}
-	for task, run := range formerRanks(job, record) {
-		for index, rank := range readRun(run) {
-			ranks[names.WorkerPod(job.Name, task, int32(index))] = rank
+	for task, run := range ranks.Former(job, record) {
+		for index, rank := range ranks.ReadRun(run) {
+			found[names.WorkerPod(job.Name, task, int32(index))] = rank
 		}
 	}
-	return ranks
+	return found
 }
 
 func newHistory() history {
@@ -106,15 +111,15 @@ func newHistory() history {
 func (w *world) checkDecision(observed *Observed, decision *Decision, cause string) {
 	w.t.Helper()
 	w.checkTransition(observed, decision, cause)
-	if decision.DeleteJob || decision.isAdoption() || IsCoordinatorLed(observed.Job) || IsLeftAlone(observed.Job) {
+	if decision.DeleteJob || decision.IsAdoption() || state.IsCoordinatorLed(observed.Job) || state.IsLeftAlone(observed.Job) {
 		return
 	}
-	if IsFinished(&observed.Job.Status) && len(decision.CreatePods)+len(decision.CreateServices) > 0 {
+	if state.IsFinished(&observed.Job.Status) && len(decision.CreatePods)+len(decision.CreateServices) > 0 {
 		w.t.Fatalf("a finished job gets pods or services")
 	}
-	if counted := wantedCounts(observed.Job); observed.excess(&counted) != nil {
-		if len(decision.CreatePods)+len(decision.DeletePods) > 0 && !IsSuspended(observed.Job) {
-			w.t.Fatalf("pods of a job come or go that is to have %d", counted.pods)
+	if counted := sizing.Wanted(observed.Job); sizing.Excess(observed, &counted) != nil {
+		if len(decision.CreatePods)+len(decision.DeletePods) > 0 && !state.IsSuspended(observed.Job) {
+			w.t.Fatalf("pods of a job with too many desired pods come or go")
 		}
 		return
 	}
@@ -144,7 +149,7 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 // wantedNames are the names of the pods that a worker-led job is to have.
 func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 	wanted := map[string]bool{}
-	for task, count := range wantedCounts(job).byTask {
+	for task, count := range sizing.Wanted(job).ByTask {
 		for index := range count {
 			wanted[names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[task]), index)] = true
 		}
@@ -157,20 +162,14 @@ func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev1.Pod, wanted bool) {
 	w.t.Helper()
 	status := &observed.Job.Status
-	isEarlier := believed(attemptOf(pod), status.Restarts) < status.Restarts || rescheduleOf(pod) < decision.Status.Reschedules
-	if IsFinished(status) || isEarlier || !wanted {
+	isEarlier := podstate.PlausibleCount(podstate.Attempt(pod), status.Restarts) < status.Restarts || podstate.Reschedule(pod) < decision.Status.Reschedules
+	if state.IsFinished(status) || isEarlier || !wanted {
 		return
 	}
-	isReplaced := replicaRestartOf(pod) < status.ReplicaRestarts[pod.Name]
-	action := v2alpha1.FailurePolicyIgnore
-	for task := range observed.Job.Spec.Tasks {
-		if replica := (&workload.Replica{Task: task}); names.TaskName(&observed.Job.Spec.Tasks[task]) == pod.Labels[names.LabelTaskName] {
-			action, _ = actionFor(observed.Job, replica, pod)
-		}
-	}
-	isCompleted := isRankIn(annotatedNumber(pod, names.AnnotationRank, unranked), status.CompletedRanks)
+	isReplaced := podstate.ReplicaRestarts(pod) < status.ReplicaRestarts[pod.Name]
+	isCompleted := isRankIn(podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked), status.CompletedRanks)
 	switch {
-	case hasFailed(observed.Job, pod) && action != v2alpha1.FailurePolicyIgnore && !isReplaced:
+	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced:
 		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
 		w.t.Fatalf("succeeded pod %s is deleted before its success is recorded", pod.Name)
@@ -179,10 +178,29 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	}
 }
 
+// mayIgnoreFailures reports whether a job's policy ignores some failures.
+func mayIgnoreFailures(job *v2alpha1.DIJob) bool {
+	return job.Spec.FailurePolicy != nil && slices.ContainsFunc(job.Spec.FailurePolicy.Rules, func(rule v2alpha1.FailurePolicyRule) bool {
+		return rule.Action == v2alpha1.FailurePolicyIgnore
+	})
+}
+
+// mayStart reports whether a pod may have containers that were never started.
+func mayStart(pod *corev1.Pod) bool {
+	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
+}
+
 // hasCause reports whether a wanted pod may be deleted though nothing is recorded of it.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsAbandoned(pod) || waitsInGang(observed, pod) ||
-		isStarting(pod) && workload.NodesOf(pod) != "" && genuine(observed)[workload.NodesOf(pod)] == nil
+	return state.IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsAbandoned(pod) || waitsInGang(observed, pod) ||
+		mayStart(pod) && workload.NodesOf(pod) != "" && !hasGenuineNodes(observed, pod)
+}
+
+// hasGenuineNodes reports whether the ConfigMap of a pod is observed with its content.
+func hasGenuineNodes(observed *Observed, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(observed.ConfigMaps, func(configMap *corev1.ConfigMap) bool {
+		return configMap.Name == workload.NodesOf(pod) && workload.IsNodesConfigMap(observed.Job, configMap)
+	})
 }
 
 // hasTwin reports whether another pod has the same rank.
@@ -200,7 +218,7 @@ func (w *world) checkStart(observed *Observed, decision *Decision) {
 		return
 	}
 	first := decision.CreatePods[0]
-	attempt := [2]int32{attemptOf(first), rescheduleOf(first)}
+	attempt := [2]int32{podstate.Attempt(first), podstate.Reschedule(first)}
 	if w.history.started[attempt] {
 		return
 	}
@@ -212,13 +230,13 @@ func (w *world) checkStart(observed *Observed, decision *Decision) {
 	}
 	ranks := map[int32]bool{}
 	for i, pod := range decision.CreatePods {
-		rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+		rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
 		ranks[rank] = true
 		if observed.Job.Spec.Preemptible && len(observed.Pods) == 0 && int(rank) != i {
 			w.t.Fatalf("%s of a job that is placed starts at %d", outlinePod(pod), i)
 		}
 	}
-	for rank := range annotatedNumber(first, names.AnnotationReplicas, 0) {
+	for rank := range podstate.AnnotatedNumber(first, names.AnnotationReplicas, 0) {
 		if !ranks[rank] {
 			w.t.Fatalf("attempt %v starts with ranks %v", attempt, slices.Sorted(maps.Keys(ranks)))
 		}
@@ -229,10 +247,10 @@ func (w *world) checkStart(observed *Observed, decision *Decision) {
 // replica keeps its rank, and one that has succeeded is not made again.
 func (w *world) checkCreation(pod *corev1.Pod) {
 	w.t.Helper()
-	if IsCoordinatorLed(w.job) {
+	if state.IsCoordinatorLed(w.job) {
 		return
 	}
-	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
 	if nodes := workload.NodesOf(pod); w.cache != nil && w.cache.configMaps[nodes] != nil && w.configMaps[nodes] == nil {
 		// The operator has deleted it, and does not know that yet.
 		w.history.taken[nodes] = true
@@ -244,15 +262,15 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 	if w.cache != nil {
 		known = w.cache.job
 	}
-	if isCurrent := known.Status.Restarts == attemptOf(pod) && known.Status.Reschedules == rescheduleOf(pod); isCurrent && isRankIn(rank, known.Status.CompletedRanks) {
+	if isCurrent := known.Status.Restarts == podstate.Attempt(pod) && known.Status.Reschedules == podstate.Reschedule(pod); isCurrent && isRankIn(rank, known.Status.CompletedRanks) {
 		w.t.Fatalf("pod %s is made again though its rank %d has succeeded", pod.Name, rank)
 	}
 	w.checkGang(pod)
-	w.history.started[[2]int32{attemptOf(pod), rescheduleOf(pod)}] = true
+	w.history.started[[2]int32{podstate.Attempt(pod), podstate.Reschedule(pod)}] = true
 	if w.isBehindItself() {
 		w.history.twins = w.history.twins || rank != w.history.ranks[pod.Name].rank
 	} else {
-		w.history.ranks[pod.Name] = rankGiven{rank: rank, intended: rank, reschedule: rescheduleOf(pod)}
+		w.history.ranks[pod.Name] = rankGiven{rank: rank, intended: rank, reschedule: podstate.Reschedule(pod)}
 	}
 }
 
@@ -295,9 +313,9 @@ func versionOf(job *v2alpha1.DIJob) int {
 // know yet that it was given.
 func (w *world) checkUnique(pod *corev1.Pod) {
 	w.t.Helper()
-	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
 	for name, other := range w.pods {
-		if name == pod.Name || annotatedNumber(other, names.AnnotationRank, unranked) != rank {
+		if name == pod.Name || podstate.AnnotatedNumber(other, names.AnnotationRank, podstate.Unranked) != rank {
 			continue
 		}
 		if w.isDecidedSynced {
@@ -313,22 +331,22 @@ func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 	w.t.Helper()
 	// What is made by a status that is out of date is of an earlier attempt, and
 	// goes; what exists already is not made.
-	if w.pods[pod.Name] != nil || attemptOf(pod) < w.job.Status.Restarts || rescheduleOf(pod) < w.job.Status.Reschedules {
+	if w.pods[pod.Name] != nil || podstate.Attempt(pod) < w.job.Status.Restarts || podstate.Reschedule(pod) < w.job.Status.Reschedules {
 		return
 	}
 	before, known := w.history.ranks[pod.Name]
 	lives := slices.ContainsFunc(observed.Pods, func(pod *corev1.Pod) bool { return !podstate.Terminating(pod) })
 	isPlaced := observed.Job.Spec.Preemptible && !lives
-	if !known || rescheduleOf(pod) != before.reschedule {
+	if !known || podstate.Reschedule(pod) != before.reschedule {
 		return
 	}
-	rank := annotatedNumber(pod, names.AnnotationRank, unranked)
+	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
 	if isPlaced {
 		before.intended = rank
 		w.history.ranks[pod.Name] = before
 		return
 	}
-	isKept := rank == before.rank || rank == before.intended || before.rank >= annotatedNumber(pod, names.AnnotationReplicas, 0)
+	isKept := rank == before.rank || rank == before.intended || before.rank >= podstate.AnnotatedNumber(pod, names.AnnotationReplicas, 0)
 	if before.isRecorded && !isKept && w.isBehindItself() {
 		w.history.twins = true
 	}
@@ -342,13 +360,13 @@ func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 // checkCommit holds a status that is about to be recorded against the recorded one.
 func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
 	w.t.Helper()
-	if IsCoordinatorLed(w.job) {
+	if state.IsCoordinatorLed(w.job) {
 		return
 	}
 	before := &w.job.Status
 	learned := before.Restarts
 	for _, pod := range w.pods {
-		learned = max(learned, believed(attemptOf(pod), before.Restarts))
+		learned = max(learned, podstate.PlausibleCount(podstate.Attempt(pod), before.Restarts))
 	}
 	if status.Restarts > learned+1 || status.Restarts < before.Restarts || status.Reschedules < before.Reschedules {
 		w.t.Fatalf("restarts go from %d to %d, reschedules from %d to %d", before.Restarts, status.Restarts, before.Reschedules, status.Reschedules)
@@ -361,7 +379,7 @@ func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
 			w.t.Fatalf("restart %d is counted though nothing failed in the attempt before it", attempt+1)
 		}
 	}
-	limit := defaultBackoffLimit
+	limit := int32(3)
 	if w.job.Spec.BackoffLimit != nil {
 		limit = *w.job.Spec.BackoffLimit
 	}
@@ -370,15 +388,28 @@ func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
 	}
 }
 
+// phaseConditions are the types of conditions that are named after a phase.
+func phaseConditions() []string {
+	kinds := []string{v2alpha1.ConditionCreated}
+	for _, phase := range []v2alpha1.Phase{
+		v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRestarting, v2alpha1.JobRescheduling,
+		v2alpha1.JobRunning, v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
+	} {
+		kinds = append(kinds, string(phase))
+	}
+	return kinds
+}
+
 // checkInvariants are what must hold at every moment.
 func (w *world) checkInvariants() {
 	w.t.Helper()
 	status := &w.job.Status
 	current := 0
 	for _, condition := range status.Conditions {
-		if isPhase(condition.Type) && condition.Status == corev1.ConditionTrue {
+		if slices.Contains(phaseConditions(), condition.Type) && condition.Status == corev1.ConditionTrue {
 			current++
-			if condition.Type != conditionOf(status.Phase, IsCoordinatorLed(w.job)) {
+			isCreated := state.IsCoordinatorLed(w.job) && (status.Phase == v2alpha1.JobPending || status.Phase == v2alpha1.JobStarting)
+			if isCreated != (condition.Type == v2alpha1.ConditionCreated) || !isCreated && condition.Type != string(status.Phase) {
 				w.t.Fatalf("condition %s is true in phase %s", condition.Type, status.Phase)
 			}
 		}
@@ -386,12 +417,12 @@ func (w *world) checkInvariants() {
 	if current > 1 {
 		w.t.Fatalf("%d phase conditions are true: %+v", current, status.Conditions)
 	}
-	if IsFinished(status) != (status.CompletionTimestamp != nil) {
-		w.t.Fatalf("finished is %v and the completion timestamp %v", IsFinished(status), status.CompletionTimestamp)
+	if state.IsFinished(status) != (status.CompletionTimestamp != nil) {
+		w.t.Fatalf("finished is %v and the completion timestamp %v", state.IsFinished(status), status.CompletionTimestamp)
 	}
 	w.checkEnd(status)
 	w.checkNodes()
-	if !IsCoordinatorLed(w.job) && w.isDecidedSynced && !w.history.twins {
+	if !state.IsCoordinatorLed(w.job) && w.isDecidedSynced && !w.history.twins {
 		w.checkRanks()
 		w.checkClusters()
 	}
@@ -442,20 +473,20 @@ func (w *world) checkNodesAtRest() {
 			continue
 		}
 		used[workload.NodesOf(pod)] = true
-		if IsFinished(&w.job.Status) && w.history.taken[workload.NodesOf(pod)] {
+		if state.IsFinished(&w.job.Status) && w.history.taken[workload.NodesOf(pod)] {
 			// What a job that has finished leaves is its user's.
 			continue
 		}
-		if isStarting(pod) && !w.hasNodes(pod) {
+		if mayStart(pod) && !w.hasNodes(pod) {
 			w.t.Fatalf("%s waits for ConfigMap %s, which is not there", name, workload.NodesOf(pod))
 		}
 		// What was started with something else goes on: nobody can tell.
-		if isStarting(pod) && w.isMisled(pod) {
+		if mayStart(pod) && w.isMisled(pod) {
 			w.t.Fatalf("%s waits for ConfigMap %s, which does not hold what its name tells", name, workload.NodesOf(pod))
 		}
 	}
 	for name := range w.configMaps {
-		if !used[name] && (isFilled || IsFinished(&w.job.Status)) {
+		if !used[name] && (isFilled || state.IsFinished(&w.job.Status)) {
 			w.t.Fatalf("ConfigMap %s is left and no pod refers to it: %s", name, w.outline())
 		}
 	}
@@ -468,7 +499,7 @@ func (w *world) checkEnd(status *v2alpha1.DIJobStatus) {
 	switch {
 	case end != nil && (!end.Equal(status.CompletionTimestamp) || status.Phase != w.history.phase):
 		w.t.Fatalf("a job that was %s at %v is %s at %v", w.history.phase, end, status.Phase, status.CompletionTimestamp)
-	case end == nil && IsFinished(status):
+	case end == nil && state.IsFinished(status):
 		w.history.completed, w.history.phase = status.CompletionTimestamp.DeepCopy(), status.Phase
 	}
 }
@@ -562,13 +593,13 @@ func (w *world) checkRest() {
 	w.t.Helper()
 	w.checkGroupAtRest()
 	w.checkNodesAtRest()
-	if IsFinished(&w.job.Status) {
+	if state.IsFinished(&w.job.Status) {
 		if len(w.services) > 0 {
 			w.t.Fatalf("a finished job has services")
 		}
 		return
 	}
-	isIdle := IsSuspended(w.job) || isUnplaced(w.job)
+	isIdle := state.IsSuspended(w.job) || w.job.Spec.Preemptible && len(w.job.Status.Allocation) == 0
 	w.checkPodsAtRest(isIdle)
 	if !isIdle {
 		w.checkTold()
@@ -587,7 +618,7 @@ func (w *world) checkRest() {
 // checkTold: the pods that live were told of the cluster that there is.
 func (w *world) checkTold() {
 	w.t.Helper()
-	cluster := workload.DescribeCluster(&w.job.Spec, wantedCounts(w.job).byTask)
+	cluster := workload.DescribeCluster(&w.job.Spec, sizing.Wanted(w.job).ByTask)
 	for _, pod := range w.pods {
 		if told := pod.Annotations[names.AnnotationCluster]; cluster != "" && told != cluster && !podstate.Finished(pod) {
 			w.t.Fatalf("%s was told of cluster %q, and it is %q", outlinePod(pod), told, cluster)
@@ -601,8 +632,8 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 	wanted := wantedNames(w.job)
 	for name, pod := range w.pods {
 		// One that was never recorded to be placed keeps what it has until it is.
-		isTooMany := isIdle && (IsSuspended(w.job) || w.job.Status.Reschedules > 0 || PlacedOn(pod) != "")
-		if isTooMany || !wanted[name] || attemptOf(pod) != w.job.Status.Restarts || rescheduleOf(pod) != w.job.Status.Reschedules {
+		isTooMany := isIdle && (state.IsSuspended(w.job) || w.job.Status.Reschedules > 0 || workerled.PlacedOn(pod) != "")
+		if isTooMany || !wanted[name] || podstate.Attempt(pod) != w.job.Status.Restarts || podstate.Reschedule(pod) != w.job.Status.Reschedules {
 			w.t.Fatalf("%s should not be there: idle %v, wanted %v", outlinePod(pod), isIdle, slices.Sorted(maps.Keys(wanted)))
 		}
 	}
@@ -617,18 +648,19 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 
 // isRankIn reports whether ranges hold a rank.
 func isRankIn(rank int32, text string) bool {
-	ranks := readRanks(text)
-	return ranks.has(rank)
+	ranks := ranks.Read(text)
+	return ranks.Has(rank)
 }
 
 // checkInput: no rule changes what it reads, neither the observation nor what was
 // computed from it.
-func (w *world) checkInput(before, after *input) {
+func (w *world) checkInput(before, after *reconcile) {
 	w.t.Helper()
 	// A builder remembers the templates that it has read.
-	before.builder, after.builder = nil, nil
-	if !reflect.DeepEqual(before, after) {
-		w.t.Fatalf("a rule has changed its input (-before +after):\n%s", cmp.Diff(before.Observed, after.Observed))
+	before.in.Builder, after.in.Builder = nil, nil
+	inputOf := func(r *reconcile) any { return reflect.ValueOf(r.job).Elem().FieldByName("Input").Interface() }
+	if !reflect.DeepEqual(inputOf(before), inputOf(after)) {
+		w.t.Fatalf("a rule has changed its input (-before +after):\n%s", cmp.Diff(before.in.Observed, after.in.Observed))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -188,7 +190,7 @@ func (w *world) release(released *corev1.Pod) {
 func (w *world) holdBack(pod *corev1.Pod) {
 	pod.DeletionGracePeriodSeconds = ptr.To(int64(0))
 	if pod.Status.Phase == corev1.PodRunning {
-		w.end(pod.Name, exitTerminated)
+		w.end(pod.Name, state.ExitTerminated)
 	}
 }
 

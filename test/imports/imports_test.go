@@ -74,7 +74,7 @@ func mayImport() map[string][]string {
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
 		"cmd/kubectl-di/internal/convert/manifests": {},
 		"internal/conditions":                       {"apis/v2alpha1"},
-		"internal/podstate":                         {"apis/v2alpha1", "internal/conditions", "internal/names"},
+		"internal/podstate":                         {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
 		"internal/upgrade/migration":                {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/membership":                       {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate"},
 		"internal/workload":                         {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
@@ -88,8 +88,20 @@ func mayImport() map[string][]string {
 		"internal/validation/jsontype": {"internal/quantity"},
 		"internal/validation/semantic": {"apis/v2alpha1", "internal/netlimit", "internal/quantity", "internal/validation/jsontype"},
 		"internal/lifecycle": {
-			"apis/v2alpha1", "internal/gang", "internal/limits", "internal/names", "internal/membership", "internal/quantity", "internal/workload",
-			"internal/queueing", "internal/conditions", "internal/podstate",
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/coordinatorled", "internal/lifecycle/state", "internal/lifecycle/workerled", "internal/limits",
+		},
+		"internal/lifecycle/coordinatorled": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/limits", "internal/membership", "internal/names", "internal/podstate",
+			"internal/workload",
+		},
+		"internal/lifecycle/workerled": {
+			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state",
+			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
+		},
+		"internal/lifecycle/ranks":  {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload"},
+		"internal/lifecycle/sizing": {"apis/v2alpha1", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate"},
+		"internal/lifecycle/state": {
+			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
 		},
 		"internal/allocator": {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
 		"server/failure":     {},

@@ -31,6 +31,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -65,7 +66,7 @@ func (g *Gangs) Observe(ctx context.Context, observed *lifecycle.Observed, age t
 	if err != nil {
 		return err
 	}
-	observed.Gangs = lifecycle.Gangs{Setting: g.Setting, Served: served}
+	observed.Gangs = state.Gangs{Setting: g.Setting, Served: served}
 	observed.PodGroups = nil
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
@@ -46,7 +47,7 @@ func ofPhase(phases ...v2alpha1.Phase) telemetry.Label {
 }
 
 func ofReason() telemetry.Label {
-	return telemetry.Label{Name: "reason", Values: lifecycle.FailureReasons()}
+	return telemetry.Label{Name: "reason", Values: state.FailureReasons()}
 }
 
 func ofTaskType() telemetry.Label {
@@ -106,7 +107,7 @@ func (m *Metrics) makeDelays() {
 // Observe counts the changes from a job's status to a committed one.
 func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now time.Time) {
 	before, after, led := &job.Status, &outcome.Status, lifecycleOf(job)
-	if !lifecycle.IsFinished(before) && lifecycle.IsFinished(after) {
+	if !state.IsFinished(before) && state.IsFinished(after) {
 		m.finished.WithLabelValues(led, string(after.Phase)).Inc()
 	}
 	for _, ended := range outcome.Failures {
@@ -129,11 +130,11 @@ func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now t
 // ended before the job ran is measured again.
 func (m *Metrics) observeLaunch(job *v2alpha1.DIJob, after *v2alpha1.DIJobStatus, now time.Time) {
 	before, led := &job.Status, lifecycleOf(job)
-	if lifecycle.HasRun(before) || after.Restarts > 0 || after.Reschedules > 0 {
+	if state.HasRun(before) || after.Restarts > 0 || after.Reschedules > 0 {
 		return
 	}
-	delay := now.Sub(lifecycle.ActiveSince(job, now)).Seconds()
-	runs := lifecycle.HasRun(after)
+	delay := now.Sub(state.ActiveSince(job, now)).Seconds()
+	runs := state.HasRun(after)
 	if before.Phase != v2alpha1.JobStarting && (after.Phase == v2alpha1.JobStarting || runs) {
 		m.created.WithLabelValues(led).Observe(delay)
 	}
@@ -193,7 +194,7 @@ func NewCounts(list Lister) *telemetry.Set {
 func countPhases(jobs *v2alpha1.DIJobList) map[[2]string]int {
 	counts := map[[2]string]int{}
 	for i := range jobs.Items {
-		if job := &jobs.Items[i]; !lifecycle.IsLeftAlone(job) {
+		if job := &jobs.Items[i]; !state.IsLeftAlone(job) {
 			counts[[2]string{lifecycleOf(job), phaseLabel(job.Status.Phase)}]++
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 // Parallelism is how many objects of one job are written at a time. It is also how many
@@ -40,7 +40,7 @@ type Writes []write
 // waitsUntil returns when a write of an object may be tried. A write of other content
 // waits only shortly, because it may be accepted.
 func (w *write) waitsUntil(content string) time.Time {
-	if soon := w.tried.Add(lifecycle.FirstRefusalDelay); w.content != content && soon.Before(w.until) {
+	if soon := w.tried.Add(state.FirstRefusalDelay); w.content != content && soon.Before(w.until) {
 		return soon
 	}
 	return w.until
@@ -114,7 +114,7 @@ func (w Writes) Refuse(object client.Object, content string, now time.Time) Writ
 		last = w[at].delay
 		w = slices.Delete(w, at, at+1)
 	}
-	delay := lifecycle.NextRefusalDelay(last)
+	delay := state.NextRefusalDelay(last)
 	return append(w, write{object: key, content: content, tried: now, until: now.Add(delay), delay: delay})
 }
 
@@ -126,7 +126,7 @@ func (w Writes) Forget(object client.Object) Writes {
 
 // Expire drops refusals that have not been repeated for long.
 func (w Writes) Expire(now time.Time) Writes {
-	return slices.DeleteFunc(w, func(one write) bool { return now.Sub(one.until) > lifecycle.LongestRefusalDelay })
+	return slices.DeleteFunc(w, func(one write) bool { return now.Sub(one.until) > state.LongestRefusalDelay })
 }
 
 func keyOf(object client.Object) string {

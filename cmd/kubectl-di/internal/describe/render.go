@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -240,7 +240,7 @@ func (p *page) writeTasks(out *bytes.Buffer) {
 // wanted returns the desired replicas of a task.
 func (p *page) wanted(task int) string {
 	if p.job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
-		return strconv.Itoa(int(lifecycle.Count(p.job, task)))
+		return strconv.Itoa(int(sizing.Count(p.job, task)))
 	}
 	of := p.job.Spec.Tasks[task].Type
 	switch {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -78,7 +78,7 @@ func (c *conversation) printResized(command *cobra.Command, by int32, message st
 		now.MinReplicas, now.MaxReplicas = elastic.MinReplicas, elastic.MaxReplicas
 	}
 	if job.Spec.Preemptible {
-		_, least, most := lifecycle.Range(job)
+		_, least, most := sizing.Range(job)
 		now.MinReplicas, now.MaxReplicas = &least, &most
 	}
 	_, granted, limited := strings.Cut(message, ": ")

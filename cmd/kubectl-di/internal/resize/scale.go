@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/printing"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -148,7 +148,7 @@ func (o *scaleOptions) scalable(job *v2alpha1.DIJob) (string, error) {
 	case phase == v2alpha1.JobSucceeded || phase == v2alpha1.JobFailed:
 		return "", fmt.Errorf("%s has finished: %s", title, phase)
 	case job.Spec.Preemptible:
-		_, least, most := lifecycle.Range(job)
+		_, least, most := sizing.Range(job)
 		now := resizedJob{MinReplicas: &least, MaxReplicas: &most}
 		return "", fmt.Errorf("%s is preemptible, and the allocator gives task %q %s replicas: "+
 			"move this range by kubectl di add and delete, or in spec.elastic", title, task, now.bounds())

@@ -1,0 +1,126 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinatorled
+
+import (
+	"strings"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// adopt adopts what an earlier release created for a job, and decides nothing else while
+// there is any. Owner references must name the stored version, because the garbage
+// collector resolves no version that is not served; and the replicas of a running job
+// must name their slots, from which its Membership is built.
+func (p *Plan) adopt() state.Result {
+	slots := p.slotsToName()
+	for _, pod := range p.Pods {
+		if slots[pod.Name] == "" && !p.IsEarlier(pod) {
+			continue
+		}
+		wanted := pod.DeepCopy()
+		wanted.OwnerReferences = p.StoredReferences(pod)
+		if slot := slots[pod.Name]; slot != "" {
+			metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationSlot, slot)
+		}
+		p.Decision.AdoptPods = append(p.Decision.AdoptPods, wanted)
+	}
+	for _, service := range p.Services {
+		if p.IsEarlier(service) {
+			wanted := service.DeepCopy()
+			wanted.OwnerReferences = p.StoredReferences(service)
+			p.Decision.AdoptServices = append(p.Decision.AdoptServices, wanted)
+		}
+	}
+	if !p.Decision.IsAdoption() {
+		return state.Continue
+	}
+	p.RequeueAfter(state.AdoptionDelay)
+	return state.Settled
+}
+
+// slotsToName returns the slots that pods do not name yet, by pod. Once there is a
+// Membership, a pod without a slot is foreign.
+func (p *Plan) slotsToName() map[string]string {
+	if p.Membership != nil || state.IsSuspended(p.Job) || state.IsFinished(&p.Job.Status) {
+		return nil
+	}
+	remains := p.remains()
+	slots := map[string]string{}
+	for _, pod := range p.Pods {
+		if slotOf(pod) == "" {
+			slots[pod.Name] = p.slotToName(remains, pod)
+		}
+	}
+	return slots
+}
+
+// slotToName returns the slot of a pod that names none: that of its own name, or that of
+// its aggregator; "" if the pod is no member.
+func (p *Plan) slotToName(remains membership.Remains, pod *corev1.Pod) string {
+	if names.RoleOf(pod) == names.ReplicaTypeDDPLearner {
+		if pod = p.aggregatorOf(pod); pod == nil {
+			return ""
+		}
+	}
+	switch {
+	case slotOf(pod) != "":
+		return slotOf(pod)
+	case remains.Stands(pod):
+		return slotOfName(p.Job.Name, pod)
+	}
+	return ""
+}
+
+// aggregatorOf returns the aggregator that owns a DDP learner; nil if it is gone.
+func (p *Plan) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
+	for _, reference := range learner.OwnerReferences {
+		pod := p.PodNamed[reference.Name]
+		if pod != nil && pod.UID == reference.UID && names.RoleOf(pod) == names.ReplicaTypeAggregator {
+			return pod
+		}
+	}
+	return nil
+}
+
+// slotOfName returns the slot of the replica with the pod's name; "" if its role has no
+// such name.
+func slotOfName(job string, pod *corev1.Pod) string {
+	prefix := names.ReplicaPod(job, names.RoleOf(pod), "")
+	if !strings.HasPrefix(pod.Name, prefix) || !membership.IsReplicaName(job, pod.Name) {
+		return ""
+	}
+	return strings.TrimPrefix(pod.Name, job+"-")
+}
+
+// remains is what a Membership is rebuilt from if there is none.
+func (p *Plan) remains() membership.Remains {
+	gpu := p.Settings.Defaults().GPUResource
+	return membership.Remains{Job: p.Job.Name, Pods: p.Pods, GPU: gpu, LearnerGPUs: p.learnerGPUs(gpu)}
+}
+
+// learnerGPUs returns the GPUs of the job's learner template, 0 if there is none that
+// decodes: the error is reported when the template is used.
+func (p *Plan) learnerGPUs(gpu corev1.ResourceName) int32 {
+	for i := range p.Job.Spec.Tasks {
+		task := &p.Job.Spec.Tasks[i]
+		if task.Type != v2alpha1.TaskTypeLearner {
+			continue
+		}
+		template, err := workload.Template("", task.Template)
+		if err != nil {
+			return 0
+		}
+		return membership.LearnerGPUs(v2alpha1.MemberResources{}, &template.Spec, gpu)
+	}
+	return 0
+}

@@ -1,0 +1,194 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package coordinatorled has the rules of coordinator-led jobs.
+package coordinatorled
+
+import (
+	"fmt"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// coordinatorRules are the rules of a coordinator-led job, in order.
+// memberPlan is the plan of a coordinator-led job.
+type Plan struct {
+	*state.Plan
+	*state.Input
+}
+
+// New returns the plan of a coordinator-led job.
+func New(base *state.Plan, observed *state.Input) *Plan {
+	return &Plan{Plan: base, Input: observed}
+}
+
+// Rules are the rules of a coordinator-led job, in order.
+func (p *Plan) Rules() []state.Rule {
+	return []state.Rule{
+		{Name: "objects of an earlier release are adopted", Apply: p.adopt},
+		{Name: "a finished job expires", Apply: p.Expire},
+		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
+		{Name: "the job finishes with its coordinator", Apply: p.endWithCoordinator},
+		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
+		{Name: "a suspended job has no pods", Apply: p.Suspend},
+		{Name: "the Membership is created before the coordinator", Apply: p.ensureMembership},
+		{Name: "the coordinator is created", Apply: p.ensureCoordinator},
+		{Name: "the state of the replicas is recorded", Apply: p.recordMembers},
+		{Name: "excess pods are deleted", Apply: p.removeExcessMembers},
+		{Name: "every slot gets its pods", Apply: p.ensureMembers},
+	}
+}
+
+// Report sets the condition for the queue.
+func (p *Plan) Report() {
+	p.ReportQueue()
+}
+
+// runs reports whether the coordinator runs.
+func (p *Plan) runs() bool {
+	pod := p.coordinator()
+	return pod != nil && pod.Status.Phase == corev1.PodRunning
+}
+
+// createMember creates a pod that was built, or records why it could not be built. The
+// coordinator decides how many there are, so each queues by itself.
+func (p *Plan) createMember(pod *corev1.Pod, err error) {
+	if err != nil {
+		p.Invalidate(err.Error())
+		return
+	}
+	p.Queued().Mark(pod)
+	p.CreatePod(pod)
+}
+
+func (p *Plan) endWithCoordinator() state.Result {
+	pod := p.coordinator()
+	if pod == nil || podstate.Terminating(pod) {
+		return state.Continue
+	}
+	succeeded, ended := coordinatorResult(pod)
+	if !ended {
+		return state.Continue
+	}
+	if succeeded {
+		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
+		return state.Settled
+	}
+	p.Status().LastFailure = podstate.Failure(pod, p.Timestamp)
+	p.RecordFailure(v2alpha1.TaskTypeCoordinator, pod)
+	p.Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
+	return state.Settled
+}
+
+// coordinatorResult reports whether the coordinator has finished, and whether it
+// succeeded. One that never restarts finishes with its main container, even if a
+// sidecar still runs or fails later.
+func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return true, true
+	}
+	if podstate.Disrupted(pod) {
+		return false, false
+	}
+	main := podstate.MainTermination(pod)
+	if main != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
+		return main.ExitCode == 0, true
+	}
+	return false, pod.Status.Phase == corev1.PodFailed
+}
+
+func (p *Plan) ensureMembership() state.Result {
+	switch stored := p.Membership; {
+	case stored == nil && !p.MayCreate(state.KindMembership):
+		return state.Settled
+	case stored == nil:
+		p.Decision.CreateMembership = p.newMembership()
+	case !stored.DeletionTimestamp.IsZero():
+		return state.Settled
+	case stored.Spec.JobUID != p.Job.UID:
+		p.Decision.DeleteMembership = true
+		return state.Settled
+	}
+	return state.Continue
+}
+
+// newMembership is empty for a new job. If the object was lost while replicas run, or
+// an earlier release created them, the list is rebuilt from the pods.
+func (p *Plan) newMembership() *v2alpha1.Membership {
+	spec := p.remains().Spec()
+	spec.JobUID = p.Job.UID
+	return &v2alpha1.Membership{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      p.Job.Name,
+			Namespace: p.Job.Namespace,
+			OwnerReferences: []metav1.OwnerReference{
+				*workload.Owner(p.Job, p.Settings.JobVersion),
+			},
+		},
+		Spec: spec,
+	}
+}
+
+func (p *Plan) ensureCoordinator() state.Result {
+	pod := p.coordinator()
+	switch {
+	case pod == nil:
+		built, err := p.Builder.Coordinator()
+		if err == nil && p.IsPodTaken(built.Name) {
+			return state.Continue
+		}
+		if err != nil || p.MayCreate(string(names.ReplicaTypeCoordinator)) {
+			p.createMember(built, err)
+		}
+		if err != nil {
+			return state.Continue
+		}
+		pod = built
+	case podstate.Finished(pod) && !podstate.Terminating(pod):
+		// It was disrupted: the job would have finished with it otherwise.
+		if p.mayReplaceCoordinator(pod) {
+			p.DeletePod(pod)
+		}
+	}
+	p.ensureReplicaService(pod)
+	return state.Continue
+}
+
+// mayReplaceCoordinator reports whether a disrupted coordinator may be recreated now,
+// and then reports the disruption. A coordinator that lived for as long as the backoff
+// does not wait for disruptions of its replicas.
+func (p *Plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
+	found := []state.DisruptedPod{{Pod: pod, Task: v2alpha1.TaskTypeCoordinator}}
+	recorded := conditions.Find(p.Status(), v2alpha1.ConditionReplicasDisrupted)
+	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= state.BackoffAfter(recorded) {
+		p.ReportDisruption(found)
+		return true
+	}
+	return p.MayRecreate(found)
+}
+
+func (p *Plan) coordinator() *corev1.Pod {
+	return p.PodNamed[names.CoordinatorPod(p.Job.Name)]
+}
+
+// ensureReplicaService creates the service of a coordinator-led job's pod. A service
+// that does not select the pod belonged to an earlier pod with its name, under another
+// template, and is deleted.
+func (p *Plan) ensureReplicaService(pod *corev1.Pod) {
+	existing := p.ServiceNamed[pod.Name]
+	if existing != nil && !labels.SelectorFromSet(existing.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+		p.DeleteService(existing)
+		return
+	}
+	p.EnsureService(workload.ReplicaService(p.Job, pod))
+}

@@ -1,0 +1,126 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinatorled
+
+import (
+	"slices"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// Unconfirmed are what must be read live before it is acted on, because the cache may be
+// stale.
+type Unconfirmed struct {
+	// Membership is set if pods seem to be excess or lost, or the Membership itself does.
+	Membership bool
+	// AllPods is set if there is no Membership, so that one is rebuilt from the pods.
+	AllPods bool
+	// Pods are the names of pods that seem to be lost.
+	Pods []string
+}
+
+// FindUnconfirmed returns what Decide leaves alone until it is confirmed.
+func FindUnconfirmed(observed state.Observed) Unconfirmed {
+	var unconfirmed Unconfirmed
+	if !state.IsCoordinatorLed(observed.Job) || state.IsLeftAlone(observed.Job) || state.IsFinished(&observed.Job.Status) {
+		return unconfirmed
+	}
+	in := state.NewInput(observed)
+	p := New(state.NewPlan(in), in)
+	slots, known := p.slots()
+	if !known {
+		isNew := observed.Job.Status.Phase == "" && len(observed.Pods) == 0
+		unconfirmed.AllPods = observed.Membership == nil && !isNew && !state.IsSuspended(observed.Job)
+		unconfirmed.Membership = unconfirmed.AllPods
+		return unconfirmed
+	}
+	for i := range slots {
+		if slots[i].isShadowed || !p.missing(&slots[i]) {
+			continue
+		}
+		for _, name := range slots[i].pods {
+			if p.PodNamed[name] == nil {
+				unconfirmed.Pods = append(unconfirmed.Pods, name)
+			}
+		}
+	}
+	unconfirmed.Membership = len(unconfirmed.Pods) > 0 || len(p.excessPods(slots)) > 0
+	return unconfirmed
+}
+
+// excessPods returns the pods that fill no slot. A pod without a slot is foreign.
+func (p *Plan) excessPods(slots []slot) []*corev1.Pod {
+	wanted := p.wantedNames(slots)
+	var excess []*corev1.Pod
+	for _, pod := range p.Pods {
+		if !wanted[pod.Name] && slotOf(pod) != "" && !podstate.Terminating(pod) {
+			excess = append(excess, pod)
+		}
+	}
+	return excess
+}
+
+func (p *Plan) wantedNames(slots []slot) map[string]bool {
+	wanted := map[string]bool{names.CoordinatorPod(p.Job.Name): true}
+	for i := range slots {
+		for _, name := range slots[i].pods {
+			wanted[name] = true
+		}
+	}
+	return wanted
+}
+
+// removeExcessMembers deletes the pods that fill no slot, and the services whose pods are
+// gone. Without a Membership it deletes nothing.
+func (p *Plan) removeExcessMembers() state.Result {
+	slots, known := p.slots()
+	if !known || !p.Confirmed {
+		return state.Continue
+	}
+	going := map[string]bool{}
+	for _, pod := range p.excessPods(slots) {
+		if left := p.drainLeft(slotOf(pod), slots); left > 0 {
+			p.RequeueAfter(left)
+			continue
+		}
+		going[pod.Name] = true
+		p.DeletePod(pod)
+	}
+	wanted := p.wantedNames(slots)
+	for _, service := range p.Services {
+		pod := p.PodNamed[service.Name]
+		if !wanted[service.Name] && (pod == nil || podstate.Terminating(pod) || going[pod.Name]) {
+			p.DeleteService(service)
+		}
+	}
+	return state.Continue
+}
+
+// drainLeft returns how long a pod of a slot that was removed on request still runs; 0
+// for a lost pod. The record of a removal has the URL of the slot's replica, for a unit
+// that of its aggregator; the record of a failure report has those of the replacements.
+func (p *Plan) drainLeft(name string, slots []slot) time.Duration {
+	fills := func(url string) bool {
+		pod := p.PodNamed[names.PodOfURL(url)]
+		return pod != nil && slotOf(pod) == name
+	}
+	if i := slices.IndexFunc(slots, func(s slot) bool { return s.member.Slot == name }); i >= 0 {
+		fills = func(url string) bool { return slices.Contains(slots[i].pods, names.PodOfURL(url)) }
+	}
+	var removed time.Time
+	for i := range p.Membership.Spec.Requests {
+		request := &p.Membership.Spec.Requests[i]
+		urls := slices.Concat(request.Collectors, request.Learners)
+		if slices.ContainsFunc(urls, fills) && request.Time.After(removed) {
+			removed = request.Time.Time
+		}
+	}
+	return removed.Add(p.Drain).Sub(p.Now)
+}

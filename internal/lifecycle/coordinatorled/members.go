@@ -1,0 +1,353 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinatorled
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// A replica that fails repeatedly is replaced with an exponential backoff, as the
+// kubelet restarts containers.
+const (
+	firstReplacementDelay = 10 * time.Second
+	lastReplacementDelay  = 5 * time.Minute
+)
+
+// slot is a member with its recorded status and its pods.
+type slot struct {
+	member *v2alpha1.Member
+	// recorded is its recorded status.
+	recorded v2alpha1.SlotStatus
+	// name is the name of its current pod; for a unit, of its aggregator.
+	name string
+	// pods are the names of all its pods, the one named first.
+	pods []string
+	// isShadowed is set if another slot has one of these names.
+	isShadowed bool
+}
+
+// slots returns the job's slots; none, and false, while the list is missing.
+func (p *Plan) slots() ([]slot, bool) {
+	list := p.Membership
+	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.Job.UID {
+		return nil, false
+	}
+	if excess := excessOfMembers(list.Spec.Members); excess != "" {
+		// di-server writes no such list, so nothing is created or deleted for it.
+		p.Invalidate(excess)
+		return nil, false
+	}
+	slots := make([]slot, len(list.Spec.Members))
+	for i := range list.Spec.Members {
+		member := &list.Spec.Members[i]
+		recorded := recordedSlot(&list.Status, member.Slot)
+		pods := membership.PodNames(p.Job.Name, member, recorded.Losses)
+		slots[i] = slot{member: member, recorded: recorded, name: pods[0], pods: pods}
+	}
+	p.findShadowed(slots)
+	return slots, true
+}
+
+// findShadowed marks slots that share a pod's name with another slot: the names of
+// replacements follow from a short hash. The slot that the pod was created for keeps
+// the name, else the first of the list.
+func (p *Plan) findShadowed(slots []slot) {
+	owners := make(map[string]int, len(slots))
+	for i := range slots {
+		for _, name := range slots[i].pods {
+			first, isOwned := owners[name]
+			if pod := p.PodNamed[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
+				slots[first].isShadowed, isOwned = true, false
+			}
+			if isOwned {
+				slots[i].isShadowed = true
+				continue
+			}
+			owners[name] = i
+		}
+	}
+}
+
+// nextLost returns a count of losses beyond the recorded one that gives the slot
+// names which are not taken.
+func (p *Plan) nextLost(s *slot, given map[string]bool) int32 {
+	lost := s.recorded.Losses
+	isGiven := func(name string) bool { return given[name] || p.PodNamed[name] != nil }
+	for lost < limits.Losses {
+		lost++
+		if pods := membership.PodNames(p.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
+			for _, name := range pods {
+				given[name] = true
+			}
+			break
+		}
+	}
+	return lost
+}
+
+// excessOfMembers describes what exceeds the limits of a Membership, "" for nothing.
+// di-server stays within them. Names and ports depend on these counts.
+func excessOfMembers(members []v2alpha1.Member) string {
+	if len(members) > limits.Members {
+		return fmt.Sprintf("the Membership has %d members: must be at most %d", len(members), limits.Members)
+	}
+	pods := 0
+	for i := range members {
+		gpus := members[i].DDPGPUs
+		if total := limits.Total(gpus...); len(gpus) > limits.GPUs || total > limits.GPUs {
+			return fmt.Sprintf("member %s of the Membership is a learner of %d GPUs in %d pods: must be at most %d", members[i].Slot, total, len(gpus), limits.GPUs)
+		}
+		pods += 1 + len(gpus)
+	}
+	if pods > limits.Replicas {
+		return fmt.Sprintf("the Membership stands for %d pods: must be at most %d", pods, limits.Replicas)
+	}
+	return ""
+}
+
+func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotStatus {
+	for i := range status.Slots {
+		if status.Slots[i].Slot == name {
+			return status.Slots[i]
+		}
+	}
+	return v2alpha1.SlotStatus{Slot: name}
+}
+
+// missing reports whether a pod of the slot existed and is gone: the slot is recorded
+// as complete, or its remains show that it was. A service is such a trace, because it
+// is created after its pod was observed.
+func (p *Plan) missing(s *slot) bool {
+	present, traced := 0, false
+	for _, name := range s.pods {
+		if p.PodNamed[name] != nil {
+			present++
+			continue
+		}
+		service := p.ServiceNamed[name]
+		traced = traced || service != nil && service.DeletionTimestamp.IsZero()
+	}
+	if s.recorded.ObservedPod == s.name {
+		return present < len(s.pods)
+	}
+	return traced || p.PodNamed[s.name] == nil && present > 0
+}
+
+// lost reports whether the slot's pod, or any pod of its unit, is lost, so that the
+// slot needs new pods.
+func (p *Plan) lost(s *slot) bool {
+	if p.missing(s) {
+		return p.Confirmed
+	}
+	for _, name := range s.pods {
+		pod := p.PodNamed[name]
+		if pod == nil {
+			continue
+		}
+		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed && p.mayReplace(pod, s.recorded.Losses) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayReplace reports whether the backoff of a failed pod is over. A disruption may hit
+// the next pod as well, so it backs off, too, but not if the pod lived for that long.
+func (p *Plan) mayReplace(pod *corev1.Pod, lost int32) bool {
+	if lost == 0 {
+		return true
+	}
+	since, isDisrupted := podstate.FinishTime(pod), podstate.Disrupted(pod)
+	if isDisrupted {
+		since = pod.CreationTimestamp.Time
+	}
+	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
+	left := since.Add(delay).Sub(p.Now)
+	if left <= 0 {
+		return true
+	}
+	p.BackingOff = p.BackingOff || isDisrupted
+	p.RequeueAfter(left)
+	return false
+}
+
+// disruptedPods returns the pods of a slot that were disrupted.
+func (p *Plan) disruptedPods(s *slot) []*corev1.Pod {
+	var found []*corev1.Pod
+	for _, name := range s.pods {
+		if pod := p.PodNamed[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
+// recordMembers records the state of the replicas. It only counts a loss; the new
+// name follows from the record in the next reconcile.
+func (p *Plan) recordMembers() state.Result {
+	slots, known := p.slots()
+	if !known {
+		return state.Continue
+	}
+	var wanted v2alpha1.MembershipStatus
+	var disrupted []*corev1.Pod
+	given := p.wantedNames(slots)
+	for i := range slots {
+		s := &slots[i]
+		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Losses: s.recorded.Losses, ObservedPod: s.recorded.ObservedPod, Ports: s.recorded.Ports}
+		if pod := p.PodNamed[s.name]; pod != nil && !s.isShadowed {
+			status.Phase = podstate.Phase(pod)
+			port := names.DIPort(&pod.Spec, membership.Role(s.member))
+			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.FailureReports, s.recorded.Losses), port)
+		}
+		switch {
+		case s.isShadowed:
+			// It never had a pod of this name, and gets the next name.
+			status.Losses = p.nextLost(s, given)
+		case p.lost(s):
+			status.Losses = p.nextLost(s, given)
+			p.reportLoss(s)
+			disrupted = append(disrupted, p.disruptedPods(s)...)
+		case p.complete(s):
+			status.ObservedPod = s.name
+		}
+		wanted.Slots = append(wanted.Slots, status)
+	}
+	if len(disrupted) > 0 {
+		p.RecordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
+	}
+	wanted.Members = int32(len(slots))
+	for i := range wanted.Slots {
+		wanted.Losses = limits.Sum(wanted.Losses, wanted.Slots[i].Losses)
+	}
+	if !equality.Semantic.DeepEqual(wanted, p.Membership.Status) {
+		p.Decision.MembershipStatus = &wanted
+	}
+	return state.Continue
+}
+
+// reportLoss records an event for the lost pod of a slot.
+func (p *Plan) reportLoss(s *slot) {
+	for _, name := range s.pods {
+		how := howLost(p.PodNamed[name])
+		if how == "" {
+			continue
+		}
+		message := fmt.Sprintf("pod %s %s", name, how)
+		if len(s.pods) > 1 {
+			message += fmt.Sprintf(", and its unit of aggregator %s is replaced whole", s.name)
+		}
+		p.Decision.Losses = append(p.Decision.Losses, state.Event{
+			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaLost, Pod: name,
+			Message: message + "; replacing it by a pod with a new name",
+		})
+		return
+	}
+}
+
+// howLost describes how a pod was lost, "" for one that was not.
+func howLost(pod *corev1.Pod) string {
+	switch {
+	case pod == nil:
+		return "is gone"
+	case podstate.Terminating(pod):
+		return "is being deleted"
+	case pod.Status.Phase == corev1.PodFailed:
+		return "has failed" + podstate.FailureCause(pod)
+	}
+	return ""
+}
+
+func (p *Plan) complete(s *slot) bool {
+	for _, name := range s.pods {
+		if p.PodNamed[name] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// ensureMembers creates the pods and services of the slots while there is a
+// coordinator.
+func (p *Plan) ensureMembers() state.Result {
+	slots, known := p.slots()
+	coordinator := p.coordinator()
+	if !known || coordinator == nil || podstate.Terminating(coordinator) || podstate.Finished(coordinator) {
+		return state.Continue
+	}
+	var unconfigured []string
+	for i := range slots {
+		s := &slots[i]
+		if s.isShadowed || p.missing(s) || p.lost(s) {
+			continue
+		}
+		if !membership.IsUnit(s.member) {
+			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) { return p.Builder.Replica(s.member, s.name) })
+			continue
+		}
+		if p.PodNamed[s.name] == nil && p.AggregatorConfig == nil {
+			unconfigured = append(unconfigured, p.describeUnconfigured(s.member.Slot))
+			continue
+		}
+		p.ensureUnit(s)
+	}
+	p.ReportCondition(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
+	return state.Continue
+}
+
+// describeUnconfigured describes why the learner of a slot has no AggregatorConfig.
+func (p *Plan) describeUnconfigured(slot string) string {
+	if p.AggregatorConfigNotShared == "" {
+		return fmt.Sprintf("learner of slot %s needs an AggregatorConfig, and there is none", slot)
+	}
+	return fmt.Sprintf("learner of slot %s needs an AggregatorConfig that is not shared: annotate %s with %s=%s, or name another",
+		slot, p.AggregatorConfigNotShared, names.AnnotationSharedWith, p.Job.Namespace)
+}
+
+func (p *Plan) ensureUnit(s *slot) {
+	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
+		return p.Builder.Aggregator(p.AggregatorConfig, s.member, s.name)
+	})
+	aggregator := p.PodNamed[s.name]
+	if aggregator == nil {
+		return
+	}
+	for index, name := range s.pods[1:] {
+		p.ensureReplica(names.ReplicaTypeDDPLearner, name, func() (*corev1.Pod, error) {
+			return p.Builder.DDPLearner(s.member, aggregator, s.pods[1:], index)
+		})
+	}
+}
+
+// ensureReplica creates a pod, and its service once the pod exists. Nothing can reach
+// a pod before it has its service, so that no name that was reached is used twice even
+// if the operator dies before it has recorded the pod.
+func (p *Plan) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
+	if pod := p.PodNamed[name]; pod != nil {
+		p.ensureReplicaService(pod)
+		return
+	}
+	if !p.IsPodTaken(name) && p.MayCreate(string(role)) {
+		p.createMember(build())
+	}
+}
+
+// slotOf returns the slot that a pod fills or filled, "" for the coordinator and for
+// pods that the operator has not created.
+func slotOf(pod *corev1.Pod) string {
+	return pod.Annotations[names.AnnotationSlot]
+}

@@ -1,0 +1,73 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinatorled
+
+import (
+	"fmt"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// summarizeReplicas writes the counts of a coordinator-led job and, unless a rule has
+// set it, the phase.
+func (p *Plan) Summarize() {
+	status := p.Status()
+	p.BeginCounting()
+	for _, pod := range p.Pods {
+		p.Count(taskOfRole(p.Job, names.RoleOf(pod)), pod)
+	}
+	p.ResetBackoff(p.runs)
+	if state.IsFinished(status) || state.IsSuspended(p.Job) {
+		return
+	}
+	if slots, known := p.slots(); known {
+		status.Replicas = int32(len(p.wantedNames(slots)))
+	}
+	coordinator := p.coordinator()
+	switch {
+	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):
+		p.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
+	case coordinator != nil && podstate.Terminating(coordinator):
+		p.setStarting(fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
+	case coordinator != nil:
+		p.setStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
+	case status.Phase != "" && p.Decision.HeldBack:
+		p.setStarting("the coordinator is missing: the API server refused it, and the operator retries")
+	case status.Phase != "" && p.Decision.Waits:
+		p.setStarting("the coordinator waits until objects of an earlier job of its name are deleted")
+	case status.Phase != "":
+		p.setStarting("the coordinator is gone and is recreated")
+	}
+}
+
+// setStarting sets the phase Starting of a coordinator-led job, and keeps its message
+// up to date.
+func (p *Plan) setStarting(message string) {
+	p.SetPhase(v2alpha1.JobStarting, message)
+	p.UpdateMessage(state.ConditionOf(v2alpha1.JobStarting, true), message)
+}
+
+// taskOfRole returns the key under which pods of a role are counted: the task whose
+// template they have; aggregators have a key of their own.
+func taskOfRole(job *v2alpha1.DIJob, role names.ReplicaType) string {
+	if role == names.ReplicaTypeAggregator {
+		return v2alpha1.AggregatorTaskStatus
+	}
+	kind := v2alpha1.TaskType(role)
+	if role == names.ReplicaTypeDDPLearner {
+		kind = v2alpha1.TaskTypeLearner
+	}
+	for i := range job.Spec.Tasks {
+		if job.Spec.Tasks[i].Type == kind {
+			return names.TaskName(&job.Spec.Tasks[i])
+		}
+	}
+	return string(kind)
+}

@@ -1,0 +1,94 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"maps"
+
+	"opendilab.org/di-orchestrator/internal/podstate"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// Before returns the recorded ranks. If none are, because they were in the order of
+// the spec, and the counts changed, it writes out that order: a resize may come while no
+// pod records its rank. A job that is placed again starts in the order of the spec,
+// because the allocation is by rank.
+func Before(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string {
+	before := job.Status.Scaling
+	if before == nil || before.LastAllocation != now.LastAllocation && now.LastAllocation != "" {
+		return nil
+	}
+	if before.LastReplicas == now.LastReplicas && maps.Equal(before.SpecReplicas, now.SpecReplicas) {
+		return before.Ranks
+	}
+	return Former(job, before)
+}
+
+// Former returns the recorded ranks, also written out if they are in the order of
+// the spec.
+func Former(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string]string {
+	if len(before.Ranks) > 0 {
+		return before.Ranks
+	}
+	elastic, rest := names.ElasticTask(&job.Spec), before.LastReplicas
+	for _, count := range before.SpecReplicas {
+		rest -= count
+	}
+	ranks := map[string]string{}
+	var first int32
+	for i := range job.Spec.Tasks {
+		task := names.TaskName(&job.Spec.Tasks[i])
+		count := before.SpecReplicas[task]
+		if i == elastic {
+			count += rest
+		}
+		if count > 0 {
+			ranks[task] = formatRange(first, first+count-1)
+			first += count
+		}
+	}
+	return ranks
+}
+
+// IsInOrder reports whether replicas have the ranks that they get by default.
+func IsInOrder(replicas []workload.Replica) bool {
+	for i := range replicas {
+		if replicas[i].Rank != int32(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// recordedRanks returns the recorded ranks of replicas, restricted to what a new attempt
+// allows: its ranks are dense, and for a placed job those that the allocator assumes.
+func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, replicas []workload.Replica, pods map[string]*corev1.Pod) []int32 {
+	if job.Status.Scaling == nil {
+		return nil
+	}
+	ranks := make([]int32, len(replicas))
+	isStart := len(pods) == 0 && status.CompletedRanks == ""
+	isInOrder := len(status.Scaling.Ranks) == 0 || isStart && job.Spec.Preemptible
+	var recorded []int32
+	for i := range replicas {
+		replica := &replicas[i]
+		if isInOrder {
+			ranks[i] = int32(i)
+			continue
+		}
+		if i == 0 || replica.Task != replicas[i-1].Task {
+			recorded = ReadRun(status.Scaling.Ranks[names.TaskName(&job.Spec.Tasks[replica.Task])])
+		}
+		ranks[i] = podstate.Unranked
+		if int(replica.Index) < len(recorded) && (!isStart || int(recorded[replica.Index]) < len(replicas)) {
+			ranks[i] = recorded[replica.Index]
+		}
+	}
+	return ranks
+}

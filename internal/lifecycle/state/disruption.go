@@ -1,0 +1,133 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// The first disrupted pod is recreated at once and not counted, so that nothing
+// else bounds how often that happens: a node that rejects a pod may be chosen
+// again. So further disruptions back off. The condition ReplicasDisrupted records
+// when the disruptions began and when pods were last recreated after one; the
+// backoff is as long as the disruptions have lasted. The status survives a restart
+// of the operator.
+
+// FirstBackoff is the minimum delay before a pod that was disrupted repeatedly is
+// recreated. LongestBackoff bounds every backoff of a pod.
+const FirstBackoff, LongestBackoff = 10 * time.Second, 5 * time.Minute
+
+// quietPeriod is how long all pods of a job must be ready and undisrupted before the
+// backoff resets.
+const quietPeriod = time.Minute
+
+// DisruptedPod is a pod that ended by a disruption and still exists.
+type DisruptedPod struct {
+	Pod *corev1.Pod
+	// Task is the type of its task.
+	Task v2alpha1.TaskType
+}
+
+// MayRecreate reports whether disrupted pods may be recreated now, and then reports
+// their disruption; else it requeues the job for the end of the backoff.
+func (p *Plan) MayRecreate(disrupted []DisruptedPod) bool {
+	if left := p.backoffLeft(); left > 0 {
+		p.RequeueAfter(left)
+		return false
+	}
+	p.ReportDisruption(disrupted)
+	return true
+}
+
+// ReportDisruption reports what disrupted pods that are recreated under their names.
+func (p *Plan) ReportDisruption(disrupted []DisruptedPod) {
+	pods := make([]*corev1.Pod, len(disrupted))
+	for i, each := range disrupted {
+		pods[i] = each.Pod
+		p.RecordFailure(each.Task, each.Pod)
+	}
+	recorded := p.RecordDisruption(pods, "recreating it without counting a failure")
+	recorded.Message += fmt.Sprintf(", next retry in %s", BackoffAfter(recorded))
+	p.Event(corev1.EventTypeWarning, recorded.Reason, recorded.Message)
+}
+
+// RecordDisruption sets the condition for disrupted pods, with what the operator
+// does about them.
+func (p *Plan) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
+	const condition = v2alpha1.ConditionReplicasDisrupted
+	reason := FailureReason(p.in.Job, pods[0])
+	conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, "", p.in.Now)
+	recorded := conditions.Find(p.Status(), condition)
+	recorded.LastUpdateTime = &p.in.Timestamp
+	recorded.Message = describeDisruption(pods[0], reason, len(pods)-1) + "; " + outcome
+	return recorded
+}
+
+// describeDisruption describes the disruption of a pod, and counts the others.
+func describeDisruption(pod *corev1.Pod, reason string, others int) string {
+	text := fmt.Sprintf("pod %s was disrupted (%s)", pod.Name, cmp.Or(pod.Status.Reason, reason))
+	if reason == v2alpha1.ReasonGracefulExit {
+		text = fmt.Sprintf("pod %s exited gracefully with code %d", pod.Name, ExitTerminated)
+	}
+	if pod.Status.Message != "" {
+		text += beforeQuote + podstate.LastLine(pod.Status.Message) + `"`
+	}
+	if others > 0 {
+		text += ", and so did " + morePods(others)
+	}
+	return text
+}
+
+// backoffLeft returns how long disrupted pods must still wait, 0 for the first
+// disruption. A clock that was set back does not extend the backoff.
+func (p *Plan) backoffLeft() time.Duration {
+	recorded := conditions.Find(p.Status(), v2alpha1.ConditionReplicasDisrupted)
+	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
+		return 0
+	}
+	since := p.in.Now.Sub(recorded.LastUpdateTime.Time)
+	if since < 0 {
+		return 0
+	}
+	return BackoffAfter(recorded) - since
+}
+
+// BackoffAfter returns the backoff after the recorded disruption: as long as
+// disruptions have lasted, so that it doubles.
+func BackoffAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
+	var lasted time.Duration
+	if recorded.LastTransitionTime != nil && recorded.LastUpdateTime != nil {
+		lasted = recorded.LastUpdateTime.Sub(recorded.LastTransitionTime.Time)
+	}
+	return min(max(lasted, FirstBackoff), LongestBackoff)
+}
+
+// ResetBackoff clears the condition once all pods are ready and none was disrupted
+// for a while.
+func (p *Plan) ResetBackoff(isAllReady func() bool) {
+	const condition = v2alpha1.ConditionReplicasDisrupted
+	recorded := conditions.Find(p.Status(), condition)
+	if recorded == nil || recorded.Status != corev1.ConditionTrue {
+		return
+	}
+	if !IsFinished(p.Status()) && !IsSuspended(p.in.Job) {
+		if recorded.LastUpdateTime == nil || p.BackingOff || !isAllReady() {
+			return
+		}
+		reset := recorded.LastUpdateTime.Add(max(BackoffAfter(recorded), quietPeriod))
+		if left := reset.Sub(p.in.Now); left > 0 {
+			p.RequeueAfter(left)
+			return
+		}
+	}
+	conditions.Clear(p.Status(), condition, p.in.Now)
+}

@@ -1,0 +1,96 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// MinForceDeleteAfter is the minimum of ForceDeleteAfter: the condition that names the
+// pod comes first.
+const MinForceDeleteAfter = podstate.TerminatingGracePeriod
+
+// nodeInterval is how often the node of a pod that does not terminate is read.
+const nodeInterval = 30 * time.Second
+
+// FindStuckNodes returns the names of the nodes whose pods have been terminating for so
+// long that they are deleted by force, if those nodes do not respond.
+func FindStuckNodes(observed Observed) []string {
+	var found []string
+	for _, pod := range observed.Pods {
+		if left, isLeaving := observed.forceDeleteIn(pod); isLeaving && left <= 0 {
+			found = append(found, pod.Spec.NodeName)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// forceDeleteIn returns after how long a pod may be deleted by force; false for one that
+// never is. The deletionTimestamp includes the grace period. Force removes no finalizer,
+// so it does not help a pod that has one.
+func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
+	if o.ForceDeleteAfter <= 0 || !podstate.Terminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
+		return 0, false
+	}
+	return pod.DeletionTimestamp.Add(o.ForceDeleteAfter).Sub(o.Now), true
+}
+
+// DeleteByForce deletes terminating pods on nodes that do not respond, if the
+// installation allows it.
+func (p *Plan) DeleteByForce() {
+	var texts []string
+	for _, pod := range p.in.Pods {
+		left, isLeaving := p.in.forceDeleteIn(pod)
+		if !isLeaving {
+			continue
+		}
+		if left > 0 {
+			p.RequeueAfter(left)
+			continue
+		}
+		node, isKnown := p.in.Nodes[pod.Spec.NodeName]
+		how := howNodeIsLost(node)
+		if !isKnown || how == "" {
+			p.RequeueAfter(nodeInterval)
+			continue
+		}
+		p.Decision.ForceDeletePods = append(p.Decision.ForceDeletePods, pod)
+		texts = append(texts, fmt.Sprintf("pod %s on node %s, which %s", pod.Name, pod.Spec.NodeName, how))
+	}
+	if len(texts) == 0 {
+		return
+	}
+	message := "force-deleted: " + Few(texts, "; ") + ". Make sure that nothing runs there anymore"
+	const condition = v2alpha1.ConditionPodsForceDeleted
+	if conditions.Set(p.Status(), condition, corev1.ConditionTrue, condition, message, p.in.Now) {
+		p.Event(corev1.EventTypeWarning, condition, message)
+	}
+}
+
+// howNodeIsLost describes why a node cannot confirm that a pod has stopped, nil standing
+// for a node that is gone; "" if the node responds.
+func howNodeIsLost(node *corev1.Node) string {
+	if node == nil {
+		return "is gone"
+	}
+	for i := range node.Spec.Taints {
+		switch key := node.Spec.Taints[i].Key; key {
+		case corev1.TaintNodeOutOfService, corev1.TaintNodeUnreachable:
+			return "has taint " + key
+		}
+	}
+	if conditions.IsNodeReady(node) {
+		return ""
+	}
+	return "is not ready"
+}

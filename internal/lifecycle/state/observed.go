@@ -1,0 +1,95 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// DefaultDrain is how long a replica that was removed or reported keeps running, so that
+// a coordinator connected to it can disconnect.
+const DefaultDrain = 10 * time.Second
+
+// Observed is the state of a job and its objects at one moment.
+type Observed struct {
+	// Job is the job. Decide does not change it.
+	Job *v2alpha1.DIJob
+	// Pods are the pods whose controller is the job.
+	Pods []*corev1.Pod
+	// Services are the services whose controller is the job.
+	Services []*corev1.Service
+	// ConfigMaps are those whose controller is a worker-led job. They list the peers of
+	// its pods.
+	ConfigMaps []*corev1.ConfigMap
+	// Membership lists a coordinator-led job's replicas, nil if there is none.
+	Membership *v2alpha1.Membership
+	// AggregatorConfig is the one that the job uses, nil if there is none.
+	AggregatorConfig *v2alpha1.AggregatorConfig
+	// AggregatorConfigNotShared names the one that the job names and may not use, as
+	// namespace/name; empty otherwise.
+	AggregatorConfigNotShared string
+	// Confirmed is set if Membership and the unconfirmed pods were read live.
+	Confirmed bool
+	// Now is the time of the observation.
+	Now time.Time
+	// Written is when the operator last wrote the status of the job or of its Membership,
+	// as far as it knows; the zero time otherwise.
+	Written time.Time
+	// TakenPods, TakenServices and TakenConfigMaps are the names that other owners have,
+	// as far as this operator knows.
+	TakenPods       map[string]Taken
+	TakenServices   map[string]Taken
+	TakenConfigMaps map[string]Taken
+	// Refused is what the API server rejected, by kind, as far as this operator knows.
+	Refused map[string]Refusal
+	// Settings are those of the installation.
+	Settings workload.Settings
+	// Drain is how long a removed or reported replica keeps running.
+	Drain time.Duration
+	// ForceDeleteAfter is how long a pod may still exist after its grace period before it
+	// is deleted by force; 0 for ever.
+	ForceDeleteAfter time.Duration
+	// Nodes are those that FindStuckNodes names, by name; nil stands for a node that is
+	// gone.
+	Nodes map[string]*corev1.Node
+	// NoAllocator is set if the operator places no preemptible jobs.
+	NoAllocator bool
+	// Kueue is set if the queues that jobs name are queues of Kueue.
+	Kueue bool
+	// Gangs are the available gang schedulers.
+	Gangs Gangs
+	// PodGroups are the objects of gang schedulers whose controller is the job: one, or
+	// none.
+	PodGroups []*unstructured.Unstructured
+}
+
+// Gangs are the gang schedulers of the cluster.
+type Gangs struct {
+	// Setting is the gang scheduler that the installation chose.
+	Setting gang.Setting
+	// Served are those whose API is served, in the order of gang.Providers.
+	Served []gang.Provider
+}
+
+// IsCoordinatorLed reports whether a job is coordinator-led, and not worker-led.
+func IsCoordinatorLed(job *v2alpha1.DIJob) bool {
+	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
+}
+
+// IsLeftAlone reports whether the operator does nothing for a job: another controller
+// manages it, or it is being deleted and the garbage collector deletes its objects.
+func IsLeftAlone(job *v2alpha1.DIJob) bool {
+	if !job.DeletionTimestamp.IsZero() {
+		return true
+	}
+	return names.OtherManager(&job.Spec) != ""
+}

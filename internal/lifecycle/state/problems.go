@@ -1,0 +1,150 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// namedProblems is how many pods with a problem a message names.
+const namedProblems = 3
+
+// beforeQuote precedes the last message of a container or the kubelet, in double
+// quotes.
+const beforeQuote = `, saying "`
+
+// podProblem is a pod and its most serious problem.
+type podProblem struct {
+	pod     *corev1.Pod
+	problem podstate.Problem
+}
+
+// ReportProblems sets the condition that names pods with problems. It records an
+// event when the condition becomes true or its reason changes.
+func (p *Plan) ReportProblems() {
+	const condition = v2alpha1.ConditionReplicasStalled
+	problems := p.podProblems()
+	if len(problems) == 0 {
+		conditions.Clear(p.Status(), condition, p.in.Now)
+		return
+	}
+	reason, message := problems[0].problem.Reason, describeProblems(problems)
+	isNews := true
+	if recorded := conditions.Find(p.Status(), condition); recorded != nil && recorded.Status == corev1.ConditionTrue {
+		isNews = recorded.Reason != reason
+		if differOnlyInQuotes(recorded.Message, message) {
+			message = recorded.Message
+		}
+	}
+	conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, message, p.in.Now)
+	if isNews {
+		p.Event(corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// podProblems returns the pods of an unfinished job that have problems, the most
+// serious first. It requeues the job for when time alone changes that.
+func (p *Plan) podProblems() []podProblem {
+	if IsFinished(p.Status()) || IsSuspended(p.in.Job) {
+		return nil
+	}
+	var problems []podProblem
+	for _, pod := range p.in.Pods {
+		if p.Deleting[pod] {
+			continue
+		}
+		if problem, active := p.problemOf(pod); active {
+			if p.in.ForceDeleteAfter > 0 && problem.Reason == v2alpha1.ReasonTerminating && len(pod.Finalizers) > 0 {
+				problem.Message += ", which a force deletion does not remove"
+			}
+			problems = append(problems, podProblem{pod, problem})
+		}
+	}
+	slices.SortFunc(problems, func(a, b podProblem) int {
+		return cmp.Or(cmp.Compare(a.problem.Severity(), b.problem.Severity()), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	return problems
+}
+
+// problemOf returns the most serious active problem of a pod. It requeues the job
+// for when time alone changes that.
+func (p *Plan) problemOf(pod *corev1.Pod) (podstate.Problem, bool) {
+	worst, found, changes := podstate.ActiveProblem(pod, p.in.Now)
+	if changes > 0 {
+		p.RequeueAfter(changes)
+	}
+	return worst, found
+}
+
+// isCrashing reports whether a pod is in a crash loop, also while it runs in
+// between.
+func (p *Plan) isCrashing(pod *corev1.Pod) bool {
+	problem, active := p.problemOf(pod)
+	return active && problem.Reason == v2alpha1.ReasonCrashLoop
+}
+
+// describeProblems names the first few pods with their roles and problems.
+func describeProblems(problems []podProblem) string {
+	var texts []string
+	for i := range problems[:min(len(problems), namedProblems)] {
+		texts = append(texts, problems[i].describe())
+	}
+	message := strings.Join(texts, "; ")
+	if more := len(problems) - namedProblems; more > 0 {
+		message += "; and " + morePods(more)
+	}
+	return message
+}
+
+func (p *podProblem) describe() string {
+	role := cmp.Or(string(names.RoleOf(p.pod)), p.pod.Labels[names.LabelTaskName])
+	text := fmt.Sprintf("%s (%s): %s", p.pod.Name, role, p.problem.Message)
+	if p.problem.LastMessage != "" {
+		text += beforeQuote + p.problem.LastMessage + `"`
+	}
+	return text
+}
+
+// morePods rounds large numbers, because many pods start or fail at about the
+// same time.
+func morePods(count int) string {
+	switch {
+	case count == 1:
+		return "1 more pod"
+	case count < 10:
+		return fmt.Sprintf("%d more pods", count)
+	}
+	return fmt.Sprintf("%d+ more pods", podstate.FloorStep(int32(count)))
+}
+
+// differOnlyInQuotes reports whether a recorded message equals another one but for
+// quoted messages, and quotes at least as many. A quote that differs at each retry,
+// or that the kubelet omits at the next one, is not worth a write.
+func differOnlyInQuotes(recorded, message string) bool {
+	return withoutQuotes(recorded) == withoutQuotes(message) &&
+		strings.Count(recorded, beforeQuote) >= strings.Count(message, beforeQuote)
+}
+
+// withoutQuotes cuts quoted messages out of a message. They contain no double quotes.
+func withoutQuotes(message string) string {
+	var kept strings.Builder
+	for {
+		before, rest, found := strings.Cut(message, beforeQuote)
+		kept.WriteString(before)
+		if !found {
+			return kept.String()
+		}
+		_, message, _ = strings.Cut(rest, `"`)
+	}
+}

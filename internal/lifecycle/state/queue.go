@@ -1,0 +1,63 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
+)
+
+// ReportQueue sets the condition for the admission by Kueue.
+func (p *Plan) ReportQueue() {
+	const condition = v2alpha1.ConditionAdmitted
+	switch {
+	case !p.in.Kueue || IsFinished(p.Status()):
+		return
+	case IsSuspended(p.in.Job):
+		conditions.Clear(p.Status(), condition, p.in.Now)
+		return
+	}
+	var queue string
+	queued, waiting, managed := 0, 0, 0
+	for _, pod := range p.Current() {
+		marks := queueing.On(pod)
+		if marks.Queue == "" || podstate.Terminating(pod) || podstate.Finished(pod) {
+			continue
+		}
+		queue = marks.Queue
+		queued++
+		if queueing.IsWaiting(pod) {
+			waiting++
+		}
+		if queueing.IsManaged(pod) {
+			managed++
+		}
+	}
+	switch {
+	case queued == 0:
+		// Between two starts there is a moment without pods.
+	case managed == 0:
+		p.reportUnmanaged(queue)
+	case waiting == queued:
+		conditions.Set(p.Status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
+			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.in.Now)
+	default:
+		conditions.Set(p.Status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted,
+			"Kueue has admitted the job from queue "+queue, p.in.Now)
+	}
+}
+
+func (p *Plan) reportUnmanaged(queue string) {
+	message := fmt.Sprintf("Kueue does not manage the pods for queue %s, so they run without admission: "+
+		"its integration \"pod\" is off, or does not cover namespace %s", queue, p.in.Job.Namespace)
+	if conditions.Set(p.Status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotManagedByKueue, message, p.in.Now) {
+		p.Event(corev1.EventTypeWarning, v2alpha1.ReasonNotManagedByKueue, message)
+	}
+}

@@ -1,0 +1,116 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// What the API server refuses once, as by a quota, it refuses again soon. So the
+// creations of that kind wait, twice as long each time, and begin again with one
+// object, which doubles with each pass that succeeds, as pods of a Job do.
+const (
+	FirstRefusalDelay   = 5 * time.Second
+	LongestRefusalDelay = 5 * time.Minute
+)
+
+// The kinds that creations are counted as, beside tasks and roles, none of which
+// can have a slash in its name.
+const (
+	KindServices   = "/services"
+	KindConfigMaps = "/configmaps"
+	KindMembership = "/membership"
+	KindPodGroups  = "/podgroup"
+)
+
+// Refusal is what the operator remembers of one kind of which the API server
+// refused to create an object. The zero value is a kind that it refused nothing of.
+type Refusal struct {
+	// Until is when the next object may be tried.
+	Until time.Time
+	// AtOnce bounds the objects of one pass from then on; 0 is no bound of its own.
+	AtOnce int
+	// delay is how long the last refusal held the kind back.
+	delay time.Duration
+}
+
+// After returns what is remembered after a pass that created so many objects of
+// the kind, and of which the API server refused another or not. Progress makes
+// the delays begin from the first one.
+func (r Refusal) After(created int, refused bool, now time.Time) Refusal {
+	switch {
+	case refused && created > 0:
+		return heldBack(FirstRefusalDelay, now)
+	case refused:
+		return heldBack(NextRefusalDelay(r.delay), now)
+	case created == 0:
+		return r
+	case 2*r.AtOnce >= createdAtOnce:
+		return Refusal{}
+	}
+	return Refusal{AtOnce: 2 * r.AtOnce, Until: r.Until, delay: r.delay}
+}
+
+// NextRefusalDelay returns the backoff after another rejection, given the last one; 0 if
+// there was none.
+func NextRefusalDelay(last time.Duration) time.Duration {
+	return min(max(2*last, FirstRefusalDelay), LongestRefusalDelay)
+}
+
+func heldBack(delay time.Duration, now time.Time) Refusal {
+	return Refusal{Until: now.Add(delay), AtOnce: 1, delay: delay}
+}
+
+// KindOf returns the kind as which the creation of an object counts: a pod counts as its
+// task or role. A rejection of one kind delays no other.
+func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
+	switch object.(type) {
+	case *corev1.Pod:
+		if IsCoordinatorLed(job) {
+			return object.GetLabels()[names.LabelReplicaType]
+		}
+		return object.GetLabels()[names.LabelTaskName]
+	case *corev1.Service:
+		return KindServices
+	case *corev1.ConfigMap:
+		return KindConfigMaps
+	case *v2alpha1.Membership:
+		return KindMembership
+	}
+	return KindPodGroups
+}
+
+// createdAtOnce is the batch size: how many pods of each task or role, and how many
+// services, of one job are created in one reconcile. A larger job lets others run in
+// between, and holds no more whole pods in memory.
+const createdAtOnce = 64
+
+// MayCreate reports whether one more object of a kind is created now, and counts it.
+// Otherwise a later reconcile creates it: the next one or, if the API server rejected
+// one of the kind, the first after its backoff.
+func (p *Plan) MayCreate(kind string) bool {
+	if p.Decision.Lacking == nil {
+		p.Decision.Lacking = map[string]int{}
+	}
+	p.Decision.Lacking[kind]++
+	refused := p.in.Refused[kind]
+	if left := refused.Until.Sub(p.in.Now); left > 0 {
+		p.Decision.HeldBack = true
+		p.RequeueAfter(left)
+		return false
+	}
+	if p.creating[kind] >= cmp.Or(refused.AtOnce, createdAtOnce) {
+		p.Decision.More = true
+		return false
+	}
+	p.creating[kind]++
+	return true
+}

@@ -1,0 +1,179 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// The rules that both lifecycles share for suspend, activeDeadlineSeconds and
+// ttlSecondsAfterFinished, which mean what they mean in a batch/v1 Job.
+
+// Expire deletes a job once it has been finished for ttlSecondsAfterFinished.
+func (p *Plan) Expire() Result {
+	finished, kept := p.in.Job.Status.CompletionTimestamp, p.in.Job.Spec.TTLSecondsAfterFinished
+	if !IsFinished(&p.in.Job.Status) || finished == nil || kept == nil {
+		return Continue
+	}
+	left := finished.Add(seconds(int64(*kept))).Sub(p.in.Now)
+	if left > 0 {
+		p.RequeueAfter(left)
+		return Continue
+	}
+	p.Decision.DeleteJob = true
+	return Settled
+}
+
+// EndAtDeadline fails a job that has been active for longer than activeDeadlineSeconds.
+func (p *Plan) EndAtDeadline() Result {
+	limit := p.in.Job.Spec.ActiveDeadlineSeconds
+	if limit == nil || IsSuspended(p.in.Job) || IsFinished(&p.in.Job.Status) {
+		return Continue
+	}
+	left := ActiveSince(p.in.Job, p.in.Now).Add(seconds(*limit)).Sub(p.in.Now)
+	if left > 0 {
+		p.RequeueAfter(left)
+		return Continue
+	}
+	message := fmt.Sprintf("the job exceeded its deadline of %d seconds", *limit)
+	p.Status().LastFailure = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.in.Timestamp}
+	p.Finish(v2alpha1.JobFailed, message)
+	return Settled
+}
+
+// seconds returns that many seconds, clamped: earlier releases stored numbers that are
+// meant as never.
+func seconds(count int64) time.Duration {
+	return time.Duration(min(count, limits.Seconds)) * time.Second
+}
+
+// ActiveSince returns since when a job that is not suspended is active: since it was
+// admitted from its queue, else resumed, which may be just now, else created.
+func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
+	since := resumedOrMade(job, now)
+	admitted := conditions.Find(&job.Status, v2alpha1.ConditionAdmitted)
+	switch {
+	case admitted == nil || admitted.LastTransitionTime == nil:
+		return since
+	case admitted.Status == corev1.ConditionFalse && admitted.Reason == v2alpha1.ReasonWaitingInQueue:
+		return now.Truncate(time.Second)
+	case admitted.Status == corev1.ConditionTrue && admitted.LastTransitionTime.After(since):
+		return admitted.LastTransitionTime.Time
+	}
+	return since
+}
+
+func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
+	suspended := conditions.Find(&job.Status, v2alpha1.ConditionSuspended)
+	switch {
+	case suspended == nil:
+		return job.CreationTimestamp.Time
+	case suspended.Status == corev1.ConditionTrue || suspended.LastTransitionTime == nil:
+		return now.Truncate(time.Second)
+	}
+	return suspended.LastTransitionTime.Time
+}
+
+// Suspend deletes the pods of a suspended job, and then the Membership: the next
+// coordinator starts afresh.
+func (p *Plan) Suspend() Result {
+	if !IsSuspended(p.in.Job) {
+		p.resume()
+		return Continue
+	}
+	for _, pod := range p.in.Pods {
+		p.DeletePod(pod)
+	}
+	return p.Stop()
+}
+
+// Stop deletes what a suspended job has beside its pods, and reports that it is
+// suspended.
+func (p *Plan) Stop() Result {
+	for _, service := range p.in.Services {
+		p.DeleteService(service)
+	}
+	p.DeletePodGroups()
+	p.DeleteUnusedNodes()
+	if list := p.in.Membership; len(p.in.Pods) == 0 && list != nil && list.DeletionTimestamp.IsZero() {
+		p.Decision.DeleteMembership = true
+	}
+	const message = "spec.suspend is true: the job has no pods until it is false again"
+	if conditions.Set(p.Status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.in.Now) {
+		p.Event(corev1.EventTypeNormal, v2alpha1.ConditionSuspended, message)
+	}
+	p.SetPhase(v2alpha1.JobPending, "the job is suspended")
+	return Settled
+}
+
+// resume reports that a suspended job was resumed.
+func (p *Plan) resume() {
+	if !conditions.IsTrue(p.Status(), v2alpha1.ConditionSuspended) {
+		return
+	}
+	const message = "job resumed"
+	conditions.Set(p.Status(), v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message, p.in.Now)
+	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
+}
+
+// IsSuspended reports whether a job is suspended by its spec.
+func IsSuspended(job *v2alpha1.DIJob) bool {
+	return ptr.Deref(job.Spec.Suspend, false)
+}
+
+// CleanUp deletes what a finished job no longer needs: its services, and its pods by its
+// policy. It acts once the end is recorded.
+func (p *Plan) CleanUp() Result {
+	if !IsFinished(&p.in.Job.Status) {
+		return Continue
+	}
+	p.completeEnd()
+	for _, service := range p.in.Services {
+		p.DeleteService(service)
+	}
+	p.DeletePodGroups()
+	policy := p.in.CleanPodPolicy()
+	for _, pod := range p.in.Pods {
+		if policy == v2alpha1.CleanPodPolicyAll || policy == v2alpha1.CleanPodPolicyRunning && isActive(pod) {
+			p.DeletePod(pod)
+		}
+	}
+	p.DeleteUnusedNodes()
+	return Settled
+}
+
+func (in *Input) CleanPodPolicy() v2alpha1.CleanPodPolicy {
+	return cmp.Or(in.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
+}
+
+// completeEnd completes the record of a job that an earlier release finished: the
+// condition if there is only the phase, and when it finished.
+func (p *Plan) completeEnd() {
+	status := p.Status()
+	if endOfJob(status) == nil {
+		kind, reason := ConditionOf(status.Phase, IsCoordinatorLed(p.in.Job)), ReasonOf(status.Phase, IsCoordinatorLed(p.in.Job))
+		conditions.Set(status, kind, corev1.ConditionTrue, reason, "an earlier release finished the job", p.in.Now)
+	}
+	if status.CompletionTimestamp == nil {
+		status.CompletionTimestamp = cmp.Or(endOfJob(status).LastTransitionTime, &p.in.Timestamp).DeepCopy()
+	}
+}
+
+// isActive reports whether a pod of a finished job is pending or still runs, and none of
+// its containers has terminated. A pod that failed for some time is kept for its logs,
+// and so is a coordinator whose sidecar runs; a succeeded worker in which an injected
+// container runs is not.
+func isActive(pod *corev1.Pod) bool {
+	return podstate.InjectedRuns(pod) || !podstate.Finished(pod) && !podstate.ContainerExited(pod)
+}

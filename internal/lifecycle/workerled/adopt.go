@@ -1,0 +1,137 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// adoptWorkers adopts the pods of a worker-led job that an earlier release created,
+// which do not record their attempt.
+func (p *Plan) adoptWorkers() state.Result {
+	for _, pod := range p.Pods {
+		if _, isRecorded := pod.Annotations[names.AnnotationAttempt]; !isRecorded {
+			p.Decision.AdoptPods = append(p.Decision.AdoptPods, p.adoptedWorker(pod))
+		}
+	}
+	if !p.Decision.IsAdoption() {
+		return state.Continue
+	}
+	p.RequeueAfter(state.AdoptionDelay)
+	return state.Settled
+}
+
+// adoptedWorker returns an adopted pod, as one of this attempt and placement. Earlier
+// releases count a restart or a reschedule before they replace the pods that caused it:
+// those are of the attempt before.
+func (in *Input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
+	status := &in.Job.Status
+	attempt, reschedule := status.Restarts, status.Reschedules
+	switch {
+	case status.Phase == v2alpha1.JobRestarting && state.HasFailed(in.Job, pod):
+		attempt = max(attempt-1, 0)
+	case status.Phase == v2alpha1.JobRescheduling && in.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(in.Job, pod):
+		reschedule = max(reschedule-1, 0)
+	}
+	wanted := pod.DeepCopy()
+	wanted.OwnerReferences = in.StoredReferences(pod)
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
+	in.labelWorker(wanted)
+	return wanted
+}
+
+// labelWorker adds the labels of its task to a pod, by which pods are counted and
+// selected. v1.1.0 and v1.1.1 did not set them.
+func (in *Input) labelWorker(pod *corev1.Pod) {
+	if pod.Labels[names.LabelTaskName] != "" {
+		return
+	}
+	for i := range in.Job.Spec.Tasks {
+		task := &in.Job.Spec.Tasks[i]
+		if _, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(task), pod.Name); isOf {
+			for key, value := range names.WorkerLabels(in.Job.Name, task.Type, names.TaskName(task), pod.Name) {
+				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value)
+			}
+			return
+		}
+	}
+}
+
+// counted returns the job without a total that an earlier release wrote before the spec
+// changed. The pods record such a total; any other was asked for.
+func (in *Input) counted() *v2alpha1.DIJob {
+	status := &in.Job.Status
+	if status.Scaling != nil || !slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
+		return podstate.AnnotatedNumber(pod, names.AnnotationReplicas, 0) == status.Replicas && workload.IsOfEarlierRelease(pod)
+	}) {
+		return in.Job
+	}
+	job := *in.Job
+	job.Status.Replicas = 0
+	return &job
+}
+
+// subdomain returns the subdomain of the pods' addresses: that of active pods of this
+// attempt, because pods find each other by it, else the job's service.
+func (p *Plan) subdomain() string {
+	own := names.WorkerService(p.Job.Name)
+	for _, pod := range p.Pods {
+		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !p.IsStale(pod) {
+			return other
+		}
+	}
+	return own
+}
+
+// ensureWorkerService creates the service of a worker-led job, and deletes those of an
+// earlier release. These stay, unchanged, while pods exist that need them.
+func (p *Plan) ensureWorkerService() {
+	wanted := workload.WorkerService(p.Job)
+	if p.assignment.Subdomain != wanted.Name && len(p.Services) > 0 {
+		return
+	}
+	for _, earlier := range names.EarlierWorkerServices(p.Job.Name) {
+		if service := p.ServiceNamed[earlier]; service != nil {
+			p.DeleteService(service)
+		}
+	}
+	wanted.Name = p.assignment.Subdomain
+	if existing := p.ServiceNamed[wanted.Name]; existing != nil && len(p.Pods) == 0 && !isSameService(existing, wanted) {
+		p.DeleteService(existing)
+		p.CreateService(wanted)
+		return
+	}
+	p.EnsureService(wanted)
+}
+
+// isSameService reports whether two services select the same pods, ready or not.
+func isSameService(a, b *corev1.Service) bool {
+	return maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
+}
+
+// selector returns the labels by which services select the existing pods.
+func (p *Plan) selector() map[string]string {
+	selector := map[string]string{}
+	if len(p.Pods) == 0 {
+		return selector
+	}
+	for _, service := range p.Services {
+		maps.Copy(selector, service.Spec.Selector)
+	}
+	return selector
+}

@@ -1,0 +1,262 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+const (
+	// defaultBackoffLimit is how often a job is restarted if its spec does not say.
+	defaultBackoffLimit int32 = 3
+	// ignoredDelay is the delay before a pod whose failure is ignored is recreated:
+	// nothing else bounds how often that happens.
+	ignoredDelay = 5 * time.Second
+	// firstRestartBackoff is the minimum duration of an attempt after more restarts than
+	// jobs have by default; it doubles with each further one.
+	firstRestartBackoff = 2 * time.Second
+)
+
+// failure is a failed pod that is not counted yet, and the action that follows.
+type failure struct {
+	pod    *corev1.Pod
+	task   v2alpha1.TaskType
+	rank   int32
+	action v2alpha1.FailurePolicyAction
+	// rule is the index of the failure policy's rule that matched, -1 for none.
+	rule int
+}
+
+// countFailures records the action that follows from the new failures, the gravest
+// one for all of them. Pods are deleted once that is recorded.
+func (p *Plan) countFailures() state.Result {
+	failures := p.failures()
+	if len(failures) == 0 {
+		return state.Continue
+	}
+	slices.SortStableFunc(failures, func(a, b failure) int {
+		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
+	})
+	gravest := failures[0]
+	p.Status().LastFailure = podstate.Failure(gravest.pod, p.Timestamp)
+	for i := range failures {
+		p.RecordFailure(failures[i].task, failures[i].pod)
+	}
+	p.reportOutOfMemory(failures)
+	switch gravest.action {
+	case v2alpha1.FailurePolicyFailJob:
+		p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
+			gravest.pod.Name, podstate.FailureCause(gravest.pod), gravest.rule))
+	case v2alpha1.FailurePolicyRestartReplica:
+		p.restartReplicas(failures)
+	case v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyIgnore:
+		p.restartJob(gravest.pod)
+	}
+	return state.Settled
+}
+
+// reportOutOfMemory records one event for the new failures that used too much memory.
+func (p *Plan) reportOutOfMemory(failures []failure) {
+	var killed []string
+	for i := range failures {
+		if state.FailureReason(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
+			killed = append(killed, failures[i].pod.Name)
+		}
+	}
+	if len(killed) == 0 {
+		return
+	}
+	text := fmt.Sprintf("pod %s was killed because it used more memory than its limit", killed[0])
+	if others := len(killed) - 1; others > 0 {
+		text += fmt.Sprintf(", and so were %d others", others)
+	}
+	p.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
+}
+
+// gravity orders actions, the gravest first.
+func gravity(action v2alpha1.FailurePolicyAction) int {
+	return slices.Index([]v2alpha1.FailurePolicyAction{
+		v2alpha1.FailurePolicyFailJob, v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyRestartReplica,
+	}, action)
+}
+
+// failures returns the failed pods that count and are not counted yet.
+func (p *Plan) failures() []failure {
+	var failures []failure
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(p.Job, pod) || p.isCounted(pod) {
+			continue
+		}
+		found := failure{pod: pod, task: p.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
+		found.action, found.rule = actionFor(p.Job, replica, pod)
+		if found.action != v2alpha1.FailurePolicyIgnore {
+			failures = append(failures, found)
+		}
+	}
+	return failures
+}
+
+// isCounted reports whether a pod's failure is recorded as a restart of its replica
+// alone.
+func (in *Input) isCounted(pod *corev1.Pod) bool {
+	recorded := in.Job.Status.ReplicaRestarts[pod.Name]
+	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded) < recorded
+}
+
+// actionFor returns the action that follows the failure of a replica's pod, and the
+// index of the failure policy's rule that says so. Without any the job restarts.
+func actionFor(job *v2alpha1.DIJob, replica *workload.Replica, pod *corev1.Pod) (v2alpha1.FailurePolicyAction, int) {
+	if job.Spec.FailurePolicy != nil {
+		task := names.TaskName(&job.Spec.Tasks[replica.Task])
+		for i := range job.Spec.FailurePolicy.Rules {
+			if rule := &job.Spec.FailurePolicy.Rules[i]; matches(rule, task, pod) {
+				return rule.Action, i
+			}
+		}
+	}
+	return v2alpha1.FailurePolicyRestartJob, -1
+}
+
+// matches reports whether a rule covers the failure of a task's pod. Without a known
+// exit code, a rule about exit codes does not.
+func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) bool {
+	if len(rule.Tasks) > 0 && !slices.Contains(rule.Tasks, task) {
+		return false
+	}
+	if rule.OnExitCodes == nil {
+		return true
+	}
+	main := podstate.MainTermination(pod)
+	if main == nil || main.ExitCode == 0 {
+		return false
+	}
+	return slices.Contains(rule.OnExitCodes.Values, main.ExitCode) == (rule.OnExitCodes.Operator == v2alpha1.ExitCodesIn)
+}
+
+// restartJob starts the next attempt, unless the limit is reached.
+func (p *Plan) restartJob(failed *corev1.Pod) {
+	status := p.Status()
+	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
+		p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts, the limit is %d",
+			failed.Name, podstate.FailureCause(failed), status.Restarts, limit))
+		return
+	}
+	status.Restarts = limits.Sum(status.Restarts, 1)
+	status.CompletedRanks, status.ReplicaRestarts = "", nil
+	p.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), p.restartMessage()))
+}
+
+func (p *Plan) restartMessage() string {
+	return ordinal(p.Status().Restarts, p.backoffLimit()) + " is in progress"
+}
+
+// ordinal says which restart it is, of how many where there is a limit.
+func ordinal(restart, limit int32) string {
+	if limit < 0 {
+		return fmt.Sprintf("restart %d", restart)
+	}
+	return fmt.Sprintf("restart %d of %d", restart, limit)
+}
+
+// restartReplicas restarts only the failed replicas, each as often as the limit
+// allows beyond the job's restarts.
+func (p *Plan) restartReplicas(failures []failure) {
+	status, limit := p.Status(), p.backoffLimit()
+	for _, failed := range failures {
+		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
+			p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts of the job and %d of its own, the limit is %d",
+				failed.pod.Name, podstate.FailureCause(failed.pod), status.Restarts, restarts, limit))
+			return
+		}
+	}
+	status.ReplicaRestarts = maps.Clone(status.ReplicaRestarts)
+	if status.ReplicaRestarts == nil {
+		status.ReplicaRestarts = map[string]int32{}
+	}
+	for _, failed := range failures {
+		restarts := limits.Sum(p.restartsOf(failed.pod), 1)
+		status.ReplicaRestarts[failed.pod.Name] = restarts
+		p.Decision.ReplicaRestarts = append(p.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(p.Job, failed.pod)})
+		p.Decision.Events = append(p.Decision.Events, state.Event{
+			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
+			Message: fmt.Sprintf("pod %s has failed%s and restarts alone, %s",
+				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
+		})
+	}
+}
+
+func (in *Input) backoffLimit() int32 {
+	if in.Job.Spec.BackoffLimit != nil {
+		return *in.Job.Spec.BackoffLimit
+	}
+	return defaultBackoffLimit
+}
+
+// restartBackoff returns how long an attempt lasts at least before the next one
+// starts. With a high limit or none, a job that fails at once each time would
+// otherwise keep the cluster busy.
+func restartBackoff(restarts int32) time.Duration {
+	var backoff time.Duration
+	for range min(restarts-defaultBackoffLimit, 10) {
+		backoff = min(max(2*backoff, firstRestartBackoff), state.LongestBackoff)
+	}
+	return backoff
+}
+
+// isKept reports whether a finished pod stays until the backoff of that many restarts
+// is over, and if so requeues the job for then.
+func (p *Plan) isKept(pod *corev1.Pod, restarts int32) bool {
+	backoff := restartBackoff(restarts)
+	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
+		return false
+	}
+	left := pod.CreationTimestamp.Add(backoff).Sub(p.Now)
+	if left <= 0 {
+		return false
+	}
+	p.RequeueAfter(left)
+	return true
+}
+
+// mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
+// failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
+func (p *Plan) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
+	if !podstate.FailedOrLost(pod) {
+		return false
+	}
+	if !state.HasFailed(p.Job, pod) {
+		return !p.BackingOff
+	}
+	if action, _ := actionFor(p.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
+		return true
+	}
+	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(p.Now)
+	if left <= 0 {
+		return true
+	}
+	p.RequeueAfter(left)
+	return false
+}
+
+// restartsOf returns how often the replica of a failed pod was restarted alone.
+func (p *Plan) restartsOf(pod *corev1.Pod) int32 {
+	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), p.Status().ReplicaRestarts[pod.Name])
+}

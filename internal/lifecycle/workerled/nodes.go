@@ -1,0 +1,116 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"slices"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// The pods of a worker-led job read their peers from a ConfigMap, which all
+// that are made for one assignment share. The kubelet reads it whenever it starts a
+// container, so it stays while such a pod lives. Its name follows from what it
+// holds: the same assignment has the same one in every pass, and what somebody else
+// put there under that name is seen.
+
+// FindMissingNodes returns the names of ConfigMaps that pods wait for and that were not
+// observed. The cache may lack them, so the caller must read them live.
+func FindMissingNodes(observed state.Observed) []string {
+	known := map[string]bool{"": true}
+	for _, configMap := range observed.ConfigMaps {
+		known[configMap.Name] = true
+	}
+	var missing []string
+	for _, pod := range observed.Pods {
+		if name := workload.NodesOf(pod); !known[name] && isStarting(pod) {
+			known[name], missing = true, append(missing, name)
+		}
+	}
+	return missing
+}
+
+// isStarting reports whether a pod may have containers that were never started.
+func isStarting(pod *corev1.Pod) bool {
+	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
+}
+
+// peersOf returns the list of peers that a pod was created with, "" if it is unknown.
+func (in *Input) peersOf(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, in.ConfigMapNamed)
+}
+
+// keepNodes recreates the ConfigMap that active pods refer to, and deletes those that no
+// pod refers to. While pods are created the earlier ones stay: the next pods mostly
+// refer to the same.
+func (p *Plan) keepNodes() state.Result {
+	for _, pod := range p.Pods {
+		if !podstate.Finished(pod) && !p.Deleting[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
+			p.ensureNodes()
+			break
+		}
+	}
+	if p.isFilled() || isUnplaced(p.Job) {
+		p.DeleteUnusedNodes()
+	}
+	return state.Continue
+}
+
+// lacksNodes reports whether a pod refers to a ConfigMap that is not there.
+func (in *Input) lacksNodes(pod *corev1.Pod) bool {
+	name := workload.NodesOf(pod)
+	return name != "" && in.ConfigMapNamed[name] == nil
+}
+
+// hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated,
+// because the rank assignment has changed. Another pod replaces it.
+func (p *Plan) hasLostNodes(pod *corev1.Pod) bool {
+	return isStarting(pod) && p.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
+}
+
+// currentNodes returns the name of the ConfigMap for pods that are created now, "" if it
+// cannot be built.
+func (p *Plan) currentNodes() string {
+	configMap, err := p.Builder.NodesConfigMap(&p.assignment)
+	if err != nil {
+		return ""
+	}
+	return configMap.Name
+}
+
+// ensureNodes creates the ConfigMap for pods that are created now. It reports whether
+// that exists, or is created before them.
+func (p *Plan) ensureNodes() bool {
+	configMap, err := p.Builder.NodesConfigMap(&p.assignment)
+	switch {
+	case err != nil:
+		// What is wrong with it is said of the pods.
+		return false
+	case p.ConfigMapNamed[configMap.Name] != nil, p.creates(configMap.Name):
+		return true
+	case p.IsConfigMapTaken(configMap.Name), !p.MayCreate(state.KindConfigMaps):
+		return false
+	}
+	p.Decision.CreateConfigMaps = append(p.Decision.CreateConfigMaps, configMap)
+	p.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
+	return true
+}
+
+// creates reports whether the plan creates a ConfigMap with the name.
+func (p *Plan) creates(configMap string) bool {
+	return slices.ContainsFunc(p.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
+}
+
+// isFilled reports whether every replica has a pod that stays, or needs none.
+func (p *Plan) isFilled() bool {
+	return !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := p.PodNamed[replica.Pod]
+		return !p.completed().Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.Deleting[pod])
+	})
+}

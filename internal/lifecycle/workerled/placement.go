@@ -1,0 +1,117 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"fmt"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// WantsPlace reports whether the allocator must place a job.
+func WantsPlace(job *v2alpha1.DIJob) bool {
+	return job.Spec.Preemptible && !state.IsCoordinatorLed(job) && !state.IsLeftAlone(job) && !state.IsFinished(&job.Status) && !state.IsSuspended(job)
+}
+
+// LeavesPlace reports whether a job must give up its placement.
+func LeavesPlace(job *v2alpha1.DIJob) bool {
+	return job.Spec.Preemptible && !state.IsCoordinatorLed(job) && !state.IsLeftAlone(job) && !state.IsFinished(&job.Status) &&
+		state.IsSuspended(job) && len(job.Status.Allocation) > 0
+}
+
+// NodesByRank returns the nodes of a job that was never placed, by rank: "" for a rank
+// without a pod, and no nodes if the job does not run or its pods do not record their
+// ranks. Nothing is known while a pod has no node yet.
+func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
+	total := sizing.Wanted(job).Total
+	if total > limits.Replicas {
+		return nil, true
+	}
+	nodes = make([]string, total)
+	live := false
+	for _, pod := range pods {
+		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		rank := podstate.Rank(pod)
+		switch {
+		case pod.Spec.NodeName == "":
+			return nil, false
+		case rank < 0 || int(rank) >= len(nodes) || nodes[rank] != "":
+			return nil, true
+		}
+		nodes[rank] = pod.Spec.NodeName
+		live = live || !podstate.Finished(pod)
+	}
+	if !live {
+		return nil, true
+	}
+	return nodes, true
+}
+
+// EndedRanks returns the ranks of a job that have succeeded in its current placement:
+// those that are recorded, and those whose pods have succeeded. Recorded ranks of an
+// earlier placement do not count.
+func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
+	status := &job.Status
+	if scaling := status.Scaling; scaling != nil && scaling.LastAllocation != "" && scaling.LastAllocation != digestOf(status.Allocation) {
+		return nil
+	}
+	ended := map[int]bool{}
+	if completed := ranks.Read(status.CompletedRanks); !completed.IsEmpty() {
+		for rank := range min(max(len(status.Allocation), int(sizing.Wanted(job).Total)), limits.Replicas) {
+			if completed.Has(int32(rank)) {
+				ended[rank] = true
+			}
+		}
+	}
+	for _, pod := range podstate.IgnoreInjected(pods) {
+		_, taken := pod.Annotations[names.AnnotationAttempt]
+		isCurrent := !taken || podstate.Attempt(pod) >= status.Restarts && podstate.Reschedule(pod) >= status.Reschedules
+		if pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod) && isCurrent {
+			ended[int(podstate.Rank(pod))] = true
+		}
+	}
+	return ended
+}
+
+// PlacedOn returns the node that a pod was created for, "" for none.
+func PlacedOn(pod *corev1.Pod) string {
+	return pod.Annotations[names.AnnotationNode]
+}
+
+// isUnplaced reports whether a job waits for the allocator to place it.
+func isUnplaced(job *v2alpha1.DIJob) bool {
+	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
+}
+
+// reportPlace sets the condition for the placement while the operator's allocator, which
+// owns that condition, is switched off.
+func (p *Plan) reportPlace() {
+	if !p.NoAllocator || !WantsPlace(p.Job) {
+		return
+	}
+	status := p.Status()
+	if placed := len(p.Job.Status.Allocation); placed > 0 {
+		if !conditions.IsTrue(status, v2alpha1.ConditionAllocated) {
+			conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
+				fmt.Sprintf("status.allocation places %d replicas", placed), p.Now)
+		}
+		return
+	}
+	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
+	if conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, p.Now) {
+		p.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
+	}
+}

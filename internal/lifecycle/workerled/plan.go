@@ -1,0 +1,89 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workerled has the rules of worker-led jobs.
+package workerled
+
+import (
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// Plan is the plan of a worker-led job.
+type Plan struct {
+	*state.Plan
+	*Input
+	// The fields below are each set by one rule.
+
+	// assignment assigns a rank to each desired replica. It is empty until assignRanks.
+	assignment workload.Assignment
+	// planned are the completed ranks of the planned status, as completed last read them.
+	planned     ranks.Set
+	plannedText string
+	// marked is the metadata for Kueue of pods that are created now, once it is known.
+	marked *queueing.Marks
+	// gang is the gang of pods that are created now.
+	gang gangPlan
+}
+
+// Input is what follows from the observation of a worker-led job alone.
+type Input struct {
+	*state.Input
+	// recorded are the completed ranks of the recorded status.
+	recorded ranks.Set
+	// counts are the desired replicas of each task.
+	counts sizing.Counts
+	// resizes are the tasks whose desired count changed since it was last acted on.
+	resizes []sizing.Resize
+	// tooMany describes which counts give the job more pods than it may have, or why no
+	// pods can be built for them.
+	tooMany []string
+}
+
+// New returns the plan of a worker-led job.
+func New(base *state.Plan, observed *state.Input) *Plan {
+	in := &Input{Input: observed}
+	in.readWorkers()
+	base.Invalidate(in.tooMany...)
+	return &Plan{Plan: base, Input: in}
+}
+
+// Report sets the conditions for the placement, the queue and the gang.
+func (p *Plan) Report() {
+	p.reportPlace()
+	p.ReportQueue()
+	if !p.isExcessive() {
+		p.reportGang()
+	}
+}
+
+// completed returns the ranks that the planned status says have succeeded.
+func (p *Plan) completed() *ranks.Set {
+	if text := p.Status().CompletedRanks; text != p.plannedText {
+		p.planned, p.plannedText = ranks.Read(text), text
+	}
+	return &p.planned
+}
+
+// readWorkers computes the counts of a worker-led job before anything is sized by
+// them. Schema and webhook reject a job with too many pods, but neither the scale
+// subresource nor a write of the status passes them.
+func (in *Input) readWorkers() {
+	in.recorded = ranks.Read(in.Job.Status.CompletedRanks)
+	in.counts = sizing.Wanted(in.counted())
+	if state.IsFinished(&in.Job.Status) {
+		return
+	}
+	if in.tooMany = sizing.Excess(&in.Observed, &in.counts); len(in.tooMany) > 0 {
+		return
+	}
+	in.resizes = sizing.FindResizes(in.Observed, &in.counts)
+	if in.Job.Status.Scaling == nil && sizing.IsStatusOfOperator(in.Job) {
+		// Nobody asked for another count: the pods are still to come.
+		in.resizes = nil
+	}
+	in.tooMany = in.unbuildable()
+}

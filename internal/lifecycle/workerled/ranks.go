@@ -1,0 +1,91 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"slices"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/podstate"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// recordRanks records which replica has which rank. So a replica keeps its rank even if
+// all pods are gone at once, as between two attempts, and completed ranks stay those of
+// the same replicas. Ranks in order of a single task need no record; those of several
+// tasks do, because a user may reorder the tasks. While there is no pod and none is
+// desired the record stays.
+func (p *Plan) recordRanks() {
+	scaling := p.Status().Scaling
+	if scaling == nil || len(p.Pods) == 0 && (state.IsSuspended(p.Job) || isUnplaced(p.Job)) {
+		return
+	}
+	scaling.Ranks = nil
+	if replicas := p.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
+		return
+	}
+	byTask := map[string][]int32{}
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		task := names.TaskName(&p.Job.Spec.Tasks[replica.Task])
+		byTask[task] = append(byTask[task], replica.Rank)
+	}
+	scaling.Ranks = make(map[string]string, len(byTask))
+	for task, run := range byTask {
+		scaling.Ranks[task] = ranks.FormatRun(run)
+	}
+}
+
+// isAnyMoved reports whether a replica without a pod has another rank than recorded. The
+// new rank is recorded before its pod is created: otherwise a reconcile that creates
+// only some of the pods leaves two truths to the next one.
+func (p *Plan) isAnyMoved() bool {
+	before := p.Job.Status.Scaling
+	if before == nil || len(before.Ranks) == 0 {
+		return false
+	}
+	recorded := make([][]int32, len(p.Job.Spec.Tasks))
+	for i := range recorded {
+		recorded[i] = ranks.ReadRun(before.Ranks[names.TaskName(&p.Job.Spec.Tasks[i])])
+	}
+	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
+		ranks := recorded[replica.Task]
+		return p.PodNamed[replica.Pod] == nil && int(replica.Index) < len(ranks) && ranks[replica.Index] != replica.Rank
+	})
+}
+
+// isCompletedByOther reports whether a completed rank belongs to another replica in the
+// order of the spec, in which ranks start when a job is placed.
+func (in *Input) isCompletedByOther() bool {
+	before := in.Job.Status.Scaling
+	if before == nil || in.recorded.IsEmpty() {
+		return false
+	}
+	former := ranks.Former(in.Job, before)
+	var first int32
+	for i, count := range in.counts.ByTask {
+		ranks := ranks.ReadRun(former[names.TaskName(&in.Job.Spec.Tasks[i])])
+		for index := range count {
+			isSame := int(index) < len(ranks) && ranks[index] == first+index
+			if in.recorded.Has(first+index) && !isSame {
+				return true
+			}
+		}
+		first += count
+	}
+	return false
+}
+
+// hasForeignRank reports whether a pod was created with a rank that another replica has
+// by now. That happens if two resizes follow each other so fast that the cache does not
+// have the pods of the first yet.
+func hasForeignRank(replica *workload.Replica, pod *corev1.Pod) bool {
+	rank := podstate.Rank(pod)
+	return rank != podstate.Unranked && rank != replica.Rank
+}

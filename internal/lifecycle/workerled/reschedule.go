@@ -1,0 +1,186 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// reschedule restarts all replicas if the allocator placed them elsewhere, a resize
+// requires it, they must queue again, or pods know another cluster than spec.clusterSpec
+// describes now. The first three causes are detected by comparing with the recorded
+// status; only the last inspects pods, because pods of this attempt may still be missing
+// from the cache.
+func (p *Plan) reschedule() state.Result {
+	if state.IsFinished(&p.Job.Status) {
+		return state.Continue
+	}
+	why := p.whyRescheduled()
+	if why == "" {
+		return state.Continue
+	}
+	status := p.Status()
+	status.Reschedules = limits.Sum(status.Reschedules, 1)
+	status.CompletedRanks, status.ReplicaRestarts = "", nil
+	status.Scaling.Ranks = nil
+	if !state.IsSuspended(p.Job) {
+		p.EnterPhase(v2alpha1.JobRescheduling, why)
+	}
+	return state.Continue
+}
+
+// whyRescheduled describes why all replicas restart, "" if they do not.
+func (p *Plan) whyRescheduled() string {
+	recorded := ""
+	if before := p.Job.Status.Scaling; before != nil {
+		recorded = before.LastAllocation
+	}
+	if why := p.whyMoved(recorded); why != "" || state.IsSuspended(p.Job) {
+		return why
+	}
+	if why := p.whyRestarted(p.Status()); why != "" && len(p.resizes) > 0 {
+		former := p.counts.Total
+		for _, resize := range p.resizes {
+			former -= resize.To - resize.From
+		}
+		return fmt.Sprintf("resized from %d to %d replicas; restarting all replicas (%s)", former, p.counts.Total, why)
+	}
+	if p.isClusterOutdated() {
+		return "the pods have an outdated cluster spec; restarting all replicas"
+	}
+	return p.whyRequeued()
+}
+
+// whyRestarted describes what makes a resize restart all replicas, "" if it does not.
+// The status tells which pods are of the current attempt.
+func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
+	if why := whyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
+		return why
+	}
+	return "Kueue admits all replicas together"
+}
+
+// isClusterOutdated reports whether an active pod of this attempt knows another cluster
+// than a new pod would: the record of a resize was lost, or spec.clusterSpec was
+// changed. Pods of an attempt that is not recorded yet do not count.
+func (p *Plan) isClusterOutdated() bool {
+	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.ByTask)
+	if cluster == "" || isUnplaced(p.Job) {
+		return false
+	}
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
+		isCurrent := podstate.Attempt(pod) == p.Job.Status.Restarts && podstate.Reschedule(pod) == p.Job.Status.Reschedules
+		return isCurrent && !p.IsStale(pod) && podstate.Active(pod) && pod.Annotations[names.AnnotationCluster] != cluster
+	})
+}
+
+// whyMoved describes why a job is placed elsewhere than recorded, "" if it is not. A
+// suspended job gives up its placement, has no pods to restart, and keeps its completed
+// ranks as long as they belong to the same replicas.
+func (p *Plan) whyMoved(recorded string) string {
+	allocation := p.Job.Status.Allocation
+	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
+	// The place of pods may be lost before it was recorded.
+	isLost := isUnplaced(p.Job) && (recorded != "" || slices.ContainsFunc(p.Current(), lives))
+	switch {
+	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
+		return ""
+	case state.IsSuspended(p.Job) && !p.isCompletedByOther():
+		return ""
+	case isLost:
+		return "the job lost its placement and waits for another"
+	case recorded != "" || p.isCompletedByOther() || p.runsElsewhere():
+		return fmt.Sprintf("the job has a new placement of %d replicas", len(allocation))
+	}
+	return ""
+}
+
+// runsElsewhere reports whether pods of a job without a recorded placement are on other
+// nodes than its allocation: it was never placed, for example by an earlier release, or
+// lost its placement before that was recorded. Then all its pods count, terminating
+// ones, too, and so do their ranks: new pods would otherwise get the ranks that these
+// leave, and not those that the allocator assumes.
+func (p *Plan) runsElsewhere() bool {
+	wasPlaced := slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
+	return slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool {
+		runs := podstate.Active(pod) && pod.Spec.NodeName != ""
+		isOurs := wasPlaced || !workload.IsOfEarlierRelease(pod)
+		return (wasPlaced || runs) && isElsewhere(p.Job, pod) || isOurs && !p.isRankedInOrder(pod)
+	})
+}
+
+// isRankedInOrder reports whether a pod has the rank that its replica gets in the order
+// of the spec.
+func (in *Input) isRankedInOrder(pod *corev1.Pod) bool {
+	rank := podstate.Rank(pod)
+	for i, count := range in.counts.ByTask {
+		index, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(&in.Job.Spec.Tasks[i]), pod.Name)
+		if isOf {
+			return index == rank && index < count
+		}
+		rank -= count
+	}
+	return false
+}
+
+// isElsewhere reports whether a pod is on another node than the allocation gives its
+// rank, or was created for another node.
+func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	rank, allocation := podstate.Rank(pod), job.Status.Allocation
+	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
+}
+
+// whyRestarted describes what makes resizes restart all replicas, "" if nothing does.
+func whyRestarted(job *v2alpha1.DIJob, resizes []sizing.Resize) string {
+	switch {
+	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
+		return "spec.elastic.onResize: Restart"
+	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
+		// The size of its world and the ranks in it are fixed while it runs.
+		return "spec.clusterSpec: Torch"
+	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
+		// Only the worker itself reads its entry.
+	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
+		// Its cluster is fixed while it runs.
+		return "spec.clusterSpec: TensorFlow"
+	}
+	return ""
+}
+
+// isOnlyElastic reports whether no task but the elastic one is resized.
+func isOnlyElastic(job *v2alpha1.DIJob, resizes []sizing.Resize) bool {
+	task := names.TaskName(&job.Spec.Tasks[names.ElasticTask(&job.Spec)])
+	return !slices.ContainsFunc(resizes, func(resize sizing.Resize) bool { return resize.Task != task })
+}
+
+// MayRestartOnResize reports whether a resize may restart all replicas.
+func MayRestartOnResize(job *v2alpha1.DIJob) bool {
+	return len(job.Spec.ClusterSpec) > 0 || whyRestarted(job, nil) != ""
+}
+
+// digestOf returns a digest of an allocation, "" for none.
+func digestOf(allocation []string) string {
+	if len(allocation) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.Join(allocation, ",")))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,123 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"fmt"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// summarizeWorkers writes the counts of a worker-led job and, unless a rule has set it,
+// the phase.
+func (p *Plan) Summarize() {
+	status := p.Status()
+	p.BeginCounting()
+	for _, pod := range p.Pods {
+		p.Count(pod.Labels[names.LabelTaskName], pod)
+	}
+	p.summarizeElastic()
+	p.ResetBackoff(p.isAllReady)
+	p.endResize()
+	if p.isExcessive() && status.Phase != "" {
+		// What its pods are for is not known.
+		return
+	}
+	if state.IsFinished(status) || state.IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
+		return
+	}
+	p.summarizePhase()
+}
+
+// summarizePhase: a job that was Running stays so while it has pods, because a resize or
+// a replacement restarts no other replica. It is Starting once all its pods are created.
+func (p *Plan) summarizePhase() {
+	status := p.Status()
+	existing, ready := 0, 0
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.PodNamed[replica.Pod]
+		switch {
+		case p.completed().Has(replica.Rank):
+			existing++
+			ready++
+		case pod != nil:
+			existing++
+			if podstate.Ready(pod) {
+				ready++
+			}
+		}
+	}
+	switch wanted := len(p.assignment.Replicas); {
+	case existing == 0:
+		// Between two attempts or placements there is a moment without pods.
+		if isUnplaced(p.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
+			p.SetPhase(v2alpha1.JobPending, p.pendingMessage())
+		}
+	case ready == wanted:
+		p.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
+		p.updateRunningMessage("all %d replicas are ready", wanted)
+	case status.Phase == v2alpha1.JobRunning:
+		// The number that is ready stands in readyReplicas, and changes often.
+		p.updateRunningMessage("not all %d replicas are ready", wanted)
+	case status.Phase == v2alpha1.JobStarting || existing == wanted:
+		p.recordPending()
+		p.SetPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are desired", wanted))
+	case status.Phase == "":
+		p.SetPhase(v2alpha1.JobPending, p.pendingMessage())
+	}
+}
+
+// updateRunningMessage keeps the message of a running job up to date.
+func (p *Plan) updateRunningMessage(format string, replicas int) {
+	p.UpdateMessage(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
+}
+
+// recordPending records that a new job was Pending, even if its pods exist already.
+func (p *Plan) recordPending() {
+	status := p.Status()
+	if status.Phase == "" {
+		conditions.Set(status, string(v2alpha1.JobPending), corev1.ConditionTrue, state.ReasonOf(v2alpha1.JobPending, false), p.pendingMessage(), p.Now)
+	}
+}
+
+func (p *Plan) pendingMessage() string {
+	if isUnplaced(p.Job) {
+		return "the job waits for the allocator to place it"
+	}
+	if p.gang.missing != "" {
+		return "the job waits for a gang scheduler"
+	}
+	if p.Decision.Waits {
+		return "the job waits until objects of an earlier job of its name are deleted"
+	}
+	return "not all pods are created yet"
+}
+
+// summarizeElastic writes what the scale subresource shows.
+func (p *Plan) summarizeElastic() {
+	status := p.Status()
+	status.ElasticReplicas, status.Selector = 0, ""
+	elastic := names.ElasticTask(&p.Job.Spec)
+	if elastic < 0 {
+		return
+	}
+	task := names.TaskName(&p.Job.Spec.Tasks[elastic])
+	for _, pod := range p.Pods {
+		if pod.Labels[names.LabelTaskName] == task && podstate.Active(pod) {
+			status.ElasticReplicas++
+		}
+	}
+	selector := names.WorkerJobLabels(p.Job.Name)
+	selector[names.LabelTaskName] = task
+	status.Selector = labels.Set(selector).String()
+}

@@ -1,0 +1,315 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// isExcessive reports whether more pods are desired than the job may have, or pods of a
+// resized job cannot be built. Nothing is created for such a job and its pods keep
+// running: a wrong number ends no training.
+func (in *Input) isExcessive() bool {
+	return len(in.tooMany) > 0
+}
+
+// Rules are the rules of a worker-led job, in order.
+func (p *Plan) Rules() []state.Rule {
+	if p.isExcessive() {
+		return p.rulesOfExcess()
+	}
+	return []state.Rule{
+		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
+		{Name: "the elastic task is named", Apply: p.nameElastic},
+		{Name: "the desired counts are recorded", Apply: p.recordCounts},
+		{Name: "another placement or size restarts all replicas", Apply: p.reschedule},
+		{Name: "a finished job expires", Apply: p.Expire},
+		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
+		{Name: "pods that only Kueue's finalizer keeps are released", Apply: p.releaseHeld},
+		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
+		{Name: "stale pods are deleted", Apply: p.removeStale},
+		{Name: "every replica gets a rank", Apply: p.assignRanks},
+		{Name: "completed ranks are recorded", Apply: p.recordCompleted},
+		{Name: "all deciding ranks have succeeded", Apply: p.succeed},
+		{Name: "failures are counted", Apply: p.countFailures},
+		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
+		{Name: "repeated disruptions back off", Apply: p.backOffDisrupted},
+		{Name: "excess, failed and disrupted pods are deleted", Apply: p.removeExcess},
+		{Name: "peer lists stay while pods need them", Apply: p.keepNodes},
+		{Name: "the PodGroup is created before its pods", Apply: p.ensureGang},
+		{Name: "every replica gets a pod", Apply: p.ensureWorkers},
+	}
+}
+
+// rulesOfExcess are those of Rules that also apply to a job with more desired pods than
+// it may have: they do not depend on what each pod is for.
+func (p *Plan) rulesOfExcess() []state.Rule {
+	return []state.Rule{
+		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
+		{Name: "the elastic task is named", Apply: p.nameElastic},
+		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
+		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
+	}
+}
+
+// suspendWorkers deletes the pods of a suspended job. Succeeded pods stay until the
+// status records their ranks: otherwise these would run again once the job is resumed.
+func (p *Plan) suspendWorkers() state.Result {
+	isRecorded := p.Status().CompletedRanks == p.Job.Status.CompletedRanks && !p.isExcessive()
+	if state.IsSuspended(p.Job) && !isRecorded {
+		p.Unrecorded = map[string]bool{}
+		for _, pod := range p.Pods {
+			p.Unrecorded[pod.Name] = pod.Status.Phase == corev1.PodSucceeded
+		}
+	}
+	return p.Suspend()
+}
+
+// unbuildable describes why no pods can be built for a job that a resize restarts, nil
+// if they can: the job keeps its pods then.
+func (in *Input) unbuildable() []string {
+	before := in.Job.Status.Scaling
+	if len(in.Pods) == 0 || before == nil || before.LastReplicas == in.counts.Total && maps.Equal(before.SpecReplicas, in.counts.Spec) {
+		return nil
+	}
+	if !in.Job.Spec.Preemptible && (len(in.resizes) == 0 || in.whyRestarted(&in.Job.Status) == "") {
+		return nil
+	}
+	assignment := ranks.Assign(in.Job, in.counts.ByTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.peersOf)
+	builder := workload.NewBuilder(in.Job, in.Settings)
+	for i := range assignment.Replicas {
+		if i > 0 && assignment.Replicas[i].Task == assignment.Replicas[i-1].Task {
+			continue
+		}
+		if _, err := builder.Worker(&assignment, &assignment.Replicas[i]); err != nil {
+			return []string{err.Error()}
+		}
+	}
+	return nil
+}
+
+// recordCounts records the desired counts, and what they were derived from.
+func (p *Plan) recordCounts() state.Result {
+	status := p.Status()
+	if !state.IsFinished(&p.Job.Status) {
+		p.reportResizes()
+		status.Replicas = p.counts.Total
+		scaling := &v2alpha1.ScalingStatus{
+			SpecReplicas: p.counts.Spec, LastReplicas: p.counts.Total, LastAllocation: p.lastAllocation(),
+		}
+		scaling.Ranks = ranks.Before(p.Job, scaling)
+		status.Scaling = scaling
+	}
+	p.learnRestarts()
+	return state.Continue
+}
+
+// lastAllocation returns the digest to record for the allocation that is acted on. A
+// suspended job keeps the recorded one: its pods may still terminate when it is resumed,
+// and then show whether they were placed elsewhere.
+func (in *Input) lastAllocation() string {
+	if !in.Job.Spec.Preemptible {
+		return ""
+	}
+	digest, before := digestOf(in.Job.Status.Allocation), in.Job.Status.Scaling
+	if state.IsSuspended(in.Job) && before != nil && before.LastAllocation != digest {
+		return ""
+	}
+	return digest
+}
+
+// learnRestarts adopts restart counts that pods know and the status does not, because it
+// was restored from a backup. A count that is too far ahead for that is ignored: it
+// would count against the job for good.
+func (p *Plan) learnRestarts() {
+	status, recorded := p.Status(), &p.Job.Status
+	for _, pod := range p.Pods {
+		status.Restarts = max(status.Restarts, podstate.PlausibleCount(podstate.Attempt(pod), recorded.Restarts))
+		status.Reschedules = max(status.Reschedules, podstate.PlausibleCount(podstate.Reschedule(pod), recorded.Reschedules))
+	}
+	for _, pod := range p.Pods {
+		restarts := podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded.ReplicaRestarts[pod.Name])
+		if p.IsStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
+			continue
+		}
+		if status.ReplicaRestarts == nil {
+			status.ReplicaRestarts = map[string]int32{}
+		}
+		status.ReplicaRestarts[pod.Name] = restarts
+	}
+}
+
+// removeStale deletes the pods of earlier attempts and placements, and waits until they
+// are gone: the next ones have their names.
+func (p *Plan) removeStale() state.Result {
+	stale := false
+	for _, pod := range p.Pods {
+		if !p.IsStale(pod) {
+			continue
+		}
+		stale = true
+		isRestarted := podstate.PlausibleCount(podstate.Attempt(pod), p.Status().Restarts) < p.Status().Restarts
+		if state.IsSuspended(p.Job) || !isRestarted || !p.isKept(pod, p.Status().Restarts) {
+			p.DeletePod(pod)
+		}
+	}
+	switch {
+	case !stale:
+		return state.Continue
+	case state.IsSuspended(p.Job):
+		// How those of this attempt ended is recorded before they go, too.
+		return p.Stop()
+	}
+	if phase := p.Status().Phase; phase != v2alpha1.JobRescheduling {
+		p.SetPhase(v2alpha1.JobRestarting, p.restartMessage())
+	}
+	return state.Settled
+}
+
+// assignRanks assigns a rank to each desired replica.
+func (p *Plan) assignRanks() state.Result {
+	p.assignment = ranks.Assign(p.Job, p.counts.ByTask, p.Status(), p.PodNamed, p.peersOf)
+	p.assignment.ReplicaRestarts = p.Status().ReplicaRestarts
+	p.recordRanks()
+	p.assignment.Subdomain, p.assignment.Selector = p.subdomain(), p.selector()
+	return state.Continue
+}
+
+// recordCompleted writes which of the wanted ranks have succeeded: those that
+// are recorded already, and those whose pods show it now.
+func (p *Plan) recordCompleted() state.Result {
+	completed := map[int32]bool{}
+	p.Unrecorded = map[string]bool{}
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		pod := p.PodNamed[replica.Pod]
+		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
+		recorded := p.isCompleted(replica)
+		if shown || recorded {
+			completed[replica.Rank] = true
+		}
+		if shown && !recorded {
+			p.Unrecorded[replica.Pod] = true
+		}
+	}
+	p.Status().CompletedRanks = ranks.Format(completed)
+	return state.Continue
+}
+
+// isCompleted reports whether a replica's rank is recorded as succeeded. The records of
+// an earlier attempt do not count.
+func (p *Plan) isCompleted(replica *workload.Replica) bool {
+	return p.Job.Status.Restarts == p.assignment.Attempt && p.Job.Status.Reschedules == p.assignment.Reschedule && p.recorded.Has(replica.Rank)
+}
+
+// succeed finishes the job once every replica of the deciding tasks has succeeded. If
+// the job names none, or those that it names have no replicas, all tasks decide: nothing
+// else would ever finish it.
+func (p *Plan) succeed() state.Result {
+	replicas := slices.DeleteFunc(slices.Clone(p.assignment.Replicas), func(replica workload.Replica) bool { return !decides(p.Job, replica.Task) })
+	if len(replicas) == 0 {
+		replicas = p.assignment.Replicas
+	}
+	deciding := len(replicas)
+	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !p.completed().Has(replica.Rank) }) {
+		return state.Continue
+	}
+	switch deciding {
+	case 0:
+		return state.Continue
+	case len(p.assignment.Replicas):
+		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
+	default:
+		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the target tasks have succeeded: %s",
+			deciding, state.Few(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+	}
+	return state.Settled
+}
+
+// decides reports whether the success of a task decides the job's.
+func decides(job *v2alpha1.DIJob, task int) bool {
+	policy := job.Spec.SuccessPolicy
+	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
+}
+
+// removeExcess deletes pods without a replica after a shrink, pods whose rank another
+// replica has or has completed, succeeded pods in which an injected container runs, and
+// failed pods that are recreated under the same name.
+func (p *Plan) removeExcess() state.Result {
+	replicas := make(map[string]*workload.Replica, len(p.assignment.Replicas))
+	for i := range p.assignment.Replicas {
+		replicas[p.assignment.Replicas[i].Pod] = &p.assignment.Replicas[i]
+	}
+	for _, pod := range p.Pods {
+		replica := replicas[pod.Name]
+		switch {
+		case replica == nil:
+			p.DeletePod(pod)
+		case pod.Status.Phase == corev1.PodSucceeded:
+			// Also one that was given up before it was seen to succeed.
+			if podstate.InjectedRuns(pod) && p.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
+				p.DeletePod(pod)
+			}
+		case hasForeignRank(replica, pod), p.isCompleted(replica):
+			p.DeletePod(pod)
+		case p.isCounted(pod):
+			if !p.isKept(pod, p.Status().ReplicaRestarts[pod.Name]) {
+				p.DeletePod(pod)
+			}
+		case queueing.IsAbandoned(pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
+			p.DeletePod(pod)
+		}
+	}
+	return state.Continue
+}
+
+func (p *Plan) ensureWorkers() state.Result {
+	if isUnplaced(p.Job) || !p.mayQueue() {
+		return state.Continue
+	}
+	p.ensureWorkerService()
+	if p.isAnyMoved() {
+		// The write of the record wakes the next pass.
+		return state.Continue
+	}
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		if p.PodNamed[replica.Pod] != nil || p.completed().Has(replica.Rank) || p.IsPodTaken(replica.Pod) {
+			continue
+		}
+		if p.MayCreate(names.TaskName(&p.Job.Spec.Tasks[replica.Task])) {
+			p.createWorker(replica)
+		}
+	}
+	if len(p.Decision.CreatePods) > 0 && !p.ensureNodes() {
+		p.Decision.CreatePods = nil
+	}
+	return state.Continue
+}
+
+// createWorker creates the pod of a replica in the job's gang and queue, or records why
+// none can be built.
+func (p *Plan) createWorker(replica *workload.Replica) {
+	pod, err := p.Builder.Worker(&p.assignment, replica)
+	if err != nil {
+		p.Invalidate(err.Error())
+		return
+	}
+	p.gang.mark(pod)
+	p.marks().Mark(pod)
+	p.CreatePod(pod)
+}
