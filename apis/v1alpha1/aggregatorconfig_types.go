@@ -18,7 +18,7 @@ type AggregatorConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wanted state.
+	// spec is the desired state.
 	// +optional
 	Spec AggregatorConfigSpec `json:"spec,omitzero"`
 }

@@ -23,7 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.replicaStatus.Collector.active`,description="collectors that are pending or run"
 // +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.replicaStatus.Learner.active`,description="learners that are pending or run"
 // +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.replicaStatus.Aggregator.active`,description="aggregators that are pending or run"
-// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods do not get on; see the condition ReplicasStalled"
+// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods make no progress; see condition ReplicasStalled"
 // +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see the condition ReplicaFailure"
 type DIJob struct {
 	metav1.TypeMeta `json:",inline"`
@@ -31,7 +31,7 @@ type DIJob struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wanted state of the job.
+	// spec is the desired state of the job.
 	// +optional
 	Spec DIJobSpec `json:"spec,omitzero"`
 	// status is what the operator last observed of the job.
@@ -48,9 +48,9 @@ type DIJobList struct {
 	Items           []DIJob `json:"items"`
 }
 
-// RawObject is an object of another API (a pod template, a volume) carried as
-// the JSON that the user wrote, so that nothing newer than the operator is
-// lost and no schema default creeps in.
+// RawObject is an object of another API (a pod template, a volume) in the JSON
+// that the user wrote. So no field that is newer than the operator is lost, and
+// no default of a schema is added.
 //
 // +kubebuilder:validation:Type=object
 // +kubebuilder:pruning:PreserveUnknownFields
@@ -58,7 +58,7 @@ type RawObject struct {
 	apiextensionsv1.JSON `json:",inline"`
 }
 
-// DIJobSpec is the wanted state of a DIJob.
+// DIJobSpec is the desired state of a DIJob.
 type DIJobSpec struct {
 	// group is a free name that several jobs may share.
 	// +optional
@@ -68,7 +68,7 @@ type DIJobSpec struct {
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// cleanPodPolicy says which pods are deleted when the job has finished:
+	// cleanPodPolicy decides which pods are deleted when the job has finished:
 	// Running (default), All or None, in any letter case.
 	// +optional
 	CleanPodPolicy CleanPodPolicy `json:"cleanPodPolicy,omitempty"`
@@ -92,13 +92,13 @@ type DIJobSpec struct {
 	// +optional
 	Learner *RoleSpec `json:"learner,omitempty"`
 
-	// extended holds what only v2alpha1 can say, under v2alpha1's own names.
-	// It is written by the conversion between the versions.
+	// extended has the fields that only v2alpha1 has, under their names of
+	// v2alpha1. The conversion between the versions writes it.
 	// +optional
 	Extended *RawObject `json:"extended,omitempty"`
 }
 
-// CleanPodPolicy says which pods are deleted when a job has finished.
+// CleanPodPolicy decides which pods are deleted when a job has finished.
 type CleanPodPolicy string
 
 const (
@@ -129,7 +129,7 @@ const (
 	JobSucceeded Phase = "Succeeded"
 	// JobFailed is a job whose coordinator has failed.
 	JobFailed Phase = "Failed"
-	// JobUnknown is a job whose state cannot be told.
+	// JobUnknown is a job whose state cannot be determined.
 	JobUnknown Phase = "Unknown"
 )
 
@@ -147,13 +147,13 @@ const (
 	ReplicaTypeAggregator ReplicaType = "Aggregator"
 )
 
-// DIJobStatus is what was last observed of a DIJob.
+// DIJobStatus is the last observation of a DIJob.
 type DIJobStatus struct {
 	// phase is a summary of the job's state.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// conditions are the observations that phase sums up.
+	// conditions are the observations that phase summarizes.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +optional
@@ -164,8 +164,8 @@ type DIJobStatus struct {
 	// +optional
 	ReplicaStatus map[ReplicaType]*ReplicaStatus `json:"replicaStatus,omitempty"`
 
-	// extended holds what only v2alpha1 can say, under v2alpha1's own names.
-	// It is written by the conversion between the versions.
+	// extended has the fields that only v2alpha1 has, under their names of
+	// v2alpha1. The conversion between the versions writes it.
 	// +optional
 	Extended *RawObject `json:"extended,omitempty"`
 }
@@ -197,7 +197,7 @@ type DIJobCondition struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says the same to a person.
+	// message describes the same for people.
 	// +optional
 	Message string `json:"message,omitempty"`
 

@@ -5,8 +5,8 @@ package v2alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AggregatorConfig holds the template of the aggregators that learners of
-// several GPUs are given. One in namespace di-system serves the cluster.
+// AggregatorConfig holds the template of aggregators, which learners of several
+// GPUs have. The one in namespace di-system is the cluster's default.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -18,7 +18,7 @@ type AggregatorConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wanted state.
+	// spec is the desired state.
 	// +optional
 	Spec AggregatorConfigSpec `json:"spec,omitzero"`
 }

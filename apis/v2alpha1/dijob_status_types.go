@@ -8,14 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DIJobStatus is what was last observed of a DIJob.
+// DIJobStatus is the last observation of a DIJob.
 type DIJobStatus struct {
-	// phase is a summary of the conditions for people; written by the operator.
+	// phase summarizes the conditions for people; written by the operator.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// replicas is the total number of wanted replicas. The operator sets it
-	// from the spec; di-server and people may change it to resize the job.
+	// replicas is the total number of desired replicas. The operator sets it
+	// from the spec; di-server and users may change it to resize the job.
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
@@ -24,18 +24,19 @@ type DIJobStatus struct {
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
 
-	// restarts is how often the job was restarted after failures; written by
-	// the operator.
+	// restarts counts the restarts of the job after failures; written by the
+	// operator.
 	// +optional
 	Restarts int32 `json:"restarts,omitempty"`
 
-	// replicaRestarts is how often each replica was restarted alone since the
-	// job itself was last restarted, by pod; written by the operator.
+	// replicaRestarts counts the restarts of single replicas since the last
+	// restart of the job, by pod; written by the operator.
 	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	ReplicaRestarts map[string]int32 `json:"replicaRestarts,omitempty"`
 
-	// reschedules is how often the job was placed again; written by the operator.
+	// reschedules counts the restarts of the job for another placement, size or
+	// queue; written by the operator.
 	// +optional
 	Reschedules int32 `json:"reschedules,omitempty"`
 
@@ -52,20 +53,20 @@ type DIJobStatus struct {
 	// +optional
 	Allocation []string `json:"allocation,omitempty"`
 
-	// profilings is what the job reported of itself; written by di-server. It is
-	// atomic, as managedFields would else hold each of its keys again.
+	// profilings is the job's last report; written by di-server. It is atomic,
+	// because managedFields would otherwise repeat each of its keys.
 	// +structType=atomic
 	// +optional
 	Profilings *RawObject `json:"profilings,omitempty"`
 
-	// requests are the last requests to resize the job and their answers, by
-	// which di-server knows one that is sent again; written by di-server.
+	// requests are the last requests to resize the job and their answers;
+	// di-server writes them, and recognizes repeated requests by them.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Requests []RecordedRequest `json:"requests,omitempty"`
 
-	// conditions are the observations that phase sums up; written by the operator.
+	// conditions are the observations that phase summarizes; written by the operator.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +optional
@@ -75,7 +76,7 @@ type DIJobStatus struct {
 	// +optional
 	CompletionTimestamp *metav1.Time `json:"completionTimestamp,omitempty"`
 
-	// observedGeneration is the generation of the spec that this status is of;
+	// observedGeneration is the generation of the spec that this status describes;
 	// written by the operator.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -86,11 +87,12 @@ type DIJobStatus struct {
 	// +optional
 	CompletedRanks string `json:"completedRanks,omitempty"`
 
-	// lastFailure is the failure that was counted last; written by the operator.
+	// lastFailure is the last counted failure; written by the operator.
 	// +optional
 	LastFailure *LastFailure `json:"lastFailure,omitempty"`
 
-	// scaling is what the operator last acted on; written by the operator.
+	// scaling records the sizes that the operator last acted on; written by the
+	// operator.
 	// +optional
 	Scaling *ScalingStatus `json:"scaling,omitempty"`
 
@@ -121,7 +123,7 @@ type DIJobCondition struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says the same to a person.
+	// message describes the same for people.
 	// +optional
 	Message string `json:"message,omitempty"`
 
@@ -134,7 +136,7 @@ type DIJobCondition struct {
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
 }
 
-// LastFailure says which failure was counted last.
+// LastFailure describes the last counted failure.
 type LastFailure struct {
 	// pod is the name of the failed pod.
 	// +optional
@@ -148,29 +150,29 @@ type LastFailure struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says the same to a person.
+	// message describes the same for people.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// time is when the failure was seen.
+	// time is when the failure was observed.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 }
 
-// ScalingStatus is what the operator last acted on when it set replicas.
+// ScalingStatus records the sizes that the operator last acted on.
 type ScalingStatus struct {
-	// specReplicas are the counts of the spec that were last acted on, by task name.
+	// specReplicas are the counts of the spec that the operator last acted on, by task name.
 	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	SpecReplicas map[string]int32 `json:"specReplicas,omitempty"`
 
 	// lastReplicas is the total that the operator last wrote to status.replicas;
-	// another value there was written by somebody else.
+	// another client wrote any other value there.
 	// +optional
 	LastReplicas int32 `json:"lastReplicas,omitempty"`
 
-	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"); empty
-	// for a job of one task whose ranks are its indexes.
+	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"). Empty
+	// for a job of one task whose ranks equal its indexes.
 	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	Ranks map[string]string `json:"ranks,omitempty"`

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Rules about immutable fields stand at the root, where a transition rule runs
-// on every update, also on one that adds or removes the field.
+// Rules about immutable fields are at the root, because a transition rule runs
+// there on every update, even if it adds or removes the field.
 
 // The selectable fields differ from those of v1alpha1 on purpose: API servers
 // refuse a CRD whose versions have the same ones and different schemas
@@ -32,13 +32,13 @@ import (
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
 // +kubebuilder:printcolumn:name="Reschedules",type=integer,JSONPath=`.status.reschedules`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.taskStatus.coordinator.Running`,description="pods of the task coordinator that run"
-// +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.taskStatus.collector.Running`,description="pods of the task collector that run"
-// +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.taskStatus.learner.Running`,description="pods of the task learner that run"
-// +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.taskStatus.aggregator.Running`,description="pods of the task aggregator that run"
-// +kubebuilder:printcolumn:name="Evaluators",type=integer,priority=1,JSONPath=`.status.taskStatus.evaluator.Running`,description="pods of the task evaluator that run"
-// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods do not get on; see the condition ReplicasStalled"
-// +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see the condition ReplicaFailure"
+// +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.taskStatus.coordinator.Running`,description="running pods of task coordinator"
+// +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.taskStatus.collector.Running`,description="running pods of task collector"
+// +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.taskStatus.learner.Running`,description="running pods of task learner"
+// +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.taskStatus.aggregator.Running`,description="running pods of task aggregator"
+// +kubebuilder:printcolumn:name="Evaluators",type=integer,priority=1,JSONPath=`.status.taskStatus.evaluator.Running`,description="running pods of task evaluator"
+// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods make no progress; see condition ReplicasStalled"
+// +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see condition ReplicaFailure"
 // +kubebuilder:printcolumn:name="Tasks",type=string,priority=1,JSONPath=`.status.taskStatus`,description="pods of each task by pod phase"
 type DIJob struct {
 	metav1.TypeMeta `json:",inline"`
@@ -46,7 +46,7 @@ type DIJob struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wanted state of the job.
+	// spec is the desired state of the job.
 	// +optional
 	Spec DIJobSpec `json:"spec,omitzero"`
 	// status is what the operator last observed of the job.
@@ -63,12 +63,12 @@ type DIJobList struct {
 	Items           []DIJob `json:"items"`
 }
 
-// The count of the elastic task is held to its bounds when it changes, at every
-// door, the scale subresource included. One that did not change is not refused,
-// so that bounds may be moved while something else scales; nor is that of a
-// preemptible job, whose size the allocator chooses.
+// The count of the elastic task must stay within its bounds when it changes, in
+// every request, including those to the scale subresource. An unchanged count
+// passes, so that bounds may move while another client scales. So does that of a
+// preemptible job, whose size the allocator decides.
 
-// DIJobSpec is the wanted state of a DIJob.
+// DIJobSpec is the desired state of a DIJob.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.preemptible) || !self.preemptible",fieldPath=".preemptible",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.elastic)",fieldPath=".elastic",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
@@ -80,8 +80,9 @@ type DIJobList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.elastic) || !has(self.elastic.replicas) || !has(self.elastic.minReplicas) || self.elastic.replicas >= self.elastic.minReplicas || (has(self.preemptible) && self.preemptible) || oldSelf.?elastic.?replicas.orValue(-1) == self.elastic.replicas",optionalOldSelf=true,fieldPath=".elastic.replicas",messageExpression="'must be at least minReplicas, which is %d, as must the replicas of the task that it counts; not %d'.format([self.elastic.minReplicas, self.elastic.replicas])"
 // +kubebuilder:validation:XValidation:rule="!has(self.elastic) || !has(self.elastic.replicas) || !has(self.elastic.maxReplicas) || self.elastic.replicas <= self.elastic.maxReplicas || (has(self.preemptible) && self.preemptible) || oldSelf.?elastic.?replicas.orValue(-1) == self.elastic.replicas",optionalOldSelf=true,fieldPath=".elastic.replicas",messageExpression="'must be at most maxReplicas, which is %d, as must the replicas of the task that it counts; not %d'.format([self.elastic.maxReplicas, self.elastic.replicas])"
 type DIJobSpec struct {
-	// lifecycle says who asks for the job's replicas: WorkerLed (default), the
-	// spec; CoordinatorLed, the job's coordinator through di-server. Immutable.
+	// lifecycle decides what requests the job's replicas: the spec (WorkerLed,
+	// default), or the job's coordinator through di-server (CoordinatorLed).
+	// Immutable.
 	// +optional
 	Lifecycle Lifecycle `json:"lifecycle,omitempty"`
 
@@ -94,24 +95,24 @@ type DIJobSpec struct {
 	// +optional
 	Priority Priority `json:"priority,omitempty"`
 
-	// priorityClassName is the PriorityClass of the job's pods; it wins over
+	// priorityClassName is the PriorityClass of the job's pods; it overrides
 	// priority. A job written in v1alpha1 may have any text here.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// cleanPodPolicy says which pods are deleted when the job has finished:
+	// cleanPodPolicy decides which pods are deleted when the job has finished:
 	// Running (default), All or None.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	CleanPodPolicy CleanPodPolicy `json:"cleanPodPolicy,omitempty"`
 
-	// preemptible hands the placement and size of the job to the allocator.
+	// preemptible lets the allocator decide the placement and size of the job.
 	// +optional
 	Preemptible bool `json:"preemptible,omitempty"`
 
-	// backoffLimit is how often the job may be restarted after failures before
-	// it is failed: 3 by default, -1 for no limit.
+	// backoffLimit is the maximum number of restarts after failures; one more
+	// failure fails the job. 3 by default, -1 for no limit.
 	// +optional
 	BackoffLimit *int32 `json:"backoffLimit,omitempty"`
 
@@ -121,15 +122,15 @@ type DIJobSpec struct {
 	// +optional
 	Volumes []RawObject `json:"volumes,omitempty"`
 
-	// tasks are the parts that the job is made of. A coordinator-led job has
-	// one coordinator task and at most one collector and one learner task; any
-	// other at most one learner, one collector and one evaluator task.
+	// tasks are the parts of the job. A coordinator-led job has one coordinator
+	// task, and at most one collector and one learner task. Any other has at most
+	// one learner, one collector and one evaluator task.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +optional
 	Tasks []Task `json:"tasks,omitempty"`
 
-	// elastic says which task may be resized, and within which bounds.
+	// elastic names the task that may be resized, and its bounds.
 	// +optional
 	Elastic *Elastic `json:"elastic,omitempty"`
 
@@ -137,8 +138,8 @@ type DIJobSpec struct {
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
 
-	// activeDeadlineSeconds is how long the job may be active, in seconds,
-	// before it is failed.
+	// activeDeadlineSeconds is how long the job may be active, in seconds; after
+	// that it fails.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
@@ -149,42 +150,42 @@ type DIJobSpec struct {
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 
-	// failurePolicy says what a failed replica leads to.
+	// failurePolicy decides the effect of a failed replica.
 	// +optional
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
 
-	// successPolicy says when the job has succeeded: when all its tasks have
-	// (default), or when the named tasks have.
+	// successPolicy decides when the job has succeeded: when all its tasks have
+	// succeeded (default), or only the named tasks.
 	// +optional
 	SuccessPolicy *SuccessPolicy `json:"successPolicy,omitempty"`
 
-	// managedBy names the controller that runs this job, as a domain-prefixed
-	// path such as kueue.x-k8s.io/multikueue, when it is not DI Orchestrator
-	// itself. Immutable.
+	// managedBy names the controller that runs this job, if it is not DI
+	// Orchestrator itself. It is a domain-prefixed path such as
+	// kueue.x-k8s.io/multikueue. Immutable.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[-A-Za-z0-9/._~%!$&'()*+,;=:]+$")`,messageExpression=`'must be a domain-prefixed path such as kueue.x-k8s.io/multikueue, not "' + self + '"'`
 	// +optional
 	ManagedBy *string `json:"managedBy,omitempty"`
 
-	// scheduling says who schedules the job's pods and how.
+	// scheduling selects the scheduler, queue and gang of the job's pods.
 	// +optional
 	Scheduling *Scheduling `json:"scheduling,omitempty"`
 
-	// clusterSpec lists the frameworks whose cluster description is written
-	// into the pods' environment: TensorFlow, Torch. A resize then restarts the
-	// whole job, as may adding a framework.
+	// clusterSpec lists the frameworks whose cluster spec is set in the pods'
+	// environment: TensorFlow, Torch. A resize then restarts the whole job, and
+	// so does a framework that is added while it runs.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	ClusterSpec []ClusterSpec `json:"clusterSpec,omitempty"`
 
-	// aggregatorConfig names the AggregatorConfig of a coordinator-led job; by
-	// default the cluster's.
+	// aggregatorConfig names the AggregatorConfig of a coordinator-led job; the
+	// default is the cluster's.
 	// +optional
 	AggregatorConfig *AggregatorConfigReference `json:"aggregatorConfig,omitempty"`
 }
 
-// Lifecycle says who asks for a job's replicas.
+// Lifecycle decides what requests a job's replicas.
 // +kubebuilder:validation:Enum=WorkerLed;CoordinatorLed
 type Lifecycle string
 
@@ -202,11 +203,11 @@ type Priority string
 const (
 	// PriorityNormal is the default priority.
 	PriorityNormal Priority = "normal"
-	// PriorityHigh is the priority of jobs that go before others.
+	// PriorityHigh is the priority of jobs that precede others.
 	PriorityHigh Priority = "high"
 )
 
-// CleanPodPolicy says which pods are deleted when a job has finished.
+// CleanPodPolicy decides which pods are deleted when a job has finished.
 type CleanPodPolicy string
 
 const (
@@ -218,9 +219,9 @@ const (
 	CleanPodPolicyNone CleanPodPolicy = "None"
 )
 
-// RawObject is an object of another API (a pod template, a volume) carried as
-// the JSON that the user wrote, so that nothing newer than the operator is
-// lost and no schema default creeps in.
+// RawObject is an object of another API (a pod template, a volume) in the JSON
+// that the user wrote. So no field that is newer than the operator is lost, and
+// no default of a schema is added.
 //
 // +kubebuilder:validation:Type=object
 // +kubebuilder:pruning:PreserveUnknownFields
@@ -228,9 +229,9 @@ type RawObject struct {
 	apiextensionsv1.JSON `json:",inline"`
 }
 
-// Task is one part of a job: a number of like replicas.
+// Task is one part of a job: a number of equal replicas.
 type Task struct {
-	// replicas is the number of replicas of the task: 1 by default; 0, and
+	// replicas is the number of replicas of the task, 1 by default. It is 0, and
 	// unused, for the collector and learner of a coordinator-led job.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
@@ -241,8 +242,8 @@ type Task struct {
 	// in a coordinator-led job, coordinator.
 	Type TaskType `json:"type"`
 
-	// name is the name of the task in the job; by default its type. A task of
-	// type none must be named. It is part of the names of the task's pods.
+	// name is the name of the task in the job; its type by default. A task of
+	// type none must have a name. It is part of the names of the task's pods.
 	// +optional
 	Name string `json:"name,omitempty"`
 
@@ -268,67 +269,67 @@ const (
 	TaskTypeNone TaskType = "none"
 )
 
-// Elastic says what may be resized in a running job.
+// Elastic describes the resizes of a running job.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",fieldPath=".minReplicas",messageExpression="'must be at most maxReplicas, which is %d, not %d'.format([self.maxReplicas, self.minReplicas])"
 type Elastic struct {
-	// task names the task that is resized: by default the collector, else the only task.
+	// task names the task that is resized; the default is the collector, or the only task.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Task string `json:"task,omitempty"`
 
-	// minReplicas is the least number of replicas of the task.
+	// minReplicas is the minimum number of replicas of the task.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
 
-	// maxReplicas is the greatest number of replicas of the task.
+	// maxReplicas is the maximum number of replicas of the task.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 
-	// replicas is the wanted number of replicas of the task; the scale
+	// replicas is the desired number of replicas of the task; the scale
 	// subresource reads and writes it.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// onResize says whether the other replicas go on (Continue, default) or
-	// the whole job restarts (Restart). With a clusterSpec it restarts, but for
-	// the task worker of TensorFlow alone where Continue is written out.
+	// onResize decides whether the other replicas continue (Continue, default) or
+	// the whole job restarts (Restart). With a clusterSpec the job restarts. The
+	// only exception is task worker of TensorFlow alone with an explicit Continue.
 	// +optional
 	OnResize OnResize `json:"onResize,omitempty"`
 }
 
-// OnResize says what happens to the other replicas when a task is resized.
+// OnResize decides what happens to the other replicas when a task is resized.
 // +kubebuilder:validation:Enum=Continue;Restart
 type OnResize string
 
 const (
-	// OnResizeContinue lets the other replicas go on.
+	// OnResizeContinue lets the other replicas continue.
 	OnResizeContinue OnResize = "Continue"
 	// OnResizeRestart restarts the whole job.
 	OnResizeRestart OnResize = "Restart"
 )
 
-// FailurePolicy says what a failed replica leads to.
+// FailurePolicy decides the effect of a failed replica.
 type FailurePolicy struct {
-	// rules are tried in order; the first that matches decides. A failure that
-	// none matches restarts the job within backoffLimit.
+	// rules are tried in order, and the first match decides. A failure without a
+	// match restarts the job within backoffLimit.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Rules []FailurePolicyRule `json:"rules"`
 }
 
-// FailurePolicyRule matches failures and says what they lead to.
+// FailurePolicyRule matches failures and decides their effect.
 type FailurePolicyRule struct {
-	// action is what a matching failure leads to.
+	// action is the effect of a matching failure.
 	Action FailurePolicyAction `json:"action"`
 
-	// tasks names the tasks that the rule is for; all tasks when empty.
+	// tasks names the tasks that the rule applies to; empty for all tasks.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
@@ -340,7 +341,7 @@ type FailurePolicyRule struct {
 	OnExitCodes *ExitCodesRequirement `json:"onExitCodes,omitempty"`
 }
 
-// FailurePolicyAction is what a failure leads to.
+// FailurePolicyAction is the effect of a failure.
 // +kubebuilder:validation:Enum=FailJob;RestartJob;RestartReplica;Ignore
 type FailurePolicyAction string
 
@@ -351,7 +352,7 @@ const (
 	FailurePolicyRestartJob FailurePolicyAction = "RestartJob"
 	// FailurePolicyRestartReplica restarts the failed replica within backoffLimit.
 	FailurePolicyRestartReplica FailurePolicyAction = "RestartReplica"
-	// FailurePolicyIgnore makes the replica again without counting.
+	// FailurePolicyIgnore recreates the replica without counting.
 	FailurePolicyIgnore FailurePolicyAction = "Ignore"
 )
 
@@ -380,13 +381,13 @@ const (
 	ExitCodesNotIn ExitCodesOperator = "NotIn"
 )
 
-// SuccessPolicy says when a job has succeeded.
+// SuccessPolicy decides when a job has succeeded.
 type SuccessPolicy struct {
-	// operator is All: every replica of the deciding tasks has to succeed.
+	// operator is All: every replica of the deciding tasks must succeed.
 	// +optional
 	Operator SuccessPolicyOperator `json:"operator,omitempty"`
 
-	// targetTasks names the tasks that decide; all tasks when empty.
+	// targetTasks names the tasks that decide; empty for all tasks.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
@@ -394,14 +395,14 @@ type SuccessPolicy struct {
 	TargetTasks []string `json:"targetTasks,omitempty"`
 }
 
-// SuccessPolicyOperator says how many of the deciding replicas must succeed.
+// SuccessPolicyOperator decides how many of the deciding replicas must succeed.
 // +kubebuilder:validation:Enum=All
 type SuccessPolicyOperator string
 
-// SuccessPolicyAll wants every deciding replica to succeed.
+// SuccessPolicyAll requires every deciding replica to succeed.
 const SuccessPolicyAll SuccessPolicyOperator = "All"
 
-// Scheduling says who schedules a job's pods and how.
+// Scheduling selects the scheduler, queue and gang of a job's pods.
 type Scheduling struct {
 	// schedulerName is the scheduler of the job's pods.
 	// +kubebuilder:validation:MaxLength=253
@@ -421,15 +422,14 @@ type Scheduling struct {
 
 // Gang asks for pods to be scheduled together.
 type Gang struct {
-	// minAvailable is how many pods must be placeable before any starts; by
-	// default all.
+	// minAvailable is how many pods must fit before any starts; all by default.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	MinAvailable *int32 `json:"minAvailable,omitempty"`
 }
 
-// ClusterSpec names a framework whose cluster description pods are given.
+// ClusterSpec names a framework whose cluster spec pods get.
 // +kubebuilder:validation:Enum=TensorFlow;Torch
 type ClusterSpec string
 
@@ -448,7 +448,7 @@ type AggregatorConfigReference struct {
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")`,messageExpression=`'must be the name of an AggregatorConfig: lower-case letters, digits, - and ., not "' + self + '"'`
 	Name string `json:"name"`
 
-	// namespace is its namespace; by default the job's.
+	// namespace is its namespace; the job's by default.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")`,messageExpression=`'must be the name of a namespace: lower-case letters, digits and -, not "' + self + '"'`
 	// +optional
