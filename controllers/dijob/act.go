@@ -38,8 +38,8 @@ type effect struct {
 type effects []effect
 
 // errNameConflict is what a create ends in where an object of the name exists
-// and belongs to somebody else.
-var errNameConflict = errors.New("exists and belongs to somebody else")
+// and belongs to another owner.
+var errNameConflict = errors.New("exists and belongs to another owner")
 
 // leavingError is what a create ends in where an object of the name exists that
 // goes by itself.

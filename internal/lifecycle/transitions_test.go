@@ -91,7 +91,7 @@ func coordinatorChart() chart {
 	live := []v2alpha1.Phase{none, pending, starting, running}
 	const end = "the job finishes with its coordinator"
 	return chart{title: "Coordinator-led", live: live, changes: []change{
-		{but(live, starting), starting, summaryName, "coordinator created", "there is a coordinator that does not run, or it is gone and made again"},
+		{but(live, starting), starting, summaryName, "coordinator created", "a coordinator exists and does not run, or it is lost and recreated"},
 		{but(live, running), running, summaryName, "coordinator runs", "the coordinator runs"},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{live, v2alpha1.JobSucceeded, end, "coordinator succeeded", "the coordinator has succeeded"},
