@@ -14,5 +14,5 @@ import (
 func main() {
 	fmt.Fprintf(os.Stderr, "cluster: the local cluster cannot run here: it needs Linux, and this is %s\n"+
 		"Use any other Kubernetes (kind, k3s, a real one) and name it by KUBECONFIG.\n", runtime.GOOS)
-	os.Exit(exitUnsuitable)
+	os.Exit(3)
 }

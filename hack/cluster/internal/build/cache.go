@@ -4,131 +4,98 @@
 package build
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Cache knows where everything that gets built is, built or not.
+// Cache knows where each program is, built or not.
 type Cache struct {
 	dir    string
 	source string
-	// entries are all things of the cache by name.
-	entries map[string]entry
-	order   []string
+	// entries are the programs and the pause image, in the order in which they are built.
+	entries []entry
 }
 
 // entry is one file of the cache.
 type entry struct {
-	name     string
-	version  string
-	path     string
-	expected time.Duration
-	// make writes the file to a temporary path.
-	make func(ctx context.Context, path string) error
+	name, version, path string
+	// component and pkg are what a program is built from.
+	component component
+	pkg       string
 }
 
-// Open works out the content of the cache for the pins in the checkout. It
-// builds nothing.
+// Open works out the content of the cache for the pins in the checkout. It builds nothing.
 func Open(dir, source string) (*Cache, error) {
-	c := &Cache{dir: dir, source: source, entries: map[string]entry{}}
+	c := &Cache{dir: dir, source: source}
 	for _, comp := range components() {
-		if err := c.addComponent(comp); err != nil {
+		version, hash, err := comp.pins(filepath.Join(source, "binaries", comp.folder))
+		if err != nil {
 			return nil, fmt.Errorf("component %s: %w", comp.folder, err)
 		}
+		folder := filepath.Join(dir, comp.folder+"-"+version+"-"+hash)
+		for _, pkg := range comp.packages {
+			name := comp.program(pkg)
+			c.entries = append(c.entries, entry{name: name, version: version, path: filepath.Join(folder, name), component: comp, pkg: pkg})
+		}
 	}
-	if err := c.addPauseImage(); err != nil {
+	pause, err := os.ReadFile(filepath.Join(source, "pause", "main.go"))
+	if err != nil {
 		return nil, fmt.Errorf("pause image: %w", err)
 	}
+	folder := "pause-" + hashOf(string(pause), runtime.GOARCH)
+	c.entries = append(c.entries, entry{name: PauseImage, version: "1", path: filepath.Join(dir, folder, PauseImage)})
 	return c, nil
 }
 
-func (c *Cache) addComponent(comp component) error {
-	module := filepath.Join(c.source, "binaries", comp.folder)
-	p, err := readPins(module)
-	if err != nil {
-		return err
+// find returns the entry with a name; there is none with another name than those above.
+func (c *Cache) find(name string) entry {
+	for _, e := range c.entries {
+		if e.name == name {
+			return e
+		}
 	}
-	version, err := moduleVersion(p.goMod, comp.module)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(c.dir, comp.folder+"-"+version+"-"+comp.fingerprint(p, version))
-	for _, prog := range comp.programs {
-		c.add(entry{
-			name: prog.name, version: version, path: filepath.Join(dir, prog.name), expected: prog.expected,
-			make: func(ctx context.Context, path string) error {
-				return c.compile(ctx, comp, prog, version, path)
-			},
-		})
-	}
-	for _, file := range comp.files {
-		c.add(entry{
-			name: filepath.Base(file), version: version, path: filepath.Join(dir, filepath.Base(file)), expected: time.Second,
-			make: func(ctx context.Context, path string) error {
-				return copyFromModule(ctx, module, comp.module, file, path)
-			},
-		})
-	}
-	return nil
-}
-
-func readPins(module string) (pins, error) {
-	goMod, err := os.ReadFile(filepath.Join(module, "go.mod"))
-	if err != nil {
-		return pins{}, fmt.Errorf("read pins: %w", err)
-	}
-	goSum, err := os.ReadFile(filepath.Join(module, "go.sum"))
-	if err != nil {
-		return pins{}, fmt.Errorf("read pins: %w", err)
-	}
-	source, err := os.ReadFile(filepath.Join(module, "main.go"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return pins{}, fmt.Errorf("read source: %w", err)
-	}
-	return pins{goMod: goMod, goSum: goSum, source: source, platform: runtime.GOOS + "/" + runtime.GOARCH}, nil
-}
-
-func (c *Cache) add(e entry) {
-	c.entries[e.name] = e
-	c.order = append(c.order, e.name)
+	return entry{}
 }
 
 // Dir is the folder of the cache.
 func (c *Cache) Dir() string { return c.dir }
 
 // Path is where a program or file is, or will be once it is built.
-func (c *Cache) Path(name string) string { return c.entries[name].path }
+func (c *Cache) Path(name string) string { return c.find(name).path }
 
 // Version is the version of the module a program is built from.
-func (c *Cache) Version(name string) string { return c.entries[name].version }
+func (c *Cache) Version(name string) string { return c.find(name).version }
 
 // Has reports whether a program or file is built.
-func (c *Cache) Has(name string) bool {
-	e, known := c.entries[name]
-	return known && exists(e.path)
-}
+func (c *Cache) Has(name string) bool { return exists(c.find(name).path) }
 
-// AssetsDir is the folder with etcd, kube-apiserver and kubectl, as tests
-// expect it in KUBEBUILDER_ASSETS.
-func (c *Cache) AssetsDir() string {
-	h := sha256.New()
-	for _, name := range AssetNames() {
-		_, _ = fmt.Fprintln(h, c.Path(name))
+// All are the names of everything in the cache.
+func (c *Cache) All() []string {
+	names := make([]string, 0, len(c.entries))
+	for _, e := range c.entries {
+		names = append(names, e.name)
 	}
-	return filepath.Join(c.dir, "assets-"+c.Version(APIServer)+"-"+hex.EncodeToString(h.Sum(nil))[:12])
+	return names
 }
 
 // AssetNames are the programs in the folder of assets.
 func AssetNames() []string { return []string{Etcd, APIServer, Kubectl} }
+
+// AssetsDir is the folder with etcd, kube-apiserver and kubectl, as tests
+// expect it in KUBEBUILDER_ASSETS.
+func (c *Cache) AssetsDir() string {
+	var paths []string
+	for _, name := range AssetNames() {
+		paths = append(paths, c.Path(name))
+	}
+	return filepath.Join(c.dir, "assets-"+c.Version(APIServer)+"-"+hashOf(strings.Join(paths, "\n")))
+}
 
 // LinkAssets puts links to the programs into the folder of assets.
 func (c *Cache) LinkAssets() error {
@@ -138,10 +105,10 @@ func (c *Cache) LinkAssets() error {
 	}
 	for _, name := range AssetNames() {
 		target, err := filepath.Rel(dir, c.Path(name))
-		if err != nil {
-			return fmt.Errorf("link to %s: %w", name, err)
+		if err == nil {
+			err = os.Symlink(target, filepath.Join(dir, name))
 		}
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrExist) {
+		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("link to %s: %w", name, err)
 		}
 	}

@@ -4,17 +4,18 @@
 package build
 
 import (
-	"bytes"
+	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/progress"
@@ -27,80 +28,174 @@ const PauseImageName = "di-orchestrator-pause:1"
 // outputLimit is how much of a failed build's output an error quotes.
 const outputLimit = 4096
 
-// Steps are the builds of the named things, in the order of the cache.
-func (c *Cache) Steps(names ...string) []progress.Step {
-	wanted := map[string]bool{}
-	for _, name := range names {
-		wanted[name] = true
-	}
+// What a machine with 2 cores compiles and links. The estimate adapts to the machine.
+const (
+	bytesPerSecond = 400_000
+	linkTime       = 5 * time.Second
+)
+
+// Steps are the builds of the named programs, one step for the programs of a
+// component. How long they take follows from what the Go build cache lacks.
+func (c *Cache) Steps(ctx context.Context, names ...string) ([]progress.Step, error) {
 	var steps []progress.Step
-	for _, name := range c.order {
-		if wanted[name] {
-			steps = append(steps, c.step(c.entries[name]))
-		}
-	}
-	return steps
-}
-
-// All are the names of everything in the cache but the programs for fake nodes.
-func (c *Cache) All(fakeNodes bool) []string {
-	var names []string
-	for _, name := range c.order {
-		if fakeNodes || !strings.HasPrefix(filepath.Base(filepath.Dir(c.Path(name))), "kwok-") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func (c *Cache) step(e entry) progress.Step {
-	return progress.Step{
-		Name:     "build " + e.name + " " + e.version,
-		Expected: e.expected,
-		Done:     func() bool { return exists(e.path) },
-		Run: func(ctx context.Context) error {
-			if err := os.MkdirAll(filepath.Dir(e.path), 0o755); err != nil {
-				return fmt.Errorf("folder of %s: %w", e.name, err)
+	counted := map[string]bool{}
+	for _, comp := range components() {
+		var missing, wanted []entry
+		for _, e := range c.entries {
+			if e.component.folder == comp.folder && slices.Contains(names, e.name) {
+				wanted = append(wanted, e)
 			}
-			return atomically(e.path, func(partial string) error { return e.make(ctx, partial) })
-		},
-	}
-}
-
-// atomically makes a file or folder under another name and renames it when it
-// is complete, so that whatever has the final name is complete. The other name
-// is one of this run only: the compiler of a killed run may still be writing.
-func atomically(path string, write func(partial string) error) error {
-	// The names of the cache have no special characters, so Glob cannot fail.
-	stale, _ := filepath.Glob(path + ".partial-*")
-	for _, old := range stale {
-		if err := os.RemoveAll(old); err != nil {
-			return fmt.Errorf("remove what an interrupted run left: %w", err)
+		}
+		missing = slices.DeleteFunc(slices.Clone(wanted), func(e entry) bool { return exists(e.path) })
+		switch {
+		case len(wanted) == 0:
+		case len(missing) == 0:
+			steps = append(steps, progress.Step{Name: describe(wanted), Skip: true})
+		default:
+			step, err := c.step(ctx, comp, missing, counted)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, step)
 		}
 	}
-	partial := fmt.Sprintf("%s.partial-%d", path, os.Getpid())
-	if err := write(partial); err != nil {
-		return errors.Join(err, os.RemoveAll(partial))
+	if pause := c.find(PauseImage); slices.Contains(names, PauseImage) {
+		steps = append(steps, progress.Step{
+			Name: describe([]entry{pause}), Expected: 3 * time.Second, Skip: exists(pause.path),
+			Run: func(ctx context.Context) error { return atomically(pause.path, c.makePauseImage(ctx)) },
+		})
 	}
-	if err := os.Rename(partial, path); err != nil {
-		return fmt.Errorf("put %s in place: %w", path, err)
-	}
-	return nil
+	return steps, nil
 }
 
-func (c *Cache) compile(ctx context.Context, comp component, prog program, version, path string) error {
+func describe(entries []entry) string {
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.name)
+	}
+	return "build " + strings.Join(names, ", ") + " " + entries[0].version
+}
+
+// step builds programs of a component with one command, which links one while it
+// compiles for another. Packages that an earlier step compiles are in counted.
+func (c *Cache) step(ctx context.Context, comp component, missing []entry, counted map[string]bool) (progress.Step, error) {
 	module := filepath.Join(c.source, "binaries", comp.folder)
-	args := []string{"build", "-C", module, "-buildvcs=false", "-mod=readonly", "-ldflags", comp.ldflags(version)}
+	args := []string{"build", "-buildvcs=false", "-mod=readonly", "-ldflags", comp.ldflags(missing[0].version)}
 	if comp.tags != "" {
 		args = append(args, "-tags", comp.tags)
 	}
-	args = append(args, "-o", path, prog.path)
+	var packages []string
+	for _, e := range missing {
+		packages = append(packages, e.pkg)
+	}
 	env := []string{"CGO_ENABLED=0"}
 	if comp.cgo {
 		env = c.cgoEnvironment()
 	}
-	_, err := goCommand(ctx, env, args...)
-	return err
+	sizes, total, err := uncompiled(ctx, module, env, slices.Concat(args, []string{"-n", "-o", os.DevNull}, packages), counted)
+	if err != nil {
+		return progress.Step{}, err
+	}
+	expected := time.Duration(total)*time.Second/bytesPerSecond + time.Duration(len(missing))*linkTime
+	var compiled atomic.Int64
+	return progress.Step{
+		Name: describe(missing), Expected: expected,
+		// What is left when all is compiled is linking.
+		Share: func() float64 { return float64(compiled.Load()) / bytesPerSecond / expected.Seconds() },
+		Run: func(ctx context.Context) error {
+			partial, err := emptyFolder(filepath.Dir(missing[0].path))
+			if err != nil {
+				return err
+			}
+			started := func(pkg string) { compiled.Add(sizes[pkg]) }
+			err = runGo(ctx, module, env, started, slices.Concat(args, []string{"-v", "-o", partial + "/"}, packages)...)
+			if err == nil {
+				err = moveTo(missing, partial)
+			}
+			return errors.Join(err, os.RemoveAll(partial))
+		},
+	}, nil
+}
+
+// emptyFolder makes a folder for this run only, below another, and removes those of
+// interrupted runs, whose compilers may still be writing.
+func emptyFolder(parent string) (string, error) {
+	// The names of the cache have no special characters, so Glob cannot fail.
+	stale, _ := filepath.Glob(filepath.Join(parent, "partial-*"))
+	for _, old := range stale {
+		if err := os.RemoveAll(old); err != nil {
+			return "", fmt.Errorf("remove what an interrupted run left: %w", err)
+		}
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", fmt.Errorf("folder of programs: %w", err)
+	}
+	folder, err := os.MkdirTemp(parent, "partial-")
+	if err != nil {
+		return "", fmt.Errorf("folder of programs: %w", err)
+	}
+	return folder, nil
+}
+
+// moveTo moves complete programs out of the folder in which they were built.
+func moveTo(built []entry, folder string) error {
+	for _, e := range built {
+		name := path.Base(e.pkg)
+		switch e.name {
+		case Etcd:
+			name = "server" // The go command leaves the version out of a name.
+		case CoreDNS:
+			name = CoreDNS
+		}
+		if err := os.Rename(filepath.Join(folder, name), e.path); err != nil {
+			return fmt.Errorf("put %s in place: %w", e.name, err)
+		}
+	}
+	return nil
+}
+
+// uncompiled returns the size of the source of each package that a build has to compile,
+// and of all that are not counted yet.
+func uncompiled(ctx context.Context, module string, env, args []string, counted map[string]bool) (sizes map[string]int64, total int64, err error) {
+	sizes = map[string]int64{}
+	err = runGo(ctx, module, env, func(line string) {
+		command, sources, found := strings.Cut(line, " -pack ")
+		_, pkg, named := strings.Cut(command, " -p ")
+		if !found || !named {
+			return
+		}
+		pkg, _, _ = strings.Cut(pkg, " ")
+		var size int64
+		files := strings.Fields(sources)
+		for _, file := range files {
+			if !filepath.IsAbs(file) {
+				file = filepath.Join(module, file)
+			}
+			if info, err := os.Stat(file); err == nil {
+				size += info.Size()
+			}
+		}
+		sizes[pkg] = size
+		if key := strings.Join(env[:1], "") + files[0]; !counted[key] {
+			counted[key] = true
+			total += size
+		}
+	}, args...)
+	return sizes, total, err
+}
+
+// atomically makes a file or folder under another name and renames it when it
+// is complete, so that whatever has the final name is complete.
+func atomically(path string, write func(partial string) error) error {
+	folder, err := emptyFolder(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	partial := filepath.Join(folder, filepath.Base(path))
+	if err = write(partial); err == nil {
+		err = os.Rename(partial, path)
+	}
+	return errors.Join(err, os.RemoveAll(folder))
 }
 
 // cgoEnvironment points the C compiler to libseccomp. The program that would
@@ -117,63 +212,52 @@ func (c *Cache) cgoEnvironment() []string {
 	)
 }
 
-func goCommand(ctx context.Context, env []string, args ...string) (string, error) {
+// runGo runs the go command in a folder and passes on each line that it prints to
+// standard error.
+func runGo(ctx context.Context, folder string, env []string, line func(string), args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	// A workspace or flags of the caller must not change what is built.
 	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH), env...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, tail(stderr.Bytes()))
+	cmd.Dir = folder
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("go %s: %w", args[0], err)
 	}
-	return strings.TrimSpace(stdout.String()), nil
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("go %s: %w", args[0], err)
+	}
+	var last []byte
+	for lines := bufio.NewReader(stderr); ; {
+		text, err := lines.ReadString('\n')
+		line(strings.TrimSuffix(text, "\n"))
+		last = tail(append(last, text...))
+		if err != nil {
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, last)
+	}
+	return nil
 }
 
 func tail(output []byte) []byte {
 	return output[max(len(output)-outputLimit, 0):]
 }
 
-func copyFromModule(ctx context.Context, dir, module, file, path string) error {
-	if _, err := goCommand(ctx, nil, "-C", dir, "mod", "download", module); err != nil {
-		return err
+// makePauseImage returns what builds the image that holds a pod's namespaces.
+func (c *Cache) makePauseImage(ctx context.Context) func(path string) error {
+	return func(path string) error {
+		binary := path + ".bin"
+		err := runGo(ctx, c.source, []string{"CGO_ENABLED=0"}, func(string) {},
+			"build", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./pause")
+		if err != nil {
+			return err
+		}
+		_, err = bundle.WriteFile(bundle.Spec{
+			Name: PauseImageName, Platform: bundle.HostPlatform(), Entrypoint: []string{"/pause"}, User: bundle.NonRoot,
+			Files: []bundle.File{{Source: binary, Path: "/pause"}},
+		}, path)
+		return errors.Join(err, os.Remove(binary))
 	}
-	root, err := goCommand(ctx, nil, "-C", dir, "list", "-m", "-f", "{{.Dir}}", module)
-	if err != nil {
-		return err
-	}
-	content, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		return fmt.Errorf("read from module %s: %w", module, err)
-	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		return fmt.Errorf("write to cache: %w", err)
-	}
-	return nil
-}
-
-func (c *Cache) addPauseImage() error {
-	source := filepath.Join(c.source, "pause", "main.go")
-	content, err := os.ReadFile(source)
-	if err != nil {
-		return fmt.Errorf("read source: %w", err)
-	}
-	hash := sha256.Sum256(append(content, runtime.GOARCH...))
-	c.add(entry{
-		name: PauseImage, version: "1", expected: 3 * time.Second,
-		path: filepath.Join(c.dir, "pause-"+hex.EncodeToString(hash[:])[:12], PauseImage),
-		make: func(ctx context.Context, path string) error {
-			binary := path + ".bin"
-			_, err := goCommand(ctx, []string{"CGO_ENABLED=0"},
-				"build", "-C", c.source, "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./pause")
-			if err != nil {
-				return err
-			}
-			_, err = bundle.WriteFile(bundle.Spec{
-				Name: PauseImageName, Platform: bundle.HostPlatform(), Entrypoint: []string{"/pause"}, User: bundle.NonRoot,
-				Files: []bundle.File{{Source: binary, Path: "/pause"}},
-			}, path)
-			return errors.Join(err, os.Remove(binary))
-		},
-	})
-	return nil
 }

@@ -1,35 +1,24 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package build makes the programs of the local cluster from Go modules and
-// keeps them in a cache outside the checkout. What is there is never built
-// again, what is half built never shows.
+// Package build compiles the programs of the local cluster from Go modules into
+// a cache outside the checkout. A program in the cache is complete, and is never
+// built again.
 package build
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
 
-// component is a Go module under binaries with the programs built from it.
-type component struct {
-	// folder is the folder below binaries with the go.mod.
-	folder string
-	// module is the module whose version gives the programs theirs.
-	module   string
-	programs []program
-	// versionFlags makes linker flags that tell a program its version.
-	versionFlags func(version string) string
-	// cgo builds with the C compiler, statically.
-	cgo  bool
-	tags string
-	// files are copied from the module as they are.
-	files []string
-}
-
-// program is one package main.
-type program struct {
-	name     string
-	path     string
-	expected time.Duration
-}
+	"golang.org/x/mod/modfile"
+)
 
 // Names of the programs other packages ask the cache for.
 const (
@@ -46,53 +35,118 @@ const (
 	Runc              = "runc"
 	CNIBridge         = "bridge"
 	CoreDNS           = "coredns"
-	Kwok              = "kwok"
 	PauseImage        = "pause.tar"
-	KwokNodeStage     = "node-initialize.yaml"
-	KwokPodReady      = "pod-ready.yaml"
-	KwokPodComplete   = "pod-complete.yaml"
-	KwokPodDelete     = "pod-delete.yaml"
 )
 
+// component is a Go module under binaries with the programs built from it.
+type component struct {
+	// folder is the folder below binaries with the go.mod.
+	folder string
+	// module is the module whose version the programs have.
+	module string
+	// packages are the main packages, by the names of the programs.
+	packages []string
+	// versionFlags returns linker flags that set a program's version.
+	versionFlags func(version string) string
+	// cgo builds with the C compiler, statically.
+	cgo  bool
+	tags string
+}
+
 func components() []component {
-	const seconds = time.Second
+	const kubernetes, containerd, cni = "k8s.io/kubernetes/cmd/", "github.com/containerd/containerd/v2/cmd/", "github.com/containernetworking/plugins/plugins/"
 	return []component{
-		{folder: "etcd", module: "go.etcd.io/etcd/server/v3", programs: []program{
-			{Etcd, "go.etcd.io/etcd/server/v3", 45 * seconds},
+		{folder: "etcd", module: "go.etcd.io/etcd/server/v3", packages: []string{"go.etcd.io/etcd/server/v3"}},
+		{folder: "kubernetes", module: "k8s.io/kubernetes", versionFlags: kubernetesVersionFlags, packages: []string{
+			kubernetes + APIServer, kubernetes + Kubectl, kubernetes + ControllerManager, kubernetes + Scheduler,
+			kubernetes + Kubelet, kubernetes + Proxy,
 		}},
-		{folder: "kubernetes", module: "k8s.io/kubernetes", versionFlags: kubernetesVersionFlags, programs: []program{
-			{APIServer, "k8s.io/kubernetes/cmd/kube-apiserver", 200 * seconds},
-			{Kubectl, "k8s.io/kubernetes/cmd/kubectl", 35 * seconds},
-			{ControllerManager, "k8s.io/kubernetes/cmd/kube-controller-manager", 60 * seconds},
-			{Scheduler, "k8s.io/kubernetes/cmd/kube-scheduler", 7 * seconds},
-			{Kubelet, "k8s.io/kubernetes/cmd/kubelet", 20 * seconds},
-			{Proxy, "k8s.io/kubernetes/cmd/kube-proxy", 7 * seconds},
+		{folder: "containerd", module: "github.com/containerd/containerd/v2", packages: []string{
+			containerd + Containerd, containerd + ContainerdShim, containerd + Ctr,
 		}},
-		{folder: "containerd", module: "github.com/containerd/containerd/v2", programs: []program{
-			{Containerd, "github.com/containerd/containerd/v2/cmd/containerd", 50 * seconds},
-			{ContainerdShim, "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", 3 * seconds},
-			{Ctr, "github.com/containerd/containerd/v2/cmd/ctr", 4 * seconds},
-		}},
-		{folder: "cni", module: "github.com/containernetworking/plugins", programs: []program{
-			{"host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local", 4 * seconds},
-			{CNIBridge, "github.com/containernetworking/plugins/plugins/main/bridge", 3 * seconds},
-			{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback", 2 * seconds},
+		{folder: "cni", module: "github.com/containernetworking/plugins", packages: []string{
+			cni + "ipam/host-local", cni + "main/" + CNIBridge, cni + "main/loopback",
 		}},
 		{
 			folder: "runc", module: "github.com/opencontainers/runc", cgo: true, tags: "seccomp,netgo,osusergo",
-			programs: []program{{Runc, "github.com/opencontainers/runc", 40 * seconds}},
+			packages: []string{"github.com/opencontainers/runc"},
 		},
-		{folder: "coredns", module: "github.com/coredns/coredns", programs: []program{
-			// Its main is ours: only the plugins that the Corefile names.
-			{CoreDNS, ".", 70 * seconds},
-		}},
-		{
-			folder: "kwok", module: "sigs.k8s.io/kwok",
-			programs: []program{{Kwok, "sigs.k8s.io/kwok/cmd/kwok", 60 * seconds}},
-			files: []string{
-				"kustomize/stage/node/fast/" + KwokNodeStage, "kustomize/stage/pod/fast/" + KwokPodReady,
-				"kustomize/stage/pod/fast/" + KwokPodComplete, "kustomize/stage/pod/fast/" + KwokPodDelete,
-			},
-		},
+		// Its main is ours: only the plugins that the Corefile names.
+		{folder: "coredns", module: "github.com/coredns/coredns", packages: []string{"."}},
 	}
+}
+
+// program is the name of the program of a main package.
+func (c component) program(pkg string) string {
+	switch pkg {
+	case ".":
+		return c.folder
+	case "go.etcd.io/etcd/server/v3":
+		return Etcd
+	}
+	return path.Base(pkg)
+}
+
+// kubernetesVersionFlags sets the version that Kubernetes otherwise gets from its
+// release scripts; without it the programs report v0.0.0.
+func kubernetesVersionFlags(version string) string {
+	const variable = "-X k8s.io/component-base/version."
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return strings.Join([]string{
+		variable + "gitVersion=" + version, variable + "gitMajor=" + major, variable + "gitMinor=" + minor,
+		variable + "gitTreeState=clean",
+	}, " ")
+}
+
+// moduleVersion reads the version of a required module from a go.mod.
+func moduleVersion(goMod []byte, module string) (string, error) {
+	parsed, err := modfile.Parse("go.mod", goMod, nil)
+	if err != nil {
+		return "", fmt.Errorf("parse go.mod: %w", err)
+	}
+	for _, require := range parsed.Require {
+		if require.Mod.Path == module {
+			return require.Mod.Version, nil
+		}
+	}
+	return "", fmt.Errorf("go.mod does not require %s", module)
+}
+
+// ldflags are the linker flags of a component.
+func (c component) ldflags(version string) string {
+	flags := "-s -w"
+	if c.versionFlags != nil {
+		flags += " " + c.versionFlags(version)
+	}
+	if c.cgo {
+		flags += ` -extldflags "-static"`
+	}
+	return flags
+}
+
+// pins returns the version of a component and the hash of all that decides what is
+// built. The Go toolchain is not part of it: a newer one is no reason to build again.
+func (c component) pins(folder string) (version, hash string, err error) {
+	var contents [3]string
+	for i, name := range []string{"go.mod", "go.sum", "main.go"} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil && (name != "main.go" || !errors.Is(err, os.ErrNotExist)) {
+			return "", "", fmt.Errorf("read pins: %w", err)
+		}
+		contents[i] = string(content)
+	}
+	if version, err = moduleVersion([]byte(contents[0]), c.module); err != nil {
+		return "", "", err
+	}
+	return version, hashOf(contents[0], contents[1], runtime.GOOS+"/"+runtime.GOARCH, c.ldflags(version), c.tags, contents[2]), nil
+}
+
+// hashOf returns a short hash of texts. Their lengths are part of it.
+func hashOf(texts ...string) string {
+	h := sha256.New()
+	for _, text := range texts {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(text), text) // Writing to a hash never fails.
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
 }

@@ -66,9 +66,11 @@ func (c *Cache) PackageSteps(pkgs []string) []progress.Step {
 	steps := make([]progress.Step, 0, len(pkgs))
 	for _, pkg := range pkgs {
 		root := c.PackageRoot(pkg)
+		if exists(root) {
+			continue
+		}
 		steps = append(steps, progress.Step{
 			Name: "unpack Debian's " + pkg + " into the cache", Expected: 5 * time.Second,
-			Done: func() bool { return exists(root) },
 			Run: func(ctx context.Context) error {
 				return atomically(root, func(partial string) error { return unpack(ctx, pkg, partial) })
 			},

@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster brings the local cluster up, takes it down and tells about
-// it.
+// Package cluster brings the local cluster up and takes it down.
 package cluster
 
 import (

@@ -32,10 +32,10 @@ func unusedControllers() []string {
 	}
 }
 
-// What gangs of Kubernetes' own need is alpha and so off by default. Here it is
-// always on, for tests of gangs: what has no PodGroup and names none is treated as
-// without it. The API server serves and guards PodGroups, the scheduler places pods
-// by them, and the controller manager lets go of those whose pods have ended.
+// Kubernetes' own gang scheduling is alpha, and off by default. Here it is always on,
+// for tests of gangs; pods that name no PodGroup are placed as without it. The API
+// server serves PodGroups, the scheduler places pods by them, and the controller manager
+// removes the finalizers of those whose pods have finished.
 const (
 	podGroupGate = "GenericWorkload=true"
 	gangGate     = "GangScheduling=true"
@@ -84,16 +84,8 @@ func (c *Cluster) apiServerSpec() process.Spec {
 		"--feature-gates=" + podGroupGate, "--runtime-config=" + podGroupAPI,
 		"--profiling=false",
 	}
-	inputs := []string{c.authorityContent()}
-	if s.Audit {
-		args = append(args, "--audit-policy-file="+c.configFile("audit-policy.yaml"), "--audit-log-path="+c.AuditLog(), "--audit-log-maxsize=200")
-		inputs = append(inputs, render.AuditPolicy())
-	}
-	return process.Spec{Name: build.APIServer, Program: c.cache.Path(build.APIServer), Args: args, Inputs: inputs}
+	return process.Spec{Name: build.APIServer, Program: c.cache.Path(build.APIServer), Args: args, Inputs: []string{c.authorityContent()}}
 }
-
-// AuditLog is where the API server logs requests to when asked for.
-func (c *Cluster) AuditLog() string { return c.settings.State("logs", "audit.log") }
 
 func (c *Cluster) controllerManagerSpec() process.Spec {
 	kubeconfig := c.configFile(pki.ControllerManager + ".kubeconfig")
@@ -106,10 +98,7 @@ func (c *Cluster) controllerManagerSpec() process.Spec {
 		"--cluster-signing-cert-file=" + c.pkiFile(pki.CA+".crt"), "--cluster-signing-key-file=" + c.pkiFile(pki.CA+".key"),
 		"--cluster-cidr=" + c.settings.PodCIDR.String(), "--service-cluster-ip-range=" + c.settings.ServiceCIDR.String(),
 		"--allocate-node-cidrs=false", "--feature-gates=" + podGroupGate, "--profiling=false",
-	}
-	// Thousands of fake nodes cannot give word as often as real ones.
-	if c.settings.FakeNodes == 0 {
-		args = append(args, fmt.Sprintf("--node-monitor-grace-period=%ds", settings.GraceSeconds), "--node-monitor-period=2s")
+		fmt.Sprintf("--node-monitor-grace-period=%ds", settings.GraceSeconds), "--node-monitor-period=2s",
 	}
 	return process.Spec{
 		Name: build.ControllerManager, Program: c.cache.Path(build.ControllerManager), Inputs: []string{c.authorityContent()},
@@ -134,9 +123,6 @@ func (c *Cluster) runEtcd(ctx context.Context) error {
 }
 
 func (c *Cluster) runAPIServer(ctx context.Context) error {
-	if _, err := c.writeConfig("audit-policy.yaml", render.AuditPolicy()); err != nil {
-		return err
-	}
 	return c.run(ctx, c.apiServerSpec(), func(ctx context.Context) error {
 		_, err := c.kubectl(ctx, "", "get", "--raw=/readyz")
 		return err

@@ -24,17 +24,13 @@ const killAtOnce = 0 * time.Second
 // Down ends the cluster and removes everything it made on this machine, but
 // not the cache.
 func (c *Cluster) Down(ctx context.Context) error {
-	if err := machine.CheckSystem(); err != nil {
+	if err := machine.CheckRoot(); err != nil {
 		return err
 	}
 	if err := c.checkOwned(); err != nil {
 		return err
 	}
-	unlock, err := c.lockCache()
-	if err != nil {
-		return err
-	}
-	steps := []progress.Step{
+	return c.steps(ctx, []progress.Step{
 		{Name: "end the programs that start others", Run: c.endStarters},
 		{Name: "end all containers", Run: c.endContainers},
 		{Name: "end the other programs", Run: c.endAll},
@@ -42,9 +38,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 		{Name: "remove traces outside the state directory", Run: func(context.Context) error { return c.traces().Remove(c.tracesRecord()) }},
 		{Name: "restore kernel settings", Run: func(context.Context) error { return machine.RestoreSysctls(c.sysctlRecord()) }},
 		{Name: "remove the state directory", Run: c.removeState},
-	}
-	err = progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
-	return errors.Join(err, unlock())
+	})
 }
 
 // checkOwned keeps a mistyped state directory from being removed.

@@ -131,7 +131,7 @@ func (c *Cluster) runKubelet(ctx context.Context, node settings.Node) error {
 
 func (c *Cluster) ensureNodes(ctx context.Context) error {
 	for _, node := range c.settings.Nodes() {
-		if err := c.ensureNode(ctx, node, c.settings.GPUs); err != nil {
+		if err := c.ensureNode(ctx, node); err != nil {
 			return err
 		}
 	}
@@ -139,14 +139,14 @@ func (c *Cluster) ensureNodes(ctx context.Context) error {
 }
 
 // ensureNode waits for a node and lets it advertise GPUs.
-func (c *Cluster) ensureNode(ctx context.Context, of settings.Node, gpus int) error {
+func (c *Cluster) ensureNode(ctx context.Context, of settings.Node) error {
 	node := "node/" + of.Name()
 	for _, state := range []string{"--for=create", "--for=condition=Ready"} {
 		if err := c.await(ctx, state, node); err != nil {
 			return err
 		}
 	}
-	patch := []string{"patch", node, "--subresource=status", "--type=merge", "--patch=" + render.GPUPatch(gpus)}
+	patch := []string{"patch", node, "--subresource=status", "--type=merge", "--patch=" + render.GPUPatch()}
 	if _, err := c.kubectlUntilDone(ctx, patch...); err != nil {
 		return err
 	}

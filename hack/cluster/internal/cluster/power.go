@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,18 +21,8 @@ import (
 // errFirstNode says why a node cannot be stopped.
 var errFirstNode = errors.New("the control plane is on this node: take the cluster down instead")
 
-// NodeNames are the names of the nodes that run containers.
-func (c *Cluster) NodeNames() []string {
-	var names []string
-	for _, node := range c.settings.Nodes() {
-		names = append(names, node.Name())
-	}
-	return names
-}
-
-// StopNode does to a node what losing power does to a machine: it is off the
-// network at once, and its programs and containers are gone, nobody being told.
-// Its disk stays.
+// StopNode ends a node as a power failure does: it is off the network at once, and its
+// programs and containers are gone without notice. Its disk stays.
 func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	node, err := c.node(name)
 	if err != nil {
@@ -42,7 +31,7 @@ func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	if node.IsFirst() {
 		return fmt.Errorf("stop node %s: %w", name, errFirstNode)
 	}
-	return c.inSteps(ctx, []progress.Step{
+	return c.steps(ctx, []progress.Step{
 		{Name: "unplug node " + name, Run: func(context.Context) error { return network.Unplug(c.settings, node) }},
 		{Name: "end its programs", Run: func(ctx context.Context) error { return c.endNode(ctx, node) }},
 		{Name: "forget what was in its memory", Run: func(context.Context) error { return forgetMemory(node) }},
@@ -90,51 +79,24 @@ func (c *Cluster) StartNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	gpus, err := c.gpus(ctx)
-	if err != nil {
-		return err
-	}
-	return c.inSteps(ctx, []progress.Step{
+	return c.steps(ctx, []progress.Step{
 		{Name: "run containerd and kubelet of node " + name, Expected: 3 * time.Second, Run: func(ctx context.Context) error {
 			return c.runNode(ctx, node)
 		}},
 		{Name: "wait for the node", Expected: 3 * time.Second, Run: func(ctx context.Context) error {
-			return c.ensureNode(ctx, node, gpus)
+			return c.ensureNode(ctx, node)
 		}},
 	})
-}
-
-// gpus is how many GPUs each node advertises, by the first one: the node that is
-// asked about may have been deleted.
-func (c *Cluster) gpus(ctx context.Context) (int, error) {
-	count, err := c.kubectlUntilDone(ctx, "get", "node", c.settings.Nodes()[0].Name(), `-o=jsonpath={.status.capacity.nvidia\.com/gpu}`)
-	if err != nil || count == "" {
-		return 0, err
-	}
-	gpus, err := strconv.Atoi(count)
-	if err != nil {
-		return 0, fmt.Errorf("read the number of GPUs: %w", err)
-	}
-	return gpus, nil
 }
 
 func (c *Cluster) node(name string) (settings.Node, error) {
 	node, found := c.settings.Node(name)
 	if !found {
-		return node, fmt.Errorf("node %q: want one of %s", name, strings.Join(c.NodeNames(), ", "))
+		var names []string
+		for _, node := range c.settings.Nodes() {
+			names = append(names, node.Name())
+		}
+		return node, fmt.Errorf("node %q: want one of %s", name, strings.Join(names, ", "))
 	}
 	return node, nil
-}
-
-// inSteps takes steps while nobody else changes the cluster.
-func (c *Cluster) inSteps(ctx context.Context, steps []progress.Step) error {
-	if err := machine.CheckSystem(); err != nil {
-		return err
-	}
-	unlock, err := c.lockCache()
-	if err != nil {
-		return err
-	}
-	err = progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
-	return errors.Join(err, unlock())
 }

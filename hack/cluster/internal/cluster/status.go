@@ -26,7 +26,7 @@ type daemon struct{ name, program string }
 func (c *Cluster) daemons() []daemon {
 	var all []daemon
 	for _, program := range []string{
-		build.Etcd, build.APIServer, build.ControllerManager, build.Scheduler, build.Proxy, build.CoreDNS, build.Kwok,
+		build.Etcd, build.APIServer, build.ControllerManager, build.Scheduler, build.Proxy, build.CoreDNS,
 	} {
 		all = append(all, daemon{name: program, program: program})
 	}
@@ -66,7 +66,7 @@ func (c *Cluster) printDaemons(running []process.Process) bool {
 	for _, d := range c.daemons() {
 		mine := process.Of(process.Spec{Name: d.name, Program: d.program}, running)
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", d.name, c.cache.Version(d.program), c.describe(d.program, mine))
-		complete = complete && (len(mine) > 0 || d.program == build.Kwok)
+		complete = complete && len(mine) > 0
 	}
 	_ = table.Flush() // Reporting is done on a best-effort basis.
 	return complete
@@ -80,8 +80,6 @@ func (c *Cluster) describe(name string, mine []process.Process) string {
 			pids = append(pids, strconv.Itoa(p.PID))
 		}
 		return "running as " + strings.Join(pids, ", ")
-	case name == build.Kwok:
-		return "not running (no fake nodes)"
 	case c.cache.Has(name):
 		return "not running"
 	default:

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// reportEvery is how often a long step says that it is alive.
+// reportEvery is how often a long step reports that it runs.
 const reportEvery = 20 * time.Second
 
 // Up brings the cluster up: it builds what is missing, starts what does not
@@ -34,15 +33,64 @@ func (c *Cluster) Up(ctx context.Context) error {
 		return machine.UnsuitableError{Reason: err}
 	}
 	c.announce(packages)
-	unlock, err := c.lockCache()
+	return c.locked(func() error {
+		// The packages come first: runc is built with them.
+		if err := c.runner().Run(ctx, c.cache.PackageSteps(packages)); err != nil {
+			return err
+		}
+		builds, err := c.cache.Steps(ctx, c.cache.All()...)
+		if err != nil {
+			return err
+		}
+		return c.runner().Run(ctx, append(builds, c.startSteps()...))
+	})
+}
+
+func (c *Cluster) runner() *progress.Runner { return progress.NewRunner(c.out, reportEvery) }
+
+// locked runs what changes the cache or the cluster while no other run does.
+func (c *Cluster) locked(do func() error) error {
+	unlock, err := build.Lock(c.settings.CacheDir, func() { c.printf("waiting for another run that uses the cache\n") })
 	if err != nil {
 		return err
 	}
-	steps := append(c.cache.PackageSteps(packages), c.cache.Steps(c.cache.All(c.settings.FakeNodes > 0)...)...)
-	steps = append(steps, c.startSteps()...)
-	err = progress.NewRunner(c.out, reportEvery).Run(ctx, steps)
-	return errors.Join(err, unlock())
+	return errors.Join(do(), unlock())
 }
+
+// steps runs steps while no other run changes the cluster.
+func (c *Cluster) steps(ctx context.Context, steps []progress.Step) error {
+	if err := machine.CheckRoot(); err != nil {
+		return err
+	}
+	return c.locked(func() error { return c.runner().Run(ctx, steps) })
+}
+
+// build builds programs. No privileges are needed for that.
+func (c *Cluster) build(ctx context.Context, names ...string) error {
+	return c.locked(func() error {
+		steps, err := c.cache.Steps(ctx, names...)
+		if err != nil {
+			return err
+		}
+		return c.runner().Run(ctx, steps)
+	})
+}
+
+// BuildAssets builds only what tests against an API server need, and returns its folder.
+func (c *Cluster) BuildAssets(ctx context.Context) (string, error) {
+	if err := c.build(ctx, build.AssetNames()...); err != nil {
+		return "", err
+	}
+	return c.cache.AssetsDir() + "\n", c.cache.LinkAssets()
+}
+
+// BuildProgram builds only one program, and returns its path.
+func (c *Cluster) BuildProgram(ctx context.Context, name string) (string, error) {
+	return c.cache.Path(name) + "\n", c.build(ctx, name)
+}
+
+// Programs are the names that BuildProgram takes.
+func (c *Cluster) Programs() []string { return c.cache.All() }
 
 func (c *Cluster) checkMachine(ctx context.Context) error {
 	if err := machine.Check(); err != nil {
@@ -68,7 +116,7 @@ func (c *Cluster) checkNoOtherKubelet(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("this machine is a node of another Kubernetes, whose kubelet listens on %s", socket), conn.Close())
 }
 
-// announce says what of the machine gets touched, before it is.
+// announce prints what of the machine changes, before it does.
 func (c *Cluster) announce(packages []string) {
 	s := c.settings
 	c.printf("cache %s, state %s\n", s.CacheDir, s.StateDir)
@@ -81,10 +129,6 @@ func (c *Cluster) announce(packages []string) {
 	for _, pkg := range packages {
 		c.printf("Debian's package %s is needed: it is unpacked into the cache by apt-get, and not installed\n", pkg)
 	}
-}
-
-func (c *Cluster) lockCache() (func() error, error) {
-	return build.Lock(c.settings.CacheDir, func() { c.printf("waiting for another run that uses the cache\n") })
 }
 
 // startSteps start the cluster from built programs, in the order in which
@@ -110,8 +154,7 @@ func (c *Cluster) startSteps() []progress.Step {
 	return append(steps, []progress.Step{
 		{Name: "run kube-proxy", Expected: 2 * seconds, Run: c.runProxy},
 		{Name: "run CoreDNS", Expected: 2 * seconds, Run: c.runDNS},
-		{Name: fmt.Sprintf("wait for the nodes and their %d GPUs each", c.settings.GPUs), Expected: 3 * seconds, Run: c.ensureNodes},
-		{Name: fmt.Sprintf("have %d fake nodes", c.settings.FakeNodes), Expected: seconds, Run: c.ensureFakeNodes},
+		{Name: fmt.Sprintf("wait for the nodes and their %d GPUs each", settings.GPUs), Expected: 3 * seconds, Run: c.ensureNodes},
 	}...)
 }
 
@@ -156,56 +199,21 @@ func (c *Cluster) ensureNetwork(context.Context) error {
 
 func (c *Cluster) sysctlRecord() string { return c.settings.State("kernel-settings.json") }
 
-// BuildAssets builds only what tests against an API server need, and returns
-// the folder with it. No privileges are needed for that.
-func BuildAssets(ctx context.Context, cache *build.Cache, report func(string, ...any), runner *progress.Runner) (string, error) {
-	err := buildOnly(cache, report, func() error {
-		if err := runner.Run(ctx, cache.Steps(build.AssetNames()...)); err != nil {
-			return err
-		}
-		return cache.LinkAssets()
-	})
-	if err != nil {
-		return "", err
-	}
-	return filepath.Clean(cache.AssetsDir()), nil
-}
-
-// BuildProgram builds only one program, and returns its path. No privileges are
-// needed for that.
-func BuildProgram(ctx context.Context, cache *build.Cache, name string, report func(string, ...any), runner *progress.Runner) (string, error) {
-	err := buildOnly(cache, report, func() error { return runner.Run(ctx, cache.Steps(name)) })
-	if err != nil {
-		return "", err
-	}
-	return filepath.Clean(cache.Path(name)), nil
-}
-
-// buildOnly builds while nobody else changes the cache.
-func buildOnly(cache *build.Cache, report func(string, ...any), do func() error) error {
-	unlock, err := build.Lock(cache.Dir(), func() { report("waiting for another run that uses the cache\n") })
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(), unlock())
-}
-
-// LoadImage imports an image tarball into every node, so that pods can use it without a
+// LoadImages imports image tarballs into every node, so that pods can use them without a
 // registry.
-func (c *Cluster) LoadImage(ctx context.Context, tarball string) error {
-	if _, err := os.Stat(tarball); err != nil {
-		return fmt.Errorf("image: %w", err)
-	}
+func (c *Cluster) LoadImages(ctx context.Context, tarballs ...string) error {
 	for _, node := range c.settings.Nodes() {
 		if err := dialing("unix", node.ContainerdSocket())(ctx); err != nil {
 			return fmt.Errorf("node %s does not run (%w): bring the cluster up first", node.Name(), err)
 		}
 	}
-	for _, node := range c.settings.Nodes() {
-		if _, err := c.ctr(ctx, node, "images", "import", tarball); err != nil {
-			return err
+	for _, tarball := range tarballs {
+		for _, node := range c.settings.Nodes() {
+			if _, err := c.ctr(ctx, node, "images", "import", tarball); err != nil {
+				return err
+			}
 		}
+		c.printf("loaded %s\n", tarball)
 	}
-	c.printf("loaded %s\n", tarball)
 	return nil
 }

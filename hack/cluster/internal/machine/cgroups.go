@@ -184,19 +184,3 @@ func killAll(procs string) {
 		}
 	}
 }
-
-// CgroupLeft lists the folders of the cgroup that exist.
-func CgroupLeft(name string) ([]string, error) {
-	mounts, err := Mounts()
-	if err != nil {
-		return nil, err
-	}
-	v1, v2 := cgroupMounts(mounts)
-	var left []string
-	for _, hierarchy := range slices.Concat(v1, v2) {
-		if _, err := os.Stat(filepath.Join(hierarchy, name)); err == nil {
-			left = append(left, filepath.Join(hierarchy, name))
-		}
-	}
-	return left, nil
-}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -40,11 +39,8 @@ func neededCapabilities() map[string]uint {
 	}
 }
 
-// CheckSystem reports whether this is Linux with a user that may do everything.
-func CheckSystem() error {
-	if runtime.GOOS != "linux" {
-		return UnsuitableError{fmt.Errorf("it needs Linux, and this is %s", runtime.GOOS)}
-	}
+// CheckRoot returns an error unless the user is root.
+func CheckRoot() error {
 	if uid := os.Geteuid(); uid != 0 {
 		return UnsuitableError{fmt.Errorf("it needs root, and this is user %d: become root (sudo -E keeps the cache)", uid)}
 	}
@@ -53,7 +49,7 @@ func CheckSystem() error {
 
 // Check says why the cluster cannot run on this machine, if it cannot.
 func Check() error {
-	if err := CheckSystem(); err != nil {
+	if err := CheckRoot(); err != nil {
 		return err
 	}
 	if err := errors.Join(checkCapabilities(), checkCgroups(), checkKernel(), checkTools()); err != nil {

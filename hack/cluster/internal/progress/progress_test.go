@@ -15,26 +15,18 @@ import (
 func TestTheEstimate(t *testing.T) {
 	t.Parallel()
 	minute := time.Minute
-	for name, tc := range map[string]struct {
-		works   []Work
-		running time.Duration
-		want    time.Duration
-	}{
-		"is the expectation at the start":                {works: []Work{{Expected: minute}, {Expected: 2 * minute}}, want: 3 * minute},
-		"leaves out what is there":                       {works: []Work{{Expected: minute, Skipped: true}, {Expected: 2 * minute}}, want: 2 * minute},
-		"shrinks while a step runs":                      {works: []Work{{Expected: minute}}, running: 20 * time.Second, want: 40 * time.Second},
-		"is nothing for the last step when it runs late": {works: []Work{{Expected: minute}}, running: time.Hour},
-		"moves a third of the way after the first steps": {works: []Work{{Expected: minute, Took: 2 * minute, Done: true}, {Expected: 3 * minute}}, want: 4 * minute},
-		"moves most of the way after many steps":         {works: []Work{{Expected: 8 * minute, Took: 18 * minute, Done: true}, {Expected: minute}}, want: 2 * minute},
-		"grows slowly while a step runs late":            {works: []Work{{Expected: minute}, {Expected: 3 * minute}}, running: 2 * minute, want: 4 * minute},
-		"does not jump after a short step":               {works: []Work{{Expected: 0, Took: time.Minute, Done: true}, {Expected: 2 * minute}}, want: 3 * minute},
-		"bounds the pace":                                {works: []Work{{Expected: minute, Took: 24 * time.Hour, Done: true}, {Expected: minute}}, want: 10 * minute},
-		"does not count what was there towards the pace": {works: []Work{{Expected: time.Hour, Skipped: true}, {Expected: minute}}, want: minute},
-		"is nothing at the end":                          {works: []Work{{Expected: minute, Took: minute, Done: true}}},
+	for name, tc := range map[string]struct{ total, done, elapsed, want time.Duration }{
+		"is the expectation at the start":              {total: 3 * minute, want: 3 * minute},
+		"shrinks with the work done":                   {total: minute, done: 20 * time.Second, elapsed: 20 * time.Second, want: 40 * time.Second},
+		"moves a third of the way after a slow minute": {total: 4 * minute, done: minute, elapsed: 2 * minute, want: 4 * minute},
+		"moves most of the way after many minutes":     {total: 9 * minute, done: 8 * minute, elapsed: 18 * minute, want: 2 * minute},
+		"grows slowly while a step runs late":          {total: 3 * minute, elapsed: minute, want: 4*minute + 30*time.Second},
+		"bounds the pace":                              {total: 2 * minute, done: minute, elapsed: 24 * time.Hour, want: 10 * minute},
+		"is nothing at the end":                        {total: minute, done: minute, elapsed: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := Left(tc.works, tc.running); got != tc.want {
+			if got := Left(tc.total, tc.done, tc.elapsed); got != tc.want {
 				t.Errorf("left %s, want %s", got, tc.want)
 			}
 		})
@@ -46,7 +38,7 @@ func TestStepsRunInOrderAndStopAtTheFirstError(t *testing.T) {
 	var out bytes.Buffer
 	var ran []string
 	step := func(name string, done bool, err error) Step {
-		return Step{Name: name, Done: func() bool { return done }, Run: func(context.Context) error {
+		return Step{Name: name, Skip: done, Expected: time.Hour, Run: func(context.Context) error {
 			ran = append(ran, name)
 			return err
 		}}
@@ -61,7 +53,8 @@ func TestStepsRunInOrderAndStopAtTheFirstError(t *testing.T) {
 	if got := strings.Join(ran, " "); got != "one three" {
 		t.Errorf("ran %q, want one and three", got)
 	}
-	for _, want := range []string{"[1/4] one: done", "[2/4] two: is there"} {
+	// What is there is not in the estimate.
+	for _, want := range []string{"steps: 4, about 3h0m0s left", "[1/4] one: done", "[2/4] two: is there"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("report %q lacks %q", out.String(), want)
 		}
@@ -78,13 +71,14 @@ func TestALongStepIsReportedWhileItRuns(t *testing.T) {
 	release := make(chan struct{})
 	finished := make(chan error, 1)
 	go func() {
-		finished <- runner.Run(t.Context(), []Step{{Name: "long", Run: func(context.Context) error {
+		finished <- runner.Run(t.Context(), []Step{{Name: "long", Expected: 4 * time.Second, Share: func() float64 { return 0.5 }, Run: func(context.Context) error {
 			<-release
 			return nil
 		}}})
 	}()
-	if report := <-reports; !strings.Contains(report, "running for") {
-		t.Errorf("report %q, want one of a running step", report)
+	<-reports // The estimate at the start.
+	if report := <-reports; !strings.Contains(report, "running for") || !strings.Contains(report, "about 2s left") {
+		t.Errorf("report %q, want one of a running step with half of the work left", report)
 	}
 	close(release)
 	for {

@@ -13,14 +13,15 @@ import (
 
 // Step is one thing to do.
 type Step struct {
-	// Name says what is made, such as "kube-apiserver v1.36.3".
+	// Name is what happens, such as "build etcd v3.6.16".
 	Name string
-	// Expected is how long it takes on a machine with 2 cores.
+	// Expected is how long it takes on a machine with 2 cores; nothing if it is done already.
 	Expected time.Duration
-	// Done reports whether there is nothing to do. Nil means there always is.
-	Done func() bool
-	// Run does it. It has to be repeatable: an earlier run may have been
-	// interrupted anywhere.
+	// Skip leaves the step out, because it is done already.
+	Skip bool
+	// Share returns which share of a running step is done; nil estimates it by the time.
+	Share func() float64
+	// Run does it. It must be repeatable: an earlier run may have been interrupted anywhere.
 	Run func(context.Context) error
 }
 
@@ -28,54 +29,45 @@ type Step struct {
 type Runner struct {
 	out   io.Writer
 	every time.Duration
-	now   func() time.Time
+	// began is when the first step began; total, done and elapsed are as of Left.
+	began                time.Time
+	total, done, elapsed time.Duration
 }
 
 // NewRunner returns a runner that reports on a long step every so often.
 func NewRunner(out io.Writer, every time.Duration) *Runner {
-	return &Runner{out: out, every: every, now: time.Now}
+	return &Runner{out: out, every: every}
 }
 
 // Run runs the steps in order and stops at the first error.
 func (r *Runner) Run(ctx context.Context, steps []Step) error {
-	started := r.now()
-	works := plan(steps)
-	if left := Left(works, 0); left > shortStep {
-		r.printf("%d steps, about %s to go on a machine with 2 cores\n", len(steps), Human(left))
+	r.began, r.total, r.done, r.elapsed = time.Now(), 0, 0, 0
+	for _, step := range steps {
+		if !step.Skip {
+			r.total += step.Expected
+		}
 	}
+	if len(steps) == 0 {
+		return nil
+	}
+	r.printf("steps: %d%s on a machine with 2 cores\n", len(steps), r.left())
 	for i, step := range steps {
 		prefix := fmt.Sprintf("[%*d/%d] %s", len(strconv.Itoa(len(steps))), i+1, len(steps), step.Name)
-		if works[i].Skipped {
+		if step.Skip {
 			r.printf("%s: is there\n", prefix)
 			continue
 		}
-		began := r.now()
-		if err := r.runStep(ctx, step, prefix, works); err != nil {
+		began := time.Now()
+		if err := r.runStep(ctx, &step, prefix); err != nil {
 			return fmt.Errorf("%s: %w", step.Name, err)
 		}
-		works[i].Took, works[i].Done = r.now().Sub(began), true
-		r.printf("%s: done in %s (%s so far%s)\n", prefix, Human(works[i].Took), Human(r.now().Sub(started)), describeLeft(Left(works, 0)))
+		r.printf("%s: done in %s (%s so far%s)\n", prefix, Human(time.Since(began)), Human(time.Since(r.began)), r.left())
 	}
 	return nil
 }
 
-// plan asks all steps at the beginning what there is to do, so that the first
-// estimate is right. A step that was done already never becomes undone by a
-// later one.
-func plan(steps []Step) []Work {
-	works := make([]Work, len(steps))
-	for i, step := range steps {
-		works[i].Expected = step.Expected
-		works[i].Skipped = step.Done != nil && step.Done()
-	}
-	return works
-}
-
-func (r *Runner) runStep(ctx context.Context, step Step, prefix string, works []Work) error {
-	if step.Expected >= shortStep {
-		r.printf("%s: usually %s%s\n", prefix, Human(step.Expected), describeLeft(Left(works, 0)))
-	}
-	began := r.now()
+func (r *Runner) runStep(ctx context.Context, step *Step, prefix string) error {
+	began, done := time.Now(), r.done
 	finished := make(chan error, 1)
 	go func() { finished <- step.Run(ctx) }()
 	ticker := time.NewTicker(r.every)
@@ -83,20 +75,27 @@ func (r *Runner) runStep(ctx context.Context, step Step, prefix string, works []
 	for {
 		select {
 		case err := <-finished:
+			r.done, r.elapsed = done+step.Expected, time.Since(r.began)
 			return err
 		case <-ticker.C:
-			running := r.now().Sub(began)
-			r.printf("%s: running for %s%s\n", prefix, Human(running), describeLeft(Left(works, running)))
+			running := time.Since(began)
+			r.done, r.elapsed = done+min(running, step.Expected), time.Since(r.began)
+			if step.Share != nil {
+				r.done = done + time.Duration(min(step.Share(), 1)*float64(step.Expected))
+			}
+			r.printf("%s: running for %s%s\n", prefix, Human(running), r.left())
 		}
 	}
 }
 
-func describeLeft(left time.Duration) string {
+// left describes the time left, unless it is short.
+func (r *Runner) left() string {
+	left := Left(r.total, r.done, r.elapsed)
 	if left < time.Second {
 		return ""
 	}
 	return fmt.Sprintf(", about %s left", Human(left))
 }
 
-// printf reports on a best-effort basis: work goes on when nobody can read of it.
+// printf reports on a best-effort basis: the steps run also if nobody can read it.
 func (r *Runner) printf(format string, args ...any) { _, _ = fmt.Fprintf(r.out, format, args...) }

@@ -104,22 +104,6 @@ func Proxy(s settings.Settings, kubeconfig string) string {
 	})
 }
 
-// AuditPolicy renders a policy that logs what every request did, without
-// contents of secrets and without the noise of leases and events.
-func AuditPolicy() string {
-	return document(object{
-		"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": []string{"RequestReceived"},
-		"rules": []object{
-			{"level": "None", "resources": []object{{"group": "coordination.k8s.io"}, {"group": "events.k8s.io"}}},
-			{"level": "None", "resources": []object{{"group": "", "resources": []string{"events"}}}},
-			{"level": "None", "nonResourceURLs": []string{"/healthz*", "/readyz*", "/livez*", "/openapi*"}},
-			{"level": "Metadata", "verbs": []string{"get", "list", "watch"}},
-			{"level": "Metadata", "resources": []object{{"group": "", "resources": []string{"secrets", "serviceaccounts/token"}}}},
-			{"level": "RequestResponse"},
-		},
-	})
-}
-
 // Corefile renders the configuration of CoreDNS. Answers are not cached, for
 // pods have to see the names of their peers as soon as they are there.
 func Corefile(s settings.Settings, kubeconfig string, upstream []netip.Addr) string {

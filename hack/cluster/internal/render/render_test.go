@@ -21,7 +21,7 @@ import (
 
 func testSettings() settings.Settings {
 	return settings.Settings{
-		StateDir: "/state", CacheDir: "/cache", Bridge: "bridge0", GPUs: 4,
+		StateDir: "/state", CacheDir: "/cache", Bridge: "bridge0",
 		PodCIDR: netip.MustParsePrefix("10.1.0.0/20"), ServiceCIDR: netip.MustParsePrefix("10.2.0.0/20"),
 	}
 }
@@ -205,49 +205,18 @@ func TestAKubeconfigRefersToItsFiles(t *testing.T) {
 	}
 }
 
-func TestGPUsAreAdvertisedAndTakenAway(t *testing.T) {
+func TestGPUsAreAdvertised(t *testing.T) {
 	t.Parallel()
-	for count, want := range map[int]string{
-		8: `{"status":{"allocatable":{"nvidia.com/gpu":"8"},"capacity":{"nvidia.com/gpu":"8"}}}`,
-		0: `{"status":{"allocatable":{"nvidia.com/gpu":null},"capacity":{"nvidia.com/gpu":null}}}`,
-	} {
-		if got := GPUPatch(count); got != want {
-			t.Errorf("%d GPUs: got %s, want %s", count, got, want)
+	for _, resources := range []string{"capacity", "allocatable"} {
+		if got := field(t, parse(t, GPUPatch()), "status", resources, GPU); got != "8" {
+			t.Errorf("%s is %v, want 8", resources, got)
 		}
 	}
 }
 
-func TestFakeNodesAreTaintedUnlessOpen(t *testing.T) {
+func TestTheFirstObjectsAreWellFormed(t *testing.T) {
 	t.Parallel()
-	for _, open := range []bool{false, true} {
-		documents := strings.Split(FakeNodes(3, 2, open), "---\n")
-		if len(documents) != 3 {
-			t.Fatalf("%d documents, want 3", len(documents))
-		}
-		node := parse(t, documents[2])
-		if name := field(t, node, "metadata", "name"); name != "fake-0002" {
-			t.Errorf("name %v", name)
-		}
-		if gpus := field(t, node, "status", "allocatable", GPU); gpus != "2" {
-			t.Errorf("%v GPUs, want 2", gpus)
-		}
-		if tainted := field(t, node, "spec", "taints") != nil; tainted == open {
-			t.Errorf("open: %t, tainted: %t", open, tainted)
-		}
-	}
-}
-
-func TestOnlyFakeNodesBeyondTheCountAreSurplus(t *testing.T) {
-	t.Parallel()
-	existing := []string{"local", "fake-0000", "fake-0001", "fake-0002"}
-	if got, want := SurplusNodes(existing, 1), []string{"fake-0001", "fake-0002"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestAuditPolicyAndFirstObjectsAreWellFormed(t *testing.T) {
-	t.Parallel()
-	for _, text := range append(strings.Split(ClusterObjects(), "---\n"), AuditPolicy()) {
+	for _, text := range strings.Split(ClusterObjects(), "---\n") {
 		if kind := field(t, parse(t, text), "kind"); kind == nil {
 			t.Errorf("no kind in\n%s", text)
 		}

@@ -6,15 +6,17 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 )
 
-// Environment variables which set the defaults of the flags.
+// Environment variables that change the defaults.
 const (
 	EnvStateDir    = "DI_CLUSTER_STATE_DIR"
 	EnvCacheDir    = "DI_CLUSTER_CACHE_DIR"
@@ -23,15 +25,8 @@ const (
 	EnvBridge      = "DI_CLUSTER_BRIDGE"
 )
 
-// Defaults of the settings. The address ranges are ones that neither other
-// Kubernetes distributions nor Docker use by default.
-const (
-	DefaultStateDir    = "/var/lib/di-orchestrator-cluster"
-	DefaultPodCIDR     = "10.207.0.0/20"
-	DefaultServiceCIDR = "10.207.64.0/20"
-	DefaultBridge      = "di-cluster0"
-	DefaultGPUs        = 8
-)
+// GPUs is how many nvidia.com/gpu each node advertises.
+const GPUs = 8
 
 const (
 	// Domain is the DNS domain of the cluster.
@@ -42,12 +37,10 @@ const (
 	EtcdPort = 12379
 	// EtcdPeerPort is the loopback port of etcd for (nonexistent) peers.
 	EtcdPeerPort = 12380
-	// LeaseSeconds is how long a kubelet's word that its node lives is good for; it
-	// gives it four times as often.
+	// LeaseSeconds is how long a kubelet's lease lasts; it renews it four times as often.
 	LeaseSeconds = 16
-	// GraceSeconds is how long a node may be silent before it counts as lost, where
-	// all nodes are real ones: shorter than elsewhere, for who stops a node here
-	// waits for what comes of it.
+	// GraceSeconds is how long a node may be silent before it counts as lost: shorter
+	// than elsewhere, because tests wait for it.
 	GraceSeconds = 16
 	// Network is the name of the pod network.
 	Network = "di-orchestrator-cluster"
@@ -78,38 +71,46 @@ type Settings struct {
 	PodCIDR netip.Prefix
 	// ServiceCIDR is where Services get their addresses from.
 	ServiceCIDR netip.Prefix
-	// GPUs is how many nvidia.com/gpu a node advertises.
-	GPUs int
-	// FakeNodes is how many nodes there are which only pretend to run pods.
-	FakeNodes int
-	// FakeNodesOpen leaves the taint off the fake nodes.
-	FakeNodesOpen bool
-	// Audit makes the API server log every request.
-	Audit bool
+}
+
+// FromEnvironment reads and validates the settings. The default networks are ones that
+// neither other Kubernetes distributions nor Docker use. The pins are looked for in the
+// given folder, the root of the checkout or hack/cluster.
+func FromEnvironment(getenv func(string) string, folder string) (Settings, error) {
+	get := func(name, fallback string) string { return cmp.Or(getenv(name), fallback) }
+	var cache string
+	if dir := cmp.Or(getenv("XDG_CACHE_HOME"), filepath.Join(getenv("HOME"), ".cache")); filepath.IsAbs(dir) {
+		cache = filepath.Join(dir, "di-orchestrator")
+	}
+	source, err := filepath.Abs(filepath.Join(folder, "hack", "cluster"))
+	if _, missing := os.Stat(filepath.Join(source, "binaries")); missing != nil {
+		source, err = filepath.Abs(folder)
+	}
+	pods, podsErr := netip.ParsePrefix(get(EnvPodCIDR, "10.207.0.0/20"))
+	services, servicesErr := netip.ParsePrefix(get(EnvServiceCIDR, "10.207.64.0/20"))
+	if err := errors.Join(err, podsErr, servicesErr); err != nil {
+		return Settings{}, fmt.Errorf("settings: %w", err)
+	}
+	s := Settings{
+		StateDir: get(EnvStateDir, "/var/lib/di-orchestrator-cluster"), CacheDir: get(EnvCacheDir, cache), SourceDir: source,
+		Bridge: get(EnvBridge, "di-cluster0"), PodCIDR: pods, ServiceCIDR: services,
+	}
+	return s, s.Validate()
 }
 
 // Validate names every setting that cannot work.
 func (s Settings) Validate() error {
 	return errors.Join(
-		validateDir("state directory", s.StateDir), validateDir("cache directory", s.CacheDir),
-		validateLength(s.StateDir), validateBridge(s.Bridge),
+		validateDir("state directory", s.StateDir, maxStateDir), validateDir("cache directory", s.CacheDir, 4096),
+		validateBridge(s.Bridge),
 		validateCIDR("pod CIDR", s.PodCIDR), validateCIDR("service CIDR", s.ServiceCIDR),
 		validateApart(s.PodCIDR, s.ServiceCIDR),
-		validateCount("gpus", s.GPUs), validateCount("fake-nodes", s.FakeNodes),
 	)
 }
 
-func validateDir(what, dir string) error {
-	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" {
-		return fmt.Errorf("%s %q: want a clean absolute path below /", what, dir)
-	}
-	return nil
-}
-
-func validateLength(dir string) error {
-	if len(dir) > maxStateDir {
-		return fmt.Errorf("state directory %q has %d characters: want at most %d, for sockets in it have to fit a socket address",
-			dir, len(dir), maxStateDir)
+func validateDir(name, dir string, longest int) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" || len(dir) > longest {
+		return fmt.Errorf("%s %q: want a clean absolute path below / of at most %d characters", name, dir, longest)
 	}
 	return nil
 }
@@ -131,13 +132,6 @@ func validateCIDR(what string, cidr netip.Prefix) error {
 func validateApart(pods, services netip.Prefix) error {
 	if pods.IsValid() && services.IsValid() && pods.Overlaps(services) {
 		return fmt.Errorf("pod CIDR %s and service CIDR %s overlap: want them apart", pods, services)
-	}
-	return nil
-}
-
-func validateCount(what string, count int) error {
-	if count < 0 || count > 10000 {
-		return fmt.Errorf("%s %d: want 0 to 10000", what, count)
 	}
 	return nil
 }

@@ -10,17 +10,43 @@ import (
 )
 
 func good() Settings {
-	return Settings{
-		StateDir: DefaultStateDir, CacheDir: "/root/.cache/di-orchestrator", Bridge: DefaultBridge,
-		PodCIDR: netip.MustParsePrefix(DefaultPodCIDR), ServiceCIDR: netip.MustParsePrefix(DefaultServiceCIDR),
-		GPUs: DefaultGPUs,
+	s, err := FromEnvironment(func(name string) string { return map[string]string{"HOME": "/root"}[name] }, "../..")
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func TestTheEnvironmentChangesTheDefaults(t *testing.T) {
+	t.Parallel()
+	if got, want := good().CacheDir, "/root/.cache/di-orchestrator"; got != want {
+		t.Errorf("cache %s, want %s", got, want)
+	}
+	environment := map[string]string{EnvStateDir: "/state", EnvCacheDir: "/cache", EnvPodCIDR: "10.1.0.0/20", EnvServiceCIDR: "10.2.0.0/20", EnvBridge: "b"}
+	s, err := FromEnvironment(func(name string) string { return environment[name] }, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string]string{
+		EnvStateDir: s.StateDir, EnvCacheDir: s.CacheDir, EnvPodCIDR: s.PodCIDR.String(), EnvServiceCIDR: s.ServiceCIDR.String(), EnvBridge: s.Bridge,
+	} {
+		if got != environment[name] {
+			t.Errorf("%s: got %s, want %s", name, got, environment[name])
+		}
+	}
+	environment[EnvPodCIDR] = "nonsense"
+	if _, err := FromEnvironment(func(name string) string { return environment[name] }, "."); err == nil {
+		t.Error("accepted a network that is none")
 	}
 }
 
-func TestTheDefaultsAreValid(t *testing.T) {
+func TestThePinsAreFoundFromTheRootOfTheCheckoutAndFromTheirFolder(t *testing.T) {
 	t.Parallel()
-	if err := good().Validate(); err != nil {
-		t.Error(err)
+	for _, folder := range []string{"../..", "../../../.."} {
+		s, err := FromEnvironment(func(name string) string { return map[string]string{"HOME": "/root"}[name] }, folder)
+		if err != nil || !strings.HasSuffix(s.SourceDir, "/hack/cluster") {
+			t.Errorf("from %s: got %s (%v)", folder, s.SourceDir, err)
+		}
 	}
 }
 
@@ -35,8 +61,6 @@ func TestEveryWrongSettingIsNamed(t *testing.T) {
 		"pod CIDR":                 func(s *Settings) { s.PodCIDR = netip.MustParsePrefix("fd00::/64") },
 		"service CIDR":             func(s *Settings) { s.ServiceCIDR = netip.MustParsePrefix("10.0.0.1/20") },
 		"overlap":                  func(s *Settings) { s.ServiceCIDR = netip.MustParsePrefix("10.207.8.0/24") },
-		"gpus":                     func(s *Settings) { s.GPUs = -1 },
-		"fake-nodes":               func(s *Settings) { s.FakeNodes = -1 },
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +81,7 @@ func TestAddressesFollowFromTheNetworks(t *testing.T) {
 		s.APIService().String(): "10.207.64.1",
 		s.APIServer():           "https://10.207.0.1:6443",
 		s.OnGateway(53):         "10.207.0.1:53",
-		s.Kubeconfig():          DefaultStateDir + "/kubeconfig",
+		s.Kubeconfig():          "/var/lib/di-orchestrator-cluster/kubeconfig",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
