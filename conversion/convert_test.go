@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -415,24 +414,5 @@ func TestWhatIsNoObjectOfTheGroupIsRefused(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 		})
-	}
-}
-
-func TestTheMappingIsPure(t *testing.T) {
-	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dependency := range strings.Fields(string(out)) {
-		ours := strings.HasPrefix(dependency, "opendilab.org/di-orchestrator/")
-		switch {
-		case strings.HasSuffix(dependency, "/internal/netlimit"):
-			// The endpoint, which is in the same package, reads bodies by it.
-		case ours && !strings.Contains(dependency, "/apis/") && !strings.HasSuffix(dependency, "/conversion"),
-			strings.HasPrefix(dependency, "k8s.io/client-go"),
-			strings.HasPrefix(dependency, "sigs.k8s.io/controller-runtime"):
-			t.Errorf("conversion depends on %s; it may use the apis only", dependency)
-		}
 	}
 }

@@ -57,30 +57,25 @@ func checkNames(t *testing.T, version string, root *apiField, names map[string]b
 	}
 }
 
-func TestTheTableNamesEveryFieldOfADIJob(t *testing.T) {
+func TestTheTablesNameEveryField(t *testing.T) {
 	t.Parallel()
-	ofV1, ofV2 := map[string]bool{}, map[string]bool{}
-	for _, row := range documentedFields(t, "Fields of a DIJob") {
-		ofV2[row.v2] = true
-		if row.carried != "extended" {
-			ofV1[row.v1] = true
+	for heading, types := range map[string][2]*apiField{
+		"Fields of a DIJob":             {fieldsOf[v1alpha1.DIJob](), fieldsOf[v2alpha1.DIJob]()},
+		"Fields of an AggregatorConfig": {fieldsOf[v1alpha1.AggregatorConfig](), fieldsOf[v2alpha1.AggregatorConfig]()},
+	} {
+		ofV1, ofV2 := map[string]bool{}, map[string]bool{}
+		for _, row := range documentedFields(t, heading) {
+			ofV2[row.v2] = true
+			if row.carried != "extended" {
+				ofV1[row.v1] = true
+			}
+			if heading == "Fields of an AggregatorConfig" && (row.v1 != row.v2 || row.carried != "shared") {
+				t.Errorf("%s and %s are not shared", row.v1, row.v2)
+			}
 		}
+		checkNames(t, "v1alpha1", types[0], ofV1)
+		checkNames(t, "v2alpha1", types[1], ofV2)
 	}
-	checkNames(t, "v1alpha1", fieldsOf[v1alpha1.DIJob](), ofV1)
-	checkNames(t, "v2alpha1", fieldsOf[v2alpha1.DIJob](), ofV2)
-}
-
-func TestTheTableNamesEveryFieldOfAnAggregatorConfig(t *testing.T) {
-	t.Parallel()
-	ofV1, ofV2 := map[string]bool{}, map[string]bool{}
-	for _, row := range documentedFields(t, "Fields of an AggregatorConfig") {
-		ofV1[row.v1], ofV2[row.v2] = true, true
-		if row.v1 != row.v2 || row.carried != "shared" {
-			t.Errorf("%s and %s are not shared", row.v1, row.v2)
-		}
-	}
-	checkNames(t, "v1alpha1", fieldsOf[v1alpha1.AggregatorConfig](), ofV1)
-	checkNames(t, "v2alpha1", fieldsOf[v2alpha1.AggregatorConfig](), ofV2)
 }
 
 // TestTheTableSaysHowAFieldIsCarried converts, for each row, a job that has

@@ -59,22 +59,36 @@ func apiAddress() string {
 }
 
 var _ = Describe("A deployed client", func() {
-	// What is broken for long breaks both ways at once.
 	It("outlives ten seconds without API server", func(ctx SpecContext) {
-		var outages sync.WaitGroup
-		for _, kind := range []proxy.State{proxy.Cut, proxy.BlackHole} {
-			way := newProxy(ctx, apiAddress())
-			served := newServer(ctx, "https://"+way.Address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
-			jobs := make([]*trainer, 4)
+		outlive(ctx, func(ctx context.Context, url string) outage {
+			jobs, known := make([]*trainer, 4), make([][]string, 4)
 			for i := range jobs {
 				jobs[i] = newTrainer(ctx).run(ctx)
+				known[i] = jobs[i].collect(ctx, jobs[i].client(url), 3)
 			}
-			outages.Go(func() {
-				defer GinkgoRecover()
-				outlive(ctx, kind, way, served, jobs)
-			})
-		}
-		outages.Wait()
+			return outage{
+				want: "3 collectors",
+				list: func() (string, error) {
+					got, err := jobs[0].client(url).OfCoordinator(ctx)
+					return fmt.Sprintf("%d collectors", len(got.Collectors)), err
+				},
+				writes: []func() error{
+					func() error {
+						_, err := jobs[1].client(url).Create(ctx, diserver.Resources{Replicas: 2}, diserver.Resources{Replicas: 1})
+						return err
+					},
+					func() error { _, err := jobs[2].client(url).Delete(ctx, 1, 0); return err },
+					func() error { return jobs[3].client(url).ReportFailed(ctx, diserver.Failed{Collectors: known[3][:1]}) },
+				},
+				check: func() {
+					GinkgoHelper()
+					jobs[0].expect(ctx, 3, 0)
+					jobs[1].expect(ctx, 6, 0)
+					jobs[2].expect(ctx, 2, 0)
+					jobs[3].expect(ctx, 3, 1)
+				},
+			}
+		})
 	})
 
 	It("never sees its list go backwards on a server whose watch was broken", func(ctx SpecContext) {
@@ -154,10 +168,10 @@ var _ = Describe("A deployed client", func() {
 			})
 		}
 		members := func() int { return len(job.members(ctx)) }
-		Eventually(members).WithTimeout(patience).Should(BeNumerically(">", 8))
+		Eventually(members).Should(BeNumerically(">", 8))
 		service.Lead(strings.TrimPrefix(second.url, "http://"))
 		first.stop()
-		Eventually(members).WithTimeout(patience).Should(BeNumerically(">", members()+8))
+		Eventually(members).Should(BeNumerically(">", members()+8))
 		close(enough)
 		all.wait()
 		job.expect(ctx, 1+int(asked.Load()), 0)
@@ -176,7 +190,7 @@ var _ = Describe("A deployed client", func() {
 		}()
 		Consistently(made, "500ms").ShouldNot(BeClosed())
 		way.Set(proxy.Open)
-		Eventually(made).WithTimeout(patience).Should(BeClosed())
+		Eventually(made).Should(BeClosed())
 		all := newCalls()
 		all.call(func() error { _, err := before.client(cold.url).OfCoordinator(ctx); return err })
 		all.wait()
@@ -184,7 +198,7 @@ var _ = Describe("A deployed client", func() {
 		By("knowing what was made a moment ago")
 		late := newTrainer(ctx)
 		config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
-		config.Spec.Aggregator.Template = late.job.Spec.Tasks[0].Template
+		config.Spec.Aggregator.Template = template()
 		Expect(client.IgnoreAlreadyExists(shared.live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}))).To(Succeed())
 		late.run(ctx)
 		Expect(shared.live.Create(ctx, config)).To(Succeed())
@@ -195,7 +209,7 @@ var _ = Describe("A deployed client", func() {
 
 		By("waiting for a Membership that the operator makes again")
 		job := newTrainer(ctx).run(ctx)
-		Expect(shared.live.Delete(ctx, &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: job.job.Namespace, Name: job.job.Name}})).To(Succeed())
+		Expect(shared.live.Delete(ctx, &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: job.key.Namespace, Name: job.key.Name}})).To(Succeed())
 		job.collect(ctx, job.client(cold.url), 2)
 		job.expect(ctx, 2, 0)
 	})
@@ -220,7 +234,7 @@ var _ = Describe("A deployed client", func() {
 		way := newGateway(shared.config)
 		served := newServer(ctx, way.url, server.Times{}).waitReady()
 		job := newTrainer(ctx).run(ctx)
-		token := tokenOf(ctx, job.job.Namespace)
+		token := tokenOf(ctx, job.key.Namespace)
 		for _, resource := range []string{"tokenreviews", "subjectaccessreviews"} {
 			way.refuse(resource)
 			before := way.refused.Load()
@@ -230,7 +244,7 @@ var _ = Describe("A deployed client", func() {
 				_, err := by.Create(ctx, diserver.Resources{Replicas: 1, CPUs: strconv.Itoa(len(resource))}, diserver.Resources{})
 				return err
 			})
-			Eventually(way.refused.Load).WithTimeout(patience).Should(BeNumerically(">", before+2))
+			Eventually(way.refused.Load).Should(BeNumerically(">", before+2))
 			Expect(all.done.Load()).To(BeZero())
 			way.refuse("nothing")
 			all.wait()
@@ -241,56 +255,69 @@ var _ = Describe("A deployed client", func() {
 	})
 })
 
-// outlive breaks the way to the API server while clients call: one polls, the
-// others write.
-func outlive(ctx context.Context, kind proxy.State, way *proxy.Proxy, served *running, jobs []*trainer) {
+// outage is what clients do while the API server cannot be reached.
+type outage struct {
+	// list asks for a job's replicas, and want is the only answer that is right.
+	list func() (string, error)
+	want string
+	// writes are calls that wait until the outage is over, and check what holds then.
+	writes []func() error
+	check  func()
+}
+
+// outlive breaks the way of a server to the API server in both ways at once, while clients
+// of jobs that begin makes call.
+func outlive(ctx context.Context, begin func(ctx context.Context, url string) outage) {
 	GinkgoHelper()
-	known := make([][]string, len(jobs))
-	for i, job := range jobs {
-		known[i] = job.collect(ctx, job.client(served.url), 3)
+	var outages sync.WaitGroup
+	for _, kind := range []proxy.State{proxy.Cut, proxy.BlackHole} {
+		way := newProxy(ctx, apiAddress())
+		served := newServer(ctx, "https://"+way.Address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
+		during := begin(ctx, served.url)
+		outages.Go(func() {
+			defer GinkgoRecover()
+			during.outlive(kind, way, served)
+		})
 	}
+	outages.Wait()
+}
+
+func (o *outage) outlive(kind proxy.State, way *proxy.Proxy, served *running) {
+	GinkgoHelper()
 	all, polled, stop := newCalls(), atomic.Int32{}, make(chan struct{})
-	all.call(func() error { return poll(ctx, jobs[0].client(served.url), &polled, stop) })
-	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", 3))
+	all.call(func() error { return o.poll(&polled, stop) })
+	Eventually(polled.Load).Should(BeNumerically(">", 3))
 
 	way.Set(kind)
-	all.call(func() error {
-		_, err := jobs[1].client(served.url).Create(ctx, diserver.Resources{Replicas: 2}, diserver.Resources{Replicas: 1})
-		return err
-	})
-	all.call(func() error { _, err := jobs[2].client(served.url).Delete(ctx, 1, 0); return err })
-	all.call(func() error {
-		return jobs[3].client(served.url).ReportFailed(ctx, diserver.Failed{Collectors: known[3][:1]})
-	})
+	for _, write := range o.writes {
+		all.call(write)
+	}
 	begun := time.Now()
 	Eventually(func() error { return served.Ready(nil) }).ShouldNot(Succeed(), "the server is still ready")
-	held := polled.Load()
+	before := polled.Load()
 	Consistently(func() []any {
 		return []any{len(all.errors), all.done.Load()}
 	}, max(10*time.Second-time.Since(begun), time.Second), "100ms").Should(Equal([]any{0, int32(0)}), string(kind))
 	// One may have been under way.
-	Expect(polled.Load()).To(BeNumerically("<=", held+1), "polls were answered though the watches are broken")
-	held = polled.Load()
+	Expect(polled.Load()).To(BeNumerically("<=", before+1), "polls were answered though the watches are broken")
+	before = polled.Load()
 	way.Set(proxy.Open)
-	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", held+3))
-	Eventually(func() error { return served.Ready(nil) }).WithTimeout(patience).Should(Succeed())
+	Eventually(polled.Load).Should(BeNumerically(">", before+3))
+	Eventually(func() error { return served.Ready(nil) }).Should(Succeed())
 	close(stop)
 	all.wait()
-	jobs[0].expect(ctx, 3, 0)
-	jobs[1].expect(ctx, 6, 0)
-	jobs[2].expect(ctx, 2, 0)
-	jobs[3].expect(ctx, 3, 1)
+	o.check()
 }
 
 // poll asks for the list again and again, which must never be another one.
-func poll(ctx context.Context, by *diserver.Client, polled *atomic.Int32, stop <-chan struct{}) error {
+func (o *outage) poll(polled *atomic.Int32, stop <-chan struct{}) error {
 	for {
-		switch got, err := by.OfCoordinator(ctx); {
+		switch got, err := o.list(); {
 		case diserver.IsLater(err):
 		case err != nil:
 			return err
-		case len(got.Collectors) != 3:
-			return fmt.Errorf("got %v, want the three collectors", got.Collectors)
+		case got != o.want:
+			return fmt.Errorf("got %s, want %s", got, o.want)
 		default:
 			polled.Add(1)
 		}

@@ -43,12 +43,9 @@ import (
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
-// patience is how long anything may take under load.
-const patience = testkit.Patience
-
 func TestFaults(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyTimeout(testkit.Patience)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "What passes reaches no client of di-server")
 }
@@ -101,7 +98,7 @@ func start(mgr ctrl.Manager) func() {
 		stop()
 		if !ended {
 			ended = true
-			Eventually(stopped).WithTimeout(patience).Should(Receive(BeNil()))
+			Eventually(stopped).Should(Receive(BeNil()))
 		}
 	}
 }
@@ -142,7 +139,7 @@ func newServer(ctx context.Context, api string, times server.Times) *running {
 
 func (r *running) waitReady() *running {
 	GinkgoHelper()
-	Eventually(func() error { return r.Ready(nil) }).WithTimeout(patience).Should(Succeed())
+	Eventually(func() error { return r.Ready(nil) }).Should(Succeed())
 	return r
 }
 
@@ -164,54 +161,87 @@ func freeAddress(ctx context.Context) string {
 	return listener.Addr().String()
 }
 
-// trainer is a coordinator-led job whose coordinator runs, at an address of its own.
-type trainer struct {
-	job     *v2alpha1.DIJob
+// caller is a job, and the address of the pod that calls di-server for it.
+type caller struct {
+	key     client.ObjectKey
 	address string
 }
 
-// newTrainer submits a job, in a namespace of its own.
-func newTrainer(ctx context.Context) *trainer {
+// submit submits a job, in a namespace of its own.
+func submit(ctx context.Context, spec v2alpha1.DIJobSpec) caller {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
 	Expect(shared.live.Create(ctx, namespace)).To(Succeed())
-	template := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
-	job := &v2alpha1.DIJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "job"},
-		Spec: v2alpha1.DIJobSpec{
-			Lifecycle: v2alpha1.LifecycleCoordinatorLed,
-			Tasks: []v2alpha1.Task{
-				{Type: v2alpha1.TaskTypeCoordinator, Template: template},
-				{Type: v2alpha1.TaskTypeCollector, Template: template},
-				{Type: v2alpha1.TaskTypeLearner, Template: template},
-			},
-		},
+	for i := range spec.Tasks {
+		spec.Tasks[i].Template = template()
 	}
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "job"}, Spec: spec}
 	Expect(shared.live.Create(ctx, job)).To(Succeed())
 	n := shared.addresses.Add(1)
-	return &trainer{job: job, address: fmt.Sprintf("127.7.%d.%d", n/200, n%200+1)}
+	return caller{key: client.ObjectKeyFromObject(job), address: fmt.Sprintf("127.7.%d.%d", n/200, n%200+1)}
 }
 
-// run waits for the operator to make the coordinator, and runs it as a kubelet does.
-func (t *trainer) run(ctx context.Context) *trainer {
+func template() v2alpha1.RawObject {
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
+}
+
+// runPod waits for the operator to create a pod, and runs it at the caller's address, as
+// a kubelet does.
+func (c caller) runPod(ctx context.Context, name string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{}
-	key := client.ObjectKey{Namespace: t.job.Namespace, Name: names.CoordinatorPod(t.job.Name)}
-	Eventually(func() error { return shared.live.Get(ctx, key, pod) }).WithTimeout(patience).Should(Succeed())
+	Eventually(func() error {
+		return shared.live.Get(ctx, client.ObjectKey{Namespace: c.key.Namespace, Name: name}, pod)
+	}).Should(Succeed())
 	pod.Status.Phase = corev1.PodRunning
-	pod.Status.PodIP, pod.Status.PodIPs = t.address, []corev1.PodIP{{IP: t.address}}
+	pod.Status.PodIP, pod.Status.PodIPs = c.address, []corev1.PodIP{{IP: c.address}}
 	Expect(shared.live.Status().Update(ctx, pod)).To(Succeed())
+}
+
+// pods returns how many pods the job has that are not terminating.
+func (c caller) pods(ctx context.Context) int {
+	GinkgoHelper()
+	var pods corev1.PodList
+	Expect(shared.live.List(ctx, &pods, client.InNamespace(c.key.Namespace))).To(Succeed())
+	count := 0
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil {
+			count++
+		}
+	}
+	return count
+}
+
+// http returns a client at the caller's address that adds headers. It opens a connection
+// for each call, as deployed ones do.
+func (c caller) http(headers []string) *http.Client {
+	return &http.Client{Transport: withHeaders{&http.Transport{DialContext: proxy.DialFrom(c.address), DisableKeepAlives: true}, headers}}
+}
+
+// trainer is a coordinator-led job whose coordinator runs, at an address of its own.
+type trainer struct{ caller }
+
+func newTrainer(ctx context.Context) *trainer {
+	GinkgoHelper()
+	return &trainer{submit(ctx, v2alpha1.DIJobSpec{
+		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
+		Tasks:     []v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator}, {Type: v2alpha1.TaskTypeCollector}, {Type: v2alpha1.TaskTypeLearner}},
+	})}
+}
+
+// run runs the coordinator.
+func (t *trainer) run(ctx context.Context) *trainer {
+	GinkgoHelper()
+	t.runPod(ctx, names.CoordinatorPod(t.key.Name))
 	return t
 }
 
-// client returns the coordinator's client, of a server. It opens a connection
-// for each call, as deployed ones do.
+// client returns the coordinator's client, of a server.
 func (t *trainer) client(url string, headers ...string) *diserver.Client {
 	GinkgoHelper()
 	made, err := diserver.New(diserver.Config{
-		URL: url, APIVersion: "/v1alpha1", Namespace: t.job.Namespace, Name: names.CoordinatorPod(t.job.Name),
-		RetryWait: time.Second,
-		HTTP:      &http.Client{Transport: withHeaders{&http.Transport{DialContext: proxy.DialFrom(t.address), DisableKeepAlives: true}, headers}},
+		URL: url, APIVersion: "/v1alpha1", Namespace: t.key.Namespace, Name: names.CoordinatorPod(t.key.Name),
+		RetryWait: time.Second, HTTP: t.http(headers),
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return made
@@ -246,7 +276,7 @@ func (t *trainer) collect(ctx context.Context, by *diserver.Client, collectors i
 func (t *trainer) members(ctx context.Context) []v2alpha1.Member {
 	GinkgoHelper()
 	var list v2alpha1.Membership
-	Expect(shared.live.Get(ctx, client.ObjectKeyFromObject(t.job), &list)).To(Succeed())
+	Expect(shared.live.Get(ctx, t.key, &list)).To(Succeed())
 	return list.Spec.Members
 }
 
@@ -261,15 +291,5 @@ func (t *trainer) expect(ctx context.Context, members, reports int) {
 	}
 	Expect(got).To(HaveLen(members))
 	Expect(reported).To(BeEquivalentTo(reports))
-	Eventually(func() int {
-		var pods corev1.PodList
-		Expect(shared.live.List(ctx, &pods, client.InNamespace(t.job.Namespace))).To(Succeed())
-		alive := 0
-		for i := range pods.Items {
-			if pods.Items[i].DeletionTimestamp == nil {
-				alive++
-			}
-		}
-		return alive
-	}).WithTimeout(patience).Should(Equal(members + 1))
+	Eventually(func() int { return t.pods(ctx) }).Should(Equal(members + 1))
 }

@@ -11,21 +11,14 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
@@ -35,38 +28,21 @@ const initial = 3
 
 // workers is a worker-led job, the first of whose pods runs at an address of
 // its own and calls di-server.
-type workers struct {
-	key     client.ObjectKey
-	address string
-}
+type workers struct{ caller }
 
 func newWorkers(ctx context.Context) *workers {
 	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
-	Expect(shared.live.Create(ctx, namespace)).To(Succeed())
-	template := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
-	job := &v2alpha1.DIJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "job"},
-		Spec: v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{
-			Type: v2alpha1.TaskTypeCollector, Name: "collector", Replicas: ptr.To[int32](initial), Template: template,
-		}}},
-	}
-	Expect(shared.live.Create(ctx, job)).To(Succeed())
-	n := shared.addresses.Add(1)
-	w := &workers{key: client.ObjectKeyFromObject(job), address: fmt.Sprintf("127.7.%d.%d", n/200, n%200+1)}
+	w := &workers{submit(ctx, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{
+		Type: v2alpha1.TaskTypeCollector, Name: "collector", Replicas: ptr.To[int32](initial),
+	}}})}
 	w.expect(ctx, initial)
-	var pod corev1.Pod
-	Expect(shared.live.Get(ctx, client.ObjectKey{Namespace: w.key.Namespace, Name: names.WorkerPod("job", "collector", 0)}, &pod)).To(Succeed())
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.PodIP, pod.Status.PodIPs = w.address, []corev1.PodIP{{IP: w.address}}
-	Expect(shared.live.Status().Update(ctx, &pod)).To(Succeed())
+	w.runPod(ctx, names.WorkerPod(w.key.Name, "collector", 0))
 	return w
 }
 
 // call makes a call as deployed clients do: by a connection of its own, again
 // where that breaks, and never after an answer. It returns the answer's data.
 func (w *workers) call(ctx context.Context, url, method, path, body string, headers ...string) (json.RawMessage, error) {
-	through := &http.Client{Transport: withHeaders{&http.Transport{DialContext: proxy.DialFrom(w.address), DisableKeepAlives: true}, headers}}
 	var reply struct {
 		Success bool
 		Message string
@@ -77,7 +53,7 @@ func (w *workers) call(ctx context.Context, url, method, path, body string, head
 		if err != nil {
 			return err
 		}
-		response, err := through.Do(request)
+		response, err := w.http(headers).Do(request)
 		if err != nil {
 			return err
 		}
@@ -119,35 +95,37 @@ func (w *workers) job(ctx context.Context) *v2alpha1.DIJob {
 func (w *workers) expect(ctx context.Context, replicas int) {
 	GinkgoHelper()
 	Eventually(func() []int {
-		var pods corev1.PodList
-		Expect(shared.live.List(ctx, &pods, client.InNamespace(w.key.Namespace))).To(Succeed())
-		alive := 0
-		for i := range pods.Items {
-			if pods.Items[i].DeletionTimestamp == nil {
-				alive++
-			}
-		}
 		job := w.job(ctx)
 		if job.Status.Scaling == nil {
 			return nil
 		}
-		return []int{int(job.Status.Replicas), int(job.Status.Scaling.LastReplicas), alive}
-	}).WithTimeout(patience).Should(HaveEach(replicas))
+		return []int{int(job.Status.Replicas), int(job.Status.Scaling.LastReplicas), w.pods(ctx)}
+	}).Should(HaveEach(replicas))
 }
 
 var _ = Describe("A worker", func() {
 	It("outlives ten seconds without API server", func(ctx SpecContext) {
-		var outages sync.WaitGroup
-		for _, kind := range []proxy.State{proxy.Cut, proxy.BlackHole} {
-			way := newProxy(ctx, apiAddress())
-			served := newServer(ctx, "https://"+way.Address(), server.Times{Call: 2 * time.Second, BrokenWatch: 3 * time.Second}).waitReady()
+		outlive(ctx, func(ctx context.Context, url string) outage {
 			jobs := []*workers{newWorkers(ctx), newWorkers(ctx), newWorkers(ctx)}
-			outages.Go(func() {
-				defer GinkgoRecover()
-				outliveAsWorkers(ctx, kind, way, served, jobs)
-			})
-		}
-		outages.Wait()
+			return outage{
+				want: fmt.Sprintf(`["%s:22270","",""]`, jobs[0].address),
+				list: func() (string, error) {
+					data, err := jobs[0].call(ctx, url, http.MethodGet, "replicas", "")
+					return string(data), err
+				},
+				writes: []func() error{
+					func() error { return jobs[0].report(ctx, url) },
+					func() error { return jobs[1].resize(ctx, url, 2) },
+					func() error { return jobs[2].resize(ctx, url, -1) },
+				},
+				check: func() {
+					GinkgoHelper()
+					Expect(jobs[0].job(ctx).Status.Profilings.Raw).To(MatchJSON(`{"loss":[0.5,null]}`))
+					jobs[1].expect(ctx, initial+2)
+					jobs[2].expect(ctx, initial-1)
+				},
+			}
+		})
 	})
 
 	It("is answered once when the API server's answer is lost on its way to the server", func(ctx SpecContext) {
@@ -187,50 +165,9 @@ var _ = Describe("A worker", func() {
 		}
 		all.wait()
 		job.expect(ctx, initial+writers*(2*rounds-1))
-		Eventually(func() []byte { return job.job(ctx).Status.Profilings.Raw }).WithTimeout(patience).Should(MatchJSON(`{"round":3}`))
+		Eventually(func() []byte { return job.job(ctx).Status.Profilings.Raw }).Should(MatchJSON(`{"round":3}`))
 	})
 })
-
-// outliveAsWorkers breaks the way to the API server while workers call: one
-// polls, the others write.
-func outliveAsWorkers(ctx context.Context, kind proxy.State, way *proxy.Proxy, served *running, jobs []*workers) {
-	GinkgoHelper()
-	all, polled, stop := newCalls(), atomic.Int32{}, make(chan struct{})
-	all.call(func() error {
-		for {
-			data, err := jobs[0].call(ctx, served.url, http.MethodGet, "replicas", "")
-			if diserver.IsLater(err) {
-				continue
-			}
-			if want := fmt.Sprintf(`["%s:22270","",""]`, jobs[0].address); err == nil && string(data) != want {
-				err = fmt.Errorf("got %s, want %s", data, want)
-			}
-			if err != nil {
-				return err
-			}
-			polled.Add(1)
-			select {
-			case <-stop:
-				return nil
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	})
-	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", 3))
-	way.Set(kind)
-	all.call(func() error { return jobs[0].report(ctx, served.url) })
-	all.call(func() error { return jobs[1].resize(ctx, served.url, 2) })
-	all.call(func() error { return jobs[2].resize(ctx, served.url, -1) })
-	Consistently(func() []any { return []any{len(all.errors), all.done.Load()} }, "10s", "100ms").Should(Equal([]any{0, int32(0)}), string(kind))
-	way.Set(proxy.Open)
-	held := polled.Load()
-	Eventually(polled.Load).WithTimeout(patience).Should(BeNumerically(">", held+3))
-	close(stop)
-	all.wait()
-	Expect(jobs[0].job(ctx).Status.Profilings.Raw).To(MatchJSON(`{"loss":[0.5,null]}`))
-	jobs[1].expect(ctx, initial+2)
-	jobs[2].expect(ctx, initial-1)
-}
 
 // report reports what the job has learnt.
 func (w *workers) report(ctx context.Context, url string) error {

@@ -103,6 +103,17 @@ func workerJob(name string) *v2alpha1.DIJob {
 	}}}}
 }
 
+// ledJob returns a coordinator-led job that has tasks beside its coordinator.
+func ledJob(name string, tasks ...v2alpha1.TaskType) *v2alpha1.DIJob {
+	job := workerJob(name)
+	template := job.Spec.Tasks[0].Template
+	job.Spec = v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed}
+	for _, task := range append([]v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator}, tasks...) {
+		job.Spec.Tasks = append(job.Spec.Tasks, v2alpha1.Task{Type: task, Template: template})
+	}
+	return job
+}
+
 // running returns an intruder's job whose pods run.
 func (w *world) running(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.DIJob, error) {
 	created, err := w.job(ctx, job)
@@ -184,11 +195,7 @@ func neverRestarted(name string) func(context.Context, *world) error {
 // forgeMembership writes counts into the Membership of a job of the intruders that
 // nobody could reach.
 func forgeMembership(ctx context.Context, w *world, _ int) string {
-	job, err := w.job(ctx, &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "forged"}, Spec: v2alpha1.DIJobSpec{
-		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
-		Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator, Template: workerJob("").Spec.Tasks[0].Template},
-			{Type: v2alpha1.TaskTypeCollector, Template: workerJob("").Spec.Tasks[0].Template}},
-	}})
+	job, err := w.job(ctx, ledJob("forged", v2alpha1.TaskTypeCollector))
 	if err != nil {
 		return err.Error()
 	}
@@ -203,9 +210,9 @@ func forgeMembership(ctx context.Context, w *world, _ int) string {
 	first := told(ctx, w.API.Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(spec))))
 	status := `{"status":{"slots":[{"slot":"s","losses":2000000000}]}}`
 	second := told(ctx, w.API.SubResource("status").Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(status))))
-	caller := message{method: "GET", from: w.kubelet.address(intruders, names.CoordinatorPod("forged"))}
-	caller.url = "http://" + w.server.Address + "/v1alpha1/replicas?namespace=" + intruders + "&coordinator=" + names.CoordinatorPod("forged")
-	return strings.Join([]string{first, second, send(ctx, &caller)}, ", ")
+	pod := names.CoordinatorPod("forged")
+	read := message{method: "GET", url: "/v1alpha1/replicas?namespace=" + intruders + "&coordinator=" + pod}
+	return strings.Join([]string{first, second, w.sendAs(ctx, pod, read)}, ", ")
 }
 
 // labelPod creates a pod that bears the labels of a bystander's job and no owner.

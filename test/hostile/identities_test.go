@@ -16,7 +16,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -70,10 +69,7 @@ func otherAudience(url string) func(context.Context, *world, int) string {
 }
 
 // tokenFlood sends tokens of the right form and audience that nobody has signed.
-type tokenFlood struct {
-	calls, mark atomic.Int64
-	began       atomic.Int64
-}
+type tokenFlood struct{ cost }
 
 // floodAddresses is how many addresses of one network send them, and mostReviews how many
 // TokenReviews a second they may cost beside a burst.
@@ -81,13 +77,9 @@ const floodAddresses, mostReviews, burstReviews = 10, 60, 200
 
 func (f *tokenFlood) step(url string) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, _ int) string {
-		call := f.calls.Add(1)
-		if f.began.CompareAndSwap(0, time.Now().UnixNano()) {
-			mark, err := w.Mark()
-			if err != nil {
-				return err.Error()
-			}
-			f.mark.Store(int64(mark))
+		call, err := f.add(w)
+		if err != nil {
+			return err.Error()
 		}
 		encode := base64.RawURLEncoding.EncodeToString
 		claims := fmt.Appendf(nil, `{"aud":[%q],"exp":%d,"jti":"%d"}`, names.ServerAudience, time.Now().Add(time.Hour).Unix(), call)
@@ -100,14 +92,8 @@ func (f *tokenFlood) step(url string) func(context.Context, *world, int) string 
 
 // isPaced holds that di-server asked about tokens no faster than it may.
 func (f *tokenFlood) isPaced(_ context.Context, w *world) error {
-	reviews := 0
-	err := w.Events(controlplane.Mark(f.mark.Load()), func(event *controlplane.Event) error {
-		if event.User.Username == userServer && event.ObjectRef.Resource == "tokenreviews" {
-			reviews++
-		}
-		return nil
-	})
-	seconds := int(time.Since(time.Unix(0, f.began.Load()))/time.Second) + 1
+	reviews, err := f.requests(w, func(event *controlplane.Event) bool { return event.ObjectRef.Resource == "tokenreviews" })
+	seconds := f.begun(time.Second)
 	if err == nil && reviews > burstReviews+seconds*mostReviews {
 		err = fmt.Errorf("%d made-up tokens cost %d TokenReviews in %d seconds, more than %d and %d a second", f.calls.Load(), reviews, seconds, burstReviews, mostReviews)
 	}
@@ -214,18 +200,14 @@ func askForTemplate(ctx context.Context, w *world, _ int) string {
 	if err := client.IgnoreAlreadyExists(w.API.Create(ctx, config)); err != nil {
 		return err.Error()
 	}
-	own := workerJob("").Spec.Tasks[0].Template
-	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "curious"}, Spec: v2alpha1.DIJobSpec{
-		Lifecycle:        v2alpha1.LifecycleCoordinatorLed,
-		AggregatorConfig: &v2alpha1.AggregatorConfigReference{Namespace: bystanders, Name: config.Name},
-		Tasks:            []v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator, Template: own}, {Type: v2alpha1.TaskTypeLearner, Template: own}},
-	}}
+	job := ledJob("curious", v2alpha1.TaskTypeLearner)
+	job.Spec.AggregatorConfig = &v2alpha1.AggregatorConfigReference{Namespace: bystanders, Name: config.Name}
 	if _, err := w.running(ctx, job); err != nil {
 		return err.Error()
 	}
 	pod := names.CoordinatorPod(job.Name)
-	return send(ctx, &message{
-		method: "POST", from: w.kubelet.address(intruders, pod), url: "http://" + w.server.Address + "/v1alpha1/replicas",
+	return w.sendAs(ctx, pod, message{
+		method: "POST", url: "/v1alpha1/replicas",
 		body: fmt.Appendf(nil, `{"namespace":%q,"coordinator":%q,"learners":{"replicas":1,"gpus":"2"}}`, intruders, pod),
 	})
 }

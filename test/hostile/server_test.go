@@ -17,8 +17,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -103,76 +103,89 @@ func onServer() []attack {
 
 // fromPod sends a message from the address of a pod of no job.
 func (w *world) fromPod(ctx context.Context, name string, m message) string {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: intruders, Name: name},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-	}
-	if m.from = w.kubelet.address(intruders, name); m.from == "" {
-		if err := w.API.Create(ctx, pod); err != nil && !apierrors.IsAlreadyExists(err) {
+	if w.kubelet.address(intruders, name) == "" {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: intruders, Name: name},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}
+		if err := client.IgnoreAlreadyExists(w.API.Create(ctx, pod)); err != nil {
 			return failed(ctx)
 		}
-		return w.fromNewPod(ctx, name, m)
+		err := eventually(ctx, "pod "+name+" has an address", func(context.Context) error {
+			if w.kubelet.address(intruders, name) == "" {
+				return errors.New("it has none")
+			}
+			return nil
+		})
+		if err != nil {
+			return failed(ctx)
+		}
 	}
-	m.url = "http://" + w.server.Address + m.url
-	return send(ctx, &m)
+	return w.sendAs(ctx, name, m)
 }
 
-func (w *world) fromNewPod(ctx context.Context, name string, m message) string {
-	err := eventually(ctx, "pod "+name+" has an address", func(context.Context) error {
-		if m.from = w.kubelet.address(intruders, name); m.from == "" {
-			return errors.New("it has none")
-		}
-		return nil
-	})
-	if err != nil {
-		return failed(ctx)
-	}
-	m.url = "http://" + w.server.Address + m.url
+// sendAs sends a message to di-server from the address of a pod of the intruders.
+func (w *world) sendAs(ctx context.Context, pod string, m message) string {
+	m.from, m.url = w.kubelet.address(intruders, pod), "http://"+w.server.Address+m.url
 	return send(ctx, &m)
 }
 
 // asOwn returns a step that sends a message as the coordinator of a job of the intruders.
 func asOwn(of func(pod string) message) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, _ int) string {
-		template := workerJob("").Spec.Tasks[0].Template
-		job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: v2alpha1.DIJobSpec{
-			Lifecycle: v2alpha1.LifecycleCoordinatorLed,
-			Tasks: []v2alpha1.Task{
-				{Type: v2alpha1.TaskTypeCoordinator, Template: template}, {Type: v2alpha1.TaskTypeCollector, Template: template},
-				{Type: v2alpha1.TaskTypeLearner, Template: template},
-			},
-		}}
-		pod := names.CoordinatorPod(job.Name)
-		m := of(pod)
-		if m.from = w.kubelet.address(intruders, pod); m.from == "" {
-			if _, err := w.running(ctx, job); err != nil {
+		pod := names.CoordinatorPod("own")
+		if w.kubelet.address(intruders, pod) == "" {
+			if _, err := w.running(ctx, ledJob("own", v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner)); err != nil {
 				return failed(ctx)
 			}
-			m.from = w.kubelet.address(intruders, pod)
 		}
-		m.url = "http://" + w.server.Address + m.url
-		return send(ctx, &m)
+		return w.sendAs(ctx, pod, of(pod))
 	}
 }
 
-// lookUps counts the live requests that calls with made-up names cost.
-type lookUps struct {
-	calls atomic.Int64
-	mark  atomic.Int64
+// cost counts calls, and the requests that they cause.
+type cost struct{ calls, mark, began atomic.Int64 }
+
+// add counts a call, and marks the audit log at the first. It returns the call's number.
+func (c *cost) add(w *world) (int64, error) {
+	if c.began.CompareAndSwap(0, time.Now().UnixNano()) {
+		mark, err := w.Mark()
+		if err != nil {
+			return 0, err
+		}
+		c.mark.Store(int64(mark))
+	}
+	return c.calls.Add(1), nil
 }
+
+// requests counts the requests of di-server since the first call.
+func (c *cost) requests(w *world, counts func(*controlplane.Event) bool) (int, error) {
+	found := 0
+	err := w.Events(controlplane.Mark(c.mark.Load()), func(event *controlplane.Event) error {
+		if event.User.Username == userServer && counts(event) {
+			found++
+		}
+		return nil
+	})
+	return found, err
+}
+
+// begun returns how many units of time have begun since the first call.
+func (c *cost) begun(unit time.Duration) int {
+	return int(time.Since(time.Unix(0, c.began.Load()))/unit) + 1
+}
+
+// lookUps counts the live requests that calls with made-up names cost.
+type lookUps struct{ cost }
 
 // mostCalls is how many calls with made-up names are made, and mostLive how many live
 // requests they may cost.
 const mostCalls, mostLive = 300, 10
 
 func (l *lookUps) step(ctx context.Context, w *world, attacker int) string {
-	call := l.calls.Add(1)
-	if call == 1 {
-		mark, err := w.Mark()
-		if err != nil {
-			return err.Error()
-		}
-		l.mark.Store(int64(mark))
+	call, err := l.add(w)
+	if err != nil {
+		return err.Error()
 	}
 	if call > mostCalls {
 		<-ctx.Done()
@@ -186,12 +199,8 @@ func (l *lookUps) step(ctx context.Context, w *world, attacker int) string {
 }
 
 func (l *lookUps) areFew(_ context.Context, w *world) error {
-	live := 0
-	err := w.Events(controlplane.Mark(l.mark.Load()), func(event *controlplane.Event) error {
-		if event.User.Username == userServer && event.Verb == "get" && strings.Contains(event.ObjectRef.Name, "made-up") {
-			live++
-		}
-		return nil
+	live, err := l.requests(w, func(event *controlplane.Event) bool {
+		return event.Verb == "get" && strings.Contains(event.ObjectRef.Name, "made-up")
 	})
 	if err == nil && live > mostLive {
 		err = fmt.Errorf("%d calls with made-up names cost %d live requests, more than %d", min(l.calls.Load(), mostCalls), live, mostLive)
@@ -200,10 +209,7 @@ func (l *lookUps) areFew(_ context.Context, w *world) error {
 }
 
 // reports counts what profilings write into etcd.
-type reports struct {
-	mark  atomic.Int64
-	began atomic.Int64
-}
+type reports struct{ cost }
 
 // mostBytes is how much one job may write into etcd in a minute.
 const mostBytes = mebi
@@ -211,28 +217,20 @@ const mostBytes = mebi
 func (r *reports) step(ctx context.Context, w *world, _ int) string {
 	job := workerJob("profiled")
 	pod := names.WorkerPod(job.Name, "collector", 0)
-	from := w.kubelet.address(intruders, pod)
-	if from == "" {
+	if w.kubelet.address(intruders, pod) == "" {
 		if _, err := w.running(ctx, job); err != nil {
 			return failed(ctx)
 		}
-		from = w.kubelet.address(intruders, pod)
 	}
-	if r.began.CompareAndSwap(0, time.Now().UnixNano()) {
-		mark, err := w.Mark()
-		if err != nil {
-			return err.Error()
-		}
-		r.mark.Store(int64(mark))
+	if _, err := r.add(w); err != nil {
+		return err.Error()
 	}
 	report := fmt.Appendf(nil, `{"data":{"step":%d,"text":"%s"}}`, time.Now().UnixNano(), bytes.Repeat([]byte("x"), 60<<10))
-	return send(ctx, &message{
-		method: "POST", from: from, url: "http://" + w.server.Address + "/v2alpha1/" + intruders + "." + job.Name + "/profilings", body: report,
-	})
+	return w.sendAs(ctx, pod, message{method: "POST", url: "/v2alpha1/" + intruders + "." + job.Name + "/profilings", body: report})
 }
 
 // areFew holds that writes times the size of the job stay below the bound, for as many
-// minutes as the attack lasted, begun ones counted whole.
+// minutes as the attack lasted.
 func (r *reports) areFew(ctx context.Context, w *world) error {
 	job, err := w.job(ctx, workerJob("profiled"))
 	if err != nil {
@@ -242,15 +240,9 @@ func (r *reports) areFew(ctx context.Context, w *world) error {
 	if err != nil {
 		return fmt.Errorf("encoding a job: %w", err)
 	}
-	writes := 0
-	err = w.Events(controlplane.Mark(r.mark.Load()), func(event *controlplane.Event) error {
-		if event.User.Username == userServer && event.Verb == "patch" && event.ObjectRef.Name == job.Name {
-			writes++
-		}
-		return nil
-	})
-	minutes := int64(time.Since(time.Unix(0, r.began.Load()))/time.Minute) + 1
-	if wrote := int64(writes) * int64(len(stored)); err == nil && wrote > minutes*mostBytes {
+	writes, err := r.requests(w, func(event *controlplane.Event) bool { return event.Verb == "patch" && event.ObjectRef.Name == job.Name })
+	minutes := r.begun(time.Minute)
+	if wrote := writes * len(stored); err == nil && wrote > minutes*mostBytes {
 		err = fmt.Errorf("%d reports wrote %d bytes in %d minutes, more than %d a minute", writes, wrote, minutes, mostBytes)
 	}
 	return err

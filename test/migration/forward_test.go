@@ -164,36 +164,24 @@ var errDead = errors.New("the operator is dead")
 // dieAfter makes every write fail after so many.
 func dieAfter(writes int64) interceptor.Funcs {
 	var done atomic.Int64
-	alive := func() error {
+	write := func(next func() error) error {
 		if done.Add(1) > writes {
 			return errors.Join(errDead, context.Canceled)
 		}
-		return nil
+		return next()
 	}
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-			if err := alive(); err != nil {
-				return err
-			}
-			return next.Create(ctx, object, options...)
+			return write(func() error { return next.Create(ctx, object, options...) })
 		},
 		Update: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.UpdateOption) error {
-			if err := alive(); err != nil {
-				return err
-			}
-			return next.Update(ctx, object, options...)
+			return write(func() error { return next.Update(ctx, object, options...) })
 		},
 		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			if err := alive(); err != nil {
-				return err
-			}
-			return next.Patch(ctx, object, patch, options...)
+			return write(func() error { return next.Patch(ctx, object, patch, options...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
-			if err := alive(); err != nil {
-				return err
-			}
-			return next.SubResource(name).Update(ctx, object, options...)
+			return write(func() error { return next.SubResource(name).Update(ctx, object, options...) })
 		},
 	}
 }

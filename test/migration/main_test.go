@@ -6,11 +6,9 @@
 package migration
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -33,6 +31,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/testkit/etcd"
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 	"opendilab.org/di-orchestrator/test/webhooks"
@@ -234,20 +233,15 @@ func (w *world) record(resource string) migration.Record {
 	return record
 }
 
-// storedAs returns the version that an object is stored in, which etcd tells.
+// storedAs returns the version that an object is stored in, as etcd has it.
 func (w *world) storedAs(resource, name string) string {
 	w.t.Helper()
-	var answer struct {
-		KVs []struct {
-			Value []byte `json:"value"`
-		} `json:"kvs"`
-	}
-	w.askEtcd("range", map[string][]byte{"key": w.key(resource, name)}, &answer)
-	if len(answer.KVs) != 1 {
-		return fmt.Sprintf("%d objects are stored under the name %s", len(answer.KVs), name)
+	value, err := w.etcd().Get(w.t.Context(), w.key(resource, name))
+	if err != nil {
+		return err.Error()
 	}
 	var stored metav1.TypeMeta
-	w.Expect(json.Unmarshal(answer.KVs[0].Value, &stored)).To(Succeed())
+	w.Expect(json.Unmarshal(value, &stored)).To(Succeed())
 	return stored.GroupVersionKind().Version
 }
 
@@ -256,27 +250,14 @@ func (w *world) store(resource, name string, object map[string]any) {
 	w.t.Helper()
 	content, err := json.Marshal(object)
 	w.Expect(err).NotTo(HaveOccurred())
-	w.askEtcd("put", map[string][]byte{"key": w.key(resource, name), "value": content}, &struct{}{})
+	w.Expect(w.etcd().Put(w.t.Context(), []etcd.Value{{Key: []byte(w.key(resource, name)), Value: content}})).To(Succeed())
 }
 
-func (w *world) key(resource, name string) []byte {
-	return fmt.Appendf(nil, "/registry/%s/%s/%s/%s", v2alpha1.GroupName, resource, w.namespace, name)
+func (w *world) key(resource, name string) string {
+	return fmt.Sprintf("/registry/%s/%s/%s/%s", v2alpha1.GroupName, resource, w.namespace, name)
 }
 
-// askEtcd asks etcd by its JSON gateway.
-func (w *world) askEtcd(what string, question map[string][]byte, answer any) {
-	w.t.Helper()
-	content, err := json.Marshal(question)
-	w.Expect(err).NotTo(HaveOccurred())
-	address := cluster.ControlPlane.Etcd.URL.String() + "/v3/kv/" + what
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, address, bytes.NewReader(content))
-	w.Expect(err).NotTo(HaveOccurred())
-	response, err := http.DefaultClient.Do(request)
-	w.Expect(err).NotTo(HaveOccurred())
-	defer func() { w.Expect(response.Body.Close()).To(Succeed()) }()
-	w.Expect(response.StatusCode).To(Equal(http.StatusOK))
-	w.Expect(json.NewDecoder(response.Body).Decode(answer)).To(Succeed())
-}
+func (*world) etcd() etcd.Store { return etcd.Store{URL: cluster.ControlPlane.Etcd.URL} }
 
 // object reads a manifest.
 func (w *world) object(manifest string) *unstructured.Unstructured {

@@ -6,7 +6,9 @@ package versions
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -29,6 +31,14 @@ func (r random) maybe(to map[string]any, key string, value func() any) {
 	if r.Intn(2) == 0 {
 		to[key] = value()
 	}
+}
+
+// some adds each member half of the time, with one of its values.
+func (r random) some(to map[string]any, members map[string][]any) map[string]any {
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		r.maybe(to, key, r.of(members[key]...))
+	}
+	return to
 }
 
 func (r random) of(values ...any) func() any {
@@ -80,24 +90,18 @@ func (r random) template() any {
 
 // shared adds what both versions say alike.
 func (r random) shared(spec map[string]any) {
-	r.maybe(spec, "group", r.of("", "g"))
-	r.maybe(spec, "priorityClassName", r.of("", "default"))
-	r.maybe(spec, "cleanPodPolicy", r.of("", "Running", "All", "None"))
-	r.maybe(spec, "volumes", func() any {
-		return r.of([]any{}, []any{map[string]any{"name": "a", "x": r.value(0)}})()
+	r.some(spec, map[string][]any{
+		"group": {"", "g"}, "priorityClassName": {"", "default"}, "cleanPodPolicy": {"", "Running", "All", "None"},
+		"volumes": {[]any{}, []any{map[string]any{"name": "a", "x": r.value(0)}}},
 	})
 }
 
 // hubOnly returns what only v2alpha1 can say of any job.
 func (r random) hubOnly() map[string]any {
-	fields := map[string]any{}
-	r.maybe(fields, "suspend", r.of(true, false))
-	r.maybe(fields, "activeDeadlineSeconds", r.of(int64(1), int64(1)<<30))
-	r.maybe(fields, "ttlSecondsAfterFinished", r.of(int64(0), int64(7)))
-	r.maybe(fields, "managedBy", r.of("example.com/other"))
-	r.maybe(fields, "scheduling", r.of(map[string]any{}, map[string]any{"queue": "", "schedulerName": "s"}))
-	r.maybe(fields, "preemptible", r.of(false))
-	return fields
+	return r.some(map[string]any{}, map[string][]any{
+		"suspend": {true, false}, "activeDeadlineSeconds": {int64(1), int64(1) << 30}, "ttlSecondsAfterFinished": {int64(0), int64(7)},
+		"managedBy": {"example.com/other"}, "scheduling": {map[string]any{}, map[string]any{"queue": "", "schedulerName": "s"}}, "preemptible": {false},
+	})
 }
 
 // ledOnly adds what only v2alpha1 can say of a coordinator-led job.
@@ -134,8 +138,7 @@ func (r random) task(kind, name string, replicas ...any) any {
 func (r random) hubSpec() map[string]any {
 	spec := r.hubOnly()
 	r.shared(spec)
-	r.maybe(spec, "backoffLimit", r.of(int64(-1), int64(0), int64(4)))
-	r.maybe(spec, "priority", r.of("normal", "high"))
+	r.some(spec, map[string][]any{"backoffLimit": {int64(-1), int64(0), int64(4)}, "priority": {"normal", "high"}})
 	var tasks []any
 	if r.Intn(2) == 0 {
 		spec["lifecycle"] = "CoordinatorLed"
@@ -154,8 +157,7 @@ func (r random) hubSpec() map[string]any {
 				tasks = append(tasks, r.task(kind, fmt.Sprint("z", i), int64(0), int64(3)))
 			}
 		}
-		r.maybe(spec, "clusterSpec", r.of([]any{}, []any{"Torch"}))
-		r.maybe(spec, "successPolicy", r.of(map[string]any{}, map[string]any{"targetTasks": []any{"a"}}))
+		r.some(spec, map[string][]any{"clusterSpec": {[]any{}, []any{"Torch"}}, "successPolicy": {map[string]any{}, map[string]any{"targetTasks": []any{"a"}}}})
 	}
 	r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
 	spec["tasks"] = tasks
@@ -168,42 +170,37 @@ func (r random) conditions() any {
 	return r.of([]any{}, []any{condition})()
 }
 
-func (r random) v1Status() map[string]any {
-	status := map[string]any{}
-	r.maybe(status, "phase", r.of("", "Created", "Running", "Failed", "Odd"))
-	r.maybe(status, "conditions", r.conditions)
-	r.maybe(status, "replicaStatus", func() any {
-		replicas := map[string]any{}
+// counted returns some tasks or roles with some counts.
+func (r random) counted(names, counts []string) func() any {
+	return func() any {
+		found := map[string]any{}
 		for range r.Intn(4) {
-			counts := map[string]any{}
-			for _, count := range []string{"active", "succeeded", "failed"} {
-				r.maybe(counts, count, r.of(int64(0), int64(2)))
+			of := map[string]any{}
+			for _, count := range counts {
+				r.maybe(of, count, r.of(int64(0), int64(2)))
 			}
-			replicas[fmt.Sprint(r.of("Coordinator", "Collector", "Learner", "Aggregator", "learner", "odd")())] = counts
+			found[names[r.Intn(len(names))]] = of
 		}
-		return replicas
-	})
+		return found
+	}
+}
+
+func (r random) v1Status() map[string]any {
+	status := r.some(map[string]any{}, map[string][]any{"phase": {"", "Created", "Running", "Failed", "Odd"}})
+	r.maybe(status, "conditions", r.conditions)
+	r.maybe(status, "replicaStatus", r.counted(
+		[]string{"Coordinator", "Collector", "Learner", "Aggregator", "learner", "odd"}, []string{"active", "succeeded", "failed"}))
 	return status
 }
 
 func (r random) hubStatus() map[string]any {
-	status := map[string]any{}
-	r.maybe(status, "phase", r.of("", "Pending", "Starting", "Created", "Running", "Odd"))
-	r.maybe(status, "conditions", r.conditions)
-	r.maybe(status, "restarts", r.of(int64(0), int64(2)))
-	r.maybe(status, "allocation", r.of([]any{}, []any{"", "node"}))
-	r.maybe(status, "profilings", func() any { return r.object(0) })
-	r.maybe(status, "taskStatus", func() any {
-		tasks := map[string]any{}
-		for range r.Intn(4) {
-			counts := map[string]any{}
-			for _, phase := range []string{"Pending", "Running", "Succeeded", "Failed", "Odd"} {
-				r.maybe(counts, phase, r.of(int64(0), int64(2)))
-			}
-			tasks[fmt.Sprint(r.of("coordinator", "collector", "learner", "aggregator", "a", "Learner")())] = counts
-		}
-		return tasks
+	status := r.some(map[string]any{}, map[string][]any{
+		"phase": {"", "Pending", "Starting", "Created", "Running", "Odd"}, "restarts": {int64(0), int64(2)}, "allocation": {[]any{}, []any{"", "node"}},
 	})
+	r.maybe(status, "conditions", r.conditions)
+	r.maybe(status, "profilings", func() any { return r.object(0) })
+	r.maybe(status, "taskStatus", r.counted(
+		[]string{"coordinator", "collector", "learner", "aggregator", "a", "Learner"}, []string{"Pending", "Running", "Succeeded", "Failed", "Odd"}))
 	return status
 }
 

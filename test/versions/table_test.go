@@ -43,17 +43,6 @@ var _ = DescribeTable("A job is the same job in both versions, created through",
 		expectSame(part(stored, "spec"), created.Object["spec"])
 		expectOneJob(ctx, version, namespace, "j")
 	},
-	Entry("v1alpha1, serial", v1, `spec: {cleanPodPolicy: Running, coordinator: {`+one+`}}`, ""),
-	Entry("v1alpha1, of all roles", v1, `
-spec:
-  group: g
-  priorityClassName: default
-  cleanPodPolicy: None
-  volumes: [{name: cache, emptyDir: {medium: Memory, sizeLimit: 1Gi}}]
-  coordinator: {`+one+`}
-  collector: {`+one+`}
-  learner: {`+one+`}
-`, ""),
 	Entry("v1alpha1, with the old spelling of cleanPodPolicy", v1,
 		`spec: {cleanPodPolicy: ALL, coordinator: {`+one+`}}`,
 		`spec: {cleanPodPolicy: All, coordinator: {`+one+`}}`),
@@ -66,8 +55,6 @@ spec:
 	Entry("v1alpha1, with fields that v1alpha1 does not know", v1,
 		`spec: {suspend: true, tasks: [], coordinator: {replicas: 2, `+one+`}}`,
 		`spec: {cleanPodPolicy: Running, coordinator: {`+one+`}}`),
-	Entry("v1alpha1, with what only v2alpha1 can say", v1,
-		`spec: {cleanPodPolicy: Running, coordinator: {`+one+`}, extended: {suspend: false, ttlSecondsAfterFinished: 0, scheduling: {}}}`, ""),
 	Entry("v1alpha1, with a null in extended", v1,
 		`spec: {cleanPodPolicy: Running, coordinator: {`+one+`}, extended: {suspend: null, ttlSecondsAfterFinished: 1}}`,
 		`spec: {cleanPodPolicy: Running, coordinator: {`+one+`}, extended: {ttlSecondsAfterFinished: 1}}`),
@@ -77,15 +64,6 @@ spec:
   coordinator: {}
   collector: {`+one+`}
   extended: {lifecycle: WorkerLed, tasks: [{type: collector, name: collector, replicas: 2, `+one+`}]}
-`, ""),
-	Entry("v1alpha1, with a template of odd values", v1, `
-spec:
-  cleanPodPolicy: Running
-  coordinator:
-    template:
-      metadata: {creationTimestamp: null, labels: {}, annotations: {a: "日本語 😀 <>& \u2028 \\ \""}}
-      newerThanUs: [null, [], {}, "", 0, -1, 1.5, 1.0e-7, 9007199254740993, 9223372036854775807, true, {"": null, "a.b/c~d": 1}]
-      spec: {containers: [{name: a, env: [], resources: {limits: {cpu: 2, memory: 1.5Gi}}}], nodeSelector: null}
 `, ""),
 	Entry("v2alpha1, the least", v2,
 		`spec: {tasks: [{type: learner, `+one+`}]}`, `
@@ -120,25 +98,6 @@ spec:
   managedBy: example.com/controller
   scheduling: {schedulerName: volcano, queue: q, gang: {minAvailable: 3}}
   clusterSpec: [TensorFlow, Torch]
-`, ""),
-	Entry("v2alpha1, a single task that v1alpha1 shows as a coordinator", v2, `
-spec:
-  priority: normal
-  cleanPodPolicy: Running
-  backoffLimit: 3
-  elastic: {task: serial, replicas: 1}
-  tasks: [{type: none, name: serial, replicas: 1, `+one+`}]
-`, ""),
-	Entry("v2alpha1, coordinator-led, its tasks in another order and with other names", v2, `
-spec:
-  lifecycle: CoordinatorLed
-  cleanPodPolicy: Running
-  backoffLimit: 2
-  aggregatorConfig: {name: a, namespace: b}
-  scheduling: {schedulerName: s, queue: q}
-  tasks:
-  - {type: learner, name: l, replicas: 0, `+one+`}
-  - {type: coordinator, name: lead, replicas: 1, `+one+`}
 `, ""),
 	Entry("v2alpha1, with empty values and nulls", v2, `
 spec:

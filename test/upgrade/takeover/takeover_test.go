@@ -70,35 +70,6 @@ var _ = Describe("Taking v0.2.2 over", func() {
 			one.expectNoFailure()
 		}
 	}, SpecTimeout(specTimeout))
-
-	It("goes on wherever the operator was killed, and writes each definition once", func(ctx SpecContext) {
-		p := newPlane(ctx)
-		release := legacy.V022()
-		left, err := release.Install(ctx, p.api, jobs, 10)
-		Expect(err).NotTo(HaveOccurred())
-		p.runDeployments(ctx)
-		before := p.read(ctx, "v1alpha1")
-		p.install(ctx)
-		generation := p.definition(ctx, dijobs).Generation
-		p.serve(ctx)
-
-		deaths := p.killAfterEachWrite(ctx)
-		Expect(deaths).To(ContainElements(
-			ContainSubstring("PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/aggregatorconfigs"),
-			ContainSubstring("PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/dijobs"),
-			ContainSubstring("DELETE /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/di-mutating"),
-			ContainSubstring("/services/di-server"), ContainSubstring("DELETE /apis/discovery.k8s.io/v1/namespaces/di-system/endpointslices/"),
-			ContainSubstring("/deployments/di-operator/scale"), ContainSubstring("/deployments/di-server/scale"),
-		))
-		p.expectTakenOver(ctx)
-		p.awaitAdopted(ctx)
-		writes := slices.DeleteFunc(deaths, func(at string) bool { return !strings.HasPrefix(at, "PUT") || !strings.HasSuffix(at, dijobs) })
-		Expect(writes).To(HaveLen(1))
-		Expect(p.definition(ctx, dijobs).Generation).To(BeNumerically(">", generation))
-		expectKept(before, p.read(ctx, "v1alpha1"))
-		p.expectAlive(ctx, left)
-		Expect(p.tooEarly()).To(BeEmpty())
-	}, SpecTimeout(specTimeout))
 })
 
 var _ = DescribeTable("Taking a release of workers over goes on wherever the operator was killed, and restarts nothing that runs",
