@@ -5,7 +5,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +42,7 @@ func (c *Cluster) identityFile() string { return c.settings.State("cluster.json"
 // claimState makes the state directory, or checks that it belongs to a cluster
 // with the same choices.
 func (c *Cluster) claimState() error {
-	recorded, err := readIdentity(c.identityFile())
+	recorded, err := machine.ReadRecord[map[string]string](c.identityFile())
 	if err != nil {
 		return err
 	}
@@ -57,11 +56,7 @@ func (c *Cluster) claimState() error {
 	if len(entries) > 0 && !onlyPartial(entries) {
 		return fmt.Errorf("state directory %s holds other things: want an empty or new one", c.settings.StateDir)
 	}
-	content, err := json.MarshalIndent(c.settings.Identity(), "", "  ")
-	if err != nil {
-		return fmt.Errorf("record choices: %w", err)
-	}
-	return machine.WriteFile(c.identityFile(), content)
+	return machine.WriteRecord(c.identityFile(), c.settings.Identity())
 }
 
 // onlyPartial reports whether a directory holds no more than what a crash while
@@ -82,21 +77,6 @@ func checkIdentity(recorded, wanted map[string]string) error {
 		}
 	}
 	return fmt.Errorf("%w: take the cluster down before changing it", errors.Join(errs...))
-}
-
-func readIdentity(file string) (map[string]string, error) {
-	content, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read choices of the cluster: %w", err)
-	}
-	var recorded map[string]string
-	if err := json.Unmarshal(content, &recorded); err != nil {
-		return nil, fmt.Errorf("read choices of the cluster from %s: %w", file, err)
-	}
-	return recorded, nil
 }
 
 // Kubeconfig is where the kubeconfig of the cluster is or will be.

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -31,62 +33,41 @@ func changedSysctls() []string {
 	}
 }
 
-// ApplySysctls changes the kernel settings, after writing to a file what they
-// were. A file that exists is from an earlier run and stays as it is.
+// ApplySysctls changes the kernel settings, after recording in a file what they were.
 func ApplySysctls(record string) error {
-	wanted := wantedSysctls()
-	if _, err := os.Stat(record); errors.Is(err, os.ErrNotExist) {
-		if err := recordSysctls(record, wanted); err != nil {
-			return err
-		}
+	if err := recordOnce(record, currentSysctls); err != nil {
+		return err
 	}
-	for name, value := range wanted {
-		if err := writeSysctl(name, value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeSysctls(wantedSysctls())
 }
 
-func recordSysctls(record string, wanted map[string]string) error {
-	before := map[string]string{}
-	names := changedSysctls()
-	for name := range wanted {
-		names = append(names, name)
-	}
-	for _, name := range names {
+func currentSysctls() (map[string]string, error) {
+	current := map[string]string{}
+	for _, name := range slices.AppendSeq(changedSysctls(), maps.Keys(wantedSysctls())) {
 		content, err := os.ReadFile(sysctlPath(name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("read kernel setting: %w", err)
 		}
-		if err != nil {
-			return fmt.Errorf("read kernel setting: %w", err)
+		if err == nil {
+			current[name] = strings.TrimSpace(string(content))
 		}
-		before[name] = strings.TrimSpace(string(content))
 	}
-	content, err := json.MarshalIndent(before, "", "  ")
-	if err != nil {
-		return fmt.Errorf("record kernel settings: %w", err)
-	}
-	return WriteFile(record, content)
+	return current, nil
 }
 
 // RestoreSysctls sets the kernel settings to what they were. Without a record
 // nothing was changed.
 func RestoreSysctls(record string) error {
-	content, err := os.ReadFile(record)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+	before, err := ReadRecord[map[string]string](record)
 	if err != nil {
-		return fmt.Errorf("read recorded kernel settings: %w", err)
+		return err
 	}
-	var before map[string]string
-	if err := json.Unmarshal(content, &before); err != nil {
-		return fmt.Errorf("read recorded kernel settings from %s: %w", record, err)
-	}
+	return writeSysctls(before)
+}
+
+func writeSysctls(values map[string]string) error {
 	var errs []error
-	for name, value := range before {
+	for name, value := range values {
 		errs = append(errs, writeSysctl(name, value))
 	}
 	return errors.Join(errs...)
@@ -110,6 +91,43 @@ func writeSysctl(name, value string) error {
 		return fmt.Errorf("set kernel setting %s to %s: %w", name, value, err)
 	}
 	return nil
+}
+
+// recordOnce records a value in a file as JSON. A file that exists is from an earlier
+// run and stays as it is.
+func recordOnce[T any](file string, value func() (T, error)) error {
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	recorded, err := value()
+	if err != nil {
+		return err
+	}
+	return WriteRecord(file, recorded)
+}
+
+// WriteRecord writes a value to a file as JSON.
+func WriteRecord(file string, value any) error {
+	content, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("record %s: %w", file, err)
+	}
+	return WriteFile(file, content)
+}
+
+// ReadRecord reads a value from a file, and returns none if there is no file.
+func ReadRecord[T any](file string) (value T, err error) {
+	content, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return value, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &value)
+	}
+	if err != nil {
+		return value, fmt.Errorf("read record %s: %w", file, err)
+	}
+	return value, nil
 }
 
 // WriteFile writes a file that is complete or not there.

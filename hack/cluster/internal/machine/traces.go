@@ -4,7 +4,6 @@
 package machine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,49 +25,31 @@ type Traces struct {
 
 // dirs are the folders the traces are in, inner ones first.
 func (t Traces) dirs() []string {
-	return t.paths(
+	dirs := []string{
 		"var/lib/cni/results", "var/lib/cni", "var/lib/kubelet/device-plugins", "var/lib/kubelet", "var/log/containers", "run/mount",
-	)
-}
-
-func (t Traces) paths(relative ...string) []string {
-	absolute := make([]string, 0, len(relative))
-	for _, path := range relative {
-		absolute = append(absolute, filepath.Join(t.Root, path))
 	}
-	return absolute
+	for i, dir := range dirs {
+		dirs[i] = filepath.Join(t.Root, dir)
+	}
+	return dirs
 }
 
-// Record writes down which of the folders do not exist yet. A record that
-// exists is from an earlier run and stays as it is.
+// Record records which of the folders do not exist yet.
 func (t Traces) Record(file string) error {
-	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	absent := slices.DeleteFunc(t.dirs(), func(dir string) bool {
-		_, err := os.Stat(dir)
-		return err == nil
+	return recordOnce(file, func() ([]string, error) {
+		return slices.DeleteFunc(t.dirs(), func(dir string) bool {
+			_, err := os.Stat(dir)
+			return err == nil
+		}), nil
 	})
-	content, err := json.MarshalIndent(absent, "", "  ")
-	if err != nil {
-		return fmt.Errorf("record folders: %w", err)
-	}
-	return WriteFile(file, content)
 }
 
 // Remove removes the traces, and those of the folders that did not exist
 // before and are empty now. Without a record nothing was touched.
 func (t Traces) Remove(file string) error {
-	content, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read recorded folders: %w", err)
-	}
-	var absent []string
-	if err := json.Unmarshal(content, &absent); err != nil {
-		return fmt.Errorf("read recorded folders from %s: %w", file, err)
+	absent, err := ReadRecord[[]string](file)
+	if err != nil || absent == nil {
+		return err
 	}
 	for _, path := range t.files() {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -77,7 +58,7 @@ func (t Traces) Remove(file string) error {
 	}
 	for _, dir := range t.dirs() {
 		if slices.Contains(absent, dir) {
-			// A folder somebody else uses by now is not empty, and stays.
+			// A folder that another program uses by now is not empty, and stays.
 			_ = os.Remove(dir)
 		}
 	}
@@ -93,8 +74,8 @@ func (t Traces) files() []string {
 }
 
 // networkResults are the records of the network plugins for our pods. Those
-// for the loopback device bear the pod's id only, which the ones for our
-// network tell.
+// for the loopback device have only the pod's id, which is in the names of those for
+// our network.
 func (t Traces) networkResults() []string {
 	dir := filepath.Join(t.Root, "var/lib/cni/results")
 	// The pattern is well formed, so Glob cannot fail.

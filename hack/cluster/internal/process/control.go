@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// poll is how often a condition is looked at that the kernel does not tell of.
+// poll is how often a condition is checked that the kernel does not announce.
 const poll = 50 * time.Millisecond
 
 // endLimit is how long the kernel may take on a busy machine to end what is killed,
@@ -90,9 +90,14 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	if err := keepDescriptors(); err != nil {
 		return err
 	}
-	log, err := openLog(c.LogFile(spec.Name))
+	for _, file := range []string{c.LogFile(spec.Name), c.pidFile(spec.Name)} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return fmt.Errorf("folder of a daemon: %w", err)
+		}
+	}
+	log, err := os.OpenFile(c.LogFile(spec.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return err
+		return fmt.Errorf("open log: %w", err)
 	}
 	defer log.Close()                               //nolint:errcheck // The daemon has its own descriptor by then.
 	cmd := exec.Command(spec.Program, spec.Args...) //nolint:noctx // The daemon outlives this program.
@@ -106,8 +111,9 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", spec.Name, err)
 	}
-	if err := c.writePID(spec.Name, cmd.Process.Pid); err != nil {
-		return err
+	// The number is for readers and their tools; this program finds processes by their marks.
+	if err := os.WriteFile(c.pidFile(spec.Name), fmt.Appendln(nil, cmd.Process.Pid), 0o644); err != nil {
+		return fmt.Errorf("write pid file of %s: %w", spec.Name, err)
 	}
 	if err := c.awaitMarks(ctx, cmd.Process.Pid); err != nil {
 		return fmt.Errorf("%s does not show up among the processes: %w", spec.Name, err)
@@ -118,9 +124,8 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// keepDescriptors keeps daemons from inheriting what this program has inherited:
-// they outlive whoever called it, and so would what hangs on it, such as the lock of
-// a flock around the call.
+// keepDescriptors keeps daemons from inheriting the descriptors that this program has
+// inherited: a daemon outlives the caller, and would keep the lock of a flock around the call.
 func keepDescriptors() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -147,29 +152,6 @@ func (c Control) awaitMarks(ctx context.Context, pid int) error {
 		_, marked := inspect(pid, c.stateDir)
 		return marked || !alive(pid), nil
 	})
-}
-
-func openLog(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("folder of logs: %w", err)
-	}
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
-	}
-	return log, nil
-}
-
-// writePID writes the number for people and their tools; this program itself
-// finds running processes by their marks.
-func (c Control) writePID(name string, pid int) error {
-	if err := os.MkdirAll(filepath.Dir(c.pidFile(name)), 0o755); err != nil {
-		return fmt.Errorf("folder of pid files: %w", err)
-	}
-	if err := os.WriteFile(c.pidFile(name), []byte(strconv.Itoa(pid)+"\n"), 0o644); err != nil {
-		return fmt.Errorf("write pid file of %s: %w", name, err)
-	}
-	return nil
 }
 
 func (c Control) pidFile(name string) string {
@@ -220,7 +202,7 @@ type retryable struct{ error }
 // Retryable marks an error as one that means not yet.
 func Retryable(err error) error { return retryable{err} }
 
-// Until polls a condition until it holds, fails for good or the context ends;
+// Until polls a condition until it is true, fails for good or the context ends;
 // then the last reason is part of the error.
 func Until(ctx context.Context, condition func(context.Context) (bool, error)) error {
 	ticker := time.NewTicker(poll)
