@@ -165,12 +165,17 @@ ASSETS := assets=$$(hack/assets) && KUBEBUILDER_ASSETS="$$assets"
 TEST := go test -vet=off
 RACE := CGO_ENABLED=1 $(TEST) -race
 
+# One command for both: tests that wait run while others are compiled.
 .PHONY: test
-test: test-unit test-integration ## Run the quick tests: test-unit and test-integration.
+test: helm test-modules ## Run the quick tests: those of test-unit and test-integration.
+	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages quick)
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need no API server and no Helm; two minutes.
+test-unit: test-modules ## Run the tests that need no API server and no Helm; two minutes.
 	$(TEST) -timeout 15m $(QUICK) $$(hack/packages unit)
+
+.PHONY: test-modules
+test-modules:
 	go test -C hack/site -vet=off -count=1 ./...
 	go test -C hack/cluster -vet=off ./...
 	go test -C hack/image -vet=off ./...

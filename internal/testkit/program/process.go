@@ -86,7 +86,7 @@ func Build(ctx context.Context, folder string) (string, error) {
 // and would compile all libraries a third time.
 func BuildCommand(ctx context.Context, folder, name string, flags ...string) (string, error) {
 	binary := filepath.Join(folder, name)
-	command := exec.CommandContext(ctx, "go", append([]string{"build", "-o", binary}, append(flags, "./cmd/"+name)...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", binary}, append(flags, "./cmd/"+name)...)...)
 	command.Dir, command.Env = testkit.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", name, err, output)
