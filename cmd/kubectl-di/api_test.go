@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/test/webhooks"
@@ -95,7 +95,7 @@ func submitsBothVersions(t *testing.T, api *webhooks.API) {
 		t.Errorf("v2alpha1: got %+v", got)
 	}
 	twice := manifest("twice", "collector")
-	if got := submit(twice, "-"); got.code != exit.Failed || !strings.HasPrefix(got.stderr, "kubectl-di: stdin: job di-system/twice is refused:\n  spec.tasks") {
+	if got := submit(twice, "-"); got.code != cli.Failed || !strings.HasPrefix(got.stderr, "kubectl-di: stdin: job di-system/twice is refused:\n  spec.tasks") {
 		t.Errorf("two collectors: got %+v", got)
 	}
 }
@@ -170,7 +170,7 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 	}{
 		"version": {[]string{"di", "version", "--client"}, "Client:  v9.9.9\n", 0},
 		"convert": {[]string{"di", "convert", "-f", "testdata/v1alpha1.yaml"}, readFile(t, "testdata/golden/v1alpha1.out"), 0},
-		"strict":  {[]string{"di", "convert", "-f", "testdata/extended.yaml", "--strict"}, "", exit.Lost},
+		"strict":  {[]string{"di", "convert", "-f", "testdata/extended.yaml", "--strict"}, "", cli.Lost},
 		"help":    {[]string{"di", "convert", "--help"}, readFile(t, "testdata/golden/help.out"), 0},
 	} {
 		command := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), tc.args...)

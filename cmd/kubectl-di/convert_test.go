@@ -5,9 +5,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/randfill"
@@ -23,7 +27,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/conversion"
 )
 
@@ -89,8 +93,8 @@ func TestWhatTheCommandPrints(t *testing.T) {
 		"json":                {args: []string{"-f", "testdata/jobs.json"}},
 		"json-as-yaml":        {args: []string{"-f", "testdata/jobs.json", "-o", "yaml"}},
 		"extended":            {args: []string{"-f", "testdata/extended.yaml"}},
-		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: exit.Lost},
-		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: exit.Failed},
+		"extended-strict":     {args: []string{"-f", "testdata/extended.yaml", "--strict"}, code: cli.Lost},
+		"broken":              {args: []string{"-f", "testdata/list.yaml", "-f", "testdata/broken.yaml"}, code: cli.Failed},
 		"tfjob":               {args: []string{"-f", "testdata/tfjob.yaml"}},
 		"tfjob-down":          {args: []string{"-f", "testdata/tfjob-workers.yaml", "--to", "v1alpha1"}},
 		"pytorchjob":          {args: []string{"-f", "testdata/pytorchjob.yaml"}},
@@ -101,15 +105,15 @@ func TestWhatTheCommandPrints(t *testing.T) {
 		"v1.0.0":              {args: []string{"-f", "testdata/dijob-v1.0.0.yaml"}},
 		"two-files":           {args: []string{"-f", "testdata/first-dijob.yaml", "-f", "testdata/list.yaml", "-f", "testdata/list.yaml"}},
 		"stdin":               {args: []string{"-f", "-"}, stdin: "# only a comment\n---\n" + `apiVersion: diengine.opendilab.org/v1alpha1` + "\nkind: DIJob\n--- {a: b}\n...\n"},
-		"no-file":             {args: []string{"-f", "testdata/missing.yaml"}, code: exit.Failed},
-		"no-input":            {args: nil, code: exit.Usage},
-		"unknown-version":     {args: []string{"-f", "-", "--to", "v1"}, code: exit.Usage},
-		"unknown-format":      {args: []string{"-f", "-", "-o", "xml"}, code: exit.Usage},
-		"unknown-flag":        {args: []string{"--nope"}, code: exit.Usage},
-		"an-argument":         {args: []string{"jobs.yaml"}, code: exit.Usage},
-		"stdin-in-place":      {args: []string{"-f", "-", "-w"}, code: exit.Usage},
-		"both-places":         {args: []string{"-f", "x", "-w", "--output-dir", "y"}, code: exit.Usage},
-		"in-place-as-json":    {args: []string{"-f", "x", "-w", "-o", "json"}, code: exit.Usage},
+		"no-file":             {args: []string{"-f", "testdata/missing.yaml"}, code: cli.Failed},
+		"no-input":            {args: nil, code: cli.Usage},
+		"unknown-version":     {args: []string{"-f", "-", "--to", "v1"}, code: cli.Usage},
+		"unknown-format":      {args: []string{"-f", "-", "-o", "xml"}, code: cli.Usage},
+		"unknown-flag":        {args: []string{"--nope"}, code: cli.Usage},
+		"an-argument":         {args: []string{"jobs.yaml"}, code: cli.Usage},
+		"stdin-in-place":      {args: []string{"-f", "-", "-w"}, code: cli.Usage},
+		"both-places":         {args: []string{"-f", "x", "-w", "--output-dir", "y"}, code: cli.Usage},
+		"in-place-as-json":    {args: []string{"-f", "x", "-w", "-o", "json"}, code: cli.Usage},
 		"help":                {args: []string{"--help"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +268,7 @@ func folder(tb testing.TB) string {
 	return at
 }
 
-// contents returns the files below a folder.
+// contents returns the files below a folder; none where there is no folder.
 func contents(tb testing.TB, at string) map[string]string {
 	tb.Helper()
 	found := map[string]string{}
@@ -273,99 +277,84 @@ func contents(tb testing.TB, at string) map[string]string {
 			return err
 		}
 		relative, err := filepath.Rel(at, path)
-		found[filepath.ToSlash(relative)] = readFile(tb, path)
+		if about, err := os.Stat(path); err != nil || !about.IsDir() {
+			found[filepath.ToSlash(relative)] = readFile(tb, path)
+		}
 		return err
 	})
-	if err != nil {
+	if err != nil && !os.IsNotExist(err) {
 		tb.Fatal(err)
 	}
 	return found
 }
 
-func TestFilesAreConvertedInPlace(t *testing.T) {
+// TestFilesAreConverted runs the command on a folder AT, with an empty folder TO.
+func TestFilesAreConverted(t *testing.T) {
 	t.Parallel()
-	at := folder(t)
-	before := contents(t, at)
-	if err := os.Chmod(filepath.Join(at, "a.yaml"), 0o640); err != nil {
-		t.Fatal(err)
+	converted := converts(t, legacyJob, "-f", "-").stdout
+	const other = `{"kind":  "ConfigMap"}`
+	broken := func(content string) func(string) error {
+		return func(at string) error { return os.WriteFile(filepath.Join(at, "z.yaml"), []byte(content), 0o600) }
 	}
-	if err := os.Symlink("a.yaml", filepath.Join(at, "link.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	want := converts(t, legacyJob, "-f", "-").stdout
-	got := converts(t, "", "-f", at, "-R", "-w")
-	if got.stdout != "" {
-		t.Errorf("printed %s", got.stdout)
-	}
-	after := contents(t, at)
-	before["a.yaml"], before["link.yaml"], before["deep/b.yml"] = want, want, "---\n"+want
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	about, err := os.Lstat(filepath.Join(at, "a.yaml"))
-	if err != nil || about.Mode().Perm() != 0o640 {
-		t.Errorf("the mode became %v, %v", about.Mode(), err)
-	}
-	if link, err := os.Readlink(filepath.Join(at, "link.yaml")); err != nil || link != "a.yaml" {
-		t.Errorf("the link became %q, %v", link, err)
-	}
-}
-
-func TestAFolderIsReadWithoutItsSubfolders(t *testing.T) {
-	t.Parallel()
-	at := folder(t)
-	converts(t, "", "-f", at, "-w")
-	if got := contents(t, at)["deep/b.yml"]; got != "---\n"+legacyJob {
-		t.Errorf("the subfolder's file became %s", got)
-	}
-}
-
-func TestFilesAreWrittenToAnotherFolder(t *testing.T) {
-	t.Parallel()
-	at, to := folder(t), filepath.Join(t.TempDir(), "new")
-	before := contents(t, at)
-	converts(t, "", "-f", at, "-R", "--output-dir", to)
-	want := converts(t, legacyJob, "-f", "-").stdout
-	if diff := cmp.Diff(map[string]string{"a.yaml": want, "deep/b.yml": "---\n" + want, "deep/c.json": `{"kind":  "ConfigMap"}`}, contents(t, to)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before, contents(t, at)); diff != "" {
-		t.Errorf("the inputs changed (-want +got):\n%s", diff)
-	}
-	asJSON := filepath.Join(t.TempDir(), "json")
-	converts(t, "", "-f", filepath.Join(at, "a.yaml"), "--output-dir", asJSON, "-o", "json")
-	if !json.Valid([]byte(contents(t, asJSON)["a.json"])) {
-		t.Errorf("wrote %v", contents(t, asJSON))
-	}
-}
-
-func TestNothingIsWrittenWhenAnythingFails(t *testing.T) {
-	t.Parallel()
+	lost := broken("apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n")
 	for name, tc := range map[string]struct {
-		broken string
-		args   []string
+		prepare func(at string) error
+		args    string
+		// at and to are the files that changed.
+		at, to map[string]string
 		code   int
+		stderr string
 	}{
-		"a file that is no YAML":      {"a: [", nil, exit.Failed},
-		"an object of no version":     {"apiVersion: diengine.opendilab.org/v3\nkind: DIJob\n", nil, exit.Failed},
-		"something is lost, strictly": {"apiVersion: kubeflow.org/v1\nkind: TFJob\nspec: {odd: 1, tfReplicaSpecs: {Worker: {}}}\n", []string{"--strict"}, exit.Lost},
+		"in place":           {args: "-f AT -R -w", at: map[string]string{"a.yaml": converted, "deep/b.yml": "---\n" + converted}},
+		"without subfolders": {args: "-f AT -w", at: map[string]string{"a.yaml": converted}},
+		"through links": {
+			prepare: func(at string) error { return os.Symlink("a.yaml", filepath.Join(at, "link.yaml")) },
+			args:    "-f AT -w", at: map[string]string{"a.yaml": converted, "link.yaml": converted},
+		},
+		"with a mark at the beginning": {
+			prepare: func(at string) error {
+				return os.WriteFile(filepath.Join(at, "a.yaml"), []byte("\ufeff"+legacyJob), 0o600)
+			},
+			args: "-f AT -w", at: map[string]string{"a.yaml": "\ufeff" + converted},
+		},
+		"to another folder": {args: "-f AT -R --output-dir TO/new", to: map[string]string{"new/a.yaml": converted, "new/deep/b.yml": "---\n" + converted, "new/deep/c.json": other}},
+		"not to the same":   {args: "-f AT --output-dir AT", code: cli.Failed, stderr: "is an input itself"},
+		"not an empty one":  {args: "-f TO", code: cli.Failed, stderr: "holds no .yaml, .yml or .json file"},
+		"not read-only ones": {
+			prepare: func(at string) error { return os.Chmod(filepath.Join(at, "deep", "b.yml"), 0o400) },
+			args:    "-f AT -R -w", code: cli.Failed, stderr: "b.yml: is read-only; make it writable, or use --output-dir\nnothing was written\n",
+		},
+		"not in place beside no YAML":       {prepare: broken("a: ["), args: "-f AT -R -w", code: cli.Failed},
+		"not to a folder beside no YAML":    {prepare: broken("a: ["), args: "-f AT -R --output-dir TO/new", code: cli.Failed},
+		"not to stdout beside no YAML":      {prepare: broken("a: ["), args: "-f AT -R", code: cli.Failed},
+		"not beside an unknown version":     {prepare: broken("apiVersion: diengine.opendilab.org/v3\nkind: DIJob\n"), args: "-f AT -R -w", code: cli.Failed},
+		"not in place where much is lost":   {prepare: lost, args: "-f AT -R -w --strict", code: cli.Lost},
+		"not to a folder where any is lost": {prepare: lost, args: "-f AT -R --output-dir TO/new --strict", code: cli.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at, to := folder(t), filepath.Join(t.TempDir(), "new")
-			writeFile(t, filepath.Join(at, "z.yaml"), tc.broken)
-			before := contents(t, at)
-			for _, where := range [][]string{{"-w"}, {"--output-dir", to}, nil} {
-				args := append(append([]string{"convert", "-f", at, "-R"}, where...), tc.args...)
-				if got := kubectlDI(t, "", args...); got.code != tc.code || got.stdout != "" {
-					t.Errorf("%v: got %+v", where, got)
-				}
+			at, to := folder(t), t.TempDir()
+			must(t, os.Chmod(filepath.Join(at, "a.yaml"), 0o640))
+			if tc.prepare != nil {
+				must(t, tc.prepare(at))
 			}
-			if diff := cmp.Diff(before, contents(t, at)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			want := contents(t, at)
+			maps.Copy(want, tc.at)
+			got := kubectlDI(t, "", append([]string{"convert"}, strings.Fields(strings.NewReplacer("AT", at, "TO", to).Replace(tc.args))...)...)
+			if got.code != tc.code || got.stdout != "" || !strings.Contains(got.stderr, tc.stderr) {
+				t.Errorf("got %+v", got)
 			}
-			if _, err := os.Stat(to); !os.IsNotExist(err) {
-				t.Errorf("%s was made: %v", to, err)
+			if diff := cmp.Diff(want, contents(t, at)); diff != "" {
+				t.Errorf("the inputs (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.to, contents(t, to), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the outputs (-want +got):\n%s", diff)
+			}
+			if about, err := os.Lstat(filepath.Join(at, "a.yaml")); err != nil || about.Mode().Perm() != 0o640 {
+				t.Errorf("the mode became %v, %v", about.Mode(), err)
+			}
+			if link, err := os.Readlink(filepath.Join(at, "link.yaml")); err == nil && link != "a.yaml" {
+				t.Errorf("the link became %q", link)
 			}
 		})
 	}
@@ -375,19 +364,44 @@ func TestTwoFilesDoNotBecomeOne(t *testing.T) {
 	t.Parallel()
 	one, two, to := folder(t), folder(t), t.TempDir()
 	got := kubectlDI(t, "", "convert", "-f", one, "-f", two, "--output-dir", to)
-	if got.code != exit.Failed || !strings.Contains(got.stderr, "would both be written to") {
+	if got.code != cli.Failed || !strings.Contains(got.stderr, "would both be written to") || len(contents(t, to)) > 0 {
 		t.Errorf("got %+v", got)
-	}
-	if len(contents(t, to)) > 0 {
-		t.Errorf("wrote %v", contents(t, to))
 	}
 }
 
-func TestAFolderWithoutManifestsIsAnError(t *testing.T) {
+// TestAFileIsReadOnce names files by two paths, and a folder by a link.
+func TestAFileIsReadOnce(t *testing.T) {
 	t.Parallel()
-	got := kubectlDI(t, "", "convert", "-f", t.TempDir())
-	if got.code != exit.Failed || !strings.Contains(got.stderr, "holds no .yaml, .yml or .json file") {
-		t.Errorf("got %+v", got)
+	at, link := folder(t), filepath.Join(t.TempDir(), "link")
+	for to, from := range map[string]string{link: at, filepath.Join(at, "circle.yaml"): at} {
+		must(t, os.Symlink(from, to))
+	}
+	working, err := os.Getwd()
+	must(t, err)
+	relative, err := filepath.Rel(working, filepath.Join(at, "a.yaml"))
+	must(t, err)
+	if once, twice := converts(t, "", "-f", filepath.Join(at, "a.yaml")), converts(t, "", "-f", filepath.Join(at, "a.yaml"), "-f", relative); once != twice {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(once.stdout, twice.stdout))
+	}
+	if want, got := converts(t, "", "-f", at, "-R").stdout, converts(t, "", "-f", link, "-R").stdout; want != got {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+// TestAnInterruptEndsTheWaitForInput has a stdin that never ends.
+func TestAnInterruptEndsTheWaitForInput(t *testing.T) {
+	t.Parallel()
+	for verb, written := range map[string]string{"convert": "written", "submit": "submitted"} {
+		stdin, writer := io.Pipe()
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		report := &screen{}
+		command := newCommand(genericiooptions.IOStreams{In: stdin, Out: io.Discard, ErrOut: report})
+		command.SetArgs([]string{verb, "-f", "-"})
+		if code := run(ctx, command); code != cli.Failed || report.String() != "kubectl-di: interrupted: nothing was "+written+"\n" {
+			t.Errorf("%s: exit code %d, %s", verb, code, report)
+		}
+		must(t, writer.Close()) // This ends the reading.
 	}
 }
 
@@ -442,16 +456,6 @@ func TestOddFilesLoseNothing(t *testing.T) {
 	}
 }
 
-func TestTheMarkOfAFilesBeginningStaysInPlace(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "a.yaml")
-	writeFile(t, path, "\ufeff"+legacyJob)
-	converts(t, "", "-f", path, "-w")
-	if want, got := "\ufeff"+converts(t, legacyJob, "-f", "-").stdout, readFile(t, path); got != want {
-		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
-	}
-}
-
 func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -460,7 +464,7 @@ func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 		"kind: DIJob\nkind: Pod\n":                               `stdin: document 1 (line 1): line 2: "kind" is there already, on line 1`,
 		"a: b\n---\n{\"apiVersion\":\"v1\",\n\"kind\":\"\xff\"}": "stdin: line 4: the byte 0xff is not UTF-8; save the file as UTF-8",
 	} {
-		if got := kubectlDI(t, in, "convert", "-f", "-"); got.code != exit.Failed || got.stdout != "" || got.stderr != "kubectl-di: "+want+"\nnothing was written\n" {
+		if got := kubectlDI(t, in, "convert", "-f", "-"); got.code != cli.Failed || got.stdout != "" || got.stderr != "kubectl-di: "+want+"\nnothing was written\n" {
 			t.Errorf("%s: got %+v", in, got)
 		}
 	}

@@ -4,73 +4,46 @@
 package main
 
 import (
-	"io"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// shellWords splits a command line into commands of words, as a shell does with
-// quotes, pipes and redirections, as far as examples use them.
-func shellWords(line string) [][]string {
-	var commands [][]string
-	var words []string
-	word, quoted, inWord := strings.Builder{}, rune(0), false
-	endWord := func() {
-		if inWord {
-			words = append(words, word.String())
-		}
-		word.Reset()
-		inWord = false
-	}
-	for _, letter := range line {
-		switch {
-		case quoted != 0 && letter == quoted:
-			quoted = 0
-		case quoted != 0:
-			word.WriteRune(letter)
-		case letter == '\'' || letter == '"':
-			quoted, inWord = letter, true
-		case letter == ' ' || letter == '\t':
-			endWord()
-		case strings.ContainsRune("|&;<>()", letter):
-			endWord()
-			commands, words = append(commands, words), nil
-		case letter == '#' && !inWord:
-			endWord()
-			return append(commands, words)
-		default:
-			word.WriteRune(letter)
-			inWord = true
-		}
-	}
-	endWord()
-	return append(commands, words)
-}
-
-// invocations returns the arguments of each kubectl di of a line.
-func invocations(line string) [][]string {
+// invocations returns the arguments of each kubectl di of shell text.
+func invocations(t *testing.T, text string) [][]string {
+	t.Helper()
+	file, err := syntax.NewParser(syntax.RecoverErrors(100)).Parse(strings.NewReader(text), "")
+	must(t, err)
 	var found [][]string
-	for _, words := range shellWords(line) {
-		for i := range words {
-			if words[i] == "kubectl" && i+1 < len(words) && words[i+1] == "di" {
-				found = append(found, words[i+2:])
-				break
-			}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		call, isCall := node.(*syntax.CallExpr)
+		if !isCall || len(call.Args) < 2 || call.Args[0].Lit() != "kubectl" {
+			return true
 		}
-	}
+		var words []string
+		for _, word := range call.Args {
+			text, err := expand.Literal(nil, word)
+			must(t, err)
+			words = append(words, text)
+		}
+		if words[1] == "di" {
+			found = append(found, words[2:])
+		}
+		return true
+	})
 	return found
 }
 
-// parse says what is wrong with the arguments of kubectl di, as far as that can
-// be told without doing what they say.
+// parse returns what is wrong with the arguments of kubectl di, without running it.
 func parse(args []string) error {
-	root := newCommand(genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard})
+	root := newCommand(genericiooptions.NewTestIOStreamsDiscard())
 	root.InitDefaultHelpFlag()
 	command, rest, err := root.Find(args)
 	if err != nil {
@@ -88,11 +61,11 @@ func parse(args []string) error {
 
 func TestEveryCommandHasExamplesThatAreRight(t *testing.T) {
 	t.Parallel()
-	root := newCommand(genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard})
+	root := newCommand(genericiooptions.NewTestIOStreamsDiscard())
 	for _, command := range root.Commands() {
 		found := 0
 		for line := range strings.Lines(command.Example) {
-			for _, args := range invocations(strings.TrimSpace(line)) {
+			for _, args := range invocations(t, line) {
 				if err := parse(args); err != nil {
 					t.Errorf("%s: %s: %v", command.Name(), strings.TrimSpace(line), err)
 				}
@@ -110,72 +83,31 @@ func TestEveryCommandHasExamplesThatAreRight(t *testing.T) {
 	}
 }
 
-// placeholders stand for what a reader puts in.
-func placeholders(words []string) []string {
-	alternatives, placeholder := regexp.MustCompile(`\|.*`), regexp.MustCompile(`^[A-Z]+(\.\.\.)?$`)
-	var filled []string
-	for _, word := range words {
-		word = alternatives.ReplaceAllString(strings.Trim(word, "[]"), "")
-		switch {
-		case word == "N" || word == "COUNT":
-			word = "1"
-		case word == "URL":
-			word = "http://localhost"
-		case placeholder.MatchString(word):
-			word = strings.ToLower(strings.TrimSuffix(word, "..."))
-		}
-		filled = append(filled, word)
-	}
-	return filled
-}
-
-// mention is one kubectl di in a page.
-type mention struct {
-	line int
-	text string
-	// inText says that it is in a sentence, which may name a command without
-	// its arguments.
-	inText bool
-}
-
-// mentions returns each kubectl di of a page.
-func mentions(page string) []mention {
-	var found []mention
-	code, number, fenced := regexp.MustCompile("`(kubectl di [^`]+)`"), 0, false
-	for line := range strings.Lines(page) {
-		number++
-		trimmed := strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(trimmed, "```"):
-			fenced = !fenced
-		case fenced || strings.HasPrefix(line, "    "):
-			if strings.Contains(line, "kubectl di ") {
-				found = append(found, mention{number, strings.TrimPrefix(trimmed, "$ "), false})
-			}
-		default:
-			for _, match := range code.FindAllStringSubmatch(line, -1) {
-				found = append(found, mention{number, match[1], true})
-			}
-		}
-	}
-	return found
-}
-
 func TestEveryCommandInTheDocsIsRight(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join(testkit.Root(), "docs", "*.md"))
 	must(t, err)
+	code := regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```$|^    ([^\n]*kubectl di [^\n]*)$")
+	inText := regexp.MustCompile("`kubectl di ([a-z-]+)[^`]*`")
 	checked := 0
 	for _, path := range append(pages, filepath.Join(testkit.Root(), "README.md")) {
-		for _, said := range mentions(readFile(t, path)) {
-			lines := invocations(said.text)
-			if said.inText {
-				lines = [][]string{placeholders(strings.Fields(strings.ReplaceAll(said.text, `\|`, "|"))[2:])}
+		for _, named := range inText.FindAllStringSubmatch(readFile(t, path), -1) {
+			found, _, err := newCommand(genericiooptions.NewTestIOStreamsDiscard()).Find(named[1:])
+			if (err != nil || !found.HasParent()) && named[1] != "command" {
+				t.Errorf("%s: %s: there is no such command", filepath.Base(path), named[0])
 			}
-			for _, args := range lines {
-				checked++
-				if err := parseMention(args, said.inText); err != nil {
-					t.Errorf("%s:%d: %s: %v", filepath.Base(path), said.line, said.text, err)
+		}
+		for _, block := range code.FindAllStringSubmatch(readFile(t, path), -1) {
+			for line := range strings.Lines(block[1] + block[2]) {
+				line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
+				if !strings.HasPrefix(line, "kubectl") && !strings.Contains(line, "| kubectl di") {
+					continue
+				}
+				for _, args := range invocations(t, line) {
+					checked++
+					if err := parse(args); err != nil {
+						t.Errorf("%s: %s: %v", filepath.Base(path), line, err)
+					}
 				}
 			}
 		}
@@ -183,25 +115,6 @@ func TestEveryCommandInTheDocsIsRight(t *testing.T) {
 	if checked < 20 {
 		t.Errorf("only %d commands were found in the docs", checked)
 	}
-}
-
-// parseMention parses a command that a page names. In a sentence it may be
-// without arguments.
-func parseMention(args []string, inText bool) error {
-	if inText && args[0] == "command" {
-		return nil
-	}
-	err := parse(args)
-	if err != nil && inText && len(args) == 1 && isCommand(args[0]) {
-		return nil
-	}
-	return err
-}
-
-func isCommand(name string) bool {
-	root := newCommand(genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard})
-	found, _, err := root.Find([]string{name})
-	return err == nil && found != root
 }
 
 func TestWrongCommandsAreFoundInDocs(t *testing.T) {
@@ -217,7 +130,7 @@ func TestWrongCommandsAreFoundInDocs(t *testing.T) {
 		"kubectl di restart pong":                                          false,
 		"kubectl di options all":                                           false,
 	} {
-		found := invocations(line)
+		found := invocations(t, line)
 		if len(found) != 1 {
 			t.Errorf("%s: found %v", line, found)
 			continue

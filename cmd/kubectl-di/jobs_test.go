@@ -4,96 +4,23 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 )
-
-// run runs a command that does not call di-server on a namespace.
-func (w *world) run(t *testing.T, namespace string, args ...string) ran {
-	t.Helper()
-	return kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", namespace)...)
-}
-
-// ranWell runs a command that is to succeed without a complaint.
-func (w *world) ranWell(t *testing.T, namespace string, args ...string) string {
-	t.Helper()
-	got := w.run(t, namespace, args...)
-	if got.code != 0 || got.stderr != "" {
-		t.Fatalf("%v: exit code %d: %s", args, got.code, got.stderr)
-	}
-	return got.stdout
-}
-
-// screen is what a command that goes on has printed so far.
-type screen struct {
-	mutex sync.Mutex
-	text  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (s *screen) Write(text []byte) (int, error) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return s.text.Write(text)
-}
-
-func (s *screen) String() string {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return s.text.String()
-}
-
-// shows waits until a text is printed.
-func (s *screen) shows(t *testing.T, text string) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
-		return strings.Contains(s.String(), text), nil
-	})
-	if err != nil {
-		t.Fatalf("%q is not among what was printed: %s", text, s)
-	}
-}
-
-// goingOn is a command that goes on.
-type goingOn struct {
-	out, told *screen
-	interrupt context.CancelFunc
-	code      chan int
-}
-
-// start starts a command that goes on.
-func (w *world) start(t *testing.T, namespace, stdin string, args ...string) *goingOn {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	started := &goingOn{out: &screen{}, told: &screen{}, interrupt: cancel, code: make(chan int, 1)}
-	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: started.out, ErrOut: started.told})
-	command.SetArgs(append(args, "--kubeconfig", w.kubeconfig, "-n", namespace))
-	go func() { started.code <- run(ctx, command) }()
-	t.Cleanup(cancel)
-	return started
-}
 
 func TestJobsAreSuspendedAndResumed(t *testing.T) {
 	t.Parallel()
@@ -121,14 +48,14 @@ func TestJobsAreSuspendedAndResumed(t *testing.T) {
 		{[]string{"resume", "cartpole", "-o", "name"}, 0, cartpole + "\n", "", []bool{false, true}},
 		{[]string{"resume", "cartpole", "pong"}, 0, pong + " resumed\n", "job NS/cartpole is not suspended: nothing was done", []bool{false, false}},
 		{[]string{"resume", "cartpole", "-o", "jsonpath={.kind} {.spec.suspend}"}, 0, "DIJob false", "job NS/cartpole is not suspended", []bool{false, false}},
-		{[]string{"suspend", "nope", "pong"}, exit.Failed, pong + " suspended\n", `reading job NS/nope: dijobs.diengine.opendilab.org "nope" not found`, []bool{false, true}},
-		{[]string{"suspend", "finished"}, exit.Failed, "", "job NS/finished has finished: Succeeded", []bool{false, true}},
-		{[]string{"suspend", "-l", "team=no"}, exit.Failed, "", "-l team=no: selects no job of namespace NS", []bool{false, true}},
-		{[]string{"resume"}, exit.Usage, "", "JOB is missing: name DIJobs", []bool{false, true}},
-		{[]string{"resume", "pong", "-l", "a=b"}, exit.Usage, "", `JOB "pong" and -l exclude each other`, []bool{false, true}},
-		{[]string{"resume", "-l", "a in"}, exit.Usage, "", `-l "a in": `, []bool{false, true}},
-		{[]string{"resume", "pong", "--dry-run=maybe"}, exit.Usage, "", `--dry-run "maybe": want none, client or server`, []bool{false, true}},
-		{[]string{"resume", "pong", "-o", "wide"}, exit.Usage, "", `-o "wide": want one of json`, []bool{false, true}},
+		{[]string{"suspend", "nope", "pong"}, cli.Failed, pong + " suspended\n", `reading job NS/nope: dijobs.diengine.opendilab.org "nope" not found`, []bool{false, true}},
+		{[]string{"suspend", "finished"}, cli.Failed, "", "job NS/finished has finished: Succeeded", []bool{false, true}},
+		{[]string{"suspend", "-l", "team=no"}, cli.Failed, "", "-l team=no: selects no job of namespace NS", []bool{false, true}},
+		{[]string{"resume"}, cli.Usage, "", "JOB is missing: name DIJobs", []bool{false, true}},
+		{[]string{"resume", "pong", "-l", "a=b"}, cli.Usage, "", `JOB "pong" and -l exclude each other`, []bool{false, true}},
+		{[]string{"resume", "-l", "a in"}, cli.Usage, "", `-l "a in": `, []bool{false, true}},
+		{[]string{"resume", "pong", "--dry-run=maybe"}, cli.Usage, "", `--dry-run "maybe": want one of none, client, server`, []bool{false, true}},
+		{[]string{"resume", "pong", "-o", "wide"}, cli.Usage, "", `--output "wide": want one of json`, []bool{false, true}},
 	} {
 		got := w.run(t, ns, step.args...)
 		if got.code != step.code || got.stdout != step.stdout || !strings.Contains(plain(got.stderr, ns), step.stderr) || step.stderr == "" && got.stderr != "" {
@@ -150,7 +77,7 @@ func TestWhoMayOnlyReadIsToldWhatSuspendingNeeds(t *testing.T) {
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.grant(t, ns, user("reader"), rule(v2alpha1.GroupName, "dijobs", "get"))
 	got := w.run(t, ns, "suspend", "pong", "--as", "reader")
-	if want := "--verb=patch --resource=dijobs.diengine.opendilab.org"; got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+	if want := "--verb=patch --resource=dijobs.diengine.opendilab.org"; got.code != cli.Failed || !strings.Contains(got.stderr, want) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 }
@@ -171,25 +98,25 @@ func TestSuspendAndResumeWaitUntilItIsSo(t *testing.T) {
 	observe(func(status *v2alpha1.DIJobStatus) { status.Phase, status.TaskStatus = v2alpha1.JobRunning, running })
 
 	suspending := w.start(t, ns, "", "suspend", "pong", "--wait")
-	suspending.told.shows(t, "job "+ns+"/pong: Running, 3 pods are left\n")
+	suspending.report.shows(t, "job "+ns+"/pong: Running, 3 pods are left\n")
 	observe(func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobPending })
-	suspending.told.shows(t, "job "+ns+"/pong: Pending, 3 pods are left\n")
+	suspending.report.shows(t, "job "+ns+"/pong: Pending, 3 pods are left\n")
 	observe(func(status *v2alpha1.DIJobStatus) { status.TaskStatus = nil })
-	if code := <-suspending.code; code != 0 || suspending.out.String() != "dijob.diengine.opendilab.org/pong suspended\n" {
-		t.Errorf("exit code %d, %s%s", code, suspending.out, suspending.told)
+	if code := suspending.ended(t); code != 0 || suspending.out.String() != "dijob.diengine.opendilab.org/pong suspended\n" {
+		t.Errorf("exit code %d, %s%s", code, suspending.out, suspending.report)
 	}
 
 	resuming := w.start(t, ns, "", "resume", "pong", "--wait")
-	resuming.told.shows(t, "job "+ns+"/pong: Pending, 0 of 3 replicas are ready\n")
+	resuming.report.shows(t, "job "+ns+"/pong: Pending, 0 of 3 replicas are ready\n")
 	observe(func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.ReadyReplicas, status.TaskStatus = v2alpha1.JobRunning, 3, running
 	})
-	if code := <-resuming.code; code != 0 {
-		t.Errorf("exit code %d, %s%s", code, resuming.out, resuming.told)
+	if code := resuming.ended(t); code != 0 {
+		t.Errorf("exit code %d, %s%s", code, resuming.out, resuming.report)
 	}
 
 	got := w.run(t, ns, "suspend", "pong", "--timeout=1ms")
-	if want := "stopped to wait for job " + ns + "/pong"; got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+	if want := "stopped waiting for job " + ns + "/pong"; got.code != cli.Failed || !strings.Contains(got.stderr, want) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 }
@@ -234,7 +161,7 @@ func TestJobsAreSubmitted(t *testing.T) {
 		if step.stdin == "" {
 			step.stdin = manifest("e")
 		}
-		got := kubectlDI(t, step.stdin, append(append([]string{"submit"}, step.args...), "--kubeconfig", w.kubeconfig, "-n", ns)...)
+		got := w.fed(t, ns, step.stdin, append([]string{"submit"}, step.args...)...)
 		if got.code != 0 || got.stderr != "" || got.stdout != step.stdout {
 			t.Errorf("%v: got %+v", step.args, got)
 		}
@@ -257,51 +184,36 @@ func TestWhatIsWrongWithAJobIsToldWhenItIsSubmitted(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"a value that is none":    {manifest("a", "driver"), nil, exit.Failed, "stdin: job NS/a is refused:\n  spec.tasks[0].type: Unsupported value: \"driver\": supported values: "},
-		"an unknown field":        {strings.Replace(manifest("a"), "spec:", "spec:\n  nope: 1\n  more: 2", 1), nil, exit.Failed, "is refused:\n  unknown field \"spec.more\"\n  unknown field \"spec.nope\"\n"},
-		"one of two":              {manifest("a") + "---\n" + manifest("b", "driver"), nil, exit.Failed, "nothing was submitted"},
-		"one that is there":       {manifest("there"), nil, exit.Failed, "stdin: job NS/there is there already: delete it first"},
-		"another namespace":       {strings.Replace(manifest("a"), "metadata:", "metadata:\n  namespace: other", 1), nil, exit.Usage, `stdin: job "a" is of namespace other, and -n says NS`},
-		"no namespace":            {manifest("a"), []string{"-n", "nope-at-all"}, exit.Failed, `is there a namespace nope-at-all`},
-		"another kind":            {"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n", nil, exit.Failed, "stdin: ConfigMap \"a\" is no DIJob: create it by kubectl apply\nnothing was submitted"},
-		"a kind to import":        {"apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata:\n  name: a\n", nil, exit.Failed, "import it by kubectl di convert"},
-		"a job without name":      {manifest(`""`), nil, exit.Failed, "stdin: a job has no metadata.name"},
-		"broken YAML":             {"a: [", nil, exit.Failed, "nothing was submitted"},
-		"nothing":                 {"", nil, exit.Failed, "nothing was submitted"},
-		"no file":                 {"", []string{"-f", "/nope.yaml"}, exit.Failed, "/nope.yaml"},
-		"a trial that is watched": {"", []string{"--dry-run=server", "--watch"}, exit.Usage, "--watch and --dry-run exclude each other"},
-		"an unknown trial":        {"", []string{"--dry-run=maybe"}, exit.Usage, `--dry-run "maybe": want none, client or server`},
-		"an unknown validation":   {"", []string{"--validate=maybe"}, exit.Usage, `--validate "maybe": want strict, warn or ignore`},
-		"a timeout of nothing":    {"", []string{"--timeout=1s"}, exit.Usage, "--timeout 1s: is for --watch"},
-		"who may not":             {manifest("a"), []string{"--as", "nobody"}, exit.Failed, "--verb=create --resource=dijobs.diengine.opendilab.org"},
+		"a value that is none":    {manifest("a", "driver"), nil, cli.Failed, "stdin: job NS/a is refused:\n  spec.tasks[0].type: Unsupported value: \"driver\": supported values: "},
+		"an unknown field":        {strings.Replace(manifest("a"), "spec:", "spec:\n  nope: 1\n  more: 2", 1), nil, cli.Failed, "is refused:\n  unknown field \"spec.more\"\n  unknown field \"spec.nope\"\n"},
+		"one of two":              {manifest("a") + "---\n" + manifest("b", "driver"), nil, cli.Failed, "nothing was submitted"},
+		"one that is there":       {manifest("there"), nil, cli.Failed, "stdin: job NS/there exists already: delete it first"},
+		"another namespace":       {strings.Replace(manifest("a"), "metadata:", "metadata:\n  namespace: other", 1), nil, cli.Usage, `stdin: job "a" is of namespace other, and -n is NS`},
+		"no namespace":            {manifest("a"), []string{"-n", "nope-at-all"}, cli.Failed, `is there a namespace nope-at-all`},
+		"another kind":            {"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n", nil, cli.Failed, "stdin: ConfigMap \"a\" is no DIJob: create it by kubectl apply\nnothing was submitted"},
+		"a kind to import":        {"apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata:\n  name: a\n", nil, cli.Failed, "import it by kubectl di convert"},
+		"a job without name":      {manifest(`""`), nil, cli.Failed, "stdin: a job has no metadata.name"},
+		"broken YAML":             {"a: [", nil, cli.Failed, "nothing was submitted"},
+		"nothing":                 {"", nil, cli.Failed, "nothing was submitted"},
+		"no file":                 {"", []string{"-f", "/nope.yaml"}, cli.Failed, "/nope.yaml"},
+		"a trial that is watched": {"", []string{"--dry-run=server", "--watch"}, cli.Usage, "--watch and --dry-run exclude each other"},
+		"an unknown trial":        {"", []string{"--dry-run=maybe"}, cli.Usage, `--dry-run "maybe": want one of none, client, server`},
+		"an unknown validation":   {"", []string{"--validate=maybe"}, cli.Usage, `--validate "maybe": want one of strict, warn, ignore`},
+		"a timeout of nothing":    {"", []string{"--timeout=1s"}, cli.Usage, "--timeout 1s: is for --watch"},
+		"who may not":             {manifest("a"), []string{"--as", "nobody"}, cli.Failed, "--verb=create --resource=dijobs.diengine.opendilab.org"},
 	} {
-		got := kubectlDI(t, tc.stdin, append([]string{"submit", "-f", "-", "--kubeconfig", w.kubeconfig, "-n", ns}, tc.args...)...)
+		got := w.fed(t, ns, tc.stdin, append([]string{"submit", "-f", "-"}, tc.args...)...)
 		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
 			t.Errorf("%s: got %+v, want %s", name, got, tc.want)
 		}
 	}
-	if got := kubectlDI(t, "", "submit"); got.code != exit.Usage || !strings.Contains(got.stderr, "-f is missing: name a file, a folder, a URL, or - for stdin") {
+	if got := kubectlDI(t, "", "submit"); got.code != cli.Usage || !strings.Contains(got.stderr, "-f is missing: name a file, a folder, a URL, or - for stdin") {
 		t.Errorf("got %+v", got)
 	}
 	var jobs v2alpha1.DIJobList
 	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
 	if len(jobs.Items) != 1 {
 		t.Errorf("there are %d jobs, want the one of before", len(jobs.Items))
-	}
-}
-
-func TestAnInterruptEndsTheReadingOfAJob(t *testing.T) {
-	t.Parallel()
-	never, writer, err := os.Pipe()
-	must(t, err)
-	defer writer.Close() //nolint:errcheck // Ends the reading.
-	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	told := &screen{}
-	command := newCommand(genericiooptions.IOStreams{In: never, Out: told, ErrOut: told})
-	command.SetArgs([]string{"submit", "-f", "-"})
-	if code := run(ctx, command); code != exit.Failed || told.String() != "kubectl-di: interrupted: nothing was submitted\n" {
-		t.Errorf("exit code %d: %s", code, told)
 	}
 }
 
@@ -333,14 +245,14 @@ func TestASubmittedJobIsFollowedToItsEnd(t *testing.T) {
 		want string
 	}{
 		"one that succeeds": {v2alpha1.JobSucceeded, 0, ""},
-		"one that fails": {v2alpha1.JobFailed, exit.Failed, "kubectl-di: job NS/pong has failed: a replica failed too often (JobFailed)\n" +
+		"one that fails": {v2alpha1.JobFailed, cli.Failed, "kubectl-di: job NS/pong has failed: a replica failed too often (JobFailed)\n" +
 			"the last failure was of pod pong-collector-0, with exit code 137, OOMKilled\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns := w.namespace(t)
 			submitted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch")
-			submitted.out.shows(t, "dijob.diengine.opendilab.org/pong submitted\njob "+ns+"/pong: submitted, and not seen by the operator yet\n")
+			submitted.out.shows(t, "dijob.diengine.opendilab.org/pong submitted\njob "+ns+"/pong: submitted, and not observed by the operator yet\n")
 			job := w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) {
 				status.Phase, status.Replicas = v2alpha1.JobStarting, 1
 				status.TaskStatus = map[string]v2alpha1.TaskStatus{"collector": {corev1.PodPending: 1}}
@@ -361,10 +273,10 @@ func TestASubmittedJobIsFollowedToItsEnd(t *testing.T) {
 				}
 				status.LastFailure = &v2alpha1.LastFailure{Pod: "pong-collector-0", ExitCode: ptr.To[int32](137), Reason: v2alpha1.ReasonOOMKilled}
 			})
-			code := <-submitted.code
+			code := submitted.ended(t)
 			out := plain(submitted.out.String(), ns)
-			if code != tc.code || plain(submitted.told.String(), ns) != tc.want || !strings.Contains(out, "job NS/pong: "+string(tc.end)+"; ") {
-				t.Errorf("exit code %d, %s%s", code, out, submitted.told)
+			if code != tc.code || plain(submitted.report.String(), ns) != tc.want || !strings.Contains(out, "job NS/pong: "+string(tc.end)+"; ") {
+				t.Errorf("exit code %d, %s%s", code, out, submitted.report)
 			}
 			if strings.Count(out, "job NS/pong: event JobEnded: it is over\n") != 1 {
 				t.Errorf("the last event is not told once: %s", out)
@@ -378,22 +290,22 @@ func TestFollowingStopsWithTheJobOrTheTime(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	deleted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch", "-o", "name")
-	deleted.told.shows(t, "not seen by the operator yet")
+	deleted.report.shows(t, "not observed by the operator yet")
 	must(t, w.live.Delete(t.Context(), &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pong"}}))
-	if code := <-deleted.code; code != exit.Failed || !strings.Contains(deleted.told.String(), "job "+ns+"/pong is gone: it was deleted\n") {
-		t.Errorf("exit code %d, %s", code, deleted.told)
+	if code := deleted.ended(t); code != cli.Failed || !strings.Contains(deleted.report.String(), "job "+ns+"/pong is gone: it was deleted\n") {
+		t.Errorf("exit code %d, %s", code, deleted.report)
 	}
 	if deleted.out.String() != "dijob.diengine.opendilab.org/pong\n" {
 		t.Errorf("what -o asks for became %s", deleted.out)
 	}
 	interrupted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch")
-	interrupted.out.shows(t, "not seen by the operator yet")
-	interrupted.interrupt()
-	if code := <-interrupted.code; code != exit.Failed || !strings.Contains(interrupted.told.String(), "stopped to watch job "+ns+"/pong, which goes on: submitted") {
-		t.Errorf("exit code %d, %s", code, interrupted.told)
+	interrupted.out.shows(t, "not observed by the operator yet")
+	interrupted.stop()
+	if code := interrupted.ended(t); code != cli.Failed || !strings.Contains(interrupted.report.String(), "stopped watching job "+ns+"/pong, which continues: submitted") {
+		t.Errorf("exit code %d, %s", code, interrupted.report)
 	}
-	got := kubectlDI(t, manifest("other"), "submit", "-f", "-", "--watch", "--timeout=1ms", "--kubeconfig", w.kubeconfig, "-n", ns)
-	if got.code != exit.Failed || !strings.Contains(got.stderr, "stopped to watch job "+ns+"/other") {
+	got := w.fed(t, ns, manifest("other"), "submit", "-f", "-", "--watch", "--timeout=1ms")
+	if got.code != cli.Failed || !strings.Contains(got.stderr, "stopped watching job "+ns+"/other") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -403,8 +315,8 @@ func TestWhoMayNotWatchIsToldSo(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	w.grant(t, ns, user("writer"), rule(v2alpha1.GroupName, "dijobs", "create"))
-	got := kubectlDI(t, manifest("a"), "submit", "-f", "-", "--watch", "--as", "writer", "--kubeconfig", w.kubeconfig, "-n", ns)
-	if want := "--verb=list,watch --resource=dijobs.diengine.opendilab.org"; got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+	got := w.fed(t, ns, manifest("a"), "submit", "-f", "-", "--watch", "--as", "writer")
+	if want := "--verb=list,watch --resource=dijobs.diengine.opendilab.org"; got.code != cli.Failed || !strings.Contains(got.stderr, want) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 }
@@ -414,7 +326,7 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	got := w.run(t, ns, "version", "--server-namespace", ns)
-	if got.code != exit.Failed || got.stdout != "Client:  dev\n" || !strings.Contains(got.stderr, "namespace "+ns+" has no deployment of DI Orchestrator") {
+	if got.code != cli.Failed || got.stdout != "Client:  dev\n" || !strings.Contains(got.stderr, "namespace "+ns+" has no deployment of DI Orchestrator") {
 		t.Errorf("got %+v", got)
 	}
 	for name, image := range map[string]string{"operator": "registry:5000/di-orchestrator:v2.1.0", "server": "di-orchestrator@sha256:abc"} {
@@ -443,10 +355,10 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 		t.Errorf("got %+v", report)
 	}
 	must(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "json")), &report))
-	if got := w.run(t, ns, "version", "-o", "wide"); got.code != exit.Usage {
+	if got := w.run(t, ns, "version", "-o", "wide"); got.code != cli.Usage {
 		t.Errorf("got %+v", got)
 	}
-	if got := w.run(t, ns, "version", "--as", "nobody", "--server-namespace", ns); got.code != exit.Failed || !strings.Contains(got.stderr, "--verb=list --resource=deployments.apps") {
+	if got := w.run(t, ns, "version", "--as", "nobody", "--server-namespace", ns); got.code != cli.Failed || !strings.Contains(got.stderr, "--verb=list --resource=deployments.apps") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -489,11 +401,11 @@ func TestAJobIsDescribedAsFarAsItMayBeRead(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"nope", "pong"}, exit.Failed, `dijobs.diengine.opendilab.org "nope" not found`},
-		{nil, exit.Usage, "JOB is missing"},
-		{[]string{"pong", "-l", "a=b"}, exit.Usage, "exclude each other"},
-		{[]string{"-l", "a=b"}, exit.Failed, "-l a=b: selects no job of namespace NS"},
-		{[]string{"pong", "--as", "nobody"}, exit.Failed, "--verb=get --resource=dijobs.diengine.opendilab.org"},
+		{[]string{"nope", "pong"}, cli.Failed, `dijobs.diengine.opendilab.org "nope" not found`},
+		{nil, cli.Usage, "JOB is missing"},
+		{[]string{"pong", "-l", "a=b"}, cli.Usage, "exclude each other"},
+		{[]string{"-l", "a=b"}, cli.Failed, "-l a=b: selects no job of namespace NS"},
+		{[]string{"pong", "--as", "nobody"}, cli.Failed, "--verb=get --resource=dijobs.diengine.opendilab.org"},
 	} {
 		got := w.run(t, ns, append([]string{"describe"}, tc.args...)...)
 		if got.code != tc.code || !strings.Contains(plain(got.stderr, ns), tc.want) {
@@ -502,24 +414,21 @@ func TestAJobIsDescribedAsFarAsItMayBeRead(t *testing.T) {
 	}
 }
 
-func TestNamesOfJobsAreCompletedForAllCommands(t *testing.T) {
+func TestNamesAreCompleted(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
-	w.trainer(t, ns, "cartpole")
+	pod := "cartpole-collector-abcde"
+	w.pod(t, w.trainer(t, ns, "cartpole"), pod, names.ReplicaLabels("cartpole", names.ReplicaTypeCollector, pod))
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"describe", "pong", ""}, "cartpole\n"}, {[]string{"suspend", ""}, "cartpole\npong\n"},
-		{[]string{"resume", ""}, "cartpole\npong\n"}, {[]string{"scale", ""}, "cartpole\npong\n"}, {[]string{"scale", "pong", ""}, ""},
-		{[]string{"suspend", "-o", ""}, "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n"},
+	for args, want := range map[string]string{
+		"describe pong ": "cartpole\n", "suspend ": "cartpole\npong\n", "resume ": "cartpole\npong\n", "scale ": "cartpole\npong\n", "scale pong ": "",
+		"suspend -o ": "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n",
+		"add ":        "collector\nlearner\n", "delete learner ": "cartpole\npong\n", "restart cartpole ": pod + "\n", "logs cartpole ": pod + "\ncartpole-coordinator\n",
 	} {
-		args := append([]string{"__completeNoDesc", "--kubeconfig", w.kubeconfig, "-n", ns}, tc.args...)
-		got := kubectlDI(t, "", args...)
-		if names, _, _ := strings.Cut(got.stdout, ":"); names != tc.want {
-			t.Errorf("%v: got %+v, want %s", tc.args, got, tc.want)
+		got := w.run(t, ns, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...)
+		if names, _, _ := strings.Cut(got.stdout, ":"); names != want {
+			t.Errorf("%s: got %+v, want %s", args, got, want)
 		}
 	}
 }

@@ -40,17 +40,23 @@ func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
 	k := &kubelet{to: strings.TrimPrefix(w.url, "http://"), cuts: cuts}
 	k.Server = httptest.NewTLSServer(http.HandlerFunc(k.portForward))
 	t.Cleanup(k.Close)
-	address, isTCP := k.Listener.Addr().(*net.TCPAddr)
-	if !isTCP {
-		t.Fatalf("%v is no TCP address", k.Listener.Addr())
-	}
-	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
-	must(t, w.live.Create(t.Context(), object))
-	k.node = object.Name
-	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
-	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) // a port fits
-	must(t, w.live.Status().Update(t.Context(), object))
+	k.node = w.kubelet(t, k.Server)
 	return k
+}
+
+// kubelet makes a node whose kubelet is a server, and returns its name.
+func (w *world) kubelet(t *testing.T, server *httptest.Server) string {
+	t.Helper()
+	address, isTCP := server.Listener.Addr().(*net.TCPAddr)
+	if !isTCP {
+		t.Fatalf("%v is no TCP address", server.Listener.Addr())
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
+	must(t, w.live.Create(t.Context(), node))
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) // a port fits
+	must(t, w.live.Status().Update(t.Context(), node))
+	return node.Name
 }
 
 func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +132,7 @@ func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
 	for _, args := range [][]string{
 		{"add", "collectors", "cartpole", "--replicas", "2"}, {"delete", "collector", "cartpole"}, {"add", "collector", "pong"},
 	} {
-		got := kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", ns, "--server-namespace", ns)...)
+		got := w.run(t, ns, append(args, "--server-namespace", ns)...)
 		if got.code != 0 || got.stderr != "" {
 			t.Errorf("%v: got %+v", args, got)
 		}
@@ -153,7 +159,7 @@ func TestDIServerIsReachedWhereARoleAllowsNoWebsocket(t *testing.T) {
 		w.grant(t, ns, user("bob"), rule)
 	}
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"get"}})
-	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "bob", "-n", ns, "--server-namespace", ns)
+	got := w.run(t, ns, "add", "collector", "cartpole", "--as", "bob", "--server-namespace", ns)
 	if got.code != 0 || strings.Count(got.stderr, "calling again") != 2 || kubelet.count() != 3 {
 		t.Errorf("%d connections, got %+v", kubelet.count(), got)
 	}

@@ -4,17 +4,26 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -73,22 +82,16 @@ func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := w.di2(t, ns, append([]string{"logs", "cartpole"}, tc.args...)...)
+			got := w.run(t, ns, append([]string{"logs", "cartpole"}, tc.args...)...)
 			if diff := cmp.Diff(ran{tc.stdout, strings.ReplaceAll(tc.stderr, "NODE", k.node), 0}, got, cmp.AllowUnexported(ran{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
 	}
-	coloured := w.di2(t, ns, "logs", "cartpole", "--task", "coordinator", "--color", "always").stdout
+	coloured := w.run(t, ns, "logs", "cartpole", "--task", "coordinator", "--color", "always").stdout
 	if strings.Count(coloured, "\x1b[38;5;") != 2 || strings.Count(coloured, "\x1b[0m") != 2 {
 		t.Errorf("with colours it is %q", coloured)
 	}
-}
-
-// di2 runs a command that does not call di-server on a namespace.
-func (w *world) di2(t *testing.T, namespace string, args ...string) ran {
-	t.Helper()
-	return kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", namespace)...)
 }
 
 func TestWhatIsWrongWithLogsIsSaid(t *testing.T) {
@@ -101,27 +104,27 @@ func TestWhatIsWrongWithLogsIsSaid(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"nope"}, exit.Failed, `dijobs.diengine.opendilab.org "nope" not found` + "\nnamespace NS has cartpole\n"},
-		{[]string{"cartpole", "--task", "actor"}, exit.Failed, "--task actor: job NS/cartpole has no such task, but coordinator, collector, learner, aggregator, ddp-learner\n"},
-		{[]string{"cartpole", "learner-x"}, exit.Failed, "--pod learner-x: job NS/cartpole has no such pod, but cartpole-coordinator\n"},
-		{[]string{"cartpole", "-c", "x"}, exit.Failed, "--container x: no pod has such a container, but di-container\n"},
-		{nil, exit.Usage, "JOB is missing"},
-		{[]string{"pods/x"}, exit.Usage, `"pods/x"`},
-		{[]string{"cartpole", "-c", "x", "--all-containers"}, exit.Usage, "--container x: --all-containers takes it too"},
-		{[]string{"cartpole", "-f", "-p"}, exit.Usage, "--previous: what ran before prints nothing more"},
-		{[]string{"cartpole", "--since", "1m", "--since-time", "x"}, exit.Usage, "--since-time x: --since is given too"},
-		{[]string{"cartpole", "--since-time", "noon"}, exit.Usage, "--since-time noon: has to be like"},
-		{[]string{"cartpole", "--since", "-1s"}, exit.Usage, "--since -1s: has to be greater than 0"},
-		{[]string{"cartpole", "--tail", "-2"}, exit.Usage, "--tail -2: has to be 0 or more"},
-		{[]string{"cartpole", "--max-log-requests", "0"}, exit.Usage, "--max-log-requests 0: has to be 1 or more"},
-		{[]string{"cartpole", "--color", "red"}, exit.Usage, "--color red: has to be auto, always or never"},
+		{[]string{"nope"}, cli.Failed, `dijobs.diengine.opendilab.org "nope" not found` + "\nnamespace NS has cartpole\n"},
+		{[]string{"cartpole", "--task", "actor"}, cli.Failed, "--task actor: job NS/cartpole has no such task, but coordinator, collector, learner, aggregator, ddp-learner\n"},
+		{[]string{"cartpole", "learner-x"}, cli.Failed, "--pod learner-x: job NS/cartpole has no such pod, but cartpole-coordinator\n"},
+		{[]string{"cartpole", "-c", "x"}, cli.Failed, "--container x: no pod has such a container, but di-container\n"},
+		{nil, cli.Usage, "JOB is missing"},
+		{[]string{"pods/x"}, cli.Usage, `"pods/x"`},
+		{[]string{"cartpole", "-c", "x", "--all-containers"}, cli.Usage, "--container x: --all-containers takes it too"},
+		{[]string{"cartpole", "-f", "-p"}, cli.Usage, "--previous: what ran before prints nothing more"},
+		{[]string{"cartpole", "--since", "1m", "--since-time", "x"}, cli.Usage, "--since-time x: --since is given too"},
+		{[]string{"cartpole", "--since-time", "noon"}, cli.Usage, "--since-time noon: must be like"},
+		{[]string{"cartpole", "--since", "-1s"}, cli.Usage, "--since -1s: must be greater than 0"},
+		{[]string{"cartpole", "--tail", "-2"}, cli.Usage, "--tail -2: must be 0 or more"},
+		{[]string{"cartpole", "--max-log-requests", "0"}, cli.Usage, "--max-log-requests 0: must be 1 or more"},
+		{[]string{"cartpole", "--color", "red"}, cli.Usage, "--color \"red\": want one of auto, always, never"},
 	} {
-		got := w.di2(t, ns, append([]string{"logs"}, tc.args...)...)
+		got := w.run(t, ns, append([]string{"logs"}, tc.args...)...)
 		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
 			t.Errorf("%v: got %+v", tc.args, got)
 		}
 	}
-	if got := w.di2(t, w.namespace(t), "logs", "nope"); !strings.Contains(got.stderr, "has no jobs: is another one meant (-n)?") {
+	if got := w.run(t, w.namespace(t), "logs", "nope"); !strings.Contains(got.stderr, "has no jobs: is another one meant (-n)?") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -138,34 +141,34 @@ func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 	k := w.newLogKubelet(t, job)
 	first := k.worker(t, 0)
 	k.start(t, first, names.Container, "1", "2", "3")
-	command := w.runs(t, ns, "logs", "pong", "-f")
-	command.out.has(t, "[learner-0] 3\n")
+	command := w.start(t, ns, "", "logs", "pong", "-f")
+	command.out.shows(t, "[learner-0] 3\n")
 
 	// A pod that comes later waits, and then runs.
 	second := k.worker(t, 1)
-	command.report.has(t, "learner-1: waiting to start on node "+k.node)
+	command.report.shows(t, "learner-1: waiting to start on node "+k.node)
 	k.start(t, second, names.Container, "one")
-	command.out.has(t, "[learner-1] one\n")
+	command.out.shows(t, "[learner-1] one\n")
 
 	// Connections break, and lines come meanwhile.
 	for _, text := range []string{"4", "5", "6"} {
 		k.cut()
 		k.write(first, names.Container, text)
-		command.out.has(t, "[learner-0] "+text+"\n")
+		command.out.shows(t, "[learner-0] "+text+"\n")
 	}
 
 	// The container fails, with a last word, and is started again.
 	k.write(first, names.Container, "last word")
 	k.end(t, first, names.Container, 1)
 	k.start(t, first, names.Container, "again 1")
-	command.out.has(t, "[learner-0] again 1\n")
+	command.out.shows(t, "[learner-0] again 1\n")
 
 	// The other pod is replaced by one of its name.
 	k.end(t, second, names.Container, 1)
 	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	second = k.worker(t, 1)
 	k.start(t, second, names.Container, "two")
-	command.out.has(t, "[learner-1] two\n")
+	command.out.shows(t, "[learner-1] two\n")
 
 	k.write(first, names.Container, "done")
 	k.end(t, first, names.Container, 0)
@@ -209,26 +212,26 @@ func TestWhatRanBeforeIsPrinted(t *testing.T) {
 	k.end(t, pod, names.Container, 1)
 	k.start(t, pod, names.Container, "runs")
 	for args, want := range map[string]string{"-p": "[learner-0] crashes\n", "--tail=-1": "[learner-0] runs\n"} {
-		if got := w.di2(t, ns, "logs", "pong", args); got != (ran{stdout: want}) {
+		if got := w.run(t, ns, "logs", "pong", args); got != (ran{stdout: want}) {
 			t.Errorf("%s: got %+v", args, got)
 		}
 	}
 	k.change(func() { k.runs[string(pod.UID)+"/"+names.Container][0].isLost = true })
-	if got := w.di2(t, ns, "logs", "pong", "-p"); got != (ran{stderr: "kubectl-di: learner-0: unable to retrieve container logs\n"}) {
+	if got := w.run(t, ns, "logs", "pong", "-p"); got != (ran{stderr: "kubectl-di: learner-0: unable to retrieve container logs\n"}) {
 		t.Errorf("got %+v", got)
 	}
 	// What is followed begins with the run that there is.
-	command := w.runs(t, ns, "logs", "pong", "-f", "--tail", "0")
+	command := w.start(t, ns, "", "logs", "pong", "-f", "--tail", "0")
 	k.asks(t, "follow=true")
 	k.write(pod, names.Container, "goes on")
-	command.out.has(t, "goes on")
+	command.out.shows(t, "goes on")
 	if got := command.out.String(); got != "[learner-0] goes on\n" {
 		t.Errorf("got %s", got)
 	}
 	// It ends as on Ctrl-C.
 	command.stop()
 	if code := command.ended(t); code != 0 || command.report.String() != "" {
-		t.Errorf("exit code %d: %s", code, &command.report)
+		t.Errorf("exit code %d: %s", code, command.report)
 	}
 }
 
@@ -254,20 +257,20 @@ func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
 	k := w.newLogKubelet(t, job)
 	first, second := k.worker(t, 0), k.worker(t, 1)
 	k.start(t, first, names.Container, "one")
-	got := w.di2(t, ns, "logs", "pong", "-f", "--max-log-requests", "1")
-	if got.code != exit.Failed || !strings.Contains(got.stderr, "--max-log-requests 1: the logs of 2 containers are to be followed: allow as many") {
+	got := w.run(t, ns, "logs", "pong", "-f", "--max-log-requests", "1")
+	if got.code != cli.Failed || !strings.Contains(got.stderr, "--max-log-requests 1: the logs of 2 containers would be followed: allow as many") {
 		t.Errorf("got %+v", got)
 	}
 
 	// One that comes later waits for its turn.
 	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
-	command := w.runs(t, ns, "logs", "pong", "-f", "--max-log-requests", "1")
-	command.out.has(t, "one\n")
+	command := w.start(t, ns, "", "logs", "pong", "-f", "--max-log-requests", "1")
+	command.out.shows(t, "one\n")
 	second = k.worker(t, 1)
 	k.start(t, second, names.Container, "two")
-	command.report.has(t, "more than --max-log-requests 1 containers are to be followed: some wait")
+	command.report.shows(t, "more than --max-log-requests 1 containers would be followed: some wait")
 	k.end(t, first, names.Container, 0)
-	command.out.has(t, "[learner-1] two\n")
+	command.out.shows(t, "[learner-1] two\n")
 }
 
 func TestARightThatLogsNeedIsNamed(t *testing.T) {
@@ -280,8 +283,8 @@ func TestARightThatLogsNeedIsNamed(t *testing.T) {
 	k.start(t, pod, names.Container, "one")
 	refused := func(want string, args ...string) {
 		t.Helper()
-		got := w.di2(t, ns, append([]string{"logs", "pong", "--as", "bob"}, args...)...)
-		if got.code != exit.Failed || !strings.Contains(got.stderr, want) {
+		got := w.run(t, ns, append([]string{"logs", "pong", "--as", "bob"}, args...)...)
+		if got.code != cli.Failed || !strings.Contains(got.stderr, want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}
@@ -294,7 +297,218 @@ func TestARightThatLogsNeedIsNamed(t *testing.T) {
 	// Logs are followed beside the job, so that only one of them may be refused.
 	refused("--verb=list,watch --resource=dijobs.diengine.opendilab.org", "-f")
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: []string{"list", "watch"}})
-	if got := w.di2(t, ns, "logs", "pong", "--as", "bob"); got != (ran{stdout: "[learner-0] one\n"}) {
+	if got := w.run(t, ns, "logs", "pong", "--as", "bob"); got != (ran{stdout: "[learner-0] one\n"}) {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// logKubelet serves the logs of the containers of one namespace's pods as a
+// kubelet does, and keeps the status of the pods in step.
+type logKubelet struct {
+	*httptest.Server
+	world *world
+	job   *v2alpha1.DIJob
+	node  string
+
+	mutex sync.Mutex
+	// changed is closed, and recreated, when a log changes.
+	changed chan struct{}
+	// runs are the logs of all runs of each container, by pod and container.
+	runs map[string][]*logRun
+	// now is the time of the next line.
+	now time.Time
+	// cuts counts how often all streams were cut.
+	cuts int
+	// asked are the requests for logs.
+	asked []string
+}
+
+// logRun is what one run of a container printed.
+type logRun struct {
+	lines []string
+	ended bool
+	// isLost says that the log is there no more.
+	isLost bool
+}
+
+func (w *world) newLogKubelet(t *testing.T, job *v2alpha1.DIJob) *logKubelet {
+	t.Helper()
+	k := &logKubelet{
+		world: w, job: job, changed: make(chan struct{}), runs: map[string][]*logRun{}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+	k.Server = httptest.NewTLSServer(k)
+	t.Cleanup(k.Close)
+	k.node = w.kubelet(t, k.Server)
+	return k
+}
+
+// pod makes a pod of the job on the kubelet's node, whose containers wait.
+func (k *logKubelet) pod(t *testing.T, name string, labels map[string]string, containers ...string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: k.job.Namespace, Name: name, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k.job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+		},
+		Spec: corev1.PodSpec{NodeName: k.node, ServiceAccountName: account, RestartPolicy: corev1.RestartPolicyOnFailure},
+	}
+	for _, container := range append([]string{names.Container}, containers...) {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container, Image: "di"})
+	}
+	must(t, k.world.live.Create(t.Context(), pod))
+	return pod
+}
+
+// start starts a container again, and prints lines of it.
+func (k *logKubelet) start(t *testing.T, pod *corev1.Pod, container string, lines ...string) {
+	t.Helper()
+	k.mutex.Lock()
+	key := string(pod.UID) + "/" + container
+	k.runs[key] = append(k.runs[key], &logRun{})
+	k.mutex.Unlock()
+	k.write(pod, container, lines...)
+	status := k.status(pod, container)
+	if status.State.Terminated != nil {
+		status.RestartCount++
+	}
+	status.LastTerminationState, status.ContainerID = status.State, fmt.Sprintf("run://%s/%d", key, status.RestartCount)
+	status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	pod.Status.Phase = corev1.PodRunning
+	must(t, k.world.live.Status().Update(t.Context(), pod))
+}
+
+// write prints lines of a container's last run.
+func (k *logKubelet) write(pod *corev1.Pod, container string, lines ...string) {
+	k.change(func() {
+		run := k.last(string(pod.UID) + "/" + container)
+		for _, text := range lines {
+			run.lines = append(run.lines, k.now.Format(time.RFC3339Nano)+" "+text+"\n")
+			k.now = k.now.Add(300 * time.Millisecond)
+		}
+	})
+}
+
+// end ends a container's last run: its log at once, its status at the end.
+func (k *logKubelet) end(t *testing.T, pod *corev1.Pod, container string, exitCode int32) {
+	t.Helper()
+	k.change(func() { k.last(string(pod.UID) + "/" + container).ended = true })
+	status := k.status(pod, container)
+	status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, ContainerID: status.ContainerID}}
+	if exitCode == 0 {
+		pod.Status.Phase = corev1.PodSucceeded
+	}
+	must(t, k.world.live.Status().Update(t.Context(), pod))
+}
+
+// cut breaks all streams.
+func (k *logKubelet) cut() { k.change(func() { k.cuts++ }) }
+
+func (k *logKubelet) change(change func()) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	change()
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+func (k *logKubelet) last(key string) *logRun { return k.runs[key][len(k.runs[key])-1] }
+
+func (k *logKubelet) status(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == container {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: container})
+	return &pod.Status.ContainerStatuses[len(pod.Status.ContainerStatuses)-1]
+}
+
+// ServeHTTP implements http.Handler.
+func (k *logKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The path is /containerLogs/NAMESPACE/POD/CONTAINER.
+	parts := strings.Split(r.URL.Path, "/")
+	if len(parts) != 5 || parts[1] != "containerLogs" {
+		http.NotFound(w, r)
+		return
+	}
+	k.mutex.Lock()
+	cuts := k.cuts
+	k.mutex.Unlock()
+	var pod corev1.Pod
+	if err := k.world.live.Get(r.Context(), client.ObjectKey{Namespace: parts[2], Name: parts[3]}, &pod); err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	run := k.run(pod.UID, parts[4], r.URL.Query())
+	switch {
+	case run == nil:
+		http.Error(w, "no such run of container "+parts[4], http.StatusBadRequest)
+		return
+	case run.isLost:
+		// A kubelet says so in the log itself.
+		_, _ = w.Write([]byte("unable to retrieve container logs"))
+		return
+	}
+	k.stream(w, r, run, cuts)
+}
+
+// run returns the run that a request is about.
+func (k *logKubelet) run(pod types.UID, container string, query url.Values) *logRun {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	at := len(k.runs[string(pod)+"/"+container]) - 1
+	if query.Get("previous") == "true" {
+		at--
+	}
+	if at < 0 {
+		return nil
+	}
+	return k.runs[string(pod)+"/"+container][at]
+}
+
+func (k *logKubelet) stream(w http.ResponseWriter, r *http.Request, run *logRun, cuts int) {
+	query, out := r.URL.Query(), http.NewResponseController(w)
+	sent := k.skipped(run, query.Get("tailLines"))
+	k.change(func() { k.asked = append(k.asked, r.URL.RequestURI()) })
+	_ = out.Flush()
+	for {
+		k.mutex.Lock()
+		lines, ended, changed, isCut := run.lines[sent:], run.ended, k.changed, k.cuts > cuts
+		k.mutex.Unlock()
+		for _, text := range lines {
+			if stamp, _, _ := strings.Cut(text, " "); isBefore(stamp, query.Get("sinceTime")) {
+				continue
+			}
+			_, _ = w.Write([]byte(text))
+		}
+		sent += len(lines)
+		_ = out.Flush()
+		switch {
+		case isCut:
+			panic(http.ErrAbortHandler) //nolint:forbidigo // this is how a handler breaks its connection
+		case ended || query.Get("follow") != "true":
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (k *logKubelet) skipped(run *logRun, tail string) int {
+	lines, err := strconv.Atoi(tail)
+	if err != nil {
+		return 0
+	}
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return max(0, len(run.lines)-lines)
+}
+
+func isBefore(stamp, since string) bool {
+	at, errAt := time.Parse(time.RFC3339Nano, stamp)
+	from, errFrom := time.Parse(time.RFC3339, since)
+	return errAt == nil && errFrom == nil && at.Before(from)
 }

@@ -18,19 +18,12 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/klog/v2"
 
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/describe"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobs"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/migrate"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/preflight"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/profilings"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/release"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/resize"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/rotate"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/submit"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/suspend"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 )
 
@@ -38,7 +31,7 @@ import (
 var version = "dev"
 
 func main() {
-	// What its libraries log is nothing that a user can act on; errors are returned.
+	// Users cannot act on logs of the libraries; errors are returned.
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, newCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}))
@@ -50,16 +43,15 @@ func main() {
 func run(ctx context.Context, command *cobra.Command) int {
 	err := command.ExecuteContext(ctx)
 	if err != nil {
-		// Others' words are in it, such as those of a server that poses as di-server.
+		// It may quote a server that poses as di-server.
 		fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", printers.EscapeTerminal(err.Error()))
 	}
-	return exit.Code(err)
+	return cli.Code(err)
 }
 
-// newCommand wires the commands to the streams, and to the flags that say which
-// cluster, which they share.
+// newCommand wires the commands to the streams, and to kubectl's flags, which they share.
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	flags := cluster.NewFlags(streams)
+	env := cli.NewEnv(streams)
 	root := &cobra.Command{
 		Use:           "kubectl-di",
 		Short:         "Work with the jobs of DI Orchestrator",
@@ -75,24 +67,23 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SuggestionsMinimumDistance = 2
 	root.SetUsageTemplate(usageTemplate)
-	flags.Bind(root.PersistentFlags())
+	env.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
-		submit.NewCommand(flags, streams), describe.NewCommand(flags, streams),
-		suspend.NewSuspendCommand(flags, streams), suspend.NewResumeCommand(flags, streams),
-		top.NewCommand(flags, streams), logs.NewCommand(flags, streams), profilings.NewCommand(flags))
+		jobs.NewSubmitCommand(env), jobs.NewDescribeCommand(env), jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env),
+		top.NewCommand(env), logs.NewCommand(env), jobs.NewProfilingsCommand(env))
 	addGroup(root, "replicas", "Replicas of running jobs:",
-		resize.NewScaleCommand(flags), resize.NewAddCommand(flags), resize.NewDeleteCommand(flags), resize.NewRestartCommand(flags))
+		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewDeleteCommand(env), resize.NewRestartCommand(env))
 	addGroup(root, "installation", "The installation:",
-		preflight.NewCommand(flags, streams), migrate.NewCommand(flags, streams), rotate.NewCommand(flags, streams))
+		installation.NewPreflightCommand(env), installation.NewMigrateCommand(env), installation.NewRotateCommand(env))
 	addGroup(root, "others", "Manifests and this plugin:",
-		convert.NewCommand(), release.NewCommand(flags, streams, version), newCompletionCommand(streams), newOptionsCommand())
+		convert.NewCommand(env), installation.NewVersionCommand(env, version), newCompletionCommand(env), newOptionsCommand(env))
 	root.SetHelpCommandGroupID("others")
 	root.InitDefaultHelpCmd()
 	for _, command := range root.Commands() {
 		if command.Name() == "help" {
-			command.Long, command.Example = "Print the help of a command.", "  # What describe can do\n  kubectl di help describe"
+			command.Long, command.Example = "Print the help of a command.", "  # The help of describe\n  kubectl di help describe"
 		}
 	}
-	root.AddCommand(newReferenceCommand())
+	root.AddCommand(newReferenceCommand(env, root))
 	return root
 }

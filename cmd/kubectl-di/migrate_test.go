@@ -21,12 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/migrate"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
@@ -124,25 +125,25 @@ func (w *world) wanted(t *testing.T) [2]string {
 
 func (w *world) migrate(t *testing.T, args ...string) ran {
 	t.Helper()
-	return w.di2(t, "default", append([]string{"migrate"}, args...)...)
+	return w.run(t, "default", append([]string{"migrate"}, args...)...)
 }
 
 func TestMigrateRefusesWhatIsNotRightBeforeAnybodyIsCalled(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"say one of --to, --stop-serving and --serve; kubectl di migrate status tells how far it is": {},
-		"say one of --to, --stop-serving and --serve; kubectl di migrate status tells":               {"--to", "v2alpha1", "--serve", "v1alpha1"},
-		`--to "v3": want v1alpha1 or v2alpha1`:                                                       {"--to", "v3"},
-		`"v2alpha1" can neither cease to be served nor be served again: only v1alpha1 can`:           {"--stop-serving", "v2alpha1"},
-		`"v3" can neither cease to be served nor be served again: only v1alpha1 can`:                 {"--serve", "v3"},
-		"--for-release goes with --to":                                                               {"--serve", "v1alpha1", "--for-release", "v0.2.2"},
-		`--for-release "v1.0.0": want v0.2.2 or v1.1.3`:                                              {"--to", "v2alpha1", "--for-release", "v1.0.0"},
-		"release v0.2.2 stores objects in v1alpha1":                                                  {"--to", "v2alpha1", "--for-release", "v0.2.2"},
-		"release v1.1.3 stores objects in v2alpha1":                                                  {"--to", "v1alpha1", "--for-release", "v1.1.3"},
-		`-o "xml": want one of json, yaml`:                                                           {"status", "-o", "xml"},
+		"name one of --to, --stop-serving and --serve; kubectl di migrate status reports the progress": {},
+		"name one of --to, --stop-serving and --serve; kubectl di migrate status":                      {"--to", "v2alpha1", "--serve", "v1alpha1"},
+		`--to "v3": want one of v1alpha1, v2alpha1`:                                                    {"--to", "v3"},
+		`--stop-serving "v2alpha1": want one of v1alpha1`:                                              {"--stop-serving", "v2alpha1"},
+		`--serve "v3": want one of v1alpha1`:                                                           {"--serve", "v3"},
+		"--for-release goes with --to":                                                                 {"--serve", "v1alpha1", "--for-release", "v0.2.2"},
+		`--for-release "v1.0.0": want one of v0.2.2, v1.1.3`:                                           {"--to", "v2alpha1", "--for-release", "v1.0.0"},
+		"release v0.2.2 stores objects in v1alpha1":                                                    {"--to", "v2alpha1", "--for-release", "v0.2.2"},
+		"release v1.1.3 stores objects in v2alpha1":                                                    {"--to", "v1alpha1", "--for-release", "v1.1.3"},
+		`--output "xml": want one of json, yaml`:                                                       {"status", "-o", "xml"},
 	} {
 		got := kubectlDI(t, "", append([]string{"migrate", "--kubeconfig", "/nope"}, args...)...)
-		if got.code != exit.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
+		if got.code != cli.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}
@@ -153,98 +154,65 @@ func TestMigrateSaysWhatIsWantedAndHowFarItIs(t *testing.T) {
 	t.Parallel()
 	w := worldOfDefinitions(t)
 	t.Run("who lacks a right is told which role allows it", w.whoLacksARightToMigrateIsTold)
-	t.Run("the way back is refused while the earlier release would misrun jobs", w.theWayBackIsRefused)
-	t.Run("the way back is written, and forward again", w.theWayBackIsWritten)
-	t.Run("a version ceases to be served when nothing is stored in it", w.aVersionCeasesToBeServed)
+	t.Run("the desired versions are changed, or it is refused", w.theDesiredIsChangedOrRefused)
 	t.Run("status says what comes next in each phase", w.statusSaysWhatComesNext)
 	t.Run("status is for scripts", w.statusIsForScripts)
 	t.Run("status is watched until all is done", w.statusIsWatched)
 	t.Run("without the definitions it is said that nothing is installed", w.nothingIsInstalled)
 }
 
-func (w *world) theWayBackIsRefused(t *testing.T) {
-	w.are(t, atRest())
+// theDesiredIsChangedOrRefused runs commands that change the desired versions, some after
+// the definitions have become as a step needs them.
+func (w *world) theDesiredIsChangedOrRefused(t *testing.T) {
 	ns := w.namespace(t)
 	cartpole, pong := w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	finishes := func(job *v2alpha1.DIJob) {
+		job.Status.Phase = v2alpha1.JobSucceeded
+		must(t, w.live.Status().Update(t.Context(), job))
+	}
 	t.Cleanup(func() { w.delete(t, cartpole, pong) })
-	for _, tc := range []struct {
-		args          []string
-		release, jobs string
-	}{
-		{[]string{"--to", "v1alpha1"}, "v0.2.2", ns + "/pong (it is led by its workers)"},
-		{[]string{"--to", "v2alpha1", "--for-release", "v1.1.3"}, "v1.1.3", ns + "/cartpole (it is led by its coordinator)"},
-	} {
-		want := "kubectl-di: nothing was changed: " + tc.release +
-			" would not run these jobs as they are to be run; delete them, or let them finish:\n  " + tc.jobs + "\n"
-		if got := w.migrate(t, tc.args...); got != (ran{stderr: want, code: exit.Failed}) {
-			t.Errorf("%v: got %+v, want %s", tc.args, got, want)
-		}
-	}
-	if wanted := w.wanted(t); wanted != [2]string{} {
-		t.Errorf("wanted is %v though it was refused", wanted)
-	}
-	pong.Status.Phase = v2alpha1.JobSucceeded
-	must(t, w.live.Status().Update(t.Context(), pong))
-	if got := w.migrate(t, "--to", "v1alpha1"); got.code != exit.Done {
-		t.Errorf("got %+v, though the job has finished", got)
-	}
-}
-
-func (w *world) theWayBackIsWritten(t *testing.T) {
-	w.are(t, atRest())
-	job := w.trainer(t, w.namespace(t), "cartpole")
-	t.Cleanup(func() { w.delete(t, job) })
-	back := `Objects are to be stored in v1alpha1; the operator has them written. To see it:
-
-    kubectl di migrate status --watch
-
-When all is done, and not before:
-
-    helm uninstall di-orchestrator -n di-system
-
-and install v0.2.2 again. Jobs are kept.
-`
-	forward := `Objects are to be stored in v2alpha1; the operator has them written. To see it:
-
-    kubectl di migrate status --watch
-`
-	for _, tc := range []struct{ to, want string }{{v1alpha1.Version, back}, {v2alpha1.Version, forward}} {
-		if got := w.migrate(t, "--to", tc.to); got != (ran{stdout: tc.want}) {
-			t.Errorf("got %+v, want %s", got, tc.want)
-		}
-		if wanted := w.wanted(t); wanted != [2]string{tc.to, ""} {
-			t.Errorf("wanted is %v", wanted)
-		}
-	}
-}
-
-func (w *world) aVersionCeasesToBeServed(t *testing.T) {
-	refused := func(want string, args ...string) {
-		t.Helper()
-		before := w.wanted(t)
-		if got := w.migrate(t, args...); got != (ran{stderr: "kubectl-di: " + want + "\n", code: exit.Failed}) {
-			t.Errorf("got %+v, want %s", got, want)
-		}
-		if after := w.wanted(t); after != before {
-			t.Errorf("wanted became %v", after)
-		}
-	}
-	w.are(t, stored{storage: v2alpha1.Version, versions: []string{v1alpha1.Version, v2alpha1.Version}})
-	refused("nothing was changed: objects may still be stored in v1alpha1: kubectl di migrate status tells how far it is", "--stop-serving", "v1alpha1")
-	back := atRest()
+	const (
+		refused = "kubectl-di: nothing was changed: "
+		toSeeIt = " To see it:\n\n    kubectl di migrate status --watch\n"
+	)
+	mixed, back := atRest(), atRest()
+	mixed.versions = []string{v1alpha1.Version, v2alpha1.Version}
 	back.annotations = map[string]string{crds.AnnotationStorageVersion: v1alpha1.Version}
-	w.are(t, back)
-	refused("nothing was changed: objects are to be stored in v1alpha1: first run kubectl di migrate --to v2alpha1", "--stop-serving", "v1alpha1")
-
-	w.are(t, atRest())
-	want := "v1alpha1 is to be served no more, as soon as no pod, service or stored object needs it. To see it:\n\n    kubectl di migrate status --watch\n"
-	if got := w.migrate(t, "--stop-serving", "v1alpha1"); got != (ran{stdout: want}) || w.wanted(t) != [2]string{"", "v1alpha1"} {
-		t.Errorf("got %+v, wanted %v", got, w.wanted(t))
-	}
-	refused("nothing was changed: v1alpha1 is to be served no more: first run kubectl di migrate --serve v1alpha1", "--to", "v1alpha1")
-	want = "v1alpha1 is to be served again. To see it:\n\n    kubectl di migrate status --watch\n"
-	if got := w.migrate(t, "--serve", "v1alpha1"); got != (ran{stdout: want}) || w.wanted(t) != [2]string{} {
-		t.Errorf("got %+v, wanted %v", got, w.wanted(t))
+	for _, step := range []struct {
+		as   *stored
+		job  *v2alpha1.DIJob // finishes before the step
+		args string
+		want ran
+		then [2]string
+	}{
+		{as: ptr.To(atRest()), args: "--to v1alpha1", want: ran{code: cli.Failed, stderr: refused +
+			"v0.2.2 would run these jobs differently; delete them, or let them finish:\n  NS/pong (it is led by its workers)\n"}},
+		{args: "--to v2alpha1 --for-release v1.1.3", want: ran{code: cli.Failed, stderr: refused +
+			"v1.1.3 would run these jobs differently; delete them, or let them finish:\n  NS/cartpole (it is led by its coordinator)\n"}},
+		{job: pong, args: "--to v1alpha1", then: [2]string{"v1alpha1", ""}, want: ran{stdout: "The operator will store objects in v1alpha1, and writes them all." +
+			toSeeIt + "\nWhen all is done, and not before:\n\n    helm uninstall di-orchestrator -n di-system\n\nand install v0.2.2 again. Jobs are kept.\n"}},
+		{args: "--to v2alpha1", then: [2]string{"v2alpha1", ""}, want: ran{stdout: "The operator will store objects in v2alpha1, and writes them all." + toSeeIt}},
+		{as: &mixed, args: "--stop-serving v1alpha1", want: ran{code: cli.Failed, stderr: refused +
+			"objects may still be stored in v1alpha1: kubectl di migrate status reports the progress\n"}},
+		{as: &back, args: "--stop-serving v1alpha1", then: [2]string{"v1alpha1", ""}, want: ran{code: cli.Failed, stderr: refused +
+			"v1alpha1 is the desired version of stored objects: first run kubectl di migrate --to v2alpha1\n"}},
+		{as: ptr.To(atRest()), args: "--stop-serving v1alpha1", then: [2]string{"", "v1alpha1"}, want: ran{stdout: "v1alpha1 will no longer be served, " +
+			"as soon as no pod, service or stored object needs it." + toSeeIt}},
+		{args: "--to v1alpha1", then: [2]string{"", "v1alpha1"}, want: ran{code: cli.Failed, stderr: refused +
+			"v1alpha1 will no longer be served: first run kubectl di migrate --serve v1alpha1\n"}},
+		{args: "--serve v1alpha1", want: ran{stdout: "v1alpha1 will be served again." + toSeeIt}},
+	} {
+		if step.as != nil {
+			w.are(t, *step.as)
+		}
+		if step.job != nil {
+			finishes(step.job)
+		}
+		got := w.migrate(t, strings.Fields(step.args)...)
+		got.stderr = plain(got.stderr, ns)
+		if got != step.want || w.wanted(t) != step.then {
+			t.Errorf("%s: got %+v, then %v, want %+v", step.args, got, w.wanted(t), step)
+		}
 	}
 }
 
@@ -300,7 +268,7 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 	}{
 		{"nothing is to be done", atRest(), after},
 		{"no operator has recorded anything", toV1(v2alpha1.Version, nil), before + "  next: an operator in namespace di-system begins; none has recorded anything yet\n"},
-		{"only a migration before is recorded", toV1(v2alpha1.Version, &earlier), before + "  next: objects come to be stored in v1alpha1\n"},
+		{"only a migration before is recorded", toV1(v2alpha1.Version, &earlier), before + "  next: objects will be stored in v1alpha1\n"},
 		{"it is blocked", toV1(v2alpha1.Version, &blocked), before + "  next: waits: objects are not stored in v1alpha1, because\n"},
 		{"the storage is switched", toV1(v1alpha1.Version, &earlier), during + "  next: the operator begins to write all objects once\n"},
 		{"it settles", toV1(v1alpha1.Version, &settling), during + "  next: the API servers learn that v1alpha1 is stored; then all objects are written once\n"},
@@ -310,17 +278,17 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 			during + "  499 of 1001 objects, 49.9 a second, 10s left\n  cannot be written: rl/pong: too large\n  next: the rest of the objects is written\n",
 		},
 		{"all is written", pruned, "dijobs: stored in v1alpha1, wanted v1alpha1, served v1alpha1 and v2alpha1\n" +
-			"  1001 of 1001 objects, 100.1 a second, 0s left\n  next: owner references come to name v1alpha1\n"},
-		{"it was uninstalled", retired, during + "  500 of 1001 objects, 50.0 a second, 10s left\n  next: it goes on when DI Orchestrator, which was uninstalled, is installed again\n"},
+			"  1001 of 1001 objects, 100.1 a second, 0s left\n  next: owner references will name v1alpha1\n"},
+		{"it was uninstalled", retired, during + "  500 of 1001 objects, 50.0 a second, 10s left\n  next: it continues when DI Orchestrator, which was uninstalled, is installed again\n"},
 		{"a version is to be served no more", stopping("", earlier), after +
-			"  7 of 7 objects\n  next: owner references come to name v2alpha1; then v1alpha1 ceases to be served\n"},
-		{"a version is served no more", stopping(v1alpha1.Version, earlier), less + "  7 of 7 objects\n  next: v1alpha1 is taken from the objects' managedFields\n"},
+			"  7 of 7 objects\n  next: owner references will name v2alpha1; then v1alpha1 is no longer served\n"},
+		{"a version is served no more", stopping(v1alpha1.Version, earlier), less + "  7 of 7 objects\n  next: v1alpha1 is removed from the objects' managedFields\n"},
 		{"a version is to be served again", serving, less + "  7 of 7 objects\n  next: v1alpha1 is served again\n"},
 	} {
 		w.are(t, tc.as)
 		got := w.migrate(t, "status")
 		text, others, both := strings.Cut(got.stdout, "aggregatorconfigs: ")
-		if got.code != exit.Done || got.stderr != "" || !both || text != tc.want {
+		if got.code != cli.Done || got.stderr != "" || !both || text != tc.want {
 			t.Errorf("%s: got %+v, want %s", tc.when, got, tc.want)
 		}
 		if done := strings.HasSuffix(others, "All is done.\n"); done != (tc.when == "nothing is to be done") {
@@ -332,11 +300,11 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 func (w *world) statusIsForScripts(t *testing.T) {
 	w.are(t, toV1(v1alpha1.Version, rewriting()))
 	got := w.migrate(t, "status", "-o", "json")
-	var report migrate.Report
+	var report installation.Report
 	must(t, json.Unmarshal([]byte(got.stdout), &report))
 	both := []string{v1alpha1.Version, v2alpha1.Version}
 	switching := []string{v2alpha1.Version, v1alpha1.Version}
-	want := migrate.Report{Resources: []migrate.Resource{
+	want := installation.Report{Resources: []installation.Resource{
 		{
 			Resource: "dijobs", Wanted: v1alpha1.Version, Storage: v1alpha1.Version, Stored: switching, Served: both,
 			Record: rewriting(), Rate: 50, SecondsLeft: 10.02, Next: "the rest of the objects is written",
@@ -346,14 +314,14 @@ func (w *world) statusIsForScripts(t *testing.T) {
 			Next: "an operator in namespace di-system begins; none has recorded anything yet",
 		},
 	}}
-	if diff := cmp.Diff(want, report); got.code != exit.Done || diff != "" {
+	if diff := cmp.Diff(want, report); got.code != cli.Done || diff != "" {
 		t.Errorf("exit code %d: %s%s", got.code, got.stderr, diff)
 	}
 	w.are(t, atRest())
 	got = w.migrate(t, "status", "-o", "json", "--operator-namespace", "elsewhere")
-	report = migrate.Report{}
+	report = installation.Report{}
 	must(t, json.Unmarshal([]byte(got.stdout), &report))
-	if got.code != exit.Done || !report.Done {
+	if got.code != cli.Done || !report.Done {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -364,8 +332,8 @@ func (w *world) statusIsWatched(t *testing.T) {
 	watching.out.shows(t, "500 of 1001 objects")
 	w.are(t, atRest())
 	watching.out.shows(t, "All is done.")
-	if code := <-watching.code; code != exit.Done || watching.told.String() != "" {
-		t.Errorf("exit code %d: %s", code, watching.told)
+	if code := watching.ended(t); code != cli.Done || watching.report.String() != "" {
+		t.Errorf("exit code %d: %s", code, watching.report)
 	}
 	if times := strings.Count(watching.out.String(), "500 of 1001 objects"); times != 1 {
 		t.Errorf("what did not change was said %d times", times)
@@ -379,7 +347,7 @@ func (w *world) whoLacksARightToMigrateIsTold(t *testing.T) {
 	given := func(args []string, want string) {
 		t.Helper()
 		got := w.migrate(t, append(args, "--as", "olga")...)
-		if got.code != exit.Failed || !strings.HasSuffix(got.stderr, "\na role of this right, bound to you, allows it:\n  "+want+"\n") {
+		if got.code != cli.Failed || !strings.HasSuffix(got.stderr, "\na role of this right, bound to you, allows it:\n  "+want+"\n") {
 			t.Fatalf("%v: got %+v, want %s", args, got, want)
 		}
 		w.kubectl(t, strings.Fields(want)[1:]...)
@@ -399,13 +367,13 @@ func (w *world) whoLacksARightToMigrateIsTold(t *testing.T) {
 	status, back := []string{"status"}, []string{"--to", "v1alpha1"}
 	given(status, "kubectl create clusterrole kubectl-di-get-customresourcedefinitions --verb=get --resource=customresourcedefinitions.apiextensions.k8s.io")
 	given(status, "kubectl -n di-system create role kubectl-di-get-configmaps --verb=get --resource=configmaps --resource-name=di-orchestrator-storage-migration")
-	if got := w.migrate(t, "status", "--as", "olga"); got.code != exit.Done {
+	if got := w.migrate(t, "status", "--as", "olga"); got.code != cli.Done {
 		t.Errorf("got %+v", got)
 	}
 	given(back, "kubectl create clusterrole kubectl-di-list-dijobs --verb=list --resource=dijobs.diengine.opendilab.org")
 	given(back, "kubectl create clusterrole kubectl-di-patch-customresourcedefinitions --verb=patch "+
 		"--resource=customresourcedefinitions.apiextensions.k8s.io --resource-name=dijobs.diengine.opendilab.org")
-	if got := w.migrate(t, "--to", "v1alpha1", "--as", "olga"); got.code != exit.Done {
+	if got := w.migrate(t, "--to", "v1alpha1", "--as", "olga"); got.code != cli.Done {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -419,7 +387,7 @@ func (w *world) nothingIsInstalled(t *testing.T) {
 	})
 	must(t, w.live.Patch(t.Context(), earlier, client.MergeFrom(alone)))
 	want := "kubectl-di: nothing was changed: customresourcedefinition dijobs.diengine.opendilab.org has no version v1alpha1 yet, only v2alpha1: an operator of this release adds it\n"
-	if got := w.migrate(t, "--to", "v1alpha1"); got != (ran{stderr: want, code: exit.Failed}) {
+	if got := w.migrate(t, "--to", "v1alpha1"); got != (ran{stderr: want, code: cli.Failed}) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 	must(t, w.live.Delete(t.Context(), earlier))
@@ -430,7 +398,7 @@ func (w *world) nothingIsInstalled(t *testing.T) {
 	}))
 	want = "kubectl-di: there is no customresourcedefinition dijobs.diengine.opendilab.org: DI Orchestrator is not installed\n"
 	for _, args := range [][]string{{"status"}, {"--to", "v1alpha1"}} {
-		if got := w.migrate(t, args...); got != (ran{stderr: want, code: exit.Failed}) {
+		if got := w.migrate(t, args...); got != (ran{stderr: want, code: cli.Failed}) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}

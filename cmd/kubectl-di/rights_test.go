@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -110,8 +110,8 @@ func TestWhoLacksARightIsToldWhich(t *testing.T) {
 		"kubectl -n NS create role kubectl-di-list-pods --verb=list --resource=pods\n",
 		"kubectl -n NS create role kubectl-di-create-portforward --verb=create --resource=pods/portforward\n",
 	} {
-		got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
-		if got.code != exit.Failed || !strings.Contains(plain(got.stderr, ns), want) {
+		got := w.run(t, ns, "add", "collector", "cartpole", "--as", "jane", "--server-namespace", ns)
+		if got.code != cli.Failed || !strings.Contains(plain(got.stderr, ns), want) {
 			t.Fatalf("got %+v, want %s", got, want)
 		}
 		w.kubectl(t, strings.Fields(strings.ReplaceAll(want, "NS", ns))[1:]...)
@@ -121,7 +121,7 @@ func TestWhoLacksARightIsToldWhich(t *testing.T) {
 		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: role}, &made))
 		w.waitAllowed(t, ns, "jane", &made.Rules[0])
 	}
-	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "jane", "-n", ns, "--server-namespace", ns)
+	got := w.run(t, ns, "add", "collector", "cartpole", "--as", "jane", "--server-namespace", ns)
 	if !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "create role") {
 		t.Errorf("got %+v", got)
 	}
@@ -165,11 +165,11 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 		w.did(t, ns, append(args, "--as", "john")...)
 	}
 	w.did(t, ns, "restart", "cartpole", w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName, "--as", "john")
-	got := kubectlDI(t, "", "add", "collector", "cartpole", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "--server-namespace", system)
-	if got.code != exit.Failed || !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "you may not") {
+	got := w.run(t, ns, "add", "collector", "cartpole", "--as", "john", "--server-namespace", system)
+	if got.code != cli.Failed || !strings.Contains(got.stderr, "does not have a host assigned") || strings.Contains(got.stderr, "you may not") {
 		t.Errorf("got %+v", got)
 	}
-	if got := kubectlDI(t, "", "__complete", "add", "--kubeconfig", w.kubeconfig, "--as", "john", "-n", ns, "learner", ""); got.stdout != "cartpole\npong\n:4\n" {
+	if got := w.run(t, ns, "__complete", "add", "--as", "john", "learner", ""); got.stdout != "cartpole\npong\n:4\n" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -188,13 +188,13 @@ func (w *world) isEnoughForJobs(t *testing.T, ns, system string) {
 		t.Errorf("the page is not whole: %s", page)
 	}
 	watching := w.start(t, ns, manifest("submitted"), "submit", "-f", "-", "--watch", "--as", "jane")
-	watching.out.shows(t, "not seen by the operator yet")
+	watching.out.shows(t, "not observed by the operator yet")
 	job := w.operated(t, ns, "submitted", func(*v2alpha1.DIJobStatus) {})
 	w.event(t, job, corev1.EventTypeNormal, "Seen", "an event that may be watched")
 	watching.out.shows(t, "an event that may be watched")
 	w.operated(t, ns, "submitted", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
-	if code := <-watching.code; code != 0 {
-		t.Errorf("exit code %d: %s%s", code, watching.out, watching.told)
+	if code := watching.ended(t); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, watching.out, watching.report)
 	}
 	must(t, w.live.Delete(t.Context(), job))
 	got := w.run(t, ns, "version", "--server-namespace", system, "--as", "jane")
@@ -223,7 +223,7 @@ func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
 		"di-server refuses: user \"system:serviceaccount:NS:caller\" may not delete dijobs/replicas": {"delete", "collector", "cartpole", "--token-file", token(names.ServerAudience)},
 		"di-server refuses: the token is not valid: it must be a current one of audience di-server":  {"add", "collector", "cartpole", "--token-file", token("another")},
 	} {
-		if got := w.di(t, ns, args...); got.code != exit.Failed || !strings.Contains(plain(got.stderr, ns), want) {
+		if got := w.di(t, ns, args...); got.code != cli.Failed || !strings.Contains(plain(got.stderr, ns), want) {
 			t.Errorf("got %+v, want %s", got, want)
 		}
 	}
@@ -252,18 +252,18 @@ func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
 		`--gpus "-1": want a whole number of GPUs`:                                                        {"add", "learner", "a", "--gpus", "-1"},
 		`--memory "4GB": want an amount of bytes such as 4Gi or 512Mi`:                                    {"add", "learner", "a", "--memory", "4GB"},
 		"unknown flag: --cpus":                                                                            {"delete", "learner", "a", "--cpus", "1"},
-		`-o "xml": want one of json, yaml`:                                                                {"add", "learner", "a", "-o", "xml"},
+		`--output "xml": want one of json, yaml`:                                                          {"add", "learner", "a", "-o", "xml"},
 		`--server "ftp://x": want a URL such as http://localhost:8080`:                                    {"add", "learner", "a", "--server", "ftp://x"},
-		"--server and --server-service exclude each other: they say in two ways where di-server is":       {"add", "learner", "a", "--server", "x", "--server-service", "y"},
+		"--server and --server-service exclude each other":                                                {"add", "learner", "a", "--server", "x", "--server-service", "y"},
 		"POD is missing: name a collector, learner or aggregator, see kubectl get pods -l dijob-name=JOB": {"restart", "a"},
 		`POD "A_b": want the name of a pod`:                                                               {"restart", "a", "A_b"},
 	} {
 		got := kubectlDI(t, "", append(args, "--kubeconfig", "/nope")...)
-		if got.code != exit.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
+		if got.code != cli.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
 		}
 	}
-	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != exit.Failed ||
+	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != cli.Failed ||
 		!strings.Contains(got.stderr, "reading the kubeconfig: stat /nope: no such file or directory") {
 		t.Errorf("got %+v", got)
 	}

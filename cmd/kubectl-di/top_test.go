@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -51,7 +51,7 @@ func TestAJobIsShownOnce(t *testing.T) {
 		status.Phase, status.Profilings = v2alpha1.JobRunning, reports(`{"reward":20.5,"text":"no number"}`)
 	})
 	for _, args := range [][]string{{"top", "cartpole"}, {"top", "dijob/cartpole", "--once"}} {
-		got := w.di2(t, ns, args...)
+		got := w.run(t, ns, args...)
 		for _, want := range []string{
 			"Job:         " + ns + "/cartpole\n", "Phase:       Running\n", "Ready:       1/3\n", "Tasks:       coordinator 1/1 · collector 0/2 · learner 0/0\n",
 			"Reported:    reward 20.5\n", "\ncoordinator  coordinator  yes    Running  0 ", "Warning  BackOff  coordinator  back-off\n",
@@ -62,14 +62,14 @@ func TestAJobIsShownOnce(t *testing.T) {
 		}
 	}
 	var asJSON, asYAML top.Snapshot
-	must(t, json.Unmarshal([]byte(w.di2(t, ns, "top", "cartpole", "-o", "json").stdout), &asJSON))
-	must(t, yaml.UnmarshalStrict([]byte(w.di2(t, ns, "top", "cartpole", "-o", "yaml").stdout), &asYAML))
+	must(t, json.Unmarshal([]byte(w.run(t, ns, "top", "cartpole", "-o", "json").stdout), &asJSON))
+	must(t, yaml.UnmarshalStrict([]byte(w.run(t, ns, "top", "cartpole", "-o", "yaml").stdout), &asYAML))
 	for _, s := range []top.Snapshot{asJSON, asYAML} {
 		if s.Ready != 1 || s.Wanted != 3 || len(s.Replicas) != 1 || s.Replicas[0].Pod != pod.Name || len(s.Events) != 1 {
 			t.Errorf("got %+v", s)
 		}
 	}
-	if got := w.di2(t, ns, "top", "cartpole", "-o", "name"); got != (ran{stdout: "dijob.diengine.opendilab.org/cartpole\n"}) {
+	if got := w.run(t, ns, "top", "cartpole", "-o", "name"); got != (ran{stdout: "dijob.diengine.opendilab.org/cartpole\n"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -80,22 +80,22 @@ func TestEachChangeOfAJobIsPrinted(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	command := w.runs(t, ns, "top", "pong", "--watch")
-	command.out.has(t, " phase=Pending ready=0/3 restarts=0 reschedules=0 collector=0/3\n")
+	command := w.start(t, ns, "", "top", "pong", "--watch")
+	command.out.shows(t, " phase=Pending ready=0/3 restarts=0 reschedules=0 collector=0/3\n")
 	pod := &corev1.Pod{}
 	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong-collector-0"}, pod))
 	w.ready(t, pod)
-	command.out.has(t, " phase=Pending ready=1/3 ")
+	command.out.shows(t, " phase=Pending ready=1/3 ")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Replicas, status.Profilings = v2alpha1.JobRunning, 4, reports(`{"reward":{"mean":2}}`)
 	})
-	command.out.has(t, " phase=Running ready=1/4 restarts=0 reschedules=0 collector=1/4 reward.mean=2\n")
+	command.out.shows(t, " phase=Running ready=1/4 restarts=0 reschedules=0 collector=1/4 reward.mean=2\n")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
 	if code := command.ended(t); code != 0 || command.report.String() != "" {
-		t.Errorf("exit code %d: %s", code, &command.report)
+		t.Errorf("exit code %d: %s", code, command.report)
 	}
 	if got := strings.Count(command.out.String(), "\n"); got != 4 || !strings.Contains(command.out.String(), "phase=Succeeded") {
-		t.Errorf("%d lines: %s", got, &command.out)
+		t.Errorf("%d lines: %s", got, command.out)
 	}
 }
 
@@ -109,14 +109,14 @@ func TestWhatIsWrongWithTopIsSaid(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"nope"}, exit.Failed, "\nnamespace NS has pong\n"},
-		{nil, exit.Usage, "JOB is missing"},
-		{[]string{"pong", "ping"}, exit.Usage, `"ping": one job at a time`},
-		{[]string{"pong", "-o", "xml"}, exit.Usage, "-o \"xml\": want one of json, yaml, name"},
-		{[]string{"pong", "--once", "-w"}, exit.Usage, "--watch: --once is given too"},
-		{[]string{"pong", "-w", "-o", "json"}, exit.Usage, "--watch: prints lines, not -o json"},
+		{[]string{"nope"}, cli.Failed, "\nnamespace NS has pong\n"},
+		{nil, cli.Usage, "JOB is missing"},
+		{[]string{"pong", "ping"}, cli.Usage, `"ping": one job at a time`},
+		{[]string{"pong", "-o", "xml"}, cli.Usage, "--output \"xml\": want one of json, yaml, name"},
+		{[]string{"pong", "--once", "-w"}, cli.Usage, "--watch: prints lines, and neither --once nor -o"},
+		{[]string{"pong", "-w", "-o", "json"}, cli.Usage, "--watch: prints lines, and neither --once nor -o"},
 	} {
-		got := w.di2(t, ns, append([]string{"top"}, tc.args...)...)
+		got := w.run(t, ns, append([]string{"top"}, tc.args...)...)
 		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
 			t.Errorf("%v: got %+v", tc.args, got)
 		}
@@ -130,14 +130,14 @@ func TestARightThatTopNeedsIsNamed(t *testing.T) {
 	w.trainer(t, ns, "cartpole")
 	everything := []string{"get", "list", "watch"}
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: everything})
-	refused := w.di2(t, ns, "top", "cartpole", "--as", "bob")
-	if refused.code != exit.Failed || !strings.Contains(refused.stderr, "watching the pods of job "+ns+"/cartpole: ") ||
+	refused := w.run(t, ns, "top", "cartpole", "--as", "bob")
+	if refused.code != cli.Failed || !strings.Contains(refused.stderr, "watching the pods of job "+ns+"/cartpole: ") ||
 		!strings.Contains(refused.stderr, "--verb=list,watch --resource=pods") {
 		t.Errorf("got %+v", refused)
 	}
 	// What is not needed is left out, and said.
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: everything})
-	got := w.di2(t, ns, "top", "cartpole", "--as", "bob")
+	got := w.run(t, ns, "top", "cartpole", "--as", "bob")
 	for _, want := range []string{"coordinator  coordinator  no", "Not shown:   watching the events of namespace " + ns + ": ", "Not shown:   watching the Membership of job " + ns + "/cartpole: "} {
 		if got.code != 0 || !strings.Contains(got.stdout, want) {
 			t.Errorf("got %+v, want %q in it", got, want)

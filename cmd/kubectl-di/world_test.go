@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -278,20 +281,108 @@ func (w *world) cacheKnows(t *testing.T, object client.Object) {
 	}))
 }
 
-// di runs the command on a namespace, with di-server's URL.
-func (w *world) di(t *testing.T, namespace string, args ...string) ran {
+// run runs a command on a namespace.
+func (w *world) run(t *testing.T, namespace string, args ...string) ran {
 	t.Helper()
-	return kubectlDI(t, "", append(args, "--kubeconfig", w.kubeconfig, "-n", namespace, "--server", w.url)...)
+	return w.fed(t, namespace, "", args...)
 }
 
-// did runs the command and checks that it succeeds without a complaint.
+// fed runs a command with a stdin.
+func (w *world) fed(t *testing.T, namespace, stdin string, args ...string) ran {
+	t.Helper()
+	return kubectlDI(t, stdin, append([]string{args[0], "--kubeconfig", w.kubeconfig, "-n", namespace}, args[1:]...)...)
+}
+
+// di runs a command with di-server's URL.
+func (w *world) di(t *testing.T, namespace string, args ...string) ran {
+	t.Helper()
+	return w.run(t, namespace, append([]string{args[0], "--server", w.url}, args[1:]...)...)
+}
+
+// did runs a command that calls di-server and must succeed without a complaint.
 func (w *world) did(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
-	got := w.di(t, namespace, args...)
-	if got.code != 0 || got.stderr != "" {
-		t.Fatalf("%v: exit code %d: %s", args, got.code, got.stderr)
+	return w.di(t, namespace, args...).well(t, args)
+}
+
+// ranWell runs a command that must succeed without a complaint.
+func (w *world) ranWell(t *testing.T, namespace string, args ...string) string {
+	t.Helper()
+	return w.run(t, namespace, args...).well(t, args)
+}
+
+func (r ran) well(t *testing.T, args []string) string {
+	t.Helper()
+	if r.code != 0 || r.stderr != "" {
+		t.Fatalf("%v: exit code %d: %s", args, r.code, r.stderr)
 	}
-	return got.stdout
+	return r.stdout
+}
+
+// screen is what a running command has printed so far.
+type screen struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *screen) Write(text []byte) (int, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.text.Write(text)
+}
+
+// String implements fmt.Stringer.
+func (s *screen) String() string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.text.String()
+}
+
+// shows waits until a text is printed.
+func (s *screen) shows(t *testing.T, text string) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
+		return strings.Contains(s.String(), text), nil
+	})
+	if err != nil {
+		t.Fatalf("%q is not among the output: %s", text, s)
+	}
+}
+
+// running is a command that runs while the test continues.
+type running struct {
+	out, report *screen
+	stop        context.CancelFunc
+	code        chan int
+}
+
+// start starts a command on a namespace.
+func (w *world) start(t *testing.T, namespace, stdin string, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	started := &running{out: &screen{}, report: &screen{}, stop: cancel, code: make(chan int, 1)}
+	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: started.out, ErrOut: started.report})
+	command.SetArgs(append(args, "--kubeconfig", w.kubeconfig, "-n", namespace))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		started.code <- run(ctx, command)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return started
+}
+
+// ended waits until the command has ended, and returns its exit code.
+func (r *running) ended(t *testing.T) int {
+	t.Helper()
+	select {
+	case code := <-r.code:
+		return code
+	case <-time.After(testkit.Patience):
+	}
+	t.Fatalf("the command does not end; it printed\n%s\n%s", r.out, r.report)
+	return 0
 }
 
 func must(t *testing.T, err error) {

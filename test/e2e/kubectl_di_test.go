@@ -93,7 +93,7 @@ var _ = Describe("kubectl di, as a new user calls it", func() {
 		slow := strings.NewReplacer("name: cartpole-workers", "name: slow", "--min-round=500ms", "--min-round=20s").Replace(string(example))
 		Expect(user.di(ctx, slow, "submit", "-f", "-")).To(Equal("dijob.diengine.opendilab.org/slow submitted\n"))
 		Expect(user.di(ctx, "", "suspend", "slow", "--wait", waiting())).To(Equal("dijob.diengine.opendilab.org/slow suspended\n"))
-		Expect(user.di(ctx, "", "describe", "slow")).To(ContainSubstring("suspended: kubectl di resume lets it go on"))
+		Expect(user.di(ctx, "", "describe", "slow")).To(ContainSubstring("suspended: kubectl di resume continues it"))
 		Expect(user.di(ctx, "", "resume", "slow", "--wait", waiting())).To(Equal("dijob.diengine.opendilab.org/slow resumed\n"))
 		Expect(user.di(ctx, "", "top", "slow", "--once")).To(ContainSubstring("Ready:       5/5\n"))
 

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
@@ -26,11 +25,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// localhost is where a forwarded port is listened on.
+// localhost is the address of a forwarded port.
 const localhost = "127.0.0.1"
 
-// Forward is the way to di-server through the API server, as kubectl
-// port-forward goes it: to a ready pod behind di-server's Service.
+// Forward is the way to di-server through the API server, like kubectl port-forward: to a
+// ready pod behind di-server's Service.
 type Forward struct {
 	cluster *Cluster
 	service client.ObjectKey
@@ -51,42 +50,27 @@ func (f *Forward) Open(ctx context.Context) (string, func(), error) {
 	url, ended, err := f.cluster.forward(ctx, client.ObjectKey{Namespace: f.service.Namespace, Name: pod}, port)
 	if err != nil {
 		cancel()
-		return "", nil, f.explain(context.WithoutCancel(ctx), pod, err)
+		return "", nil, explain("forwarding a port to pod "+f.service.Namespace+"/"+pod+" of di-server (--server calls a URL of it instead)", err)
 	}
 	return url, func() { cancel(); <-ended }, nil
 }
 
-// explain says why a pod's port cannot be forwarded. The protocol's upgrade
-// does not tell a refusal from a failure, so it is asked for.
-func (f *Forward) explain(ctx context.Context, pod string, err error) error {
-	err = fmt.Errorf("forwarding a port to pod %s/%s, which is a di-server: %w", f.service.Namespace, pod, err)
-	need := Right{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: f.service.Namespace}
-	if need.IsMissing(ctx, f.cluster) {
-		return fmt.Errorf("%w\nyou may not %s %s in namespace %s; %s\nor reach di-server by a URL of it: --server",
-			err, need.Verb, need.Qualified(), need.Namespace, need.Remedy())
-	}
-	return err
-}
-
-// target returns a ready pod of the Service and the port that di-server serves
-// on there.
+// target returns a ready pod of the Service and the port that di-server serves there.
 func (f *Forward) target(ctx context.Context) (string, int32, error) {
+	const flags = "looking for di-server (--server-namespace, --server-service): %w"
 	var service corev1.Service
-	if err := f.cluster.client.Get(ctx, f.service, &service); err != nil {
-		need := Right{Verb: "get", Resource: "services", Namespace: f.service.Namespace, Name: f.service.Name}
-		return "", 0, need.Denied("looking for di-server by service "+f.service.String()+" (--server-namespace, --server-service)", err)
+	if err := f.cluster.Get(ctx, f.service.Namespace, f.service.Name, &service); err != nil {
+		return "", 0, fmt.Errorf(flags, err)
 	}
 	var pods corev1.PodList
-	selector := labels.SelectorFromSet(service.Spec.Selector)
-	if err := f.cluster.client.List(ctx, &pods, client.InNamespace(f.service.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		need := Right{Verb: "list", Resource: "pods", Namespace: f.service.Namespace}
-		return "", 0, need.Denied("looking for the pods of service "+f.service.String(), err)
+	if err := f.cluster.List(ctx, f.service.Namespace, &pods, client.MatchingLabels(service.Spec.Selector)); err != nil {
+		return "", 0, fmt.Errorf(flags, err)
 	}
 	ready := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !podstate.Ready(&pod) })
 	if len(service.Spec.Selector) == 0 || len(ready) == 0 {
 		return "", 0, fmt.Errorf("service %s has no ready pod: is di-server up? See kubectl -n %s get pods", f.service, f.service.Namespace)
 	}
-	// Any of them serves, and another one where the last did not.
+	// A retry should reach another one.
 	pod := &ready[rand.IntN(len(ready))]
 	port := targetPort(&service, pod)
 	if port == 0 {
@@ -95,8 +79,8 @@ func (f *Forward) target(ctx context.Context) (string, int32, error) {
 	return pod.Name, port, nil
 }
 
-// targetPort returns the port of a pod that di-server's port leads to, on
-// either of which both protocols are served; 0 for none.
+// targetPort returns the port of a pod that di-server's port leads to, 0 for none. Both
+// protocols are served on either.
 func targetPort(service *corev1.Service, pod *corev1.Pod) int32 {
 	for _, wanted := range []int32{names.ServerPortV1, names.ServerPortV2} {
 		for _, port := range service.Spec.Ports {
@@ -125,15 +109,15 @@ func containerPort(pod *corev1.Pod, target intstr.IntOrString) int32 {
 	return 0
 }
 
-// forward forwards a local port to a pod's until the context ends, and returns
-// its URL and what is closed when it has ended.
+// forward forwards a local port to a pod's until the context ends. It returns its URL and
+// a channel that is closed when it has ended.
 func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32) (string, <-chan struct{}, error) {
 	dialer, err := c.dialer(pod)
 	if err != nil {
 		return "", nil, err
 	}
 	ready := make(chan struct{})
-	// What goes wrong shows in the call that is made.
+	// A failure shows in the call that is made.
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	forwarder, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, []string{localhost}, []string{fmt.Sprintf("0:%d", port)},
 		ready, io.Discard, io.Discard)
@@ -159,10 +143,10 @@ func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32)
 	return fmt.Sprintf("http://%s:%d", localhost, ports[0].Local), ended, nil
 }
 
-// dialer dials over a websocket, and where something in between knows none, or
-// a role allows to create and not to get, by SPDY, as kubectl does.
+// dialer dials over a websocket and, like kubectl, by SPDY where a proxy supports none or
+// a role allows create and not get.
 func (c *Cluster) dialer(pod client.ObjectKey) (httpstream.Dialer, error) {
-	config := rest.CopyConfig(c.config)
+	config := c.Config()
 	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(c.client.Scheme()).WithoutConversion()
 	api, err := rest.RESTClientFor(config)

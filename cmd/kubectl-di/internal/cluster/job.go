@@ -7,12 +7,17 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,54 +26,122 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// tokenSeconds is for how long a token is valid: the least that the API server
-// gives.
+// tokenSeconds is how long a token is valid: the least that the API server gives.
 const tokenSeconds = 600
 
 // Job reads a job.
 func (c *Cluster) Job(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
-	var job v2alpha1.DIJob
-	if err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, &job); err != nil {
-		need := Right{Verb: "get", Group: v2alpha1.GroupName, Resource: "dijobs", Namespace: c.Namespace}
-		return nil, need.Denied("reading job "+c.Namespace+"/"+name, err)
-	}
-	return &job, nil
+	job := &v2alpha1.DIJob{}
+	return job, c.Get(ctx, c.Namespace, name, job)
 }
 
-// JobNames returns the names of the jobs of the namespace.
-func (c *Cluster) JobNames(ctx context.Context) ([]string, error) {
+// Jobs reads the jobs of the namespace that labels select.
+func (c *Cluster) Jobs(ctx context.Context, selector string) ([]v2alpha1.DIJob, error) {
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		return nil, err
+	}
 	var jobs v2alpha1.DIJobList
-	if err := c.client.List(ctx, &jobs, client.InNamespace(c.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing jobs: %w", err)
-	}
-	found := make([]string, 0, len(jobs.Items))
-	for i := range jobs.Items {
-		found = append(found, jobs.Items[i].Name)
-	}
-	return found, nil
+	err = c.List(ctx, c.Namespace, &jobs, client.MatchingLabelsSelector{Selector: parsed})
+	return jobs.Items, err
 }
 
-// ReplicaNames returns the names of the pods of a coordinator-led job that can
-// be replaced.
-func (c *Cluster) ReplicaNames(ctx context.Context, job string) ([]string, error) {
-	var pods corev1.PodList
-	if err := c.client.List(ctx, &pods, client.InNamespace(c.Namespace), client.MatchingLabels(names.JobLabels(job))); err != nil {
-		return nil, fmt.Errorf("listing the pods of job %s/%s: %w", c.Namespace, job, err)
+// JobOrWhich reads a job; where there is none, its error names those that exist.
+func (c *Cluster) JobOrWhich(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
+	job, err := c.Job(ctx, name)
+	if !apierrors.IsNotFound(err) {
+		return job, err
+	}
+	jobs, listing := c.Jobs(ctx, "")
+	switch {
+	case listing != nil:
+		return nil, err
+	case len(jobs) == 0:
+		return nil, fmt.Errorf("%w\nnamespace %s has no jobs: is another one meant (-n)?", err, c.Namespace)
 	}
 	var found []string
-	for i := range pods.Items {
-		if pods.Items[i].Labels[names.LabelReplicaType] != string(names.ReplicaTypeCoordinator) {
-			found = append(found, pods.Items[i].Name)
-		}
+	for i := range jobs {
+		found = append(found, jobs[i].Name)
 	}
-	return found, nil
+	return nil, fmt.Errorf("%w\nnamespace %s has %s", err, c.Namespace, Some(found))
 }
 
-// Token returns a token that tells di-server that the caller is one of the
-// job's pods: its coordinator, or of a worker-led job any that lives. It is of
-// use for nothing else, and soon for nothing at all.
+// Some lists names, but not all of many.
+func Some(all []string) string {
+	const most = 20
+	if len(all) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Pods returns the pods of a job.
+func (c *Cluster) Pods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
+	var pods corev1.PodList
+	err := c.List(ctx, job.Namespace, &pods, client.MatchingLabels(podLabels(job)))
+	var own []*corev1.Pod
+	for i := range pods.Items {
+		if metav1.IsControlledBy(&pods.Items[i], job) {
+			own = append(own, &pods.Items[i])
+		}
+	}
+	return own, err
+}
+
+// podLabels returns the labels of a job's pods.
+func podLabels(job *v2alpha1.DIJob) map[string]string {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return names.JobLabels(job.Name)
+	}
+	return names.WorkerJobLabels(job.Name)
+}
+
+// Membership reads the desired replicas of a coordinator-led job; nil where it has none
+// yet.
+func (c *Cluster) Membership(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
+	list := &v2alpha1.Membership{}
+	err := c.Get(ctx, job.Namespace, job.Name, list)
+	if apierrors.IsNotFound(err) || err == nil && list.Spec.JobUID != job.UID {
+		return nil, nil
+	}
+	return list, err
+}
+
+// Events returns the events of an object.
+func (c *Cluster) Events(ctx context.Context, of client.Object) ([]corev1.Event, error) {
+	var list corev1.EventList
+	options := eventsOf(of)
+	err := c.List(ctx, of.GetNamespace(), &list, &options)
+	return list.Items, err
+}
+
+func eventsOf(of client.Object) client.ListOptions {
+	return client.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(of.GetUID()))}
+}
+
+// PodWarnings returns the warnings about the pods of a namespace.
+func (c *Cluster) PodWarnings(ctx context.Context, namespace string) ([]corev1.Event, error) {
+	var list corev1.EventList
+	err := c.List(ctx, namespace, &list, client.MatchingFields{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning})
+	return list.Items, err
+}
+
+// Logs opens the log of a container.
+func (c *Cluster) Logs(ctx context.Context, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
+	config := c.Config()
+	config.QPS = -1 // A job has many pods, and the API server limits its clients itself.
+	api, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	stream, err := api.Pods(c.Namespace).GetLogs(pod, options).Stream(ctx)
+	return stream, explain("reading the log of container "+options.Container+" of pod "+c.Namespace+"/"+pod, err)
+}
+
+// Token returns a token by which di-server takes the caller for one of the job's pods:
+// its coordinator, or any active pod of a worker-led job. It is valid for di-server alone.
 func (c *Cluster) Token(ctx context.Context, job *v2alpha1.DIJob) (string, error) {
-	pod, err := c.livePod(ctx, job)
+	pod, err := c.activePod(ctx, job)
 	if err != nil {
 		return "", err
 	}
@@ -79,76 +152,58 @@ func (c *Cluster) Token(ctx context.Context, job *v2alpha1.DIJob) (string, error
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
 	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: account}}
-	if err := c.client.SubResource("token").Create(ctx, of, request); err != nil {
-		need := Right{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: pod.Namespace, Name: account}
-		return "", need.Denied("making a token for di-server, bound to pod "+pod.Name, err)
-	}
-	return request.Status.Token, nil
+	err = c.client.SubResource("token").Create(ctx, of, request)
+	return request.Status.Token, explain("making a token for di-server, bound to pod "+pod.Name, err)
 }
 
-// livePod returns the pod of a job in whose name di-server is called.
-func (c *Cluster) livePod(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod, error) {
-	pods, err := c.callers(ctx, job)
-	if err != nil {
+// activePod returns the pod of a job on whose behalf di-server is called.
+func (c *Cluster) activePod(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod, error) {
+	var pods []*corev1.Pod
+	var err error
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		pods, err = c.Pods(ctx, job)
+	} else {
+		pods = []*corev1.Pod{{}}
+		err = c.Get(ctx, job.Namespace, names.CoordinatorPod(job.Name), pods[0])
+	}
+	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
-		return !podstate.Active(&pod) || !metav1.IsControlledBy(&pod, job)
-	})
-	if len(pods) == 0 {
+	at := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return podstate.Active(pod) && metav1.IsControlledBy(pod, job) })
+	if at < 0 {
 		return nil, whyNoPod(job)
 	}
-	return &pods[0], nil
+	return pods[at], nil
 }
 
-// callers returns the pods that may call for a job.
-func (c *Cluster) callers(ctx context.Context, job *v2alpha1.DIJob) ([]corev1.Pod, error) {
-	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
-		var pods corev1.PodList
-		err := c.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels(names.WorkerJobLabels(job.Name)))
-		if err != nil {
-			need := Right{Verb: "list", Resource: "pods", Namespace: job.Namespace}
-			return nil, need.Denied("listing the pods of job "+job.Namespace+"/"+job.Name, err)
-		}
-		return pods.Items, nil
-	}
-	var pod corev1.Pod
-	key := client.ObjectKey{Namespace: job.Namespace, Name: names.CoordinatorPod(job.Name)}
-	err := c.client.Get(ctx, key, &pod)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		need := Right{Verb: "get", Resource: "pods", Namespace: job.Namespace}
-		return nil, need.Denied("reading pod "+key.String(), err)
-	}
-	return []corev1.Pod{pod}, nil
-}
-
-// whyNoPod says why a job has no pod that could call for it.
+// whyNoPod returns why a job has no pod that could call for it.
 func whyNoPod(job *v2alpha1.DIJob) error {
 	key := client.ObjectKeyFromObject(job)
 	phase := cmp.Or(job.Status.Phase, v2alpha1.JobPending)
+	if err := Finished(job); err != nil {
+		return err
+	}
 	switch {
-	case job.DeletionTimestamp != nil:
-		return fmt.Errorf("job %s is being deleted", key)
-	case phase == v2alpha1.JobSucceeded || phase == v2alpha1.JobFailed:
-		return fmt.Errorf("job %s has finished: %s", key, phase)
 	case ptr.Deref(job.Spec.Suspend, false):
 		return fmt.Errorf("job %s is suspended: resume it first", key)
 	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed:
-		return fmt.Errorf("job %s is in phase %s and has no coordinator yet that could be given replicas: try again when pod %s is there",
-			key, phase, names.CoordinatorPod(job.Name))
+		return fmt.Errorf("job %s is in phase %s and has no coordinator yet: try again when pod %s exists", key, phase, names.CoordinatorPod(job.Name))
 	}
-	return fmt.Errorf("job %s is in phase %s and none of its pods is there yet: try again when one is", key, phase)
+	return fmt.Errorf("job %s is in phase %s and has no pods yet: try again when it has", key, phase)
 }
 
-// Pods returns the pods of a job, by name.
-func (c *Cluster) Pods(ctx context.Context, job *v2alpha1.DIJob) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := c.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels(podsOf(job))); err != nil {
-		need := Right{Verb: "list", Resource: "pods", Namespace: job.Namespace}
-		return nil, need.Denied("listing the pods of job "+job.Namespace+"/"+job.Name, err)
+// IsFinished reports whether a job has succeeded or failed.
+func IsFinished(job *v2alpha1.DIJob) bool {
+	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
+}
+
+// Finished returns an error for a job that is deleted or has finished.
+func Finished(job *v2alpha1.DIJob) error {
+	switch {
+	case job.DeletionTimestamp != nil:
+		return fmt.Errorf("job %s/%s is being deleted", job.Namespace, job.Name)
+	case IsFinished(job):
+		return fmt.Errorf("job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)
 	}
-	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), nil
+	return nil
 }

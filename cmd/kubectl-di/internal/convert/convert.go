@@ -5,11 +5,19 @@
 package convert
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/arguments"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
 const convertLong = `Convert manifests between the versions of DI Orchestrator's API, and import
@@ -59,46 +67,152 @@ type convertOptions struct {
 }
 
 // NewCommand returns the command.
-func NewCommand() *cobra.Command {
+func NewCommand(env *cli.Env) *cobra.Command {
 	options := &convertOptions{}
-	command := &cobra.Command{
-		Use:     "convert -f FILE",
-		Short:   "Convert and import manifests, without a cluster",
-		Long:    convertLong,
-		Example: convertExamples,
-		Args:    arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command.Context(), command.InOrStdin(), command.OutOrStdout(), command.ErrOrStderr())
-		},
-	}
+	command := cli.NewCommand(cli.Help{
+		Use: "convert -f FILE", Short: "Convert and import manifests, without a cluster", Long: convertLong, Example: convertExamples,
+	}, func(ctx context.Context) error { return options.run(ctx, env.In, env.Out, env.ErrOut) })
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.StringArrayVarP(&options.files, "filename", "f", nil, "file or folder to read, - for stdin; may be repeated")
 	flags.BoolVarP(&options.recursive, "recursive", "R", false, "read subfolders too")
-	flags.StringVar(&options.to, "to", v2alpha1.Version, "version to convert to: v1alpha1 or v2alpha1")
-	flags.StringVarP(&options.output, "output", "o", "", "yaml or json; by default each document stays what it is")
+	cli.Enum(command, &options.to, "to", "", v2alpha1.Version, "version to convert to: v1alpha1 or v2alpha1", v1alpha1.Version, v2alpha1.Version)
+	cli.Enum(command, &options.output, "output", "o", "", "yaml or json; by default each document stays what it is", formatYAML, formatJSON)
 	flags.StringVar(&options.outputDir, "output-dir", "", "folder to write the files to, instead of stdout")
 	flags.BoolVarP(&options.inPlace, "in-place", "w", false, "write the files back, instead of to stdout")
 	flags.BoolVar(&options.strict, "strict", false, "fail when anything cannot be carried over")
+	cli.Before(command, options.check)
 	return command
 }
 
 // check says what is wrong with the flags.
 func (o *convertOptions) check() error {
 	if len(o.files) == 0 {
-		return exit.Usagef("-f is missing: name a file, a folder, or - for stdin")
-	}
-	if o.to != "v1alpha1" && o.to != v2alpha1.Version {
-		return exit.Usagef("--to %q: want v1alpha1 or v2alpha1", o.to)
-	}
-	if o.output != "" && o.output != formatYAML && o.output != formatJSON {
-		return exit.Usagef("-o %q: want yaml or json", o.output)
+		return cli.Usagef("-f is missing: name a file, a folder, or - for stdin")
 	}
 	if o.inPlace && o.outputDir != "" {
-		return exit.Usagef("--in-place and --output-dir exclude each other")
+		return cli.Usagef("--in-place and --output-dir exclude each other")
 	}
 	if o.inPlace && o.output != "" {
-		return exit.Usagef("--in-place and -o exclude each other: a file stays what it is")
+		return cli.Usagef("--in-place and -o exclude each other: a file stays what it is")
 	}
 	return nil
+}
+
+const (
+	formatYAML = "yaml"
+	formatJSON = "json"
+)
+
+var errInterrupted = errors.New("interrupted: nothing was written")
+
+// run converts all inputs before it writes anything.
+func (o *convertOptions) run(ctx context.Context, in io.Reader, out, report io.Writer) error {
+	inputs, err := readInputs(ctx, o.files, o.recursive, in)
+	if err != nil {
+		return err
+	}
+	if err := o.checkInputs(inputs); err != nil {
+		return err
+	}
+	outputs, lost, err := o.convertFiles(inputs, report)
+	if err != nil {
+		return fmt.Errorf("%w\nnothing was written", err)
+	}
+	if lost > 0 && o.strict {
+		return cli.With(cli.Lost, fmt.Errorf("not carried over: %d, see above; nothing was written, as --strict asks", lost))
+	}
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return o.write(outputs, out)
+}
+
+// convertFiles converts all inputs, reports on them, and counts what could not
+// be carried over. Its error is of all that failed.
+func (o *convertOptions) convertFiles(inputs []input, report io.Writer) (outputs []output, lost int, err error) {
+	var failures []error
+	for i := range inputs {
+		converted, reports, err := o.convertFile(&inputs[i])
+		failures = append(failures, err)
+		outputs = append(outputs, output{input: &inputs[i], content: converted})
+		for j := range reports {
+			lost += len(reports[j].lost)
+			reports[j].write(report)
+		}
+	}
+	return outputs, lost, errors.Join(failures...)
+}
+
+func (o *convertOptions) checkInputs(inputs []input) error {
+	for i := range inputs {
+		if inputs[i].path == "" && o.inPlace {
+			return cli.Usagef("--in-place: stdin has no place to be written back to")
+		}
+	}
+	return nil
+}
+
+// apiVersion is the version that is converted to.
+func (o *convertOptions) apiVersion() string {
+	return v2alpha1.GroupName + "/" + o.to
+}
+
+// convertFile converts the documents of a file.
+func (o *convertOptions) convertFile(file *input) ([]byte, []documentReport, error) {
+	if err := manifests.CheckEncoding(file.content); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file.name, err)
+	}
+	var (
+		out      strings.Builder
+		reports  []documentReport
+		failures []error
+	)
+	content, marked := bytes.CutPrefix(file.content, []byte(manifests.ByteOrderMark))
+	number := 0
+	for _, part := range manifests.Split(content) {
+		if part.IsEmpty() {
+			out.WriteString(part.Separator + part.Body + part.End)
+			continue
+		}
+		number++
+		at := fmt.Sprintf("%s: document %d (line %d)", file.name, number, part.Line)
+		body, found, err := o.convertPart(&part)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", at, err))
+			continue
+		}
+		for i := range found {
+			found[i].at = at
+		}
+		reports = append(reports, found...)
+		writePart(&out, &part, body, number > 1)
+	}
+	if number == 0 {
+		reports = []documentReport{{at: file.name, became: "holds no document"}}
+	}
+	if marked {
+		return []byte(manifests.ByteOrderMark + out.String()), reports, errors.Join(failures...)
+	}
+	return []byte(out.String()), reports, errors.Join(failures...)
+}
+
+// writePart appends a document. One that changed starts on a line of its own,
+// and one of YAML that follows others after a separator.
+func writePart(out *strings.Builder, part *manifests.Part, body string, follows bool) {
+	separator, end := part.Separator, part.End
+	if body != part.Body {
+		if text := out.String(); text != "" && !strings.HasSuffix(text, "\n") {
+			out.WriteByte('\n')
+		}
+		if separator != "" && !strings.HasSuffix(separator, "\n") {
+			separator = strings.TrimRight(separator, " \t") + "\n"
+		}
+		if separator == "" && follows && !strings.HasPrefix(body, "{") {
+			separator = "---\n"
+		}
+	}
+	if strings.HasPrefix(body, "{") && body != part.Body {
+		end = "" // JSON ends by itself.
+	}
+	out.WriteString(separator + body + end)
 }

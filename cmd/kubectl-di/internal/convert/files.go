@@ -71,8 +71,7 @@ func (of *input) place() (string, error) {
 	return filepath.Abs(of.path)
 }
 
-// read reads the input, which may be a pipe and wait for whoever writes it: an
-// interrupt ends the waiting.
+// read reads the input. It may be a pipe that blocks: an interrupt ends the wait.
 func (of *input) read(ctx context.Context, stdin io.Reader) ([]byte, error) {
 	var (
 		content []byte
@@ -237,4 +236,112 @@ func overwrites(path string, outputs []output) error {
 		}
 	}
 	return nil
+}
+
+// file is a file to be written.
+type file struct {
+	path    string
+	content []byte
+	// staged is the path of the new content, beside the file.
+	staged string
+	// old is the content before, nil for a new file.
+	old  []byte
+	mode fs.FileMode
+}
+
+// replaceFiles replaces all files or none: it writes all beside their places, and only
+// then moves them. When a move fails, the files before it are restored; one that cannot be
+// is named in the error. move is os.Rename.
+func replaceFiles(files []file, move func(from, to string) error) (err error) {
+	var staged []file
+	defer func() {
+		for i := range staged {
+			if failed := os.Remove(staged[i].staged); !errors.Is(failed, fs.ErrNotExist) {
+				err = errors.Join(err, failed)
+			}
+		}
+	}()
+	taken := map[string]bool{}
+	for _, one := range files {
+		if err := one.stage(); err != nil {
+			return fmt.Errorf("%w\nnothing was written", err)
+		}
+		staged = append(staged, one)
+		if taken[one.path] {
+			staged = staged[:len(staged)-1] // By a link and by its name.
+			if err := os.Remove(one.staged); err != nil {
+				return err
+			}
+		}
+		taken[one.path] = true
+	}
+	for i := range staged {
+		if err := move(staged[i].staged, staged[i].path); err != nil {
+			return restore(err, staged[:i])
+		}
+	}
+	return nil
+}
+
+// stage finds the place that the path leads to, and writes the new content beside it, down
+// to the disk.
+func (f *file) stage() error {
+	f.mode = 0o644
+	place, err := filepath.EvalSymlinks(f.path)
+	if err == nil {
+		f.path = place
+		err = f.readOld()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+"-*")
+	if err != nil {
+		return err
+	}
+	f.staged = temporary.Name()
+	_, err = temporary.Write(f.content)
+	if err = errors.Join(err, temporary.Chmod(f.mode), temporary.Sync(), temporary.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.staged))
+	}
+	return nil
+}
+
+// readOld reads the file that is replaced; it fails where that may not be written.
+func (f *file) readOld() error {
+	about, err := os.Stat(f.path)
+	switch {
+	case err != nil:
+		return err
+	case !about.Mode().IsRegular():
+		return fmt.Errorf("%s: is not a file that can be replaced; use --output-dir", f.path)
+	case about.Mode().Perm()&0o200 == 0:
+		return fmt.Errorf("%s: is read-only; make it writable, or use --output-dir", f.path)
+	}
+	// A move needs no right to write the file itself.
+	probe, err := os.OpenFile(f.path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	f.mode = about.Mode().Perm()
+	f.old, err = os.ReadFile(f.path)
+	return errors.Join(err, probe.Close())
+}
+
+// restore undoes the moves before the one that failed.
+func restore(cause error, moved []file) error {
+	failures, written := []error{cause}, []string(nil)
+	for i := range moved {
+		undo := func() error { return os.WriteFile(moved[i].path, moved[i].old, moved[i].mode) }
+		if moved[i].old == nil {
+			undo = func() error { return os.Remove(moved[i].path) }
+		}
+		if err := undo(); err != nil {
+			failures, written = append(failures, err), append(written, moved[i].path)
+		}
+	}
+	if len(written) == 0 {
+		return fmt.Errorf("%w\nnothing was written", cause)
+	}
+	return fmt.Errorf("%w\nwritten nevertheless: %s", errors.Join(failures...), strings.Join(written, ", "))
 }

@@ -11,24 +11,19 @@ import (
 
 	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/arguments"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 )
 
 const long = `Print the logs of all replicas of a job at once.
 
 Each line begins with the name of its replica, which is the pod's without the
-job's. With --follow it goes on with pods that come later, that replace others
-and whose containers are started again, takes up a connection that breaks where
-it broke, and ends when the job has finished and its pods have ended, or with
-Ctrl-C, either way with 0.`
+job's. With --follow it continues with pods that are created later, that replace others
+and whose containers restart, resumes a broken connection where it broke, and ends when
+the job and its pods have finished, or with Ctrl-C, either way with 0.`
 
 const example = `  # What all replicas of job cartpole print from now on
   kubectl di logs cartpole -f --tail 0
@@ -41,8 +36,7 @@ const example = `  # What all replicas of job cartpole print from now on
 
 // options are the flags of the command.
 type options struct {
-	flags         *cluster.Flags
-	streams       genericiooptions.IOStreams
+	*cli.Env
 	follow        bool
 	tasks, pods   []string
 	container     string
@@ -57,45 +51,32 @@ type options struct {
 	colour        string
 }
 
-// The values of --color.
-const (
-	colourAuto   = "auto"
-	colourAlways = "always"
-	colourNever  = "never"
-)
-
-// NewCommand returns the command that prints the logs of a job's replicas.
-func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
-	o := options{flags: flags, streams: streams}
-	command := &cobra.Command{
-		Use:     "logs JOB [POD...]",
-		Short:   "Print the logs of all replicas of a job at once",
-		Long:    long,
-		Example: example,
-		RunE:    o.run,
-		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return o.complete(command, args)
-		},
+// NewCommand returns kubectl di logs.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := options{Env: env}
+	command := cli.Help{Use: "logs JOB [POD...]", Short: "Print the logs of all replicas of a job at once", Long: long, Example: example}.Command()
+	command.RunE = o.run
+	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return o.CompleteJobs(command, nil)
+		}
+		return o.CompletePods(command, strings.TrimPrefix(args[0], "dijob/"), args[1:])
 	}
-	o.bind(command.Flags())
-	return command
-}
-
-func (o *options) bind(flags *pflag.FlagSet) {
-	flags.SortFlags = false
-	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is printed from now on, by pods that come later too")
+	flags := command.Flags()
+	flags.BoolVarP(&o.follow, "follow", "f", false, "Continue with new lines, also of pods that are created later")
 	flags.StringSliceVar(&o.tasks, "task", nil, "Only the replicas of this task; may be repeated")
 	flags.StringSliceVar(&o.pods, "pod", nil, "Only this pod, by its name or that of the replica; may be repeated")
 	flags.StringVarP(&o.container, "container", "c", "", "The container; by default di-container, or the first")
 	flags.BoolVar(&o.allContainers, "all-containers", false, "All containers of each pod")
 	flags.Int64Var(&o.tail, "tail", -1, "Only this many of the last lines of each container; -1 for all")
-	flags.DurationVar(&o.since, "since", 0, "Only what is no older than this, such as 5m")
-	flags.StringVar(&o.sinceTime, "since-time", "", "Only what is no older than this time, such as 2026-01-02T15:04:05Z")
+	flags.DurationVar(&o.since, "since", 0, "Only lines that are no older than this, such as 5m")
+	flags.StringVar(&o.sinceTime, "since-time", "", "Only lines that are no older than this time, such as 2026-01-02T15:04:05Z")
 	flags.BoolVar(&o.timestamps, "timestamps", false, "Begin each line with its time")
-	flags.BoolVarP(&o.previous, "previous", "p", false, "What the containers printed before they were last started again")
+	flags.BoolVarP(&o.previous, "previous", "p", false, "The logs of the containers before their last restart")
 	flags.BoolVar(&o.prefix, "prefix", true, "Begin each line with the name of its replica")
 	flags.IntVar(&o.most, "max-log-requests", 100, "Follow no more containers than this at once")
-	flags.StringVar(&o.colour, "color", colourAuto, "Colour the names of replicas: auto (on a terminal), always or never")
+	cli.Enum(command, &o.colour, "color", "", "auto", "Colour the names of replicas: auto (on a terminal), always or never", "auto", "always", "never")
+	return command
 }
 
 func (o *options) run(command *cobra.Command, args []string) error {
@@ -107,7 +88,7 @@ func (o *options) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := o.flags.Connect()
+	found, err := o.Connect()
 	if err != nil {
 		return err
 	}
@@ -126,8 +107,8 @@ func (o *options) run(command *cobra.Command, args []string) error {
 	}
 	r := &run{
 		cluster: found, clock: clock.RealClock{}, job: job, wanted: wanted, log: log, most: o.most,
-		printer: newPrinter(o.streams.Out, o.prefix, o.timestamps, o.profile()),
-		notices: &notices{out: o.streams.ErrOut, told: map[string]bool{}},
+		printer: newPrinter(o.Out, o.prefix, o.timestamps, o.profile()),
+		notices: &notices{out: o.ErrOut, printed: map[string]bool{}},
 	}
 	if o.follow {
 		return r.follow(command.Context())
@@ -139,21 +120,19 @@ func (o *options) run(command *cobra.Command, args []string) error {
 func (o *options) check(args []string) (string, error) {
 	switch {
 	case o.allContainers && o.container != "":
-		return "", exit.Usagef("--container %s: --all-containers takes it too: leave one of them out", o.container)
+		return "", cli.Usagef("--container %s: --all-containers takes it too: leave one of them out", o.container)
 	case o.follow && o.previous:
-		return "", exit.Usagef("--previous: what ran before prints nothing more to --follow: leave one of them out")
+		return "", cli.Usagef("--previous: what ran before prints nothing more to --follow: leave one of them out")
 	case o.since != 0 && o.sinceTime != "":
-		return "", exit.Usagef("--since-time %s: --since is given too: leave one of them out", o.sinceTime)
+		return "", cli.Usagef("--since-time %s: --since is given too: leave one of them out", o.sinceTime)
 	case o.since < 0:
-		return "", exit.Usagef("--since %s: has to be greater than 0", o.since)
+		return "", cli.Usagef("--since %s: must be greater than 0", o.since)
 	case o.tail < -1:
-		return "", exit.Usagef("--tail %d: has to be 0 or more, or -1 for all", o.tail)
+		return "", cli.Usagef("--tail %d: must be 0 or more, or -1 for all", o.tail)
 	case o.most < 1:
-		return "", exit.Usagef("--max-log-requests %d: has to be 1 or more", o.most)
-	case !slices.Contains([]string{colourAuto, colourAlways, colourNever}, o.colour):
-		return "", exit.Usagef("--color %s: has to be %s, %s or %s", o.colour, colourAuto, colourAlways, colourNever)
+		return "", cli.Usagef("--max-log-requests %d: must be 1 or more", o.most)
 	}
-	return arguments.Job(args)
+	return cli.Job(args)
 }
 
 // logOptions returns what the flags ask of the API.
@@ -170,7 +149,7 @@ func (o *options) logOptions() (corev1.PodLogOptions, error) {
 	if o.sinceTime != "" {
 		at, err := time.Parse(time.RFC3339, o.sinceTime)
 		if err != nil {
-			return log, exit.Usagef("--since-time %s: has to be like %s", o.sinceTime, "2026-01-02T15:04:05Z")
+			return log, cli.Usagef("--since-time %s: must be like %s", o.sinceTime, "2026-01-02T15:04:05Z")
 		}
 		log.SinceTime = &metav1.Time{Time: at}
 	}
@@ -179,25 +158,12 @@ func (o *options) logOptions() (corev1.PodLogOptions, error) {
 
 // profile returns the colours that may be printed.
 func (o *options) profile() colorprofile.Profile {
-	detected := colorprofile.Detect(o.streams.Out, os.Environ())
+	detected := colorprofile.Detect(o.Out, os.Environ())
 	switch {
-	case o.colour == colourAlways:
+	case o.colour == "always":
 		return max(detected, colorprofile.ANSI256)
-	case o.colour == colourNever, os.Getenv("NO_COLOR") != "":
+	case o.colour == "never", os.Getenv("NO_COLOR") != "":
 		return colorprofile.NoTTY
 	}
 	return detected
-}
-
-// complete completes the arguments for a shell.
-func (o *options) complete(command *cobra.Command, args []string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return arguments.JobNames(command, o.flags)
-	}
-	job, err := arguments.Job(args)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	pods, directive := arguments.PodNames(command, o.flags, job)
-	return slices.DeleteFunc(pods, func(pod string) bool { return slices.Contains(args[1:], pod) }), directive
 }

@@ -5,16 +5,27 @@ package logs
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/charmbracelet/colorprofile"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
 // entry is a line of a container's log as the runtime has it.
@@ -165,5 +176,148 @@ func TestReplicasHaveColoursOfTheirOwn(t *testing.T) {
 			}
 			used[colour] = true
 		}
+	}
+}
+
+func TestWhatAPodTellsOfAContainer(t *testing.T) {
+	t.Parallel()
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	ended := func(id string, code int32) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: id, ExitCode: code}}
+	}
+	waiting := func(reason, message string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	}
+	for name, tc := range map[string]struct {
+		policy corev1.RestartPolicy
+		phase  corev1.PodPhase
+		status *corev1.ContainerStatus
+		want   state
+	}{
+		"no node yet":  {want: state{waiting: "waiting for a node"}},
+		"it was never": {phase: corev1.PodFailed, want: state{isOver: true, waiting: "waiting for a node"}},
+		"no image": {
+			status: &corev1.ContainerStatus{State: waiting("ImagePullBackOff", "no such image")},
+			want:   state{waiting: "ImagePullBackOff: no such image"},
+		},
+		"it runs":             {status: &corev1.ContainerStatus{State: running, ContainerID: "a"}, want: state{instance: "a", isRunning: true}},
+		"it runs again":       {status: &corev1.ContainerStatus{State: running, ContainerID: "b", RestartCount: 1, LastTerminationState: ended("a", 1)}, want: state{instance: "b", previous: "a", isRunning: true, restarts: 1}},
+		"it is to be started": {status: &corev1.ContainerStatus{State: waiting("CrashLoopBackOff", ""), LastTerminationState: ended("a", 1)}, want: state{instance: "a", waiting: "CrashLoopBackOff"}},
+		"it ended for good":   {policy: corev1.RestartPolicyNever, status: &corev1.ContainerStatus{State: ended("a", 1)}, want: state{instance: "a", isOver: true}},
+		"it ended well":       {policy: corev1.RestartPolicyOnFailure, status: &corev1.ContainerStatus{State: ended("a", 0)}, want: state{instance: "a", isOver: true}},
+		"it failed":           {policy: corev1.RestartPolicyOnFailure, status: &corev1.ContainerStatus{State: ended("a", 1)}, want: state{instance: "a"}},
+		"its pod ended":       {policy: corev1.RestartPolicyAlways, phase: corev1.PodSucceeded, status: &corev1.ContainerStatus{State: ended("a", 0)}, want: state{instance: "a", isOver: true}},
+		"nobody has its id":   {status: &corev1.ContainerStatus{State: running, RestartCount: 2, LastTerminationState: ended("", 1)}, want: state{instance: "#2", previous: "#1", isRunning: true, restarts: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: tc.policy, Containers: []corev1.Container{{Name: "c"}}}}
+			pod.Status.Phase = tc.phase
+			if tc.status != nil {
+				tc.status.Name = "c"
+				pod.Status.ContainerStatuses = []corev1.ContainerStatus{*tc.status}
+			}
+			if diff := cmp.Diff(tc.want, stateOf(pod, "c"), cmp.AllowUnexported(state{})); diff != "" {
+				t.Errorf("the state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnInitContainerIsStartedAgainByItsOwnPolicy(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		InitContainers: []corev1.Container{
+			{Name: "first"}, {Name: "sidecar", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)},
+		},
+	}}
+	if isStartedAgain(pod, "first", 1) || !isStartedAgain(pod, "sidecar", 0) {
+		t.Error("a sidecar alone is started again where the pod's policy is Never")
+	}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	if isStartedAgain(pod, "first", 0) || !isStartedAgain(pod, "first", 1) {
+		t.Error("an init container is started again where it failed")
+	}
+}
+
+// hanging is where a log comes from that never ends, and says nothing.
+type hanging struct{ pod *corev1.Pod }
+
+// Logs implements source.
+func (h *hanging) Logs(ctx context.Context, _ string, _ *corev1.PodLogOptions) (io.ReadCloser, error) {
+	from, to := io.Pipe()
+	context.AfterFunc(ctx, func() { to.CloseWithError(context.Cause(ctx)) })
+	return from, nil
+}
+
+// Get implements source.
+func (h *hanging) Get(_ context.Context, _, _ string, object client.Object) error {
+	object.SetUID(h.pod.UID)
+	return nil
+}
+
+func TestALogThatHangsIsLeftAWhileAfterItsPodIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pong-learner-0", UID: "1"}}
+		running := state{instance: "run://1", isRunning: true}
+		one := &follower{
+			source: &hanging{pod}, clock: clock.RealClock{}, print: func(line) error { return nil }, notice: func(string, ...any) {},
+			slots: make(chan struct{}, 1), pod: pod, container: "di-container", replica: "learner-0", now: running,
+			changed: make(chan struct{}, 1), gone: make(chan struct{}),
+		}
+		begun, ended := time.Now(), make(chan error, 1)
+		go func() { ended <- one.run(t.Context()) }()
+		<-time.After(time.Hour) // by the bubble's clock
+		select {
+		case err := <-ended:
+			t.Fatalf("it is left though its pod is there: %v", err)
+		default:
+		}
+		running.isGone = true
+		one.update(running)
+		if err := <-ended; err != nil || time.Since(begun) != time.Hour+rest {
+			t.Errorf("%v, after %s", err, time.Since(begun))
+		}
+	})
+}
+
+// TestLogsOfAFinishedJobAreLeftWhosePodsStay follows a job of which one pod
+// never ends, whatever becomes of the job.
+func TestLogsOfAFinishedJobAreLeftWhosePodsStay(t *testing.T) {
+	t.Parallel()
+	for policy, takes := range map[v2alpha1.CleanPodPolicy]time.Duration{
+		v2alpha1.CleanPodPolicyNone: retention,
+		// The operator deletes the pod then, which the test does after an hour.
+		v2alpha1.CleanPodPolicyRunning: time.Hour,
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", UID: "1"}}
+				job.Spec.CleanPodPolicy, job.Status.Phase = policy, v2alpha1.JobSucceeded
+				var out, report bytes.Buffer
+				r := &run{clock: clock.RealClock{}, job: job, printer: newPrinter(&out, true, false, 0), notices: &notices{out: &report, printed: map[string]bool{}}}
+				f := &following{run: r, events: make(chan event), slots: make(chan struct{}, 1), live: 1, hasPods: true}
+				begun := time.Now()
+				var working sync.WaitGroup
+				working.Go(func() {
+					f.send(t.Context(), event{job: true, change: cluster.Change{Object: job}})
+					<-time.After(time.Hour) // by the bubble's clock
+					ctx, stop := context.WithTimeout(t.Context(), time.Second)
+					defer stop()
+					f.send(ctx, event{ended: &follower{}})
+				})
+				if err := f.loop(t.Context(), &working); err != nil || time.Since(begun) != takes {
+					t.Errorf("%v, after %s", err, time.Since(begun))
+				}
+				isPrinted := strings.Contains(report.String(), "job rl/pong has finished, and its spec.cleanPodPolicy None keeps pods: 1 container is no longer followed\n")
+				if isPrinted != (policy == v2alpha1.CleanPodPolicyNone) {
+					t.Errorf("printed %s", &report)
+				}
+				working.Wait()
+			})
+		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
@@ -31,7 +32,7 @@ const (
 // source is where logs come from.
 type source interface {
 	Logs(ctx context.Context, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
-	Pod(ctx context.Context, name string) (*corev1.Pod, error)
+	Get(ctx context.Context, namespace, name string, object client.Object) error
 }
 
 // follower follows the log of one container of one pod through its restarts.
@@ -39,7 +40,7 @@ type follower struct {
 	source  source
 	clock   clock.Clock
 	print   func(line) error
-	tell    func(format string, args ...any)
+	notice  func(format string, args ...any)
 	slots   chan struct{}
 	options corev1.PodLogOptions
 
@@ -64,7 +65,7 @@ type follower struct {
 	begun  time.Time
 }
 
-// update tells the follower how its container is now.
+// update gives the follower the state of its container.
 func (f *follower) update(now state) {
 	f.mutex.Lock()
 	if now.isGone && !f.now.isGone {
@@ -98,10 +99,10 @@ func (f *follower) run(ctx context.Context) error {
 		case now.isGone, now.isOver && now.instance == f.done:
 			return nil
 		case now.instance == "" && now.isOver:
-			f.tell("%s: ended before it ran", f.replica)
+			f.notice("%s: ended before it ran", f.replica)
 			return nil
 		case now.instance == "" || now.instance == f.done && !now.isRunning:
-			f.tell("%s: %s", f.replica, now.waiting)
+			f.notice("%s: %s", f.replica, now.waiting)
 			f.wait(ctx, nil)
 			continue
 		}
@@ -145,7 +146,7 @@ func (f *follower) follow(ctx context.Context, now state) error {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the user has ended the command
 	case err != nil:
-		f.tell("%s: %v", f.replica, err)
+		f.notice("%s: %v", f.replica, err)
 	}
 	if f.at != before {
 		f.pause = firstPause
@@ -173,7 +174,7 @@ func (f *follower) catchUp(ctx context.Context, previous string) error {
 		return err
 	}
 	if err != nil && ctx.Err() == nil {
-		f.tell("%s: the end of the run before was not read: %v", f.replica, err)
+		f.notice("%s: the end of the run before was not read: %v", f.replica, err)
 	}
 	return nil
 }
@@ -197,7 +198,7 @@ func (f *follower) read(ctx context.Context, asked request, prepare func(*copyin
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	default:
-		f.tell("more than --max-log-requests %d containers are to be followed: some wait until others have ended", cap(f.slots))
+		f.notice("more than --max-log-requests %d containers would be followed: some wait until others have ended", cap(f.slots))
 		select {
 		case f.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -241,7 +242,8 @@ func (f *follower) ask(asked request) corev1.PodLogOptions {
 
 // look looks at the pod of the name, and reports whether it is the follower's.
 func (f *follower) look(ctx context.Context) (bool, error) {
-	pod, err := f.source.Pod(ctx, f.pod.Name)
+	pod := &corev1.Pod{}
+	err := f.source.Get(ctx, f.pod.Namespace, f.pod.Name, pod)
 	if apierrors.IsNotFound(err) || err == nil && pod.UID != f.pod.UID {
 		f.update(state{isGone: true})
 		return false, nil
@@ -268,7 +270,7 @@ func (f *follower) stopWhenGone(ctx context.Context, stop func()) {
 // emit prints a line; what is without time the kubelet says in the log's place.
 func (f *follower) emit(one line) error {
 	if one.replica = f.replica; one.at.IsZero() {
-		f.tell("%s: %s", f.replica, one.text)
+		f.notice("%s: %s", f.replica, one.text)
 		return nil
 	}
 	return f.print(one)
@@ -294,7 +296,7 @@ func (f *follower) pauseAndLook(ctx context.Context, before state) error {
 	case isFatal(err):
 		return err
 	case err != nil:
-		f.tell("%s: %v", f.replica, err)
+		f.notice("%s: %v", f.replica, err)
 	}
 	return nil
 }

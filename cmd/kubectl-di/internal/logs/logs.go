@@ -55,13 +55,9 @@ func (r *run) once(ctx context.Context) error {
 
 // pods returns the pods whose logs are wanted.
 func (r *run) pods(ctx context.Context) ([]*corev1.Pod, error) {
-	listed, err := r.cluster.Pods(ctx, r.job)
+	all, err := r.cluster.Pods(ctx, r.job)
 	if err != nil {
 		return nil, err
-	}
-	all := make([]*corev1.Pod, 0, len(listed))
-	for i := range listed {
-		all = append(all, &listed[i])
 	}
 	own := replicas.Of(r.job, all)
 	if err := r.wanted.checkPods(r.job, own); err != nil {
@@ -74,7 +70,7 @@ func (r *run) pods(ctx context.Context) ([]*corev1.Pod, error) {
 		}
 	}
 	if len(taken) == 0 {
-		r.notices.tell("job %s/%s is in phase %s and has no pods to print the logs of", r.job.Namespace, r.job.Name, phase(r.job))
+		r.notices.print("job %s/%s is in phase %s and has no pods to print the logs of", r.job.Namespace, r.job.Name, phase(r.job))
 	}
 	return taken, r.wanted.checkContainer(taken)
 }
@@ -85,10 +81,10 @@ func (r *run) copy(ctx context.Context, pod *corev1.Pod, container string) error
 	now := stateOf(pod, container)
 	switch {
 	case now.instance == "":
-		r.notices.tell("%s: %s", name, reason(now))
+		r.notices.print("%s: %s", name, reason(now))
 		return nil
 	case r.log.Previous && now.previous == "":
-		r.notices.tell("%s: container %s has not run before", name, container)
+		r.notices.print("%s: container %s has not run before", name, container)
 		return nil
 	}
 	options := r.log
@@ -100,7 +96,7 @@ func (r *run) copy(ctx context.Context, pod *corev1.Pod, container string) error
 	defer stream.Close() //nolint:errcheck // it was read
 	return newCopying(stream, &position{}, true, func(one line) error {
 		if one.replica = name; one.at.IsZero() {
-			r.notices.tell("%s: %s", name, one.text)
+			r.notices.print("%s: %s", name, one.text)
 			return nil
 		}
 		return r.printer.print(one)
@@ -132,9 +128,8 @@ type event struct {
 	failed error
 }
 
-// linger is for how long the logs of a finished job are followed whose pods are
-// kept as they are.
-const linger = 10 * time.Second
+// retention is how long the logs of a finished job whose pods are kept are followed.
+const retention = 10 * time.Second
 
 // following is the state of following a job.
 type following struct {
@@ -146,9 +141,8 @@ type following struct {
 	// isFinished reports whether the job creates no further pods.
 	isFinished bool
 	hasPods    bool
-	// lingering fires when a finished job whose pods stay has been followed for
-	// long enough.
-	lingering <-chan time.Time
+	// retained fires at the end of the retention.
+	retained <-chan time.Time
 }
 
 // follow prints logs until the job has finished and its pods have ended.
@@ -172,8 +166,8 @@ func (f *following) loop(ctx context.Context, working *sync.WaitGroup) error {
 		select {
 		case <-ctx.Done():
 			return f.printer.flush()
-		case <-f.lingering:
-			f.notices.tell("job %s/%s has finished, and its spec.cleanPodPolicy None keeps pods: %s followed no more", f.job.Namespace, f.job.Name, containersAre(f.live))
+		case <-f.retained:
+			f.notices.print("job %s/%s has finished, and its spec.cleanPodPolicy None keeps pods: %s no longer followed", f.job.Namespace, f.job.Name, containersAre(f.live))
 			return f.printer.flush()
 		case next := <-f.events:
 			if next.failed != nil {
@@ -218,9 +212,9 @@ func (f *following) send(ctx context.Context, one event) {
 func (f *following) handle(ctx context.Context, working *sync.WaitGroup, next event) error {
 	switch object := next.change.Object.(type) {
 	case *v2alpha1.DIJob:
-		f.isFinished = next.change.Gone || object.UID != f.job.UID || isFinished(object)
-		if f.isFinished && !next.change.Gone && f.lingering == nil && object.Spec.CleanPodPolicy == v2alpha1.CleanPodPolicyNone {
-			f.lingering = f.clock.After(linger)
+		f.isFinished = next.change.Gone || object.UID != f.job.UID || cluster.IsFinished(object)
+		if f.isFinished && !next.change.Gone && f.retained == nil && object.Spec.CleanPodPolicy == v2alpha1.CleanPodPolicyNone {
+			f.retained = f.clock.After(retention)
 		}
 	case *corev1.Pod:
 		f.pod(ctx, working, object, next.change.Gone)
@@ -233,7 +227,7 @@ func (f *following) handle(ctx context.Context, working *sync.WaitGroup, next ev
 			return f.checkMost()
 		}
 		if broken := next.change.Broken; broken != nil {
-			f.notices.tell("the job's changes cannot be seen for now: %v; trying again", broken)
+			f.notices.print("the job's changes cannot be seen for now: %v; trying again", broken)
 		}
 	}
 	return nil
@@ -252,7 +246,7 @@ func (f *following) checkMost() error {
 	if open <= f.most {
 		return nil
 	}
-	return fmt.Errorf("--max-log-requests %d: the logs of %d containers are to be followed: allow as many, or choose by --task or --pod",
+	return fmt.Errorf("--max-log-requests %d: the logs of %d containers would be followed: allow as many, or choose by --task or --pod",
 		f.most, open)
 }
 
@@ -283,7 +277,7 @@ func (f *following) known(pod types.UID, container string) *follower {
 
 func (f *following) start(ctx context.Context, working *sync.WaitGroup, pod *corev1.Pod, container string, now state) {
 	one := &follower{
-		source: f.cluster, clock: f.clock, print: f.printer.print, tell: f.notices.tell, slots: f.slots, options: f.log,
+		source: f.cluster, clock: f.clock, print: f.printer.print, notice: f.notices.print, slots: f.slots, options: f.log,
 		pod: pod, container: container, replica: f.replica(pod, container), now: now, isLate: f.hasPods,
 		changed: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
@@ -291,10 +285,6 @@ func (f *following) start(ctx context.Context, working *sync.WaitGroup, pod *cor
 	f.followers[pod.UID] = append(f.followers[pod.UID], one)
 	f.live++
 	working.Go(func() { f.send(ctx, event{ended: one, failed: one.run(ctx)}) })
-}
-
-func isFinished(job *v2alpha1.DIJob) bool {
-	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
 }
 
 func phase(job *v2alpha1.DIJob) v2alpha1.Phase {

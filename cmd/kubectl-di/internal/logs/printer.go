@@ -65,7 +65,7 @@ func (p *printer) print(one line) error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.hasPrefix {
-		// What fails is told by the flush.
+		// The flush returns the error.
 		_, _ = p.out.WriteString(p.prefix(one.replica))
 	}
 	if p.hasTime && !one.at.IsZero() {
@@ -96,19 +96,19 @@ func (p *printer) prefix(replica string) string {
 
 // notices prints each notice beside the logs once.
 type notices struct {
-	mutex sync.Mutex
-	out   io.Writer
-	told  map[string]bool
+	mutex   sync.Mutex
+	out     io.Writer
+	printed map[string]bool
 }
 
-// tell tells something once.
-func (n *notices) tell(format string, args ...any) {
+// print prints a notice once.
+func (n *notices) print(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
-	if n.told[text] {
+	if n.printed[text] {
 		return
 	}
-	n.told[text] = true
+	n.printed[text] = true
 	fmt.Fprintln(n.out, "kubectl-di:", text)
 }

@@ -1,18 +1,21 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicas says of a job's pods what people call them: their task, and a
-// name without what all pods of the job have in common. It must not read a
-// cluster.
+// Package replicas describes a job's pods for people: their short names, tasks, order,
+// states and events. It must not read a cluster.
 package replicas
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -52,19 +55,23 @@ func Tasks(job *v2alpha1.DIJob) []string {
 	return tasks
 }
 
-// Of returns those pods that are the job's own, and not its predecessor's of the
-// same name, in the order of the tasks and their names.
+// Of returns the job's own pods, and not those of its predecessor of the same name, in the
+// order of the tasks and their names.
 func Of(job *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod {
-	own := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !metav1.IsControlledBy(pod, job) })
-	tasks := Tasks(job)
-	slices.SortFunc(own, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(place(tasks, a), place(tasks, b)), cmp.Compare(Role(a), Role(b)), byNumber(a.Name, b.Name))
-	})
-	return own
+	return Sorted(job, slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !metav1.IsControlledBy(pod, job) }))
 }
 
-// place returns the place of a pod's task; what is no task of the spec is last.
-func place(tasks []string, pod *corev1.Pod) int {
+// Sorted sorts pods in the order of the tasks and their names.
+func Sorted(job *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod {
+	tasks := Tasks(job)
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(taskIndex(tasks, a), taskIndex(tasks, b)), cmp.Compare(Role(a), Role(b)), byNumber(a.Name, b.Name))
+	})
+	return pods
+}
+
+// taskIndex returns the index of a pod's task in the spec; other roles come last.
+func taskIndex(tasks []string, pod *corev1.Pod) int {
 	if at := slices.Index(tasks, Task(pod)); at >= 0 {
 		return at
 	}
@@ -83,4 +90,65 @@ func byNumber(a, b string) int {
 // number returns the digits that a name ends with.
 func number(name string) string {
 	return name[len(strings.TrimRight(name, "0123456789")):]
+}
+
+// Status returns the state of a pod in one word, as kubectl get pods does.
+func Status(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "Terminating"
+	}
+	for _, containers := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range containers {
+			if waiting := containers[i].State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing" {
+				return waiting.Reason
+			}
+			if ended := containers[i].State.Terminated; ended != nil && ended.ExitCode != 0 {
+				return cmp.Or(ended.Reason, "Error")
+			}
+		}
+	}
+	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase), string(corev1.PodPending))
+}
+
+// Restarts returns how often the kubelet restarted containers of a pod.
+func Restarts(pod *corev1.Pod) int32 {
+	restarts := int32(0)
+	for i := range pod.Status.ContainerStatuses {
+		restarts += pod.Status.ContainerStatuses[i].RestartCount
+	}
+	return restarts
+}
+
+// Counts returns the numbers of pods by phase.
+func Counts(pods v2alpha1.TaskStatus) string {
+	var counts []string
+	for _, phase := range slices.Sorted(maps.Keys(pods)) {
+		if pods[phase] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", pods[phase], phase))
+		}
+	}
+	return strings.Join(counts, ", ")
+}
+
+// LastSeen returns when an event was observed last, and how often it was.
+func LastSeen(event *corev1.Event) (time.Time, int32) {
+	at, count := event.CreationTimestamp.Time, max(1, event.Count)
+	times := []time.Time{event.EventTime.Time, event.LastTimestamp.Time}
+	if event.Series != nil {
+		times, count = append(times, event.Series.LastObservedTime.Time), event.Series.Count
+	}
+	for _, other := range times {
+		if other.After(at) {
+			at = other
+		}
+	}
+	return at, count
+}
+
+// Age returns how long ago a time was, for people.
+func Age(now, then time.Time) string {
+	if then.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(max(0, now.Sub(then)))
 }

@@ -4,11 +4,12 @@
 package resize
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
@@ -16,59 +17,52 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// outcome says what an answer with replicas is about.
+// outcome describes an answer with replicas.
 type outcome struct {
-	// wanted is how many were asked for.
-	wanted int
-	// what they are, in the singular.
-	what string
-	// done is what happens to them.
-	done string
-	// none is the text for a job without any.
-	none string
+	// asked is the number that was asked for.
+	asked int
+	// what they are, in the singular; done is what happens to them; none is the text
+	// for a job without any.
+	what, done, none string
 }
 
-// printReplicas prints the replicas that a request was answered with. None at
-// all is a failure, as nothing was done.
-func (c *conversation) printReplicas(command *cobra.Command, about outcome, answer *diserver.Replicas) error {
-	out := command.OutOrStdout()
-	urls := append(append([]string{}, answer.Collectors...), answer.Learners...)
+// printReplicas prints the replicas of an answer. None at all is a failure, as nothing
+// was done.
+func (c *call) printReplicas(about outcome, answer *diserver.Replicas) error {
+	urls := slices.Concat(answer.Collectors, answer.Learners)
 	if !c.output.IsText() {
-		if err := c.output.Print(out, answer.Raw); err != nil {
+		if err := c.output.Print(c.Out, answer.Raw); err != nil {
 			return err
 		}
 	} else if len(urls) > 0 {
-		fmt.Fprintf(out, "%s: %s %s\n", c.title(), counted(len(urls), about.what), about.done)
-		for _, url := range urls {
-			fmt.Fprintln(out, "  "+url)
-		}
+		fmt.Fprintf(c.Out, "%s: %s %s\n  %s\n", title(c.job), counted(len(urls), about.what), about.done, strings.Join(urls, "\n  "))
 	}
 	switch {
 	case len(urls) == 0:
-		return fmt.Errorf("%s %s", c.title(), about.none)
-	case len(urls) < about.wanted:
-		fmt.Fprintf(command.ErrOrStderr(), "kubectl-di: %d of the %d that were asked for: %s had no more\n", len(urls), about.wanted, c.title())
+		return fmt.Errorf("%s %s", title(c.job), about.none)
+	case len(urls) < about.asked:
+		fmt.Fprintf(c.ErrOut, "kubectl-di: %d of the %d that were asked for: %s had no more\n", len(urls), about.asked, title(c.job))
 	}
 	return nil
 }
 
-// resizedJob is what is known of a worker-led job's size.
+// resizedJob is the size of a worker-led job.
 type resizedJob struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
 	Task      string `json:"task"`
-	// Replicas is the total of all tasks that is wanted.
+	// Replicas is the desired total of all tasks.
 	Replicas    int32  `json:"replicas"`
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 }
 
-// printResized prints what a worker-led job wants now, which its protocol does
-// not answer with, and what di-server says of what it did not grant.
-func (c *conversation) printResized(command *cobra.Command, by int32, message string) error {
-	job, err := c.cluster.Job(command.Context(), c.job.Name)
+// printResized prints the desired size of a worker-led job now, which its protocol does
+// not answer with, and what di-server did not grant.
+func (c *call) printResized(ctx context.Context, by int32, message string) error {
+	job, err := c.cluster.Job(ctx, c.job.Name)
 	if err != nil {
-		return fmt.Errorf("di-server has done it, but what the job wants now is not known: %w", err)
+		return fmt.Errorf("di-server has done it, but the desired size of the job now is not known: %w", err)
 	}
 	now := resizedJob{Namespace: job.Namespace, Job: job.Name, Replicas: job.Status.Replicas}
 	if elastic := names.ElasticTask(&job.Spec); elastic >= 0 {
@@ -77,57 +71,48 @@ func (c *conversation) printResized(command *cobra.Command, by int32, message st
 	if elastic := job.Spec.Elastic; elastic != nil {
 		now.MinReplicas, now.MaxReplicas = elastic.MinReplicas, elastic.MaxReplicas
 	}
-	if job.Spec.Preemptible {
+	text := fmt.Sprintf("%s: %+d for task %q: %s\n", title(job), by, now.Task, now.desired())
+	_, granted, isLimited := strings.Cut(message, ": ")
+	switch {
+	case job.Spec.Preemptible:
 		_, least, most := sizing.Range(job)
 		now.MinReplicas, now.MaxReplicas = &least, &most
+		text = fmt.Sprintf("%s: %+d for task %q: the allocator gives it %s replicas\n", title(job), by, now.Task, now.bounds())
+	case isLimited:
+		return c.printLimited(&now, fmt.Sprintf("%s: granted are %s: %s", title(job), granted, now.desired()), strings.HasPrefix(granted, "0 of "))
+	case now.MinReplicas != nil || now.MaxReplicas != nil:
+		text += fmt.Sprintf("  the operator keeps task %q at %s replicas\n", now.Task, now.bounds())
 	}
-	_, granted, limited := strings.Cut(message, ": ")
-	if limited && !job.Spec.Preemptible {
-		return c.printLimited(command, &now, granted)
+	if !c.output.IsText() {
+		return c.output.Print(c.Out, now)
 	}
-	out := command.OutOrStdout()
-	switch {
-	case !c.output.IsText():
-		return c.output.Print(out, now)
-	case job.Spec.Preemptible:
-		fmt.Fprintf(out, "%s: %+d for task %q: the allocator gives it %s replicas\n", c.title(), by, now.Task, now.bounds())
-		return nil
-	}
-	fmt.Fprintf(out, "%s: %+d for task %q: %s\n", c.title(), by, now.Task, now.wanted())
-	if now.MinReplicas != nil || now.MaxReplicas != nil {
-		fmt.Fprintf(out, "  the operator keeps task %q at %s replicas\n", now.Task, now.bounds())
-	}
-	return nil
+	_, err = fmt.Fprint(c.Out, text)
+	return err
 }
 
-// printLimited prints how much was granted of what was asked for. Nothing at all
-// is a failure, as nothing was done.
-func (c *conversation) printLimited(command *cobra.Command, now *resizedJob, granted string) error {
-	text := fmt.Sprintf("%s: granted are %s: %s", c.title(), granted, now.wanted())
-	isNothing := strings.HasPrefix(granted, "0 of ")
-	switch {
-	case !c.output.IsText():
-		if err := c.output.Print(command.OutOrStdout(), now); err != nil {
+// printLimited prints how much of the request was granted. Nothing at all is a failure,
+// as nothing was done.
+func (c *call) printLimited(now *resizedJob, text string, isNothing bool) error {
+	out := c.Out
+	if !c.output.IsText() {
+		if err := c.output.Print(c.Out, now); err != nil {
 			return err
 		}
-		if !isNothing {
-			fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", text)
-		}
-	case !isNothing:
-		fmt.Fprintln(command.OutOrStdout(), text)
+		text, out = "kubectl-di: "+text, c.ErrOut
 	}
 	if isNothing {
-		return errors.New(text)
+		return errors.New(strings.TrimPrefix(text, "kubectl-di: "))
 	}
-	return nil
+	_, err := fmt.Fprintln(out, text)
+	return err
 }
 
-// wanted says how many replicas the job wants now.
-func (r *resizedJob) wanted() string {
-	return counted(int(r.Replicas), "replica") + " wanted in all tasks"
+// desired returns the desired number of replicas.
+func (r *resizedJob) desired() string {
+	return counted(int(r.Replicas), "replica") + " desired in all tasks"
 }
 
-// bounds says between which numbers the task is kept.
+// bounds returns the numbers between which the task is kept.
 func (r *resizedJob) bounds() string {
 	if r.MaxReplicas == nil {
 		return fmt.Sprintf("%d or more", ptr.Deref(r.MinReplicas, 0))

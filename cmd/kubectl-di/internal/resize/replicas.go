@@ -6,15 +6,16 @@ package resize
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
@@ -22,11 +23,11 @@ import (
 const addLong = `Add collectors or learners to a running job, by asking di-server as the job's
 coordinator does.
 
-What each one gets is what the job's template says, or --cpus, --gpus and --memory.
-A learner of several GPUs comes as an aggregator with DDP learners behind it.
+Each gets the resources of the job's template, or --cpus, --gpus and --memory.
+A learner of several GPUs is an aggregator with DDP learners behind it.
 
-Of a worker-led job the elastic task is resized, which has to be of that type; its
-replicas get what their template says.
+A worker-led job's elastic task is resized, which must be of that type; its replicas get
+the resources of their template.
 ` + reachLong
 
 const addExamples = `  # One more collector for job cartpole
@@ -45,133 +46,139 @@ const addExamples = `  # One more collector for job cartpole
 const deleteLong = `Delete collectors or learners of a running job, by asking di-server as the job's
 coordinator does.
 
-Those that were added last go first, and learners of several GPUs after the others.
-They leave di-server's list at once, and live on for a while so that the
-coordinator can take leave of them.
+The newest are deleted first, and learners of several GPUs after the others. They leave
+di-server's list at once, and keep running for the drain time so that the coordinator
+can disconnect.
 
-Of a worker-led job the elastic task is resized, which has to be of that type.
+A worker-led job's elastic task is resized, which must be of that type.
 ` + reachLong
 
-const deleteExamples = `  # One collector less for job cartpole
-  kubectl di delete collector cartpole
+const restartLong = `Replace replicas of a running coordinator-led job by new ones under new names, by
+reporting them to di-server as failed, as the job's coordinator does.
 
-  # Two learners less
-  kubectl di delete learners cartpole --replicas 2`
+A replica is named by its pod or its URL. A learner of several GPUs is replaced as
+a whole, its aggregator too, if any of its pods is named.
 
-// resizeOptions are the flags of add and delete.
-type resizeOptions struct {
-	callOptions
+This is for replicas that the coordinator never reached. It disconnects from one that it
+is connected to when its URL disappears, and DI-engine's coordinator gives the job up
+when it cannot. Delete the pod of such a replica instead: it is replaced too, and its URL
+stays listed until the coordinator reports it.
+
+In a worker-led job, too, a pod that is deleted is recreated.
+` + reachLong
+
+// resizing are the flags of add and delete.
+type resizing struct {
+	calling
 	replicas           int32
 	cpus, gpus, memory string
-	// removes says that replicas are to go.
-	removes bool
+	// deletes reports whether replicas are deleted.
+	deletes bool
 }
 
 // NewAddCommand returns kubectl di add.
-func NewAddCommand(flags *cluster.Flags) *cobra.Command {
-	options := &resizeOptions{callOptions: callOptions{flags: flags}}
-	command := options.command("add", "Add collectors or learners to a running job")
-	command.Long, command.Example = addLong, addExamples
-	own := command.Flags()
-	own.Int32Var(&options.replicas, "replicas", 1, "how many to add")
-	own.StringVar(&options.cpus, "cpus", "", "CPUs of each, such as 2 or 500m; by default, and for 0, what the template says")
-	own.StringVar(&options.gpus, "gpus", "", "GPUs of each, a whole number; by default, and for 0, what the template says")
-	own.StringVar(&options.memory, "memory", "", "memory of each, such as 4Gi; by default, and for 0, what the template says")
-	options.bind(command)
+func NewAddCommand(env *cli.Env) *cobra.Command {
+	o := &resizing{calling: calling{Env: env}}
+	command := o.command("add", cli.Help{Short: "Add collectors or learners to a running job", Long: addLong, Example: addExamples})
+	const or = "; by default, and for 0, that of the template"
+	flags := command.Flags()
+	flags.StringVar(&o.cpus, "cpus", "", "CPUs of each, such as 2 or 500m"+or)
+	flags.StringVar(&o.gpus, "gpus", "", "GPUs of each, a whole number"+or)
+	flags.StringVar(&o.memory, "memory", "", "memory of each, such as 4Gi"+or)
 	return command
 }
 
 // NewDeleteCommand returns kubectl di delete.
-func NewDeleteCommand(flags *cluster.Flags) *cobra.Command {
-	options := &resizeOptions{callOptions: callOptions{flags: flags}, removes: true}
-	command := options.command("delete", "Delete collectors or learners of a running job")
-	command.Long, command.Example = deleteLong, deleteExamples
-	command.Flags().Int32Var(&options.replicas, "replicas", 1, "how many to delete")
-	options.bind(command)
+func NewDeleteCommand(env *cli.Env) *cobra.Command {
+	o := &resizing{calling: calling{Env: env}, deletes: true}
+	return o.command("delete", cli.Help{Short: "Delete collectors or learners of a running job", Long: deleteLong, Example: `  # One collector less for job cartpole
+  kubectl di delete collector cartpole
+
+  # Two learners less
+  kubectl di delete learners cartpole --replicas 2`})
+}
+
+func (o *resizing) command(verb string, help cli.Help) *cobra.Command {
+	help.Use = verb + " collector|learner JOB"
+	command := help.Command()
+	command.Args = func(_ *cobra.Command, args []string) error {
+		_, _, err := o.arguments(args)
+		return err
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		task, name, err := o.arguments(args)
+		if err != nil {
+			return err
+		}
+		return o.run(command.Context(), task, name)
+	}
+	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0:
+			return []string{string(v2alpha1.TaskTypeCollector), string(v2alpha1.TaskTypeLearner)}, cobra.ShellCompDirectiveNoFileComp
+		case len(args) == 1 && o.coordinator == "":
+			return o.CompleteJobs(command, nil)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	command.Flags().Int32Var(&o.replicas, "replicas", 1, "how many to "+verb)
+	cli.Before(command, func() error { return o.checkResources(command) })
+	o.bind(command)
 	return command
 }
 
-// command returns the command without its flags.
-func (o *resizeOptions) command(verb, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   verb + " collector|learner JOB",
-		Short: short,
-		Args: func(_ *cobra.Command, args []string) error {
-			_, _, err := o.arguments(args)
-			return err
-		},
-		RunE: func(command *cobra.Command, args []string) error {
-			return o.run(command, args)
-		},
-		ValidArgsFunction: o.complete,
-	}
-}
-
-func (o *resizeOptions) run(command *cobra.Command, args []string) error {
-	task, name, err := o.arguments(args)
+func (o *resizing) run(ctx context.Context, task v2alpha1.TaskType, name string) error {
+	call, err := o.begin(ctx, name, func(job *v2alpha1.DIJob) error { return o.checkJob(job, task) })
 	if err != nil {
 		return err
 	}
-	if err := o.check(command); err != nil {
-		return err
-	}
-	talk, err := o.begin(command, name, func(job *v2alpha1.DIJob) error { return o.checkJob(job, task) })
-	if err != nil {
-		return err
-	}
-	ctx := command.Context()
-	if !isCoordinatorLed(talk.job) {
+	if !isCoordinatorLed(call.job) {
 		by := o.replicas
-		if o.removes {
+		if o.deletes {
 			by = -by
 		}
-		message, err := talk.server.Resize(ctx, talk.job.Namespace, talk.job.Name, by)
+		message, err := call.server.Resize(ctx, call.job.Namespace, call.job.Name, by)
 		if err != nil {
-			return talk.explain(err)
+			return call.explain(err)
 		}
-		return talk.printResized(command, by, message)
+		return call.printResized(ctx, by, message)
 	}
-	answer, err := o.ask(ctx, talk, task)
-	if err != nil {
-		return talk.explain(err)
-	}
-	return talk.printReplicas(command, o.outcome(task), answer)
-}
-
-// ask asks for more replicas of a coordinator-led job, or fewer.
-func (o *resizeOptions) ask(ctx context.Context, talk *conversation, task v2alpha1.TaskType) (*diserver.Replicas, error) {
 	asked := &diserver.Asked{Replicas: o.replicas, CPUs: o.cpus, GPUs: o.gpus, Memory: o.memory}
-	demand := &diserver.Demand{Coordinator: talk.of(), Collectors: asked}
+	demand := &diserver.Demand{Coordinator: call.coordinator(), Collectors: asked}
 	if task == v2alpha1.TaskTypeLearner {
 		demand.Collectors, demand.Learners = nil, asked
 	}
-	if o.removes {
-		return talk.server.Delete(ctx, demand)
+	change, about := call.server.Add, outcome{int(o.replicas), string(task), "will come", "got no " + string(task)}
+	if o.deletes {
+		change, about.done, about.none = call.server.Delete, "will go", "has no "+string(task)+" to delete"
 	}
-	return talk.server.Add(ctx, demand)
+	answer, err := change(ctx, demand)
+	if err != nil {
+		return call.explain(err)
+	}
+	return call.printReplicas(about, answer)
 }
 
 // arguments reads the type of replicas and the job's name.
-func (o *resizeOptions) arguments(args []string) (v2alpha1.TaskType, string, error) {
+func (o *resizing) arguments(args []string) (v2alpha1.TaskType, string, error) {
 	const want = "want collector or learner"
 	if len(args) == 0 {
-		return "", "", exit.Usagef("the type of replicas is missing: %s", want)
+		return "", "", cli.Usagef("the type of replicas is missing: %s", want)
 	}
 	task := v2alpha1.TaskType(strings.TrimSuffix(args[0], "s"))
 	if task != v2alpha1.TaskTypeCollector && task != v2alpha1.TaskTypeLearner {
-		return "", "", exit.Usagef("type of replicas %q: %s", args[0], want)
+		return "", "", cli.Usagef("type of replicas %q: %s", args[0], want)
 	}
-	job, rest, err := o.job(args[1:])
+	job, rest, err := o.jobName(args[1:])
 	if err == nil && len(rest) > 0 {
-		err = exit.Usagef("%q: one job at a time", rest[0])
+		err = cli.Usagef("%q: one job at a time", rest[0])
 	}
 	return task, job, err
 }
 
-// check says what is wrong with the flags.
-func (o *resizeOptions) check(command *cobra.Command) error {
+func (o *resizing) checkResources(command *cobra.Command) error {
 	if o.replicas < 1 {
-		return exit.Usagef("--replicas %d: want 1 or more", o.replicas)
+		return cli.Usagef("--replicas %d: want 1 or more", o.replicas)
 	}
 	for _, asked := range []struct {
 		flag, value, want string
@@ -185,26 +192,25 @@ func (o *resizeOptions) check(command *cobra.Command) error {
 			continue
 		}
 		if err := quantity.Check(asked.value); err != nil {
-			return exit.Usagef("--%s %q: want %s: %s", asked.flag, asked.value, asked.want, err)
+			return cli.Usagef("--%s %q: want %s: %s", asked.flag, asked.value, asked.want, err)
 		}
 		parsed, err := resource.ParseQuantity(asked.value)
 		if err != nil || parsed.Sign() < 0 || asked.whole && parsed.MilliValue()%1000 != 0 {
-			return exit.Usagef("--%s %q: want %s", asked.flag, asked.value, asked.want)
+			return cli.Usagef("--%s %q: want %s", asked.flag, asked.value, asked.want)
 		}
 	}
-	return o.callOptions.check(command)
+	return nil
 }
 
-// checkJob says why replicas of the type cannot be asked for, where di-server
-// would take the request for another.
-func (o *resizeOptions) checkJob(job *v2alpha1.DIJob, task v2alpha1.TaskType) error {
+// checkJob returns why replicas of the type cannot be asked for, where di-server would
+// misunderstand the request.
+func (o *resizing) checkJob(job *v2alpha1.DIJob, task v2alpha1.TaskType) error {
 	if isCoordinatorLed(job) {
 		return nil
 	}
 	for flag, value := range map[string]string{"cpus": o.cpus, "gpus": o.gpus, "memory": o.memory} {
 		if value != "" {
-			return exit.Usagef("--%s: job %s/%s is worker-led: its replicas get what the template of their task says",
-				flag, job.Namespace, job.Name)
+			return cli.Usagef("--%s: %s is worker-led: its replicas get the resources of their task's template", flag, title(job))
 		}
 	}
 	elastic := names.ElasticTask(&job.Spec)
@@ -212,15 +218,89 @@ func (o *resizeOptions) checkJob(job *v2alpha1.DIJob, task v2alpha1.TaskType) er
 		return nil
 	}
 	resized := &job.Spec.Tasks[elastic]
-	return fmt.Errorf("job %s/%s is worker-led and resizes its task %q, which is of type %s and not %s: "+
+	return fmt.Errorf("%s is worker-led and resizes its task %q, which is of type %s and not %s: "+
 		"set the number of its replicas by kubectl -n %s scale dijob %s --replicas",
-		job.Namespace, job.Name, names.TaskName(resized), resized.Type, task, job.Namespace, job.Name)
+		title(job), names.TaskName(resized), resized.Type, task, job.Namespace, job.Name)
 }
 
-// outcome says what the answer to a request is about.
-func (o *resizeOptions) outcome(task v2alpha1.TaskType) outcome {
-	if o.removes {
-		return outcome{wanted: int(o.replicas), what: string(task), done: "will go", none: "has no " + string(task) + " to delete"}
+// NewRestartCommand returns kubectl di restart.
+func NewRestartCommand(env *cli.Env) *cobra.Command {
+	o := &calling{Env: env}
+	command := cli.Help{
+		Use: "restart JOB POD...", Short: "Replace replicas of a running job by new ones", Long: restartLong,
+		Example: `  # A new collector in place of one that does not start
+  kubectl di restart cartpole cartpole-collector-x7k2p
+
+  # By the name of the coordinator's pod
+  kubectl di restart --coordinator-name cartpole-coordinator cartpole-learner-b8d4c`,
+	}.Command()
+	command.Args = func(_ *cobra.Command, args []string) error {
+		_, _, err := o.replicaNames(args)
+		return err
 	}
-	return outcome{wanted: int(o.replicas), what: string(task), done: "will come", none: "got no " + string(task)}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		name, pods, err := o.replicaNames(args)
+		if err != nil {
+			return err
+		}
+		return o.restart(command.Context(), name, pods)
+	}
+	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 && o.coordinator == "" {
+			return o.CompleteJobs(command, nil)
+		}
+		job, given, err := o.jobName(args)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return o.CompletePods(command, job, append(given, names.CoordinatorPod(job)))
+	}
+	o.bind(command)
+	return command
+}
+
+func (o *calling) restart(ctx context.Context, name string, pods []string) error {
+	call, err := o.begin(ctx, name, func(job *v2alpha1.DIJob) error {
+		if isCoordinatorLed(job) {
+			return nil
+		}
+		return fmt.Errorf("%s is worker-led, and its protocol has no restart: delete the pod, and it is recreated:\n  kubectl -n %s delete pod %s",
+			title(job), job.Namespace, strings.Join(pods, " "))
+	})
+	if err != nil {
+		return err
+	}
+	failed := &diserver.Failed{Coordinator: call.coordinator()}
+	for _, pod := range pods {
+		if strings.HasPrefix(pod, names.ReplicaPod(name, names.ReplicaTypeCollector, "")) {
+			failed.Collectors = append(failed.Collectors, pod)
+		} else {
+			failed.Learners = append(failed.Learners, pod)
+		}
+	}
+	answer, err := call.server.Replace(ctx, failed)
+	if err != nil {
+		return call.explain(err)
+	}
+	return call.printReplicas(outcome{len(pods), "replica", "will come in place of what was named",
+		"has no replica of that name now: nothing was done. It may have been replaced or deleted already"}, answer)
+}
+
+// replicaNames reads the job and the pods from the arguments: by their names, with or
+// without pod/, or by their URLs.
+func (o *calling) replicaNames(args []string) (job string, pods []string, err error) {
+	job, given, err := o.jobName(args)
+	if err == nil && len(given) == 0 {
+		err = cli.Usagef("POD is missing: name a collector, learner or aggregator, see kubectl get pods -l %s=JOB", names.LabelDIJobName)
+	}
+	for _, arg := range given {
+		pod := names.PodOfURL(strings.TrimPrefix(arg, "pod/"))
+		if len(validation.IsDNS1123Label(pod)) > 0 {
+			return "", nil, cli.Usagef("POD %q: want the name of a pod", arg)
+		}
+		if !slices.Contains(pods, pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return job, pods, err
 }

@@ -11,61 +11,60 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/arguments"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/exit"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/printing"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
-const long = `Show a job, live: its phase and what keeps it from getting on, its replicas by
-task and by node, the numbers that it reports of itself, and the latest events.
+const long = `Show a job, live: its phase and what stalls it, its replicas by task and by node, the
+numbers that it reports of itself, and the latest events.
 
 Without a terminal, and with --once or --output, it prints this once. With
 --watch and without a terminal it prints a line on each change, until the job
 has finished.`
 
-const example = `  # Look at job cartpole; ? shows the keys
+// options are the flags of the command.
+type options struct {
+	*cli.Env
+	clock  clock.Clock
+	once   bool
+	watch  bool
+	output cli.Data
+}
+
+// NewCommand returns kubectl di top.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &options{Env: env, clock: clock.RealClock{}}
+	command := env.NewJobCommand(cli.Help{Use: "top JOB", Short: "Show a job and its replicas, live", Long: long, Example: `  # Look at job cartpole; ? shows the keys
   kubectl di top cartpole
 
   # Which of its replicas are not ready
-  kubectl di top cartpole -o json | jq '.replicas[] | select(.ready | not)'`
-
-// options are the flags of the command.
-type options struct {
-	flags   *cluster.Flags
-	streams genericiooptions.IOStreams
-	clock   clock.Clock
-	once    bool
-	watch   bool
-	output  *printing.Data
-}
-
-// NewCommand returns the command that shows a job live.
-func NewCommand(flags *cluster.Flags, streams genericiooptions.IOStreams) *cobra.Command {
-	o := &options{flags: flags, streams: streams, clock: clock.RealClock{}, output: printing.NewData(formatName)}
-	help := arguments.Help{Use: "top JOB", Short: "Show a job and its replicas, live", Long: long, Example: example}
-	command := arguments.NewJobCommand(flags, help, func(command *cobra.Command, job string) error { return o.run(command.Context(), job) })
-	bound := command.Flags()
-	bound.BoolVar(&o.once, "once", false, "Print it once")
-	bound.BoolVarP(&o.watch, "watch", "w", false, "Without a terminal: print a line on each change")
-	o.output.Bind(command, "print it once")
+  kubectl di top cartpole -o json | jq '.replicas[] | select(.ready | not)'`}, o.run)
+	command.Flags().BoolVar(&o.once, "once", false, "Print it once")
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Without a terminal: print a line on each change")
+	o.output.Bind(command, "print it once", "name")
+	cli.Before(command, func() error {
+		if o.watch && (o.once || !o.output.IsText()) {
+			return cli.Usagef("--watch: prints lines, and neither --once nor -o: leave one of them out")
+		}
+		return nil
+	})
 	return command
 }
 
 func (o *options) run(ctx context.Context, name string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	found, err := o.flags.Connect()
+	found, err := o.Connect()
 	if err != nil {
 		return err
 	}
@@ -73,120 +72,85 @@ func (o *options) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	feed := newFeed(found, o.clock, job)
-	_, _, isTerminal := o.terminal()
+	in, isIn := o.In.(*os.File)
+	out, isOut := o.Out.(*os.File)
+	isTerminal := isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
 	switch {
 	case o.once || !o.output.IsText() || !isTerminal && !o.watch:
-		return o.printOnce(ctx, feed)
+		return o.printOnce(ctx, found, job)
 	case !isTerminal:
-		return o.printChanges(ctx, feed)
+		return o.printChanges(ctx, found, job)
 	}
-	return o.show(ctx, feed)
+	next := func() tea.Cmd { return tea.Tick(time.Second, func(at time.Time) tea.Msg { return tick(at) }) }
+	return o.program(ctx, found, newModel(newWorld(job), o.clock.Now(), next), in, out)
 }
 
-func (o *options) check() error {
-	switch {
-	case o.watch && o.once:
-		return exit.Usagef("--watch: --once is given too: leave one of them out")
-	case o.watch && !o.output.IsText():
-		return exit.Usagef("--watch: prints lines, not -o %s: leave one of them out", o.output.Form())
-	}
-	return o.output.Check()
-}
-
-// terminal returns the terminal that the command runs on, if it does.
-func (o *options) terminal() (in, out *os.File, is bool) {
-	in, isIn := o.streams.In.(*os.File)
-	out, isOut := o.streams.Out.(*os.File)
-	return in, out, isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
-}
-
-// printOnce prints what there is.
-func (o *options) printOnce(ctx context.Context, feed *feed) error {
-	w := newWorld(feed.job)
+// printOnce prints the job when all of it is read.
+func (o *options) printOnce(ctx context.Context, from watches, job *v2alpha1.DIJob) error {
+	w := newWorld(job)
 	var failed error
-	feed.run(ctx, func(next batch) bool {
-		if failed = next.failed; failed != nil {
-			return false
-		}
-		if next.lack != "" {
-			w.lack(next.lack)
+	feed(ctx, from, o.clock, job, func(updates batch) bool {
+		w.apply(updates)
+		if w.failed == nil && w.missing > 0 {
 			return true
 		}
-		for _, change := range next.changes {
-			w.apply(change)
+		if failed = w.failed; failed == nil {
+			failed = o.print(w)
 		}
-		s := summarize(w)
-		failed = print(o.streams.Out, &s, &w.history, o.output, o.clock.Now())
 		return false
 	})
 	return failed
 }
 
+// print prints a job in the form of -o.
+func (o *options) print(w *world) error {
+	s := summarize(w)
+	switch {
+	case o.output.IsText():
+		_, err := io.WriteString(o.Out, text(w, &s, o.clock.Now()))
+		return err
+	case o.output.Form == "name":
+		_, err := fmt.Fprintf(o.Out, "dijob.%s/%s\n", v2alpha1.GroupName, s.Name)
+		return err
+	}
+	return o.output.Print(o.Out, s)
+}
+
 // printChanges prints a line on each change until the job has finished.
-func (o *options) printChanges(ctx context.Context, feed *feed) error {
-	w := newWorld(feed.job)
-	var failed error
-	last, isBroken := "", false
-	feed.run(ctx, func(next batch) bool {
-		if failed = next.failed; failed != nil {
-			return false
+func (o *options) printChanges(ctx context.Context, from watches, job *v2alpha1.DIJob) error {
+	w := newWorld(job)
+	last, wasBroken, lacks := "", false, 0
+	feed(ctx, from, o.clock, job, func(updates batch) bool {
+		w.apply(updates)
+		for _, lack := range w.lacks[lacks:] {
+			fmt.Fprintln(o.ErrOut, "kubectl-di:", lack)
 		}
-		if next.lack != "" {
-			w.lack(next.lack)
-			fmt.Fprintln(o.streams.ErrOut, "kubectl-di:", next.lack)
+		lacks = len(w.lacks)
+		if broken := w.whyBroken(); broken != nil && !wasBroken {
+			fmt.Fprintf(o.ErrOut, "kubectl-di: no connection: %v; trying again\n", broken)
 		}
-		if o.tellBroken(next.broken, isBroken); next.lack == "" {
-			isBroken = next.broken != nil
+		wasBroken = w.whyBroken() != nil
+		if w.failed != nil || w.missing > 0 {
+			return w.failed == nil
 		}
-		for _, change := range next.changes {
-			w.apply(change)
+		if now := brief(w); now != last {
+			last = now
+			_, w.failed = fmt.Fprintln(o.Out, o.clock.Now().UTC().Format(time.RFC3339), now)
 		}
-		if len(next.changes) == 0 {
-			return true
-		}
-		s := summarize(w)
-		failed = o.printChange(&last, brief(&s, &w.history))
-		return failed == nil && !w.isFinished()
+		return w.failed == nil && !w.isGone && !cluster.IsFinished(w.job)
 	})
-	return failed
+	return w.failed
 }
 
-// tellBroken tells once that the connection broke.
-func (o *options) tellBroken(broken error, isTold bool) {
-	if broken != nil && !isTold {
-		fmt.Fprintf(o.streams.ErrOut, "kubectl-di: no connection: %v; trying again\n", broken)
-	}
-}
-
-func (o *options) printChange(last *string, now string) error {
-	if now == *last {
-		return nil
-	}
-	*last = now
-	_, err := fmt.Fprintln(o.streams.Out, o.clock.Now().UTC().Format(time.RFC3339), now)
-	return err
-}
-
-// show shows the job on the terminal until the user quits.
-func (o *options) show(ctx context.Context, feed *feed) error {
-	in, out, _ := o.terminal()
-	next := func() tea.Cmd { return tea.Tick(time.Second, func(at time.Time) tea.Msg { return tick(at) }) }
-	return o.program(ctx, feed, newModel(newWorld(feed.job), o.clock.Now(), next), in, out)
-}
-
-// program runs the view, fed by the feed.
-func (o *options) program(ctx context.Context, feed *feed, view *model, in io.Reader, out io.Writer, more ...tea.ProgramOption) error {
+// program runs the view until the user quits.
+func (o *options) program(ctx context.Context, from watches, view *model, in io.Reader, out io.Writer, more ...tea.ProgramOption) error {
 	program := tea.NewProgram(view, append([]tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler(),
 	}, more...)...)
 	feeding, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() {
-		feed.run(feeding, func(next batch) bool {
-			program.Send(next)
-			return next.failed == nil
-		})
+		feed(feeding, from, o.clock, view.world.job, func(updates batch) bool { program.Send(updates); return true })
 	})
 	_, err := program.Run()
 	stop()
@@ -194,9 +158,59 @@ func (o *options) program(ctx context.Context, feed *feed, view *model, in io.Re
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the user has ended the command
 	}
-	return errors.Join(view.failed, err)
+	return errors.Join(view.world.failed, err)
 }
 
-var _ tea.Model = (*model)(nil)
+// text draws a snapshot without a terminal.
+func text(w *world, s *Snapshot, now time.Time) string {
+	const wide = 1 << 16
+	var out strings.Builder
+	fact := func(name, value string) { fmt.Fprintf(&out, "%-12s %s\n", name+":", clean(value)) }
+	fact("Job", s.Namespace+"/"+s.Name)
+	fact("Phase", string(s.Phase))
+	fact("Lifecycle", string(s.Lifecycle))
+	fact("Age", replicas.Age(s.end(now), s.CreatedAt))
+	fact("Ready", fmt.Sprintf("%d/%d", s.Ready, s.Wanted))
+	fact("Restarts", strconv.Itoa(int(s.Restarts)))
+	if s.Reschedules > 0 {
+		fact("Reschedules", strconv.Itoa(int(s.Reschedules)))
+	}
+	for _, condition := range s.Conditions {
+		fact("Condition", fmt.Sprintf("%s %s: %s", condition.Type, condition.Reason, condition.Message))
+	}
+	fact("Tasks", counts(s.Tasks))
+	fact("Nodes", counts(s.Nodes))
+	if s.Preemptible {
+		fact("Placed", allocation(s.Allocation))
+	}
+	for _, name := range w.numbers() {
+		fact("Reported", name+" "+number(last(w.series[name])))
+	}
+	for _, lack := range s.Lacks {
+		fact("Not shown", lack)
+	}
+	m := &model{snapshot: *s, now: now}
+	for _, m.pane = range []pane{paneReplicas, paneEvents} {
+		if list := m.table(); list.count > 0 {
+			header, body := list.lines(wide, 0, list.count)
+			out.WriteString("\n" + header + "\n" + strings.Join(body, "\n") + "\n")
+		}
+	}
+	return out.String()
+}
 
-var _ watches = (*cluster.Cluster)(nil)
+// brief returns the state of a job on one line.
+func brief(w *world) string {
+	s := summarize(w)
+	facts := []string{fmt.Sprintf("phase=%s ready=%d/%d restarts=%d reschedules=%d", s.Phase, s.Ready, s.Wanted, s.Restarts, s.Reschedules)}
+	for _, task := range s.Tasks {
+		facts = append(facts, fmt.Sprintf("%s=%d/%d", task.Name, task.Ready, task.Wanted))
+	}
+	for _, condition := range s.Conditions {
+		facts = append(facts, "condition="+condition.Type)
+	}
+	for _, name := range w.numbers() {
+		facts = append(facts, clean(name)+"="+number(last(w.series[name])))
+	}
+	return strings.Join(facts, " ")
+}

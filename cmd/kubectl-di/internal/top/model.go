@@ -4,24 +4,14 @@
 package top
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
-// batch is what changed since the last one.
-type batch struct {
-	changes []cluster.Change
-	// lack says what will not be observed; failed ends the view.
-	lack   string
-	failed error
-	// broken says why what is shown may be old.
-	broken error
-}
-
-// tick says what time it is.
+// tick is the current time.
 type tick time.Time
 
 // pane is one of the lists below the header.
@@ -40,26 +30,39 @@ func (p pane) String() string {
 	return [...]string{"Replicas", "Nodes", "Profilings", "Events"}[p]
 }
 
-// model is the state of the view. It knows the time, the size of the terminal
-// and what changes by messages alone.
-type model struct {
-	world    *world
-	snapshot Snapshot
-	now      time.Time
-	width    int
-	height   int
-	pane     pane
-	order    order
-	from     [panes]int
-	isHelp   bool
-	failed   error
-	// broken says why what is shown may be old, which it may be since.
-	broken error
-	since  time.Time
-	next   func() tea.Cmd
+// orders are what the replicas can be sorted by.
+type order struct {
+	name    string
+	compare func(a, b Replica) int
 }
 
-// newModel returns the model of a job; next returns what brings the next tick.
+func orders() []order {
+	return []order{
+		{"task", func(Replica, Replica) int { return 0 }}, // They are in this order.
+		{"node", func(a, b Replica) int { return cmp.Compare(a.Node, b.Node) }},
+		{"status", func(a, b Replica) int { return cmp.Compare(a.Status, b.Status) }},
+		{"restarts", func(a, b Replica) int { return cmp.Compare(b.Restarts, a.Restarts) }},
+		{"age", func(a, b Replica) int { return a.CreatedAt.Compare(b.CreatedAt) }},
+	}
+}
+
+// model is the state of the view. It learns the time, the size of the terminal and
+// changes by messages alone.
+type model struct {
+	world         *world
+	snapshot      Snapshot
+	now           time.Time
+	width, height int
+	pane          pane
+	order         int
+	from          [panes]int
+	isHelp        bool
+	// brokenSince is when the connection broke, if it is broken.
+	brokenSince time.Time
+	next        func() tea.Cmd
+}
+
+// newModel returns the model of a job; next returns the command for the next tick.
 func newModel(w *world, now time.Time, next func() tea.Cmd) *model {
 	m := &model{world: w, now: now, width: 80, height: 24, next: next}
 	m.sum()
@@ -78,48 +81,40 @@ func (m *model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		m.now = time.Time(message)
 		return m, m.next()
 	case batch:
-		if m.failed = message.failed; m.failed != nil {
+		wasBroken := m.world.whyBroken() != nil
+		m.world.apply(message)
+		if m.world.failed != nil {
 			return m, tea.Quit
 		}
-		m.take(message)
-	case tea.KeyPressMsg:
-		return m, m.press(message.String())
-	}
-	m.hold()
-	return m, nil
-}
-
-func (m *model) take(message batch) {
-	if message.lack != "" {
-		m.world.lack(message.lack)
+		if !wasBroken {
+			m.brokenSince = m.now
+		}
 		m.sum()
-		return
+	case tea.KeyPressMsg:
+		if isQuit := m.press(message.String()); isQuit {
+			return m, tea.Quit
+		}
 	}
-	if message.broken != nil && m.broken == nil {
-		m.since = m.now
-	}
-	m.broken = message.broken
-	for _, change := range message.changes {
-		m.world.apply(change)
-	}
-	m.sum()
+	// The list is scrolled within its rows.
+	m.from[m.pane] = max(0, min(m.from[m.pane], m.table().count-m.rows()))
+	return m, nil
 }
 
 func (m *model) sum() {
 	m.snapshot = summarize(m.world)
-	m.order.sort(m.snapshot.Replicas)
+	slices.SortStableFunc(m.snapshot.Replicas, orders()[m.order].compare)
 }
 
-// press does what a key asks for.
-func (m *model) press(key string) tea.Cmd {
+// press handles a key, and reports whether it quits.
+func (m *model) press(key string) bool {
 	if m.isHelp && key != "ctrl+c" {
 		m.isHelp = false
-		return nil
+		return false
 	}
 	page := max(1, m.rows()-1)
 	switch key {
 	case "q", "ctrl+c", "esc":
-		return tea.Quit
+		return true
 	case "?", "h":
 		m.isHelp = true
 	case "tab", "right", "l":
@@ -127,7 +122,7 @@ func (m *model) press(key string) tea.Cmd {
 	case "shift+tab", "left":
 		m.pane = (m.pane + panes - 1) % panes
 	case "s":
-		m.order = (m.order + 1) % orders
+		m.order = (m.order + 1) % len(orders())
 		m.sum()
 	case "up", "k":
 		m.from[m.pane]--
@@ -142,17 +137,11 @@ func (m *model) press(key string) tea.Cmd {
 	case "end", "G":
 		m.from[m.pane] = m.table().count
 	}
-	m.hold()
-	return nil
-}
-
-// hold keeps what is scrolled to within what there is.
-func (m *model) hold() {
-	m.from[m.pane] = max(0, min(m.from[m.pane], m.table().count-m.rows()))
+	return false
 }
 
 // rows is how many rows of the list fit below the header.
 func (m *model) rows() int {
-	// Beside the list there are the names of the panes, its header and the foot.
+	// The names of the panes, the list's header and the foot take a line each.
 	return max(1, m.height-len(m.head())-3)
 }

@@ -24,7 +24,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -103,7 +102,20 @@ func changes() batch {
 		report := fmt.Sprintf(`{"round":%d,"reward":%d,"loss":{"policy":%g},"done":false}`, round, 20+round*round/8, 1/float64(round+1))
 		all = append(all, cluster.Change{Object: reported(pong(), report)})
 	}
-	return batch{changes: all}
+	return changed(all...)
+}
+
+// changed is a batch of changes, of the pods' watch where that matters.
+func changed(all ...cluster.Change) batch {
+	var updates batch
+	for _, change := range all {
+		updates = append(updates, func(w *world) { w.change(1, change) })
+	}
+	return updates
+}
+
+func lacking(why string) batch {
+	return batch{func(w *world) { w.stopped(2, errors.New(why)) }}
 }
 
 // shown is a model that was sent messages.
@@ -136,16 +148,16 @@ func TestTheViewIsDrawnAs(t *testing.T) {
 		"profilings":     {size(80, 18), changes(), key("tab"), key("tab")},
 		"events-100":     {size(100, 16), changes(), key("tab"), key("tab"), key("tab")},
 		"events-40":      {size(40, 16), changes(), key("tab"), key("tab"), key("tab")},
-		"help":           {size(60, 18), batch{lack: "watching events: forbidden\na role allows it"}, key("?")},
-		"help-left":      {size(80, 10), batch{lack: "watching events: forbidden"}, key("?"), key("x")},
+		"help":           {size(60, 18), lacking("watching events: forbidden\na role allows it"), key("?")},
+		"help-left":      {size(80, 10), lacking("watching events: forbidden"), key("?"), key("x")},
 		"nothing-yet":    {size(60, 10)},
 		"scrolled":       {size(60, 9), changes(), key("down")},
 		"a-minute-later": {size(80, 12), changes(), tick(began.Add(6 * time.Minute))},
 		"no-connection": {
-			size(60, 10), batch{broken: errors.New("connection refused")}, tick(began.Add(6 * time.Minute)), batch{broken: errors.New("connection refused")},
+			size(60, 10), changed(cluster.Change{Broken: errors.New("connection refused")}), tick(began.Add(6 * time.Minute)), changed(cluster.Change{Broken: errors.New("connection refused")}),
 		},
-		"connected-again": {size(60, 10), batch{broken: errors.New("connection refused")}, batch{}},
-		"deleted":         {size(60, 10), batch{changes: []cluster.Change{{Object: pong(), Gone: true}}}},
+		"connected-again": {size(60, 10), changed(cluster.Change{Broken: errors.New("connection refused")}, cluster.Change{Restored: true})},
+		"deleted":         {size(60, 10), changed(cluster.Change{Object: pong(), Gone: true})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,11 +217,11 @@ func TestTheViewFitsAnySize(t *testing.T) {
 
 func TestOnlyTheRowsThatAreSeenAreDrawn(t *testing.T) {
 	t.Parallel()
-	var all batch
+	var all []cluster.Change
 	for index := range int32(1000) {
-		all.changes = append(all.changes, cluster.Change{Object: worker(v2alpha1.TaskTypeCollector, index, "node-a", true)})
+		all = append(all, cluster.Change{Object: worker(v2alpha1.TaskTypeCollector, index, "node-a", true)})
 	}
-	m := shown(size(100, 40), all, key("end"))
+	m := shown(size(100, 40), changed(all...), key("end"))
 	list := m.table()
 	drawn, row := 0, list.row
 	list.row = func(at int) []string { drawn++; return row(at) }
@@ -230,7 +242,7 @@ func TestAJobOfTheSameNameIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	other := pong()
 	other.UID, other.Status.Phase = "other", v2alpha1.JobRunning
-	m := shown(batch{changes: []cluster.Change{{Object: other}}})
+	m := shown(changed(cluster.Change{Object: other}))
 	if m.snapshot.Phase != "Deleted" {
 		t.Errorf("the phase is %s", m.snapshot.Phase)
 	}
@@ -240,23 +252,23 @@ func TestAMissingRightEndsTheView(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	m := shown()
-	_, command := m.Update(batch{failed: refused})
-	if command == nil || command() != tea.Quit() || !errors.Is(m.failed, refused) {
-		t.Errorf("it goes on with %v", m.failed)
+	_, command := m.Update(batch{func(w *world) { w.stopped(0, refused) }})
+	if command == nil || command() != tea.Quit() || !errors.Is(m.world.failed, refused) {
+		t.Errorf("it continues with %v", m.world.failed)
 	}
 }
 
-// stillWatches tells what there is of a test's job, and then nothing more.
-type stillWatches struct{ all []cluster.Change }
+// stillWatches sends the pods of a test's job, and then nothing more.
+type stillWatches struct{ pods []*corev1.Pod }
 
 // Observe implements watches.
-func (s *stillWatches) Observe(ctx context.Context, watched cluster.Watched, tell func(cluster.Change)) error {
-	if watched.Kind() == "pods" {
-		for _, change := range s.all {
-			tell(change)
+func (s *stillWatches) Observe(ctx context.Context, watched cluster.Watched, handle func(cluster.Change)) error {
+	if _, isPods := watched.Object.(*corev1.Pod); isPods {
+		for _, pod := range s.pods {
+			handle(cluster.Change{Object: pod})
 		}
 	}
-	tell(cluster.Change{Complete: true})
+	handle(cluster.Change{Complete: true})
 	<-ctx.Done()
 	return nil
 }
@@ -290,13 +302,12 @@ func TestTheViewRunsUntilItIsQuit(t *testing.T) {
 	t.Parallel()
 	in, keys := io.Pipe()
 	out := &screen{changed: make(chan struct{}, 1)}
-	o := &options{streams: genericiooptions.IOStreams{}, clock: clock.RealClock{}}
-	job := pong()
-	feed := newFeed(&stillWatches{all: changes().changes}, o.clock, job)
+	o := &options{clock: clock.RealClock{}}
+	from := &stillWatches{pods: []*corev1.Pod{worker(v2alpha1.TaskTypeCollector, 10, "", false)}}
 	ended := make(chan error, 1)
 	go func() {
-		view := newModel(newWorld(job), began, func() tea.Cmd { return nil })
-		ended <- o.program(t.Context(), feed, view, in, out, tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm-256color"}))
+		view := newModel(newWorld(pong()), began, func() tea.Cmd { return nil })
+		ended <- o.program(t.Context(), from, view, in, out, tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm-256color"}))
 	}()
 	for !out.has("collector-10") {
 		<-out.changed

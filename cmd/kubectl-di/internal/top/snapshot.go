@@ -7,14 +7,15 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
@@ -39,7 +40,7 @@ type Snapshot struct {
 	Allocation  []string           `json:"allocation,omitempty"`
 	Profilings  json.RawMessage    `json:"profilings,omitempty"`
 	Events      []Event            `json:"events,omitempty"`
-	// Lacks says what is not shown, and why.
+	// Lacks are the parts that are not shown, with the reasons.
 	Lacks []string `json:"lacks,omitempty"`
 }
 
@@ -82,11 +83,6 @@ type Event struct {
 // summarize sums up what was observed.
 func summarize(w *world) Snapshot {
 	job := w.job
-	pods := make([]*corev1.Pod, 0, len(w.pods))
-	for _, pod := range w.pods {
-		pods = append(pods, pod)
-	}
-	pods = replicas.Of(job, pods)
 	s := Snapshot{
 		Namespace: job.Namespace, Name: job.Name, Phase: cmp.Or(job.Status.Phase, v2alpha1.JobPending),
 		Lifecycle: cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed), Preemptible: job.Spec.Preemptible,
@@ -102,7 +98,7 @@ func summarize(w *world) Snapshot {
 	if job.Status.Profilings != nil && json.Valid(job.Status.Profilings.Raw) {
 		s.Profilings = job.Status.Profilings.Raw
 	}
-	for _, pod := range pods {
+	for _, pod := range replicas.Of(job, slices.Collect(maps.Values(w.pods))) {
 		s.Replicas = append(s.Replicas, replica(job, pod))
 	}
 	s.Tasks, s.Nodes = tasks(job, w.membership, s.Replicas), nodes(s.Replicas)
@@ -113,39 +109,23 @@ func summarize(w *world) Snapshot {
 	return s
 }
 
+// end is when the job has finished, or now.
+func (s *Snapshot) end(now time.Time) time.Time {
+	if s.CompletedAt != nil {
+		return *s.CompletedAt
+	}
+	return now
+}
+
 func replica(job *v2alpha1.DIJob, pod *corev1.Pod) Replica {
-	r := Replica{
-		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Task: replicas.Task(pod), Node: pod.Spec.NodeName,
-		Status: podStatus(pod), CreatedAt: pod.CreationTimestamp.Time, Restarts: job.Status.ReplicaRestarts[pod.Name],
+	return Replica{
+		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Task: replicas.Task(pod), Node: pod.Spec.NodeName, Ready: podstate.Ready(pod),
+		Status: replicas.Status(pod), CreatedAt: pod.CreationTimestamp.Time, Restarts: job.Status.ReplicaRestarts[pod.Name] + replicas.Restarts(pod),
 	}
-	r.Ready = podstate.Ready(pod)
-	for i := range pod.Status.ContainerStatuses {
-		r.Restarts += pod.Status.ContainerStatuses[i].RestartCount
-	}
-	return r
 }
 
-// podStatus says in a word how a pod is.
-func podStatus(pod *corev1.Pod) string {
-	if pod.DeletionTimestamp != nil {
-		return "Terminating"
-	}
-	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range all {
-			if waiting := all[i].State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing" {
-				return waiting.Reason
-			}
-			if ended := all[i].State.Terminated; ended != nil && ended.ExitCode != 0 {
-				return cmp.Or(ended.Reason, fmt.Sprint("Exit ", ended.ExitCode))
-			}
-		}
-	}
-	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase), string(corev1.PodPending))
-}
-
-// isTold reports whether a condition matters to who looks at a job, given its
-// phase, which is told already.
-func isTold(condition *v2alpha1.DIJobCondition) bool {
+// isShown reports whether a condition adds to the phase.
+func isShown(condition *v2alpha1.DIJobCondition) bool {
 	switch condition.Type {
 	case v2alpha1.ConditionAllocated, v2alpha1.ConditionGangScheduled:
 		return condition.Status == corev1.ConditionFalse
@@ -157,19 +137,19 @@ func isTold(condition *v2alpha1.DIJobCondition) bool {
 }
 
 func conditions(job *v2alpha1.DIJob) []Condition {
-	var told []Condition
+	var shown []Condition
 	for i := range job.Status.Conditions {
-		if condition := &job.Status.Conditions[i]; isTold(condition) {
-			told = append(told, Condition{condition.Type, condition.Reason, condition.Message})
+		if condition := &job.Status.Conditions[i]; isShown(condition) {
+			shown = append(shown, Condition{condition.Type, condition.Reason, condition.Message})
 		}
 	}
 	if last := job.Status.LastFailure; last != nil {
-		told = append(told, Condition{"LastFailure", last.Reason, lastFailure(last)})
+		shown = append(shown, Condition{"LastFailure", last.Reason, lastFailure(last)})
 	}
-	return told
+	return shown
 }
 
-// lastFailure says which pod failed, and how.
+// lastFailure returns which pod failed, and how.
 func lastFailure(last *v2alpha1.LastFailure) string {
 	text := "pod " + last.Pod
 	if last.ExitCode != nil {
@@ -224,40 +204,30 @@ func wanted(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int {
 	return pods
 }
 
-// wantedWorkers is the count of the spec, but of the elastic task what the total
-// leaves, which others than the spec may change.
+// wantedWorkers is the count of the spec, but of the elastic task what the total leaves,
+// which di-server and the allocator change.
 func wantedWorkers(job *v2alpha1.DIJob, task int) int {
-	count := func(at int) int {
-		if replicas := job.Spec.Tasks[at].Replicas; replicas != nil {
-			return int(*replicas)
-		}
-		return 1
-	}
 	if job.Status.Replicas == 0 || task != names.ElasticTask(&job.Spec) {
-		return count(task)
+		return int(sizing.Count(job, task))
 	}
-	left := int(job.Status.Replicas)
+	left := job.Status.Replicas
 	for i := range job.Spec.Tasks {
 		if i != task {
-			left -= count(i)
+			left -= sizing.Count(job, i)
 		}
 	}
-	return max(0, left)
+	return int(max(0, left))
 }
 
 // nodes counts the replicas on each node.
 func nodes(all []Replica) []Count {
 	var counts []Count
-	place := map[string]int{}
 	for i := range all {
-		at, known := place[all[i].Node]
-		if !known {
-			at = len(counts)
-			place[all[i].Node] = at
-			counts = append(counts, Count{Name: all[i].Node})
+		at := slices.IndexFunc(counts, func(count Count) bool { return count.Name == all[i].Node })
+		if at < 0 {
+			at, counts = len(counts), append(counts, Count{Name: all[i].Node})
 		}
-		counts[at].Wanted++
-		if all[i].Ready {
+		if counts[at].Wanted++; all[i].Ready {
 			counts[at].Ready++
 		}
 	}
@@ -270,43 +240,20 @@ const mostEvents = 100
 
 // events returns the latest events of the job and its pods, the latest first.
 func events(w *world) []Event {
-	var told []Event
+	var shown []Event
 	for _, event := range w.events {
 		uid := event.InvolvedObject.UID
 		if _, isPod := w.pods[uid]; !isPod && uid != w.job.UID {
 			continue
 		}
-		told = append(told, Event{
-			At: lastSeen(event), Type: event.Type, Reason: event.Reason, Message: event.Message,
-			Object: replicas.Name(w.job.Name, event.InvolvedObject.Name), Count: times(event),
+		at, count := replicas.LastSeen(event)
+		shown = append(shown, Event{
+			At: at, Type: event.Type, Reason: event.Reason, Message: event.Message,
+			Object: replicas.Name(w.job.Name, event.InvolvedObject.Name), Count: count,
 		})
 	}
-	slices.SortFunc(told, func(a, b Event) int {
+	slices.SortFunc(shown, func(a, b Event) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
-	return told[:min(len(told), mostEvents)]
-}
-
-func lastSeen(event *corev1.Event) time.Time {
-	at := event.CreationTimestamp.Time
-	for _, other := range []time.Time{event.EventTime.Time, event.LastTimestamp.Time, seriesTime(event).Time} {
-		if other.After(at) {
-			at = other
-		}
-	}
-	return at
-}
-
-func seriesTime(event *corev1.Event) metav1.MicroTime {
-	if event.Series == nil {
-		return metav1.MicroTime{}
-	}
-	return event.Series.LastObservedTime
-}
-
-func times(event *corev1.Event) int32 {
-	if event.Series != nil {
-		return event.Series.Count
-	}
-	return max(1, event.Count)
+	return shown[:min(len(shown), mostEvents)]
 }

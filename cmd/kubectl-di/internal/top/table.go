@@ -6,11 +6,9 @@ package top
 import (
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // table is rows of cells below a header. Where it is too wide its columns are
@@ -19,11 +17,10 @@ type table struct {
 	header []string
 	// ranks are those of the columns; one of rank 0 stays.
 	ranks []int
-	// isLong tells that the last column may be cut short rather than leave out
-	// others.
+	// isLong reports whether the last column is truncated before others are left out.
 	isLong bool
 	count  int
-	// row returns the cells of a row; only those that are seen are asked for.
+	// row returns the cells of a row; it is called for visible rows only.
 	row func(at int) []string
 }
 
@@ -94,8 +91,7 @@ func draw(row []string, widths []int, width int) string {
 	return ansi.Truncate(strings.TrimRight(drawn.String(), " "), width, "…")
 }
 
-// clean leaves out what would steer the terminal: others than the user write
-// messages and reports.
+// clean removes control sequences of the terminal: messages and reports are not the user's.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -106,11 +102,4 @@ func clean(text string) string {
 		}
 		return r
 	}, text)
-}
-
-func age(now, then time.Time) string {
-	if then.IsZero() {
-		return "-"
-	}
-	return duration.HumanDuration(max(0, now.Sub(then)))
 }

@@ -4,6 +4,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
 // View implements tea.Model.
@@ -59,8 +61,8 @@ func faint(text string) string { return lipgloss.NewStyle().Faint(true).Render(t
 func (m *model) head() []string {
 	s := &m.snapshot
 	lines := []string{m.title()}
-	if m.broken != nil {
-		text := clean(fmt.Sprintf("! No connection for %s, this may be old: %v", age(m.now, m.since), m.broken))
+	if broken := m.world.whyBroken(); broken != nil {
+		text := clean(fmt.Sprintf("! No connection for %s, this may be old: %v", replicas.Age(m.now, m.brokenSince), broken))
 		lines = append(lines, lipgloss.NewStyle().Foreground(lipgloss.Red).Render(ansi.Truncate(text, m.width, "…")))
 	}
 	for _, condition := range s.Conditions[:min(len(s.Conditions), 3)] {
@@ -76,13 +78,9 @@ func (m *model) head() []string {
 
 func (m *model) title() string {
 	s := &m.snapshot
-	end := m.now
-	if s.CompletedAt != nil {
-		end = *s.CompletedAt
-	}
 	facts := []string{
 		bold(s.Name), colourPhase(s.Phase).Render(string(s.Phase)), fmt.Sprintf("ready %d/%d", s.Ready, s.Wanted),
-		"age " + age(end, s.CreatedAt), fmt.Sprintf("restarts %d", s.Restarts),
+		"age " + replicas.Age(s.end(m.now), s.CreatedAt), fmt.Sprintf("restarts %d", s.Restarts),
 	}
 	if s.Reschedules > 0 {
 		facts = append(facts, fmt.Sprintf("reschedules %d", s.Reschedules))
@@ -95,18 +93,14 @@ func (m *model) title() string {
 }
 
 func counts(all []Count) string {
-	var told []string
+	var texts []string
 	for _, one := range all {
-		name := one.Name
-		if name == "" {
-			name = "(no node)"
-		}
-		told = append(told, fmt.Sprintf("%s %d/%d", name, one.Ready, one.Wanted))
+		texts = append(texts, fmt.Sprintf("%s %d/%d", cmp.Or(one.Name, "(no node)"), one.Ready, one.Wanted))
 	}
-	if len(told) == 0 {
+	if len(texts) == 0 {
 		return "-"
 	}
-	return strings.Join(told, " · ")
+	return strings.Join(texts, " · ")
 }
 
 // allocation says how many ranks each node was given.
@@ -121,20 +115,20 @@ func allocation(nodes []string) string {
 			order = append(order, node)
 		}
 	}
-	var told []string
+	var texts []string
 	for _, node := range order {
-		told = append(told, fmt.Sprintf("%s ×%d", node, ranks[node]))
+		texts = append(texts, fmt.Sprintf("%s ×%d", node, ranks[node]))
 	}
-	return strings.Join(told, " · ")
+	return strings.Join(texts, " · ")
 }
 
 // curves draws the numbers that the job reports, the first of them.
 func (m *model) curves(most int) []string {
 	var lines []string
-	names := m.world.history.names()
+	names := m.world.numbers()
 	for _, name := range names[:min(len(names), most)] {
-		series := m.world.history.series[name]
-		start := fmt.Sprintf("%s %s ", clean(name), number(series[len(series)-1]))
+		series := m.world.series[name]
+		start := fmt.Sprintf("%s %s ", clean(name), number(last(series)))
 		room := max(0, m.width-ansi.StringWidth(start))
 		lines = append(lines, start+lipgloss.NewStyle().Foreground(lipgloss.Cyan).Render(sparkline(series, room)))
 	}
@@ -157,7 +151,7 @@ func (m *model) foot() string {
 	count := m.table().count
 	text := "q quit  tab pane  ↑↓ scroll  ? help"
 	if m.pane == paneReplicas {
-		text = "q quit  tab pane  ↑↓ scroll  s sort: " + m.order.String() + "  ? help"
+		text = "q quit  tab pane  ↑↓ scroll  s sort: " + orders()[m.order].name + "  ? help"
 	}
 	if count > m.rows() {
 		text = fmt.Sprintf("%d-%d of %d  ", m.from[m.pane]+1, min(count, m.from[m.pane]+m.rows()), count) + text
@@ -178,7 +172,7 @@ func (m *model) help() []string {
 		"home, end, g, G   to the first, to the last",
 		"s                 sort replicas by task, node, status, restarts, age",
 		"?                 this help; any key leaves it", "",
-		"ready N/M: N of M wanted replicas are ready.",
+		"ready N/M: N of M desired replicas are ready.",
 		"Curves: what the job reported since this view began, newest right.",
 	}
 	for _, lack := range m.snapshot.Lacks {
@@ -201,10 +195,11 @@ func (m *model) table() *table {
 		return m.eventTable()
 	case paneReplicas, panes:
 	}
-	return replicaTable(&m.snapshot, func(r *Replica) string { return age(m.now, r.CreatedAt) })
+	return m.replicaTable()
 }
 
-func replicaTable(s *Snapshot, age func(*Replica) string) *table {
+func (m *model) replicaTable() *table {
+	s := &m.snapshot
 	return &table{
 		header: []string{"REPLICA", "TASK", "READY", "STATUS", "RESTARTS", "AGE", "NODE"}, ranks: []int{0, 5, 4, 1, 2, 3, 6},
 		count: len(s.Replicas), row: func(at int) []string {
@@ -213,7 +208,7 @@ func replicaTable(s *Snapshot, age func(*Replica) string) *table {
 			if r.Ready {
 				ready = "yes"
 			}
-			return []string{r.Name, r.Task, ready, r.Status, strconv.Itoa(int(r.Restarts)), age(r), r.Node}
+			return []string{r.Name, r.Task, ready, r.Status, strconv.Itoa(int(r.Restarts)), replicas.Age(m.now, r.CreatedAt), r.Node}
 		},
 	}
 }
@@ -224,29 +219,20 @@ func (m *model) nodeTable() *table {
 		header: []string{"NODE", "READY", "REPLICAS", "ALLOCATED"}, ranks: []int{0, 1, 2, 3},
 		count: len(s.Nodes), row: func(at int) []string {
 			node := s.Nodes[at]
-			given := 0
-			for _, other := range s.Allocation {
-				if other == node.Name {
-					given++
-				}
-			}
-			name := node.Name
-			if name == "" {
-				name = "(no node)"
-			}
-			return []string{name, strconv.Itoa(node.Ready), strconv.Itoa(node.Wanted), strconv.Itoa(given)}
+			given := len(s.Allocation) - len(slices.DeleteFunc(slices.Clone(s.Allocation), func(other string) bool { return other == node.Name }))
+			return []string{cmp.Or(node.Name, "(no node)"), strconv.Itoa(node.Ready), strconv.Itoa(node.Wanted), strconv.Itoa(given)}
 		},
 	}
 }
 
 func (m *model) profilingTable() *table {
-	names := m.world.history.names()
+	names := m.world.numbers()
 	return &table{
 		header: []string{"NUMBER", "LAST", "LEAST", "MOST", "CURVE"}, ranks: []int{0, 1, 4, 3, 2}, isLong: true,
 		count: len(names), row: func(at int) []string {
-			series := m.world.history.series[names[at]]
+			series := m.world.series[names[at]]
 			return []string{
-				names[at], number(series[len(series)-1]), number(slices.Min(series)), number(slices.Max(series)), sparkline(series, max(8, m.width/2)),
+				names[at], number(last(series)), number(slices.Min(series)), number(slices.Max(series)), sparkline(series, max(8, m.width/2)),
 			}
 		},
 	}
@@ -258,7 +244,7 @@ func (m *model) eventTable() *table {
 		header: []string{"AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"}, ranks: []int{0, 3, 1, 2, 0}, isLong: true,
 		count: len(s.Events), row: func(at int) []string {
 			event := &s.Events[at]
-			seen := age(m.now, event.At)
+			seen := replicas.Age(m.now, event.At)
 			if event.Count > 1 {
 				seen += fmt.Sprintf(" (x%d)", event.Count)
 			}
@@ -288,3 +274,26 @@ func colourRow(row string) string {
 	}
 	return row
 }
+
+// sparkline draws the latest numbers, one to a cell.
+func sparkline(series []float64, width int) string {
+	bars := []rune("▁▂▃▄▅▆▇█")
+	series = series[max(0, len(series)-width):]
+	if len(series) == 0 {
+		return ""
+	}
+	least, most := slices.Min(series), slices.Max(series)
+	drawn := make([]rune, 0, len(series))
+	for _, value := range series {
+		at := 0
+		if most > least {
+			// Halves, as the difference of the two may overflow.
+			at = int((value/2 - least/2) / (most/2 - least/2) * float64(len(bars)-1))
+		}
+		drawn = append(drawn, bars[at])
+	}
+	return string(drawn)
+}
+
+// number prints a number briefly.
+func number(value float64) string { return strconv.FormatFloat(value, 'g', 6, 64) }

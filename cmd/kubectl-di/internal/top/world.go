@@ -4,14 +4,89 @@
 package top
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
 	"slices"
+	"strconv"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
+
+const (
+	// debounce is how long changes are gathered into one batch.
+	debounce = 100 * time.Millisecond
+	// mostReports is how many reports of a number are kept.
+	mostReports = 512
+)
+
+// watches are the source of a job's changes.
+type watches interface {
+	Observe(ctx context.Context, watched cluster.Watched, handle func(cluster.Change)) error
+}
+
+// batch is what changed since the last one.
+type batch []func(*world)
+
+// watched returns what is watched of a job; the view fails without the first two.
+func watched(job *v2alpha1.DIJob) []cluster.Watched {
+	all := []cluster.Watched{cluster.WatchJob(job.Namespace, job.Name), cluster.WatchPods(job), cluster.WatchEvents(job.Namespace)}
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		all = append(all, cluster.WatchMembership(job))
+	}
+	return all
+}
+
+// feed sends what changes of a job until the context ends or handle returns false.
+func feed(ctx context.Context, from watches, clk clock.Clock, job *v2alpha1.DIJob, handle func(batch) bool) {
+	ctx, stop := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	defer working.Wait()
+	defer stop()
+	updates := make(chan func(*world))
+	send := func(update func(*world)) {
+		select {
+		case updates <- update:
+		case <-ctx.Done():
+		}
+	}
+	for at, one := range watched(job) {
+		working.Go(func() {
+			err := from.Observe(ctx, one, func(change cluster.Change) { send(func(w *world) { w.change(at, change) }) })
+			if err != nil {
+				send(func(w *world) { w.stopped(at, err) })
+			}
+		})
+	}
+	for {
+		var gathered batch
+		var passed <-chan time.Time
+		for isOpen := true; isOpen; {
+			select {
+			case <-ctx.Done():
+				return
+			case update := <-updates:
+				if gathered = append(gathered, update); passed == nil {
+					passed = clk.After(debounce)
+				}
+			case <-passed:
+				isOpen = false
+			}
+		}
+		if !handle(gathered) {
+			return
+		}
+	}
+}
 
 // world is what was observed of a job and of what belongs to it.
 type world struct {
@@ -20,25 +95,43 @@ type world struct {
 	membership *v2alpha1.Membership
 	pods       map[types.UID]*corev1.Pod
 	events     map[types.UID]*corev1.Event
-	lacks      []string
-	history    history
+	// lacks are the watches that the user may not use, failed the error that ends the view.
+	lacks  []string
+	failed error
+	// broken are the watches whose connection is broken.
+	broken map[int]error
+	// missing counts the watches whose first list is not complete.
+	missing  int
+	complete map[int]bool
+	// report is the job's last report of itself, series the numbers of all of them.
+	report []byte
+	series map[string][]float64
 }
 
 func newWorld(job *v2alpha1.DIJob) *world {
-	w := &world{job: job, pods: map[types.UID]*corev1.Pod{}, events: map[types.UID]*corev1.Event{}}
-	w.history.add(job.Status.Profilings)
+	w := &world{
+		job: job, pods: map[types.UID]*corev1.Pod{}, events: map[types.UID]*corev1.Event{}, broken: map[int]error{},
+		missing: len(watched(job)), complete: map[int]bool{}, series: map[string][]float64{},
+	}
+	w.record(job.Status.Profilings)
 	return w
 }
 
-// apply takes a change in. A job that was recreated under the same name is
+func (w *world) apply(updates batch) {
+	for _, update := range updates {
+		update(w)
+	}
+}
+
+// change takes in a change of a watch. A job that was recreated under the same name is
 // another one.
-func (w *world) apply(change cluster.Change) {
+func (w *world) change(watch int, change cluster.Change) {
 	switch object := change.Object.(type) {
 	case *v2alpha1.DIJob:
 		w.isGone = change.Gone || object.UID != w.job.UID
 		if !w.isGone {
 			w.job = object
-			w.history.add(object.Status.Profilings)
+			w.record(object.Status.Profilings)
 		}
 	case *v2alpha1.Membership:
 		if w.membership = object; change.Gone {
@@ -49,23 +142,91 @@ func (w *world) apply(change cluster.Change) {
 	case *corev1.Event:
 		keep(w.events, object.UID, object, change.Gone)
 	}
+	switch {
+	case change.Broken != nil:
+		w.broken[watch] = change.Broken
+	case change.Restored:
+		delete(w.broken, watch)
+	case change.Complete:
+		w.completed(watch)
+	}
 }
 
 func keep[T any](all map[types.UID]T, uid types.UID, object T, gone bool) {
-	if gone {
+	if all[uid] = object; gone {
 		delete(all, uid)
+	}
+}
+
+func (w *world) completed(watch int) {
+	if !w.complete[watch] {
+		w.complete[watch] = true
+		w.missing--
+	}
+}
+
+// stopped takes in that a watch cannot be used.
+func (w *world) stopped(watch int, err error) {
+	delete(w.broken, watch)
+	if watch < 2 {
+		w.failed = err
 		return
 	}
-	all[uid] = object
-}
-
-// lack records that something is not observed.
-func (w *world) lack(why string) {
-	if !slices.Contains(w.lacks, why) {
-		w.lacks = append(w.lacks, why)
+	w.completed(watch)
+	if !slices.Contains(w.lacks, err.Error()) {
+		w.lacks = append(w.lacks, err.Error())
 	}
 }
 
-func (w *world) isFinished() bool {
-	return w.isGone || w.job.Status.Phase == v2alpha1.JobSucceeded || w.job.Status.Phase == v2alpha1.JobFailed
+// whyBroken returns why the view may be old; nil where it is not.
+func (w *world) whyBroken() error {
+	for _, watch := range slices.Sorted(maps.Keys(w.broken)) {
+		return w.broken[watch]
+	}
+	return nil
 }
+
+// record takes in a report of the job, unless it is the last one again.
+func (w *world) record(report *v2alpha1.RawObject) {
+	if report == nil || bytes.Equal(report.Raw, w.report) {
+		return
+	}
+	w.report = report.Raw
+	var value any
+	if json.Unmarshal(report.Raw, &value) == nil {
+		w.collect("", value)
+	}
+}
+
+// collect appends all numbers of a value.
+func (w *world) collect(path string, value any) {
+	join := func(key string) string {
+		if path == "" {
+			return key
+		}
+		return path + "." + key
+	}
+	switch value := value.(type) {
+	case float64:
+		series := append(w.series[path], value)
+		w.series[path] = series[max(0, len(series)-mostReports):]
+	case map[string]any:
+		for key, inner := range value {
+			w.collect(join(key), inner)
+		}
+	case []any:
+		for i, inner := range value {
+			w.collect(join(strconv.Itoa(i)), inner)
+		}
+	}
+}
+
+// numbers returns the names of the reported numbers, the most important first.
+func (w *world) numbers() []string {
+	first := []string{"throughput", "return", "reward"}
+	return slices.SortedFunc(maps.Keys(w.series), func(a, b string) int {
+		return cmp.Or(cmp.Compare(slices.Index(first, b), slices.Index(first, a)), cmp.Compare(a, b))
+	})
+}
+
+func last(series []float64) float64 { return series[len(series)-1] }

@@ -173,7 +173,7 @@ func TestErrorsNameTheLineOfTheFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 1\nb: [\n":         "line 12: is no YAML",
 		"a: 1\nb: 2\na: 3\n":   `line 12: "a" is there already, on line 10`,
-		"a:\n  ? [b]\n  : c\n": "line 11: a key is to be a word",
+		"a:\n  ? [b]\n  : c\n": "line 11: a key must be a word",
 		"a: {<<: b}\n":         "line 10: <<: only mappings can be merged",
 		"a: *missing\n":        "line 10: is no YAML: unknown anchor",
 		"a: &x [*x]\n":         "line 10",

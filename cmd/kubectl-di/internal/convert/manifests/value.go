@@ -189,7 +189,7 @@ func target(node *yaml.Node) *yaml.Node {
 func (r *reader) name(key *yaml.Node) (string, error) {
 	key = target(key)
 	if key.Kind != yaml.ScalarNode {
-		return "", r.fault(key, "a key is to be a word, not a list or an object")
+		return "", r.fault(key, "a key must be a word, not a list or an object")
 	}
 	raw, err := r.remembered(key)
 	if err != nil {

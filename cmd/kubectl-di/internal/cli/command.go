@@ -1,0 +1,275 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+)
+
+// Env is what all commands share: the streams, and kubectl's flags for the cluster, the
+// user and the namespace. It has all of these but --server, which is di-server's URL in
+// kubectl di, and --cache-dir, as nothing is discovered.
+type Env struct {
+	genericiooptions.IOStreams
+	config *genericclioptions.ConfigFlags
+}
+
+// NewEnv returns the environment of the commands.
+func NewEnv(streams genericiooptions.IOStreams) *Env {
+	config := genericclioptions.NewConfigFlags(true)
+	config.APIServer, config.CacheDir = nil, nil
+	return &Env{streams, config}
+}
+
+// Bind adds kubectl's flags.
+func (e *Env) Bind(flags *pflag.FlagSet) { e.config.AddFlags(flags) }
+
+// HasNamespace reports whether a flag sets the namespace.
+func (e *Env) HasNamespace() bool { return *e.config.Namespace != "" }
+
+// Connect returns the cluster that the flags and the kubeconfig lead to. It makes no
+// call yet.
+func (e *Env) Connect() (*cluster.Cluster, error) {
+	kubeconfig := e.config.ToRawKubeConfigLoader()
+	config, err := e.config.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if raw, err := kubeconfig.RawConfig(); err == nil && len(raw.Clusters) == 0 && config.Host == clientcmd.ClusterDefaults.Server {
+		return nil, errors.New("no kubeconfig names a cluster: set --kubeconfig or KUBECONFIG, or write ~/.kube/config")
+	}
+	namespace, _, err := kubeconfig.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("reading the namespace of the kubeconfig: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reportSlow(e.ErrOut, next) })
+	config.WarningHandler = rest.NewWarningWriter(e.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	return cluster.New(config, namespace)
+}
+
+// ConnectJob connects and reads a job.
+func (e *Env) ConnectJob(ctx context.Context, name string) (*cluster.Cluster, *v2alpha1.DIJob, error) {
+	found, err := e.Connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := found.Job(ctx, name)
+	return found, job, err
+}
+
+// Help is the text of a command.
+type Help struct{ Use, Short, Long, Example string }
+
+// Command returns a command with that text.
+func (h Help) Command() *cobra.Command {
+	command := &cobra.Command{Use: h.Use, Short: h.Short, Long: h.Long, Example: h.Example}
+	command.Flags().SortFlags = false
+	return command
+}
+
+// NewCommand returns a command that takes flags only.
+func NewCommand(help Help, run func(context.Context) error) *cobra.Command {
+	command := help.Command()
+	command.Args = None
+	command.RunE = func(command *cobra.Command, _ []string) error { return run(command.Context()) }
+	return command
+}
+
+// NewJobCommand returns a command that takes the name of one job.
+func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string) error) *cobra.Command {
+	command := help.Command()
+	command.Args = func(_ *cobra.Command, args []string) error {
+		_, err := oneJob(args)
+		return err
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		job, err := oneJob(args)
+		if err != nil {
+			return err
+		}
+		return run(command.Context(), job)
+	}
+	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return e.CompleteJobs(command, nil)
+	}
+	return command
+}
+
+// NewJobsCommand returns a command that takes jobs by name or by label, and runs with
+// those that it could read.
+func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error) *cobra.Command {
+	command := help.Command()
+	var selector string
+	var names []string
+	command.Flags().StringVarP(&selector, "selector", "l", "", "the jobs of the namespace with these labels, in place of JOB")
+	command.Args = func(_ *cobra.Command, args []string) (err error) {
+		names, err = jobsOf(args)
+		return err
+	}
+	Before(command, func() error { return checkChoice(names, selector) })
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		found, err := e.Connect()
+		if err != nil {
+			return err
+		}
+		jobs, err := choose(command.Context(), found, names, selector)
+		return errors.Join(err, run(command.Context(), found, jobs))
+	}
+	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return e.CompleteJobs(command, args)
+	}
+	return command
+}
+
+func checkChoice(names []string, selector string) error {
+	switch {
+	case len(names) == 0 && selector == "":
+		return Usagef("JOB is missing: name DIJobs, see kubectl get dijobs, or select them by -l")
+	case len(names) > 0 && selector != "":
+		return Usagef("JOB %q and -l exclude each other", names[0])
+	}
+	if _, err := labels.Parse(selector); err != nil {
+		return Usagef("-l %q: %w", selector, err)
+	}
+	return nil
+}
+
+// choose reads the jobs that are named or selected. Its error is about those that it
+// could not read.
+func choose(ctx context.Context, found *cluster.Cluster, names []string, selector string) ([]*v2alpha1.DIJob, error) {
+	var jobs []*v2alpha1.DIJob
+	var failures []error
+	for _, name := range names {
+		job, err := found.Job(ctx, name)
+		if failures = append(failures, err); err == nil {
+			jobs = append(jobs, job)
+		}
+	}
+	if selector != "" {
+		selected, err := found.Jobs(ctx, selector)
+		for i := range selected {
+			jobs = append(jobs, &selected[i])
+		}
+		if err == nil && len(jobs) == 0 {
+			err = fmt.Errorf("-l %s: selects no job of namespace %s", selector, found.Namespace)
+		}
+		failures = append(failures, err)
+	}
+	return jobs, errors.Join(failures...)
+}
+
+// Before adds a check of flags that runs before the command calls anything.
+func Before(command *cobra.Command, check func() error) {
+	earlier := command.PreRunE
+	command.PreRunE = func(command *cobra.Command, args []string) error {
+		if earlier != nil {
+			if err := earlier(command, args); err != nil {
+				return err
+			}
+		}
+		return check()
+	}
+}
+
+// None is cobra.NoArgs with the exit code of wrong use.
+func None(command *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usagef("%q: %s takes no arguments, only flags", args[0], command.CommandPath())
+	}
+	return nil
+}
+
+// Job reads the name of a job, with or without its kind, from the first argument.
+func Job(args []string) (string, error) {
+	if len(args) == 0 {
+		return "", Usagef("JOB is missing: name a DIJob, see kubectl get dijobs")
+	}
+	job := strings.TrimPrefix(args[0], "dijob/")
+	if len(validation.IsDNS1123Subdomain(job)) > 0 {
+		return "", Usagef("JOB %q: want the name of a DIJob, see kubectl get dijobs", args[0])
+	}
+	return job, nil
+}
+
+func oneJob(args []string) (string, error) {
+	job, err := Job(args)
+	if err == nil && len(args) > 1 {
+		return "", Usagef("%q: one job at a time", args[1])
+	}
+	return job, err
+}
+
+// jobsOf reads the names of jobs, each once.
+func jobsOf(args []string) ([]string, error) {
+	var jobs []string
+	for i := range args {
+		job, err := Job(args[i:])
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(jobs, job) {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
+}
+
+// CompleteJobs completes the names of the namespace's jobs, but those that are given.
+func (e *Env) CompleteJobs(command *cobra.Command, given []string) ([]string, cobra.ShellCompDirective) {
+	found, err := e.Connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	jobs, err := found.Jobs(command.Context(), "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range jobs {
+		names = append(names, jobs[i].Name)
+	}
+	return without(names, given), cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompletePods completes the names of a job's pods, but those that are given.
+func (e *Env) CompletePods(command *cobra.Command, job string, given []string) ([]string, cobra.ShellCompDirective) {
+	found, read, err := e.ConnectJob(command.Context(), job)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	pods, err := found.Pods(command.Context(), read)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+	}
+	return without(names, given), cobra.ShellCompDirectiveNoFileComp
+}
+
+func without(names, given []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(given, name) })
+}

@@ -1,0 +1,83 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+)
+
+// Timeout is --timeout.
+type Timeout struct{ After time.Duration }
+
+// Bind adds the flag.
+func (t *Timeout) Bind(command *cobra.Command, usage string) {
+	command.Flags().DurationVar(&t.After, "timeout", 0, usage)
+	Before(command, func() error {
+		if t.After < 0 {
+			return Usagef("--timeout %s: want 0 or more", t.After)
+		}
+		return nil
+	})
+}
+
+// Context returns a context that ends then.
+func (t *Timeout) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.After == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, t.After)
+}
+
+// Wait are --wait and --timeout.
+type Wait struct {
+	Timeout
+	wait bool
+}
+
+// Bind adds the flags to a command.
+func (w *Wait) Bind(command *cobra.Command, until string) {
+	command.Flags().BoolVar(&w.wait, "wait", false, "wait until "+until)
+	w.Timeout.Bind(command, "wait no longer than this; 0 for as long as it takes with --wait, and not at all without")
+}
+
+// IsOn reports whether the command waits.
+func (w *Wait) IsOn() bool { return w.wait || w.After > 0 }
+
+// Until waits for jobs, one after the other. Progress returns the state of a job, with
+// its subject, and whether it is the desired one.
+func (w *Wait) Until(ctx context.Context, found *cluster.Cluster, out io.Writer, jobs []*v2alpha1.DIJob,
+	progress func(*v2alpha1.DIJob) (subject, state string, done bool, err error),
+) error {
+	ctx, cancel := w.Context(ctx)
+	defer cancel()
+	report := NewProgress(out)
+	defer report.End()
+	var failures []error
+	for _, job := range jobs {
+		last := "its state is unknown"
+		err := found.FollowJob(ctx, job.Namespace, job.Name, report.Say, func(now *v2alpha1.DIJob) (bool, error) {
+			subject, state, done, err := progress(now)
+			if err == nil {
+				last = state
+				report.State(subject, state)
+			}
+			*job = *now
+			return done, err
+		})
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("stopped waiting for job %s/%s, which continues: %s", job.Namespace, job.Name, last)
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}

@@ -1,0 +1,57 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// forbidden is how every API server words that a user lacks a right.
+var forbidden = regexp.MustCompile(
+	`(?:"([^"]*)" )?is forbidden: User ".*?" cannot (\w+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?`)
+
+// explain adds to an error what was tried and, where the user lacks a right, the role
+// that gives it: of the verbs where they are named, else of the one that was refused.
+func explain(purpose string, err error, verbs ...string) error {
+	if err == nil {
+		return nil
+	}
+	found := forbidden.FindStringSubmatch(err.Error())
+	if found == nil {
+		return fmt.Errorf("%s: %w", purpose, err)
+	}
+	name, verb, resource, group, namespace := found[1], strings.Join(verbs, ","), found[3], found[4], found[5]
+	verb = cmp.Or(verb, found[2])
+	create := "kubectl create clusterrole"
+	if namespace != "" {
+		create = "kubectl -n " + namespace + " create role"
+	}
+	base, subresource, isSub := strings.Cut(resource, "/")
+	qualified := strings.TrimSuffix(base+"."+group, ".")
+	if isSub {
+		qualified += "/" + subresource
+	}
+	remedy := fmt.Sprintf("%s kubectl-di-%s-%s --verb=%s --resource=%s", create, strings.ReplaceAll(verb, ",", "-"), cmp.Or(subresource, base), verb, qualified)
+	if isByName(resource, verb) && name != "" {
+		remedy += " --resource-name=" + name
+	}
+	return fmt.Errorf("%s: %w\na role of this right, bound to you, allows it:\n  %s", purpose, err, remedy)
+}
+
+// isByName reports whether a role should give the right for one object only.
+func isByName(resource, verb string) bool {
+	switch resource {
+	case "secrets", "configmaps", "services", "serviceaccounts/token":
+		return true
+	}
+	return resource == "customresourcedefinitions" && verb == "patch"
+}
+
+// IsDenied reports whether the user lacks a right.
+func IsDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

@@ -1,0 +1,244 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Change is an object that was created, changed or deleted, or, without an object, a
+// change of the watch itself.
+type Change struct {
+	Object client.Object
+	Gone   bool
+	// Complete says that all objects of the first list have been sent.
+	Complete bool
+	// Broken says why the watch failed. It is retried.
+	Broken error
+	// Restored says that the watch works again.
+	Restored bool
+}
+
+// Watched says which objects are watched.
+type Watched struct {
+	Object  client.Object
+	purpose string
+	list    client.ObjectList
+	options client.ListOptions
+}
+
+// WatchJob watches a job.
+func WatchJob(namespace, name string) Watched {
+	return Watched{&v2alpha1.DIJob{}, "watching job " + namespace + "/" + name, &v2alpha1.DIJobList{}, named(namespace, name)}
+}
+
+// WatchMembership watches the Membership of a coordinator-led job.
+func WatchMembership(job *v2alpha1.DIJob) Watched {
+	return Watched{
+		&v2alpha1.Membership{}, "watching the Membership of job " + job.Namespace + "/" + job.Name, &v2alpha1.MembershipList{},
+		named(job.Namespace, job.Name),
+	}
+}
+
+// WatchPods watches the pods of a job.
+func WatchPods(job *v2alpha1.DIJob) Watched {
+	return Watched{
+		&corev1.Pod{}, "watching the pods of job " + job.Namespace + "/" + job.Name, &corev1.PodList{},
+		client.ListOptions{Namespace: job.Namespace, LabelSelector: labels.SelectorFromSet(podLabels(job))},
+	}
+}
+
+// WatchEvents watches the events of a namespace.
+func WatchEvents(namespace string) Watched {
+	return Watched{&corev1.Event{}, "watching the events of namespace " + namespace, &corev1.EventList{}, client.ListOptions{Namespace: namespace}}
+}
+
+func named(namespace, name string) client.ListOptions {
+	return client.ListOptions{Namespace: namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
+}
+
+// FollowJob shows a job now, and after each change, until seen returns true. A job that
+// is deleted is an error. It reports a broken connection, and continues.
+func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report func(string), seen func(*v2alpha1.DIJob) (bool, error)) error {
+	exists := false
+	return c.follow(ctx, WatchJob(namespace, name), report, func(change Change) (bool, error) {
+		job, isJob := change.Object.(*v2alpha1.DIJob)
+		switch {
+		case isJob && !change.Gone:
+			exists = true
+			return seen(job)
+		case isJob || change.Complete && !exists:
+			return false, fmt.Errorf("job %s/%s is gone: it was deleted", namespace, name)
+		}
+		return false, nil
+	})
+}
+
+// FollowEvents shows the events of an object until the context ends.
+func (c *Cluster) FollowEvents(ctx context.Context, of client.Object, report func(string), seen func(*corev1.Event)) error {
+	watched := WatchEvents(of.GetNamespace())
+	watched.purpose, watched.options = "watching the events of "+of.GetNamespace()+"/"+of.GetName(), eventsOf(of)
+	watched.options.Namespace = of.GetNamespace()
+	return c.follow(ctx, watched, report, func(change Change) (bool, error) {
+		if event, isEvent := change.Object.(*corev1.Event); isEvent && !change.Gone {
+			seen(event)
+		}
+		return false, nil
+	})
+}
+
+// follow observes until handle returns true or an error. The end of the context is one.
+func (c *Cluster) follow(ctx context.Context, watched Watched, report func(string), handle func(Change) (bool, error)) error {
+	observing, stop := context.WithCancel(ctx)
+	defer stop()
+	done := false
+	var failed error
+	err := c.Observe(observing, watched, func(change Change) {
+		if done {
+			return
+		}
+		if change.Broken != nil {
+			report(fmt.Sprintf("kubectl-di: %s: %v; trying again", watched.purpose, change.Broken))
+		}
+		if done, failed = handle(change); done || failed != nil {
+			done = true
+			stop()
+		}
+	})
+	if done {
+		return failed
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+// Observe sends the objects that exist, and then each change, until the context ends
+// or the user turns out to lack a right. It reconnects. Calls of handle do not overlap.
+func (c *Cluster) Observe(ctx context.Context, watched Watched, handle func(Change)) error {
+	// Logs of the library would be written over a view.
+	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
+	defer stop(nil)
+	var one sync.Mutex
+	send := func(change Change) {
+		one.Lock()
+		defer one.Unlock()
+		handle(change)
+	}
+	informer := cache.NewSharedIndexInformer(watched.source(c.client, &link{send: send}), watched.Object, 0, nil)
+	registered, err := informer.AddEventHandler(handler(send))
+	err = errors.Join(err,
+		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			if isLasting(err) {
+				stop(explain(watched.purpose, err, "list", "watch"))
+			}
+		}),
+		// No command shows who owns which field.
+		informer.SetTransform(ctrlcache.TransformStripManagedFields()))
+	if err != nil {
+		return fmt.Errorf("%s: %w", watched.purpose, err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() { informer.RunWithContext(ctx) })
+	select {
+	case <-registered.HasSyncedChecker().Done():
+		send(Change{Complete: true})
+	case <-ctx.Done():
+	}
+	ended.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+// isLasting reports whether a retry would fail for the same reason.
+func isLasting(err error) bool {
+	return IsDenied(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)
+}
+
+// link reports once that the connection is broken, and once that it is restored.
+type link struct {
+	send   func(Change)
+	mutex  sync.Mutex
+	broken bool
+}
+
+// check takes note of how a call ended, and returns the error for the reflector.
+func (l *link) check(ctx context.Context, err error) error {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	switch {
+	case ctx.Err() != nil || isLasting(err):
+		return err
+	case err == nil:
+		if l.broken {
+			l.broken = false
+			l.send(Change{Restored: true})
+		}
+		return nil
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		// The reflector lists again then.
+		return err
+	}
+	if !l.broken {
+		l.broken = true
+		l.send(Change{Broken: err})
+	}
+	// The reflector waits for some errors, known by what they wrap, even though the
+	// context has ended.
+	return errors.New(err.Error())
+}
+
+func handler(send func(Change)) cache.ResourceEventHandler {
+	forward := func(object any, gone bool) {
+		if unknown, is := object.(cache.DeletedFinalStateUnknown); is {
+			object = unknown.Obj
+		}
+		if known, is := object.(client.Object); is {
+			send(Change{Object: known, Gone: gone})
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { forward(object, false) },
+		UpdateFunc: func(_, object any) { forward(object, false) },
+		DeleteFunc: func(object any) { forward(object, true) },
+	}
+}
+
+func (w *Watched) source(api client.WithWatch, link *link) cache.ListerWatcher {
+	options := func(raw *metav1.ListOptions) *client.ListOptions {
+		asked := w.options
+		asked.Limit, asked.Continue, asked.Raw = raw.Limit, raw.Continue, raw
+		return &asked
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
+			list, is := w.list.DeepCopyObject().(client.ObjectList)
+			if !is {
+				return nil, fmt.Errorf("%T is no list", w.list)
+			}
+			return list, link.check(ctx, api.List(ctx, list, options(&raw)))
+		},
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+			watching, err := api.Watch(ctx, w.list, options(&raw))
+			return watching, link.check(ctx, err)
+		},
+	}
+}

@@ -1,0 +1,157 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// tiredAPI is an API server of one job that fails at first, ends a watch, has
+// forgotten the version that another is to begin at, and goes on.
+type tiredAPI struct {
+	*httptest.Server
+	mutex          sync.Mutex
+	calls, watches int
+	version        int
+	phase          v2alpha1.Phase
+}
+
+func newTiredAPI(t *testing.T) *Cluster {
+	t.Helper()
+	api := &tiredAPI{version: 1, phase: v2alpha1.JobPending}
+	api.Server = httptest.NewServer(api)
+	t.Cleanup(api.Close)
+	found, err := New(&rest.Config{Host: api.URL}, "rl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func (a *tiredAPI) job(annotations map[string]string) string {
+	job := v2alpha1.DIJob{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob"},
+		ObjectMeta: metav1.ObjectMeta{Name: "pong", Namespace: "rl", UID: "1", ResourceVersion: strconv.Itoa(a.version), Annotations: annotations},
+		Status:     v2alpha1.DIJobStatus{Phase: a.phase},
+	}
+	encoded, err := json.Marshal(&job)
+	if err != nil {
+		return err.Error()
+	}
+	return string(encoded)
+}
+
+// becomes changes the job's phase.
+func (a *tiredAPI) becomes(phase v2alpha1.Phase) { a.version, a.phase = a.version+1, phase }
+
+func (a *tiredAPI) tell(w http.ResponseWriter, kind watch.EventType, object string) {
+	fmt.Fprintf(w, `{"type":%q,"object":%s}`, kind, object)
+}
+
+// ServeHTTP implements http.Handler.
+func (a *tiredAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	query := r.URL.Query()
+	switch a.calls++; {
+	case a.calls == 1:
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	case query.Get("watch") == "":
+		fmt.Fprintf(w, `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJobList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, a.version, a.job(nil))
+		return
+	case query.Get("sendInitialEvents") == "true":
+		a.tell(w, watch.Added, a.job(nil))
+		a.tell(w, watch.Bookmark, a.job(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
+	}
+	switch a.watches++; a.watches {
+	case 1:
+		a.becomes(v2alpha1.JobStarting)
+		a.tell(w, watch.Modified, a.job(nil))
+	case 2:
+		a.becomes(v2alpha1.JobRunning)
+		a.tell(w, watch.Error, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+	default:
+		a.becomes(v2alpha1.JobSucceeded)
+		a.tell(w, watch.Modified, a.job(nil))
+	}
+}
+
+// fate is what becomes of the job of a tiredAPI.
+func fate() []v2alpha1.Phase {
+	return []v2alpha1.Phase{v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobSucceeded}
+}
+
+func TestAJobIsFollowedThroughWatchesThatEnd(t *testing.T) {
+	t.Parallel()
+	found := newTiredAPI(t)
+	var seen []v2alpha1.Phase
+	var said []string
+	err := found.FollowJob(t.Context(), "rl", "pong", func(line string) { said = append(said, line) }, func(job *v2alpha1.DIJob) (bool, error) {
+		seen = append(seen, job.Status.Phase)
+		return job.Status.Phase == v2alpha1.JobSucceeded, nil
+	})
+	if err != nil || !slices.Equal(slices.Compact(seen), fate()) {
+		t.Errorf("%v: saw %v", err, seen)
+	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "kubectl-di: watching job rl/pong: ") || !strings.HasSuffix(said[0], "; trying again") {
+		t.Errorf("said %q", said)
+	}
+}
+
+func TestItIsToldThatAWatchBrokeAndIsRestored(t *testing.T) {
+	t.Parallel()
+	found := newTiredAPI(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var broken, restored, complete int
+	err := found.Observe(ctx, WatchJob("rl", "pong"), func(change Change) {
+		switch {
+		case change.Broken != nil:
+			broken++
+		case change.Restored:
+			restored++
+		case change.Complete:
+			complete++
+			stop()
+		}
+	})
+	if err != nil || broken != 1 || restored != 1 || complete != 1 {
+		t.Errorf("%v: broken %d times, restored %d times, complete %d times", err, broken, restored, complete)
+	}
+}
+
+func TestARightThatIsTakenAwayEndsAWatch(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":`+
+			`"dijobs is forbidden: User \"bob\" cannot list resource \"dijobs\" in API group \"diengine.opendilab.org\" in the namespace \"rl\""}`)
+	}))
+	t.Cleanup(api.Close)
+	found, err := New(&rest.Config{Host: api.URL}, "rl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := found.Observe(t.Context(), WatchJob("rl", "pong"), func(Change) {}); !IsDenied(err) || !strings.Contains(err.Error(), "create role kubectl-di-list-watch-dijobs --verb=list,watch") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,122 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+// Submit creates a job of either version as it is written; it becomes what the API server
+// makes of it. Validation is Strict, Warn or Ignore for unknown fields. A dry run stores
+// nothing.
+func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, validation string, dryRun bool) error {
+	options := []client.CreateOption{client.FieldValidation(validation)}
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	title := "job " + job.GetNamespace() + "/" + job.GetName()
+	if job.GetName() == "" {
+		title = "job " + job.GetNamespace() + "/" + job.GetGenerateName() + "*"
+	}
+	err := c.client.Create(ctx, job, options...)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("%s exists already: delete it first, give this one another name, or change it by kubectl apply", title)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("submitting %s: %w\nis there a namespace %s, and is DI Orchestrator installed? See kubectl get namespaces, and kubectl di version",
+			title, err, job.GetNamespace())
+	}
+	if wrong := refusal(err); wrong != "" {
+		return fmt.Errorf("%s is refused:\n%s", title, wrong)
+	}
+	return explain("submitting "+title, err)
+}
+
+// refusal returns what the API server finds wrong with an object, one field a line;
+// nothing for other errors.
+func refusal(err error) string {
+	status, isStatus := err.(apierrors.APIStatus)
+	if !isStatus || !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		return ""
+	}
+	var lines []string
+	if details := status.Status().Details; details != nil {
+		for _, cause := range details.Causes {
+			line := cause.Message
+			if cause.Field != "" && cause.Field != "<nil>" {
+				line = cause.Field + ": " + line
+			}
+			lines = append(lines, "  "+line)
+		}
+	}
+	if len(lines) == 0 {
+		// The decoder lists what it finds in one line.
+		message := status.Status().Message
+		if _, strict, is := strings.Cut(message, "strict decoding error: "); is {
+			message = strict
+		}
+		return "  " + strings.ReplaceAll(message, ", unknown field", "\n  unknown field")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// SetSuspended writes whether a job is suspended, and no other field, so that it cannot
+// conflict. The job becomes what the API server then has. A dry run is not written.
+func (c *Cluster) SetSuspended(ctx context.Context, job *v2alpha1.DIJob, suspended, dryRun bool) error {
+	var options []client.PatchOption
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	return c.Patch(ctx, job, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspended)), options...)
+}
+
+// Scale sets the number of replicas of a job's elastic task by its scale subresource, as
+// kubectl scale does, and returns the number before. The check may refuse it for the
+// current number. A dry run is not written.
+func (c *Cluster) Scale(ctx context.Context, job *v2alpha1.DIJob, replicas int32, check func(current int32) error, dryRun bool) (int32, error) {
+	var options []client.SubResourceUpdateOption
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	var before int32
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		scale := &autoscalingv1.Scale{}
+		if err := c.client.SubResource("scale").Get(ctx, job, scale); err != nil {
+			return explainScale(job, replicas, err)
+		}
+		before = scale.Spec.Replicas
+		if err := check(before); err != nil || replicas == before {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		return explainScale(job, replicas, c.client.SubResource("scale").Update(ctx, job, append(options, client.WithSubResourceBody(scale))...))
+	})
+	return before, err
+}
+
+// explainScale explains why the scale could not be read or written.
+func explainScale(job *v2alpha1.DIJob, replicas int32, err error) error {
+	key := client.ObjectKeyFromObject(job)
+	switch {
+	case err == nil, apierrors.IsConflict(err):
+		return err
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("job %s cannot be scaled so: %w", key, err)
+	case apierrors.IsInternalError(err) && (job.Spec.Elastic == nil || job.Spec.Elastic.Replicas == nil):
+		return fmt.Errorf("job %s has no spec.elastic.replicas yet, which the operator writes into jobs of earlier releases; to set it yourself:\n"+
+			"  kubectl -n %s patch dijob %s --type merge -p '{\"spec\":{\"elastic\":{\"replicas\":%d}}}'\n%w", key, job.Namespace, job.Name, replicas, err)
+	}
+	return explain("scaling job "+key.String(), err)
+}

@@ -1,0 +1,148 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package installation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+const versionLong = `Print the version of this plugin, and those of the operator and di-server in the
+cluster, from the images of their Deployments.
+
+Where the cluster does not answer the plugin's own is printed, and the command ends
+with 1. Where versions differ stderr says so. --client makes no call.`
+
+// versions is what kubectl di version -o prints.
+type versions struct {
+	Client struct {
+		Version   string `json:"version"`
+		GoVersion string `json:"goVersion"`
+		Platform  string `json:"platform"`
+	} `json:"client"`
+	Operator *component `json:"operator,omitempty"`
+	Server   *component `json:"server,omitempty"`
+}
+
+// component is what is known of a Deployment.
+type component struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Version is the tag of the image, or its digest where it has none.
+	Version  string `json:"version"`
+	Image    string `json:"image"`
+	Replicas int32  `json:"replicas"`
+	Ready    int32  `json:"ready"`
+}
+
+// NewVersionCommand returns kubectl di version, of a plugin of this version.
+func NewVersionCommand(env *cli.Env, version string) *cobra.Command {
+	var isClient bool
+	var namespace string
+	var output cli.Data
+	command := cli.NewCommand(cli.Help{
+		Use: "version", Short: "Print the versions of this plugin, the operator and di-server", Long: versionLong,
+		Example: `  # What runs here, and what runs in the cluster
+  kubectl di version
+
+  # The plugin's version alone, without a cluster
+  kubectl di version --client
+
+  # The image of the operator
+  kubectl di version -o json | jq -r .operator.image`,
+	}, func(ctx context.Context) (unknown error) {
+		report := &versions{}
+		report.Client.Version, report.Client.GoVersion, report.Client.Platform = version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
+		if !isClient {
+			unknown = report.ask(ctx, env, namespace)
+		}
+		if !output.IsText() {
+			return errors.Join(output.Print(env.Out, report), unknown)
+		}
+		return errors.Join(report.print(env.Out, env.ErrOut), unknown)
+	})
+	flags := command.Flags()
+	flags.BoolVar(&isClient, "client", false, "print the version of this plugin only, and make no call")
+	flags.StringVar(&namespace, "server-namespace", names.SystemNamespace, "namespace of DI Orchestrator")
+	output.Bind(command, "print them")
+	return command
+}
+
+// ask reads the Deployments.
+func (v *versions) ask(ctx context.Context, env *cli.Env, namespace string) error {
+	found, err := env.Connect()
+	if err != nil {
+		return err
+	}
+	var list appsv1.DeploymentList
+	// The labels of the Deployments are the same in all releases.
+	if err := found.List(ctx, namespace, &list, client.MatchingLabels{"app.kubernetes.io/name": "di-orchestrator"}); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		switch list.Items[i].Labels["app.kubernetes.io/component"] {
+		case "operator":
+			v.Operator = componentOf(&list.Items[i])
+		case "server":
+			v.Server = componentOf(&list.Items[i])
+		}
+	}
+	if v.Operator == nil && v.Server == nil {
+		return fmt.Errorf("namespace %s has no deployment of DI Orchestrator: is it installed elsewhere (--server-namespace)?", namespace)
+	}
+	return nil
+}
+
+func componentOf(deployment *appsv1.Deployment) *component {
+	found := &component{
+		Namespace: deployment.Namespace, Name: deployment.Name,
+		Replicas: ptr.Deref(deployment.Spec.Replicas, 1), Ready: deployment.Status.ReadyReplicas,
+	}
+	if containers := deployment.Spec.Template.Spec.Containers; len(containers) > 0 {
+		found.Image = containers[0].Image
+		name, digest, _ := strings.Cut(found.Image, "@")
+		_, tag, _ := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+		found.Version = cmp.Or(tag, digest, "latest")
+	}
+	return found
+}
+
+// print writes the report for people, and warns where versions differ.
+func (v *versions) print(out, warnings io.Writer) error {
+	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(aligned, "Client:\t%s\n", v.Client.Version)
+	var others []string
+	for _, one := range []struct {
+		title, name string
+		*component
+	}{{"Operator:", "the operator", v.Operator}, {"di-server:", "di-server", v.Server}} {
+		if one.component == nil {
+			continue
+		}
+		fmt.Fprintf(aligned, "%s\t%s\t%d of %d ready, deployment %s/%s, image %s\n",
+			one.title, one.Version, one.Ready, one.Replicas, one.Namespace, one.Name, one.Image)
+		isDigest := strings.Contains(one.Version, ":")
+		if !isDigest && strings.TrimPrefix(one.Version, "v") != strings.TrimPrefix(v.Client.Version, "v") {
+			others = append(others, one.name+" is "+one.Version)
+		}
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(warnings, "kubectl-di: this plugin is %s, but %s: of one release they know the same fields and flags\n", v.Client.Version, strings.Join(others, " and "))
+	}
+	return aligned.Flush()
+}

@@ -1,0 +1,164 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+	"opendilab.org/di-orchestrator/internal/conditions"
+)
+
+// follow reports the progress of the jobs until all have ended.
+func (o *submitting) follow(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
+	ctx, cancel := o.timeout.Context(ctx)
+	defer cancel()
+	out := o.ErrOut
+	if o.objects.IsText() {
+		out = o.Out
+	}
+	report := cli.NewProgress(out)
+	defer report.End()
+	failures := make([]error, len(jobs))
+	var all sync.WaitGroup
+	for i, job := range jobs {
+		one := &follower{
+			cluster: found, report: report, job: job, title: "job " + job.GetNamespace() + "/" + job.GetName(), shown: map[types.UID]bool{},
+		}
+		all.Go(func() { failures[i] = one.follow(ctx) })
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+// follower reports the progress of one job.
+type follower struct {
+	cluster *cluster.Cluster
+	report  *cli.Progress
+	job     manifest
+	title   string
+
+	mutex sync.Mutex
+	shown map[types.UID]bool
+}
+
+// follow follows the job to its end, and its events beside it.
+func (f *follower) follow(ctx context.Context) error {
+	beside, end := context.WithCancel(ctx)
+	var events sync.WaitGroup
+	events.Go(func() {
+		if err := f.cluster.FollowEvents(beside, f.job, f.report.Say, f.event); err != nil && beside.Err() == nil {
+			f.report.Say(f.title + ": its events cannot be shown: " + err.Error())
+		}
+	})
+	last := &v2alpha1.DIJob{}
+	err := f.cluster.FollowJob(ctx, f.job.GetNamespace(), f.job.GetName(), f.report.Say, func(job *v2alpha1.DIJob) (bool, error) {
+		if job.UID != f.job.GetUID() {
+			return false, fmt.Errorf("%s is gone: another has its name now", f.title)
+		}
+		last = job
+		f.report.State(f.title, stateOf(job))
+		return cluster.IsFinished(job), nil
+	})
+	end()
+	events.Wait()
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return fmt.Errorf("stopped watching %s, which continues: %s", f.title, stateOf(last))
+	case err != nil:
+		return err
+	}
+	return f.ended(ctx, last)
+}
+
+// event shows an event once.
+func (f *follower) event(event *corev1.Event) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if f.shown[event.UID] {
+		return
+	}
+	f.shown[event.UID] = true
+	kind := "event"
+	if event.Type == corev1.EventTypeWarning {
+		kind = "warning"
+	}
+	f.report.Say(fmt.Sprintf("%s: %s %s: %s", f.title, kind, event.Reason, oneLine(event.Message)))
+}
+
+// ended shows the last events of the job, and returns whether it failed.
+func (f *follower) ended(ctx context.Context, job *v2alpha1.DIJob) error {
+	// A user who may not list events has read so above.
+	if events, err := f.cluster.Events(ctx, job); err == nil {
+		for i := range events {
+			f.event(&events[i])
+		}
+	}
+	if job.Status.Phase == v2alpha1.JobFailed {
+		return fmt.Errorf("%s has failed%s", f.title, whyFailed(job))
+	}
+	return nil
+}
+
+// whyFailed returns why a job has failed, from its status.
+func whyFailed(job *v2alpha1.DIJob) string {
+	var why strings.Builder
+	failed := conditions.Find(&job.Status, string(v2alpha1.JobFailed))
+	if failed != nil && failed.Status == corev1.ConditionTrue && failed.Message != "" {
+		fmt.Fprintf(&why, ": %s (%s)", oneLine(failed.Message), failed.Reason)
+	}
+	if failure := job.Status.LastFailure; failure != nil {
+		fmt.Fprintf(&why, "\nthe last failure was of pod %s", failure.Pod)
+		if failure.ExitCode != nil {
+			fmt.Fprintf(&why, ", with exit code %d", *failure.ExitCode)
+		}
+		if failure.Reason != "" {
+			fmt.Fprintf(&why, ", %s", failure.Reason)
+		}
+		if failure.Message != "" {
+			fmt.Fprintf(&why, ": %s", oneLine(failure.Message))
+		}
+	}
+	return why.String()
+}
+
+// stateOf returns the state of a job on one line.
+func stateOf(job *v2alpha1.DIJob) string {
+	status := &job.Status
+	phase := string(status.Phase)
+	if phase == "" {
+		phase = "submitted, and not observed by the operator yet"
+	}
+	parts := []string{phase}
+	if ptr.Deref(job.Spec.Suspend, false) {
+		parts = append(parts, "suspended")
+	}
+	if status.Replicas > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d replicas ready", status.ReadyReplicas, status.Replicas))
+	}
+	for _, task := range slices.Sorted(maps.Keys(status.TaskStatus)) {
+		if counts := replicas.Counts(status.TaskStatus[task]); counts != "" {
+			parts = append(parts, task+": "+counts)
+		}
+	}
+	if status.Restarts > 0 {
+		parts = append(parts, fmt.Sprintf("restarts: %d", status.Restarts))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

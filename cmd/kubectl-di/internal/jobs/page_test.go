@@ -1,0 +1,167 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+var (
+	now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ago = func(since time.Duration) metav1.Time { return metav1.NewTime(now.Add(-since)) }
+)
+
+func TestWhatAPageSays(t *testing.T) {
+	t.Parallel()
+	for name, page := range map[string]*page{
+		"new": newJob(), "worker-led": workerLed(), "coordinator-led": coordinatorLed(), "failed": failed(), "half-read": halfRead(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			page.now = now
+			path, got := filepath.Join("testdata", name+".txt"), string(page.render())
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func newJob() *page {
+	return &page{showEvents: true, job: &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", CreationTimestamp: ago(2 * time.Second), Generation: 1},
+		Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](2)}}},
+	}}
+}
+
+func workerLed() *page {
+	p := newJob()
+	p.job.CreationTimestamp, p.job.Labels, p.job.Generation = ago(2*time.Hour), map[string]string{"team": "rl", "a": "b"}, 3
+	p.job.Spec.Tasks = append(p.job.Spec.Tasks, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	p.job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](6), Replicas: ptr.To[int32](2)}
+	p.job.Spec.BackoffLimit, p.job.Spec.ActiveDeadlineSeconds = ptr.To[int32](-1), ptr.To[int64](7200)
+	p.job.Spec.Priority, p.job.Spec.Group, p.job.Spec.Suspend = v2alpha1.PriorityHigh, "atari", ptr.To(true)
+	since := ago(time.Hour)
+	p.job.Status = v2alpha1.DIJobStatus{
+		Phase: v2alpha1.JobRunning, Replicas: 3, ReadyReplicas: 1, Restarts: 1, Reschedules: 2, ObservedGeneration: 2,
+		ReplicaRestarts: map[string]int32{"pong-collector-1": 2},
+		TaskStatus:      map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 1, corev1.PodPending: 1}, "learner": {corev1.PodRunning: 1}},
+		Conditions: []v2alpha1.DIJobCondition{
+			{Type: "Running", Status: corev1.ConditionTrue, Reason: "JobRunning", Message: "all replicas\nare \x1b[31mready", LastTransitionTime: &since},
+			{Type: "Resizing", Status: corev1.ConditionFalse},
+		},
+	}
+	p.pods = []*corev1.Pod{
+		pod("learner", "pong-learner-0", "2", corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
+		}}}),
+		pod("collector", "pong-collector-1", "1", corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"},
+		}}),
+		pod("collector", "pong-collector-0", "0", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+		}, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}),
+	}
+	p.pods[1].Spec.NodeName = ""
+	p.events = []corev1.Event{
+		{Type: "Warning", Reason: "Later", Message: "two\nlines", LastTimestamp: ago(time.Minute), Count: 4, Source: corev1.EventSource{Component: "di-operator"}},
+		{Type: "Normal", Reason: "Earlier", Message: "created pod pong-collector-0", EventTime: metav1.NewMicroTime(now.Add(-time.Hour)), ReportingController: "di-operator"},
+		{
+			Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed", LastTimestamp: ago(time.Hour - time.Minute),
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "pong-collector-0"}, Source: corev1.EventSource{Component: "kubelet"},
+		},
+	}
+	return p
+}
+
+func pod(task, name, rank string, status corev1.PodStatus) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, CreationTimestamp: ago(time.Hour), Annotations: map[string]string{names.AnnotationRank: rank},
+			Labels: names.WorkerLabels("pong", v2alpha1.TaskType(task), task, name),
+		},
+		Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: names.Container}}}, Status: status,
+	}
+}
+
+func coordinatorLed() *page {
+	running := corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
+	p := &page{showEvents: true, job: &v2alpha1.DIJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "cartpole", CreationTimestamp: ago(time.Hour)},
+		Spec: v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed, Tasks: []v2alpha1.Task{
+			{Type: v2alpha1.TaskTypeCoordinator}, {Type: v2alpha1.TaskTypeCollector}, {Type: v2alpha1.TaskTypeLearner},
+		}},
+		Status: v2alpha1.DIJobStatus{Phase: v2alpha1.JobRunning, Replicas: 4, ReadyReplicas: 3, TaskStatus: map[string]v2alpha1.TaskStatus{
+			"coordinator": {corev1.PodRunning: 1}, "collector": {corev1.PodRunning: 1}, "aggregator": {corev1.PodRunning: 1},
+		}},
+	}}
+	for _, role := range []struct{ name, role string }{
+		{"cartpole-coordinator", "coordinator"}, {"cartpole-collector-b", "collector"}, {"cartpole-aggregator-c", "aggregator"}, {"cartpole-ddp-learner-d", "ddp-learner"},
+	} {
+		one := pod("", role.name, "", running)
+		one.Labels = names.ReplicaLabels("cartpole", names.ReplicaType(role.role), role.name)
+		p.pods = append(p.pods, one)
+	}
+	p.membership = &v2alpha1.Membership{
+		Spec: v2alpha1.MembershipSpec{
+			Members: []v2alpha1.Member{
+				{Slot: "s1", Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-b", Resources: v2alpha1.MemberResources{CPUs: ptr.To(resource.MustParse("500m")), Memory: ptr.To(resource.MustParse("1Gi"))}},
+				{Slot: "s2", Task: v2alpha1.TaskTypeLearner, PodName: "cartpole-aggregator-c", DDPGPUs: []int32{4, 4}, Resources: v2alpha1.MemberResources{GPUs: ptr.To(resource.MustParse("8"))}},
+				{Slot: "s3", Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-e"},
+			},
+			RetainedPods: []v2alpha1.RetainedPod{{Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-z"}},
+		},
+		Status: v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: "s1", Phase: corev1.PodRunning}, {Slot: "s2", Phase: corev1.PodRunning}}},
+	}
+	return p
+}
+
+func failed() *page {
+	p := newJob()
+	ended, seen := ago(time.Minute), ago(2*time.Minute)
+	p.job.CreationTimestamp, p.job.Spec.BackoffLimit = ago(time.Hour), ptr.To[int32](0)
+	p.job.Status = v2alpha1.DIJobStatus{
+		Phase: v2alpha1.JobFailed, Replicas: 2, CompletionTimestamp: &ended, ObservedGeneration: 1,
+		LastFailure: &v2alpha1.LastFailure{Pod: "pong-collector-0", ExitCode: ptr.To[int32](3), Reason: "Error", Message: "the container ended", Time: &seen},
+	}
+	p.pods = []*corev1.Pod{pod("collector", "pong-collector-0", "0", corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+		{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}}},
+	}})}
+	p.showEvents = false
+	return p
+}
+
+func halfRead() *page {
+	p := coordinatorLed()
+	p.pods, p.membership = nil, nil
+	p.unread = map[string]string{
+		partPods: "listing the pods: forbidden\na role of this right, bound to you, allows it:\n  kubectl create role", partMembers: "forbidden", partEvents: "forbidden",
+	}
+	return p
+}

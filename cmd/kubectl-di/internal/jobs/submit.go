@@ -1,0 +1,231 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package jobs has the commands about jobs: kubectl di submit, describe, suspend, resume
+// and profilings.
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/resource"
+
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+)
+
+// submitting are the flags of submit.
+type submitting struct {
+	*cli.Env
+	objects    *cli.Objects
+	files      resource.FilenameOptions
+	validation string
+	watch      bool
+	timeout    cli.Timeout
+}
+
+// NewSubmitCommand returns kubectl di submit.
+func NewSubmitCommand(env *cli.Env) *cobra.Command {
+	o := &submitting{Env: env}
+	command := cli.NewCommand(cli.Help{
+		Use: "submit -f FILE", Short: "Submit jobs, and follow them to their end",
+		Long: `Submit jobs: create the DIJobs of files, in either version of the API.
+
+Of several jobs all are tried before any is created, so that none is when the API
+server refuses one. Its findings are printed field by field.
+
+With --watch the command follows what it submitted to the end: phases, replicas
+and events.
+
+Exit codes: 0 submitted, and with --watch all have succeeded; 1 refused, or one
+has failed, was deleted or is not at its end by --timeout; 2 wrong use.`,
+		Example: `  # Submit a job, and follow it to its end
+  kubectl di submit -f job.yaml --watch
+
+  # Would the API server take all jobs of a folder?
+  kubectl di submit -f jobs/ -R --dry-run=server
+
+  # A job from the web, into another namespace
+  kubectl di submit -f https://example.com/cartpole.yaml -n rl
+
+  # Import a TFJob, and submit it
+  kubectl di convert -f tfjob.yaml --strict | kubectl di submit -f -`,
+	}, o.run)
+	command.Aliases = []string{"create"}
+	flags := command.Flags()
+	flags.StringArrayVarP(&o.files.Filenames, "filename", "f", nil, "file, folder or URL to read, - for stdin; may be repeated")
+	flags.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization to read")
+	flags.BoolVarP(&o.files.Recursive, "recursive", "R", false, "read subfolders too")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "follow the jobs until they end")
+	o.timeout.Bind(command, "follow no longer than this; the jobs continue (default as long as it takes)")
+	cli.Enum(command, &o.validation, "validate", "", "strict", "strict refuses fields that the API does not know, warn warns about them, ignore drops them",
+		"strict", "warn", "ignore")
+	o.objects = cli.BindObjects(command, "submitted")
+	cli.Before(command, o.check)
+	return command
+}
+
+func (o *submitting) check() error {
+	switch {
+	case len(o.files.Filenames) == 0 && o.files.Kustomize == "":
+		return cli.Usagef("-f is missing: name a file, a folder, a URL, or - for stdin")
+	case len(o.files.Filenames) > 0 && o.files.Kustomize != "":
+		return cli.Usagef("-f and -k exclude each other")
+	case o.watch && !o.objects.IsReal():
+		return cli.Usagef("--watch and --dry-run exclude each other: a dry run leaves nothing to follow")
+	case o.timeout.After > 0 && !o.watch:
+		return cli.Usagef("--timeout %s: is for --watch", o.timeout.After)
+	}
+	return nil
+}
+
+func (o *submitting) run(ctx context.Context) error {
+	jobs, err := o.read(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	if err := o.setNamespaces(jobs, found.Namespace); err != nil {
+		return err
+	}
+	if err := o.submit(ctx, found, jobs); err != nil || !o.watch {
+		return err
+	}
+	return o.follow(ctx, found, jobs)
+}
+
+// manifest is a job as it is written in a file, at a URL or on stdin.
+type manifest struct {
+	*unstructured.Unstructured
+	source string
+}
+
+// read reads the jobs of the files, and ends with the context, though stdin may not.
+func (o *submitting) read(ctx context.Context) (jobs []manifest, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		jobs, err = o.parse()
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, errors.New("interrupted: nothing was submitted")
+	case <-done:
+		return jobs, err
+	}
+}
+
+// parse reads the jobs of the files.
+func (o *submitting) parse() ([]manifest, error) {
+	const stdin = "-"
+	builder := resource.NewLocalBuilder().Unstructured().Flatten().ContinueOnError()
+	files := o.files
+	files.Filenames = slices.DeleteFunc(slices.Clone(o.files.Filenames), func(name string) bool { return name == stdin })
+	if len(files.Filenames) < len(o.files.Filenames) {
+		builder = builder.Stream(io.NopCloser(o.In), "stdin")
+	}
+	if len(files.Filenames) > 0 || files.Kustomize != "" {
+		builder = builder.FilenameParam(false, &files)
+	}
+	var jobs []manifest
+	var failures []error
+	err := builder.Do().Visit(func(info *resource.Info, err error) error {
+		if err != nil {
+			return err
+		}
+		job, err := jobOf(info)
+		failures, jobs = append(failures, err), append(jobs, job)
+		return nil // All are checked.
+	})
+	if err = errors.Join(append(failures, err)...); err != nil {
+		return nil, fmt.Errorf("%w\nnothing was submitted", err)
+	}
+	if len(jobs) == 0 {
+		return nil, errors.New("the input has no DIJob: nothing was submitted")
+	}
+	return jobs, nil
+}
+
+// jobOf returns the job that was read, or why it is none.
+func jobOf(info *resource.Info) (manifest, error) {
+	object, isUnstructured := info.Object.(*unstructured.Unstructured)
+	if !isUnstructured {
+		return manifest{}, fmt.Errorf("%s: is a %T, and no DIJob", info.Source, info.Object)
+	}
+	kind := object.GroupVersionKind()
+	known := kind.GroupVersion() == v2alpha1.GroupVersion || kind.GroupVersion() == v1alpha1.GroupVersion
+	switch {
+	case kind.Kind == "DIJob" && known:
+		return manifest{object, info.Source}, nil
+	case slices.Contains([]string{"DIJob", "NerveXJob", "TFJob", "PyTorchJob"}, kind.Kind):
+		return manifest{}, fmt.Errorf("%s: %s %q is of %s: import it by kubectl di convert -f FILE | kubectl di submit -f -",
+			info.Source, kind.Kind, object.GetName(), kind.GroupVersion())
+	}
+	return manifest{}, fmt.Errorf("%s: %s %q is no DIJob: create it by kubectl apply", info.Source, kind.Kind, object.GetName())
+}
+
+// setNamespaces puts jobs without a namespace into that of the command, which the others
+// must not contradict.
+func (o *submitting) setNamespaces(jobs []manifest, namespace string) error {
+	var failures []error
+	for _, job := range jobs {
+		switch own := job.GetNamespace(); {
+		case own == "":
+			job.SetNamespace(namespace)
+		case own != namespace && o.HasNamespace():
+			failures = append(failures, cli.Usagef("%s: job %q is of namespace %s, and -n is %s: leave out one of them",
+				job.source, job.GetName(), own, namespace))
+		}
+		if job.GetName() == "" && job.GetGenerateName() == "" {
+			failures = append(failures, fmt.Errorf("%s: a job has no metadata.name", job.source))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// submit creates the jobs. Of several, all are tried before.
+func (o *submitting) submit(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
+	var failures []error
+	if len(jobs) > 1 && o.objects.IsReal() {
+		for _, job := range jobs {
+			failures = append(failures, o.create(ctx, found, manifest{job.DeepCopy(), job.source}, true))
+		}
+		if err := errors.Join(failures...); err != nil {
+			return fmt.Errorf("%w\nnothing was submitted", err)
+		}
+	}
+	for _, job := range jobs {
+		var err error
+		if !o.objects.IsLocal() {
+			err = o.create(ctx, found, job, !o.objects.IsReal())
+		}
+		if err == nil {
+			err = o.objects.PrintObj(job.Unstructured, o.Out)
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+func (o *submitting) create(ctx context.Context, found *cluster.Cluster, job manifest, dryRun bool) error {
+	validation := map[string]string{
+		"strict": metav1.FieldValidationStrict, "warn": metav1.FieldValidationWarn, "ignore": metav1.FieldValidationIgnore,
+	}[o.validation]
+	if err := found.Submit(ctx, job.Unstructured, validation, dryRun); err != nil {
+		return fmt.Errorf("%s: %w", strings.TrimSpace(job.source), err)
+	}
+	return nil
+}
