@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain lets an HTTP server leave a Service without a call that fails:
-// whoever sends to the server learns late that it goes, and connections that are
-// kept lead to it even then.
+// Package drain shuts an HTTP server behind a Service down without a failed call.
+// Clients learn late that the server stops, and kept connections lead to it even
+// then.
 package drain
 
 import (
@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// Drain is how one server leaves. The zero value leaves at once, and waits for
-// no request.
+// Drain is the graceful shutdown of one server. The zero value stops at once, and
+// waits for no request.
 type Drain struct {
-	// Delay is how long requests are taken after the server has begun to leave, so
-	// that all who send to it learn of it.
+	// Delay is how long the server accepts requests after the shutdown begins, so
+	// that all clients learn of it.
 	Delay time.Duration
-	// Finish bounds how long requests that were taken may go on after that.
+	// Finish limits how long accepted requests may run after that.
 	Finish time.Duration
 
 	leaving atomic.Bool
 }
 
-// Handler returns a handler whose answers close their connections once the server
-// leaves. So the next request comes by another one, which leads to another server;
-// were kept connections closed at the end, what is being sent on them would be lost.
+// Handler returns a handler whose answers close their connections once the shutdown
+// begins. So the next request uses a new connection, to another server. If kept
+// connections were closed at the end, requests that are being sent would be lost.
 func (d *Drain) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.leaving.Load() {
@@ -38,9 +38,9 @@ func (d *Drain) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Shutdown takes requests for the delay, then no more, and returns when those that
-// were taken are answered. That the context has ended, which tells the server to
-// leave, changes none of it.
+// Shutdown accepts requests for the delay, and then no longer. It returns when all
+// accepted requests are answered. It ignores the end of the context, which is the
+// signal to stop.
 func (d *Drain) Shutdown(ctx context.Context, server *http.Server) error {
 	d.leaving.Store(true)
 	timer := time.NewTimer(d.Delay)

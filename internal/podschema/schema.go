@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podschema tells which members of a pod template the API server has a
-// field for, by the schema that the API server itself publishes. Its pods may
-// have fields that the Go types of this program do not know yet.
+// Package podschema reports which members of a pod template the API server has
+// no field for, from the schema that the API server publishes. Its pods may have
+// fields that the Go types of this program lack.
 package podschema
 
 import (
@@ -19,12 +19,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Schema is what the API server says of pod templates. It does not change.
+// Schema is the API server's schema of pod templates. It is immutable.
 type Schema struct {
 	template, volume *structuralschema.Structural
 }
 
-// Where the API server publishes the types of a template.
+// The names of a template's types in the OpenAPI document.
 const (
 	components   = "#/components/schemas/"
 	podTemplate  = components + "io.k8s.api.core.v1.PodTemplateSpec"
@@ -43,7 +43,7 @@ func Parse(document []byte) (*Schema, error) {
 		return nil, fmt.Errorf("decoding the OpenAPI document: %w", err)
 	}
 	var broken error
-	// Only what a pod is made of is decoded, a fifth of the document.
+	// Only the types of a pod are decoded, a fifth of the document.
 	types := map[string]*spec.Schema{}
 	typeOf := func(ref string) (*spec.Schema, bool) {
 		if known, ok := types[ref]; ok {
@@ -71,7 +71,7 @@ func Parse(document []byte) (*Schema, error) {
 	return schema, nil
 }
 
-// structural keeps of a schema what decides which members there are.
+// structural is the part of a schema that decides which members exist.
 func structural(from *spec.Schema) *structuralschema.Structural {
 	into := &structuralschema.Structural{}
 	if len(from.Properties) > 0 {
@@ -88,14 +88,14 @@ func structural(from *spec.Schema) *structuralschema.Structural {
 		into.AdditionalProperties = &structuralschema.StructuralOrBool{Structural: structural(from.AdditionalProperties.Schema)}
 	}
 	preserved, _ := from.Extensions.GetBool(preserveMark)
-	// Of an object without members nothing is said, as of managed fields.
+	// An object without declared members accepts any, such as managed fields.
 	free := from.Type.Contains("object") && len(from.Properties) == 0 && into.AdditionalProperties == nil
 	into.XPreserveUnknownFields = preserved || free
 	return into
 }
 
-// UnknownInTemplate returns the paths of the members of a pod template that the
-// API server has no field for, each below the given path.
+// UnknownInTemplate returns the paths of the members of a pod template that are
+// unknown to the API server, each below the given path.
 func (s *Schema) UnknownInTemplate(raw []byte, at string) []string {
 	return unknown(raw, s.template, at)
 }
@@ -108,7 +108,7 @@ func (s *Schema) UnknownInVolume(raw []byte, at string) []string {
 func unknown(raw []byte, schema *structuralschema.Structural, at string) []string {
 	var value any
 	if json.Unmarshal(raw, &value) != nil {
-		// What is no JSON has no members.
+		// Invalid JSON has no members.
 		return nil
 	}
 	paths := pruning.PruneWithOptions(value, schema, false, structuralschema.UnknownFieldPathOptions{

@@ -19,39 +19,39 @@ import (
 )
 
 const (
-	// checkInterval is how long a schema is known to be the API server's without
-	// asking again, and how long after a failure it is not asked again.
+	// checkInterval is how long a schema counts as current, and how long after a
+	// failure the next check waits.
 	checkInterval = time.Minute
-	// fetchTimeout bounds each fetch: the API server waits 10 s for a webhook.
+	// fetchTimeout limits each fetch: the API server waits 10 s for a webhook.
 	fetchTimeout = 3 * time.Second
-	// mostBytes bounds what is read of the API server's answers. The document of
+	// mostBytes limits the size of the API server's answers. The document of
 	// Kubernetes 1.36 has 1.4 MiB.
 	mostBytes = 8 << 20
-	// corePath is where the index of documents has the core group's.
+	// corePath is the key of the core group in the index of documents.
 	corePath = "api/v1"
 )
 
-// Source fetches the schema from the API server when somebody asks for it, and
-// again where the API server has another one. It is safe for concurrent use.
+// Source fetches the schema from the API server on demand, and again after it has
+// changed there. It is safe for concurrent use.
 type Source struct {
 	api   openapi.ClientWithContext
 	clock clock.PassiveClock
 	log   logr.Logger
-	// turn holds what is known, and whoever has it may change that.
+	// turn holds the state; its holder may change it.
 	turn chan known
 }
 
-// known is what a source knows.
+// known is the state of a source.
 type known struct {
 	schema *Schema
 	// url changes with the document.
 	url string
-	// checked is when the API server was asked last, and failed whether in vain.
+	// checked is the time of the last check, and failed whether it failed.
 	checked time.Time
 	failed  bool
 }
 
-// NewSource returns a source that has fetched nothing yet.
+// NewSource returns a source that has not fetched anything yet.
 func NewSource(config *rest.Config, now clock.PassiveClock, log logr.Logger) (*Source, error) {
 	limited := rest.CopyConfig(config)
 	limited.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
@@ -64,8 +64,8 @@ func NewSource(config *rest.Config, now clock.PassiveClock, log logr.Logger) (*S
 	return source, nil
 }
 
-// Current returns the schema that the API server has published at most a minute
-// ago. It is nil where there is none to be had, and then for a minute.
+// Current returns the published schema, at most a minute old. It is nil for a
+// minute after a failed fetch.
 func (s *Source) Current(ctx context.Context) *Schema {
 	var state known
 	select {
@@ -75,7 +75,7 @@ func (s *Source) Current(ctx context.Context) *Schema {
 	}
 	defer func() { s.turn <- state }()
 	if state.checked.IsZero() || s.clock.Since(state.checked) >= checkInterval {
-		// Others need the answer even if this caller has gone.
+		// Other callers need the answer even if this one has gone.
 		fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		state.failed = s.told(s.refresh(fetching, &state), state.failed)
@@ -87,7 +87,7 @@ func (s *Source) Current(ctx context.Context) *Schema {
 	return state.schema
 }
 
-// told logs when the fetches begin and end to fail. It reports whether the last did.
+// told logs when fetches start and stop failing. It reports whether the last failed.
 func (s *Source) told(err error, failed bool) bool {
 	switch {
 	case err != nil && !failed:
@@ -98,7 +98,7 @@ func (s *Source) told(err error, failed bool) bool {
 	return err != nil
 }
 
-// refresh fetches the index of documents, and the document if it is another one.
+// refresh fetches the index of documents, and the document if it has changed.
 func (s *Source) refresh(ctx context.Context, state *known) error {
 	documents, err := s.api.PathsWithContext(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Source) refresh(ctx context.Context, state *known) error {
 	return nil
 }
 
-// bounded fails answers that are too large to be a schema.
+// bounded rejects answers that are too large for a schema.
 type bounded struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -11,15 +11,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// complaintInterval is how often a log is told that traces do not get anywhere.
+// complaintInterval is the minimum time between log lines about failed exports.
 const complaintInterval = 5 * time.Minute
 
-// Complaints log what goes wrong with traces, which is that a collector is not
-// reached, once in a while. They are OpenTelemetry's handler of errors.
+// Complaints logs errors of traces, such as an unreachable collector, at a limited
+// rate. It is OpenTelemetry's error handler.
 type Complaints struct {
-	// Log takes the lines.
+	// Log receives the lines.
 	Log logr.Logger
-	// Clock tells the time. Required.
+	// Clock is the source of time. Required.
 	Clock clock.PassiveClock
 
 	lock   sync.Mutex
@@ -34,7 +34,7 @@ func (c *Complaints) Handle(err error) {
 	}
 }
 
-// due reports whether it is time for another line, and how many errors had none.
+// due reports whether the next line is due, and how many errors were not logged.
 func (c *Complaints) due() (int, bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -13,16 +13,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Handler makes a span of each request that is wanted, a child of its sender's
-// where it has one. The handler names it where it has no pattern of
-// http.ServeMux. Without a provider it is the handler itself.
+// Handler creates a span for each sampled request, as a child of the sender's span
+// if it has one. The handler names the span if it has no pattern of http.ServeMux.
+// Without a provider it returns the handler itself.
 func Handler(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool) http.Handler {
 	return handler(next, provider, wanted)
 }
 
-// Public is Handler for a server that strangers reach: what they send does not
-// decide whether their requests are recorded. A span begins a trace of its own and
-// is linked to its sender's.
+// Public is Handler for a server with untrusted clients, who do not decide whether
+// their requests are sampled. A span starts its own trace, and links to the
+// sender's.
 func Public(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool) http.Handler {
 	stranger := func(*http.Request) bool { return true }
 	return handler(next, provider, wanted, otelhttp.WithPublicEndpointFn(stranger))
@@ -40,9 +40,9 @@ func handler(next http.Handler, provider trace.TracerProvider, wanted func(*http
 	)...)
 }
 
-// Transport returns what makes a span of each call to the API server that belongs
-// to a trace, and tells the API server of it. Calls that belong to none, such as
-// watches, leases and events, begin none. Without a provider it returns nil.
+// Transport returns a wrapper that creates a span for each call to the API server
+// within a trace, and propagates it. Calls outside of a trace, such as watches,
+// leases and events, start none. Without a provider it returns nil.
 func Transport(provider trace.TracerProvider) func(http.RoundTripper) http.RoundTripper {
 	if provider == nil {
 		return nil
@@ -60,13 +60,13 @@ func Transport(provider trace.TracerProvider) func(http.RoundTripper) http.Round
 	}
 }
 
-// belongs reports whether a call is made on behalf of what is traced.
+// belongs reports whether a call is part of a trace.
 func belongs(request *http.Request) bool {
 	return trace.SpanContextFromContext(request.Context()).IsValid()
 }
 
-// resourceOf returns the resource that a path of the API server is about, such
-// as pods or dijobs/status, without names: few spans have a name of their own.
+// resourceOf returns the resource in a path of the API server, such as pods or
+// dijobs/status. It omits names of objects, to keep the number of span names low.
 func resourceOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -86,7 +86,7 @@ func resourceOf(path string) string {
 	return parts[0]
 }
 
-// The keys of what spans say of jobs.
+// The keys of span attributes about jobs.
 const (
 	JobNameKey      = attribute.Key("di.job.name")
 	JobUIDKey       = attribute.Key("di.job.uid")

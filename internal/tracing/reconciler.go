@@ -18,14 +18,14 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// RequeueKey is the key of the seconds after which a pass wants another one.
+// RequeueKey is the attribute of the seconds until the requested next reconcile.
 const RequeueKey = attribute.Key("di.requeue_after_s")
 
-// LogTraceID is the key by which a line of a log says which trace it belongs to.
+// LogTraceID is the key of the trace ID in log lines.
 const LogTraceID = "trace_id"
 
-// Reconciler makes a span of each pass of a reconciler. Without a provider it is
-// the reconciler itself.
+// Reconciler creates a span for each reconcile. Without a provider it returns the
+// reconciler itself.
 func Reconciler(next reconcile.Reconciler, provider trace.TracerProvider, name string) reconcile.Reconciler {
 	if provider == nil {
 		return next
@@ -57,8 +57,8 @@ func (r *tracedReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	return result, err
 }
 
-// LogTrace returns the key and value by which a line of a log says which trace
-// it belongs to, none where that is not recorded.
+// LogTrace returns the key and value of the trace ID for log lines, or none if the
+// trace is not sampled.
 func LogTrace(ctx context.Context) []any {
 	of := trace.SpanContextFromContext(ctx)
 	if !of.IsSampled() {
@@ -67,7 +67,7 @@ func LogTrace(ctx context.Context) []any {
 	return []any{LogTraceID, of.TraceID().String()}
 }
 
-// AboutJob lets the span of a context say which job it is about.
+// AboutJob records the job in the span of a context.
 func AboutJob(ctx context.Context, job *v2alpha1.DIJob) {
 	span := trace.SpanFromContext(ctx)
 	if job == nil || !span.IsRecording() {

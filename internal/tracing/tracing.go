@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracing makes OpenTelemetry's traces of a program and sends them to a
-// collector. Nothing of it is the state of a package: who traces is given a
-// provider, and a nil one stands for no traces, at no cost.
+// Package tracing records OpenTelemetry traces of a program and sends them to a
+// collector. It has no package-level state: callers pass a provider, and nil means
+// no traces, at no cost.
 package tracing
 
 import (
@@ -18,32 +18,32 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 )
 
-// scope is by whom spans say that they were made.
+// scope is the instrumentation scope of spans.
 const scope = "opendilab.org/di-orchestrator"
 
-// exportTime bounds how long one attempt to send spans takes, and retryTime how
-// long the same spans are tried. What is recorded meanwhile waits in a queue of
-// fixed length, and is dropped where that is full: nobody waits for a collector.
+// exportTime limits one attempt to send spans, and retryTime all attempts for the
+// same spans. Spans that are recorded meanwhile wait in a queue of fixed length,
+// and are dropped if it is full: no caller waits for a collector.
 const (
 	exportTime = 5 * time.Second
 	retryTime  = 20 * time.Second
 )
 
-// Options say what is traced and where to.
+// Options configure what is traced, and the collector.
 type Options struct {
-	// Endpoint is the URL of a collector that takes OTLP over gRPC. Where it is
-	// empty, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT is it.
+	// Endpoint is the URL of a collector for OTLP over gRPC. If it is empty,
+	// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT applies.
 	Endpoint string
-	// Ratio is which part of the traces that begin here is recorded, from 0 to 1. Of
-	// those that began elsewhere, who began them has decided.
+	// Ratio is the sampled fraction of the traces that start here, from 0 to 1. For
+	// others, the program that started them decides.
 	Ratio float64
-	// Program and Version say who records.
+	// Program and Version identify the recording program.
 	Program, Version string
 }
 
-// New returns a provider whose spans are sent in the background. Shut it down
-// to send the last ones. It connects to nobody yet, so it does not fail where
-// the collector is not there.
+// New returns a provider that sends spans in the background. Shut it down to send
+// the last ones. It opens no connection yet, so it does not fail without a
+// collector.
 func New(ctx context.Context, options Options) (*sdktrace.TracerProvider, error) {
 	of, err := options.resource(ctx)
 	if err != nil {
@@ -69,8 +69,8 @@ func New(ctx context.Context, options Options) (*sdktrace.TracerProvider, error)
 	), nil
 }
 
-// resource returns what all spans say of their program. OTEL_SERVICE_NAME and
-// OTEL_RESOURCE_ATTRIBUTES win.
+// resource returns the attributes of the program. OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES override them.
 func (o *Options) resource(ctx context.Context) (*resource.Resource, error) {
 	of, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
@@ -84,7 +84,7 @@ func (o *Options) resource(ctx context.Context) (*resource.Resource, error) {
 	return of, nil
 }
 
-// propagator reads and writes W3C's traceparent, as the API server does.
+// propagator reads and writes W3C's traceparent, like the API server.
 func propagator() propagation.TextMapPropagator {
 	return propagation.TraceContext{}
 }

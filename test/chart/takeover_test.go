@@ -19,7 +19,7 @@ import (
 
 // Of what earlier releases have installed one object has a name that the chart
 // uses too: the Service that clients know. Helm takes it over by a flag, and it
-// goes on selecting the pods of both.
+// continues to select the pods of both.
 func TestOnlyTheServiceOfDiServerIsTakenOverFromEarlierReleases(t *testing.T) {
 	t.Parallel()
 	rendered := map[string]*unstructured.Unstructured{}
