@@ -198,39 +198,6 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(gold(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":9}`), "Idempotency-Key", "a"))).To(HavePrefix("409 "))
 	})
 
-	It("removes again when asked again, and then does what was asked before", func(ctx SpecContext) {
-		job := newTrainer(ctx, namespace)
-		request := body(`"collectors":{"replicas":2}`)
-		_, first := call(ctx, http.MethodPost, base, request)
-		for left := 1; left >= 0; left-- {
-			call(ctx, http.MethodDelete, base, body(`"collectors":{"replicas":1}`))
-			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(left))
-		}
-		_, again := call(ctx, http.MethodPost, base, request)
-		Expect(again).NotTo(Equal(first))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
-	})
-
-	It("remembers a removal that found nothing to remove", func(ctx SpecContext) {
-		job := newTrainer(ctx, namespace)
-		request, removal := body(`"collectors":{"replicas":2}`), body(`"learners":{"replicas":1}`)
-		_, first := call(ctx, http.MethodPost, base, request)
-		for _, header := range [][]string{nil, {"Idempotency-Key", "none"}} {
-			_, nothing := call(ctx, http.MethodDelete, base, removal, header...)
-			Expect(urlsIn(nothing, names.ReplicaTypeLearner)).To(BeEmpty())
-		}
-
-		By("doing what was asked before, as the coordinator has gone on meanwhile")
-		_, again := call(ctx, http.MethodPost, base, request)
-		Expect(again).NotTo(Equal(first))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(4))
-
-		By("removing nothing by the same key, though there is something now")
-		call(ctx, http.MethodPost, base, body(`"learners":{"replicas":1}`))
-		call(ctx, http.MethodDelete, base, removal, "Idempotency-Key", "none")
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(5))
-	})
-
 	It("does not take a user's request for the first of a restarted coordinator", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		first := body(`"collectors":{"replicas":2}`)
@@ -250,28 +217,6 @@ var _ = Describe("the v1 protocol", func() {
 		list = membershipOf(ctx, job)
 		Expect(list.Spec.Members).To(HaveLen(3))
 		Expect(list.Spec.CoordinatorInstance).To(HaveSuffix("/1"))
-	})
-
-	It("returns to a restarted coordinator what is there and creates only what is missing", func(ctx SpecContext) {
-		job := newTrainer(ctx, namespace)
-		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1}`)
-		_, first := call(ctx, http.MethodPost, base, request)
-		call(ctx, http.MethodDelete, base, body(`"collectors":{"replicas":1}`))
-
-		var coordinator corev1.Pod
-		Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: names.CoordinatorPod(trainer)}, &coordinator)).To(Succeed())
-		coordinator.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, RestartCount: 1}}
-		Expect(api.live.Status().Update(ctx, &coordinator)).To(Succeed())
-
-		_, again := call(ctx, http.MethodPost, base, request)
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
-		kept := urlsIn(first, names.ReplicaTypeCollector)[0]
-		Expect(urlsIn(again, names.ReplicaTypeCollector)).To(And(HaveLen(2), ContainElement(kept)))
-		Expect(urlsIn(again, names.ReplicaTypeLearner)).To(Equal(urlsIn(first, names.ReplicaTypeLearner)))
-
-		By("adding to it what it asks for next")
-		call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(4))
 	})
 
 	It("loses and doubles nothing when two servers write at once", func(ctx SpecContext) {

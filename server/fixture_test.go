@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,54 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 	served, err := server.New(options)
 	Expect(err).NotTo(HaveOccurred())
 	return listen(ending(served.Handler()))
+}
+
+// started is a server that listens at addresses, the one of TLS last.
+type started struct {
+	*server.Server
+	addresses []string
+	stop      func()
+	stopped   chan error
+}
+
+// start runs a server without authentication until the spec ends.
+func start(ctx context.Context, options server.Options) *started {
+	GinkgoHelper()
+	if options.Addresses == nil {
+		options.Addresses = []string{"127.0.0.1:0"}
+	}
+	addresses := make(chan string, len(options.Addresses)+1)
+	options.Client, options.APIReader, options.Cache, options.Identity = api.cached, api.live, api.cache, auth.ModeOff
+	options.Log = funcr.New(func(_, line string) {
+		if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
+			addresses <- found[1]
+		}
+	}, funcr.Options{})
+	served, err := server.New(options)
+	Expect(err).NotTo(HaveOccurred())
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &started{Server: served, stop: stop, stopped: make(chan error, 1)}
+	ended := make(chan struct{})
+	go func() {
+		s.stopped <- served.Start(running)
+		close(ended)
+	}()
+	DeferCleanup(func() {
+		stop()
+		if options.DrainDelay == 0 {
+			Eventually(ended).Should(BeClosed())
+		}
+	})
+	all := len(options.Addresses)
+	if options.TLSAddress != "" {
+		all++
+	}
+	for range all {
+		var address string
+		Eventually(addresses).Should(Receive(&address))
+		s.addresses = append(s.addresses, address)
+	}
+	return s
 }
 
 // requestTime is the time of one request.

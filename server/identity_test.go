@@ -258,13 +258,6 @@ var _ = Describe("who may call", func() {
 		Expect(after.ResourceVersion).To(Equal(worker.ResourceVersion))
 	})
 
-	It("lets a pod of the job in that has the address of another job's which ended", func(ctx SpecContext) {
-		base, address := serve(auth.ModeEnforce), given.next()
-		at(ctx, newJob(ctx, namespace, "other", coordinatorLed()), address, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
-		at(ctx, job, address, nil)
-		Expect(status(callFrom(ctx, address, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusOK))
-	})
-
 	It("makes an address that sends many invalid tokens wait, and no other", func(ctx SpecContext) {
 		base, flood, begun := serve(auth.ModeEnforce), given.next(), time.Now()
 		pod := at(ctx, job, given.next(), nil)
@@ -373,18 +366,6 @@ var _ = Describe("who may call", func() {
 			base := newServer(readFrom{scoped, api.cached}, func(options *server.Options) { options.Identity = auth.ModeEnforce })
 			Expect(status(withToken(ctx, "all", http.MethodGet, base+list(), ""))).To(Equal(http.StatusOK))
 			Expect(status(withToken(ctx, "none", http.MethodGet, base+list(), ""))).To(Equal(http.StatusForbidden))
-		})
-
-		It("refuses a token for another audience, of a pod that has finished, and none at all", func(ctx SpecContext) {
-			base := serve(auth.ModeEnforce)
-			pod := at(ctx, job, given.next(), nil)
-			Expect(status(withToken(ctx, tokenOf(ctx, pod, "https://kubernetes.default.svc"), http.MethodGet, base+list(), ""))).To(Equal(http.StatusUnauthorized))
-			token := tokenOf(ctx, pod, names.ServerAudience)
-			pod.Status.Phase = corev1.PodSucceeded
-			Expect(api.live.Status().Update(ctx, pod)).To(Succeed())
-			cacheKnows(ctx, pod)
-			Expect(status(withToken(ctx, token, http.MethodGet, base+list(), ""))).To(Equal(http.StatusUnauthorized))
-			Expect(status(withToken(ctx, "", http.MethodGet, base+list(), ""))).To(Equal(http.StatusUnauthorized))
 		})
 
 		It("lets a user do what its roles say", func(ctx SpecContext) {

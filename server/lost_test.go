@@ -178,36 +178,6 @@ var _ = Describe("a write", func() {
 		})
 	}
 
-	It("that removes is done once when it is sent again to another server, and the next one is done", func(ctx SpecContext) {
-		request := requests(have(ctx, 3))["DELETE"]
-		flaky := &flakyClient{Client: api.cached, err: errLost, done: true, cut: true}
-		flaky.failures.Store(1)
-		Expect(isLater(call(ctx, request.method, newServer(flaky)+request.path, request.body))).To(BeTrue())
-		expectOnce(ctx, request)
-
-		other := newServer(api.cached)
-		code, answer := call(ctx, request.method, other+request.path, request.body)
-		Expect(code).To(Equal(http.StatusOK), answer)
-		Expect(urlsIn(answer, names.ReplicaTypeCollector)).To(HaveLen(1))
-		expectOnce(ctx, request)
-
-		code, answer = call(ctx, request.method, other+request.path, request.body)
-		Expect(code).To(Equal(http.StatusOK), answer)
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
-	})
-
-	It("that was answered is another one when a removal is sent again", func(ctx SpecContext) {
-		have(ctx, 3)
-		flaky := &flakyClient{Client: api.cached, err: errLost, done: true}
-		flaky.failures.Store(1)
-		base := newServer(flaky)
-		for left := 2; left >= 1; left-- {
-			code, answer := call(ctx, http.MethodDelete, base+"/v1alpha1/replicas", body(`"collectors":{"replicas":1}`))
-			Expect(code).To(Equal(http.StatusOK), answer)
-			Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(left))
-		}
-	})
-
 	It("of a worker-led job whose answer is lost on the way from the API server is done once", func(ctx SpecContext) {
 		two := int32(2)
 		tasks := []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Replicas: &two, Template: raw(template)}}

@@ -10,11 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,30 +27,15 @@ import (
 
 var _ = Describe("a server that is started and stopped", func() {
 	It("serves both protocols on each address, finishes what it has read, and refuses what comes later", func(ctx SpecContext) {
-		addresses := make(chan string, 2)
-		log := funcr.New(func(_, line string) {
-			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
-				addresses <- found[1]
-			}
-		}, funcr.Options{})
 		registry := prometheus.NewRegistry()
-		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
+		served := start(ctx, server.Options{
 			Addresses: []string{"127.0.0.1:0", "127.0.0.1:0"}, Metrics: registry,
 			Times: server.Times{Request: testkit.Patience, Call: testkit.Patience},
 		})
-		Expect(err).NotTo(HaveOccurred())
 		Expect(served.NeedLeaderElection()).To(BeFalse())
-		Expect(served.Ready(nil)).NotTo(Succeed())
-		running, stop := context.WithCancel(ctx)
-		defer stop()
-		stopped := make(chan error, 1)
-		go func() { stopped <- served.Start(running) }()
-		var first, second string
-		Eventually(addresses).Should(Receive(&first))
-		Eventually(addresses).Should(Receive(&second))
 		Eventually(func() error { return served.Ready(nil) }).Should(Succeed())
-		for _, address := range []string{first, second} {
+		first := served.addresses[0]
+		for _, address := range served.addresses {
 			status, _ := call(ctx, http.MethodGet, "http://"+address+"/v1alpha1/replicas", "{}")
 			Expect(status).To(Equal(http.StatusOK))
 			status, _ = call(ctx, http.MethodGet, "http://"+address+"/v2alpha1/none.none/replicas", "{}")
@@ -72,40 +55,25 @@ var _ = Describe("a server that is started and stopped", func() {
 		}()
 		Eventually(samples).WithArguments(registry).Should(HaveKeyWithValue("requests_in_flight ", 1.0))
 		Consistently(answered, "300ms").ShouldNot(Receive())
-		stop()
+		served.stop()
 		Eventually(func() error {
 			_, _, err := tryCall(ctx, http.MethodGet, "http://"+first+"/healthz", "")
 			return err
 		}).Should(HaveOccurred())
 		Expect(served.Ready(nil)).NotTo(Succeed())
-		Expect(stopped).NotTo(Receive())
+		Expect(served.stopped).NotTo(Receive())
 		newMembership(ctx, job)
 		Eventually(answered).Should(Receive(Equal(http.StatusOK)))
-		Eventually(stopped).Should(Receive(BeNil()))
+		Eventually(served.stopped).Should(Receive(BeNil()))
 	})
 
 	It("is not ready while it drains, but answers, and keeps no connection", func(ctx SpecContext) {
-		addresses := make(chan string, 1)
-		log := funcr.New(func(_, line string) {
-			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
-				addresses <- found[1]
-			}
-		}, funcr.Options{})
-		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
-			Addresses: []string{"127.0.0.1:0"},
-			// Longer than the suite takes, so that what is seen is no matter of speed.
-			DrainDelay: time.Hour,
-		})
-		Expect(err).NotTo(HaveOccurred())
-		running, stop := context.WithCancel(ctx)
-		go func() { _ = served.Start(running) }()
-		var address string
-		Eventually(addresses).Should(Receive(&address))
+		// The delay is longer than the suite takes, so that the spec does not depend on speed.
+		served := start(ctx, server.Options{DrainDelay: time.Hour})
 		Eventually(func() error { return served.Ready(nil) }).Should(Succeed())
 		get := func() *http.Response {
 			GinkgoHelper()
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/healthz", http.NoBody)
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+served.addresses[0]+"/healthz", http.NoBody)
 			Expect(err).NotTo(HaveOccurred())
 			response, err := http.DefaultClient.Do(request)
 			Expect(err).NotTo(HaveOccurred())
@@ -114,7 +82,7 @@ var _ = Describe("a server that is started and stopped", func() {
 			return response
 		}
 		Expect(get().Close).To(BeFalse())
-		stop()
+		served.stop()
 		Eventually(func() error { return served.Ready(nil) }).ShouldNot(Succeed())
 		Eventually(func() bool { return get().Close }).Should(BeTrue())
 	})
@@ -140,36 +108,20 @@ var _ = Describe("a server that is started and stopped", func() {
 	})
 
 	It("reads a body that was sent in time, however long the request was held before", func(ctx SpecContext) {
-		addresses := make(chan string, 1)
-		log := funcr.New(func(_, line string) {
-			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
-				addresses <- found[1]
-			}
-		}, funcr.Options{})
 		watches, registry := store.NewWatches(GinkgoLogr, clock.RealClock{}), prometheus.NewRegistry()
 		const read = 2 * time.Second
-		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff, Metrics: registry,
-			Addresses: []string{"127.0.0.1:0"}, Watches: watches,
+		served := start(ctx, server.Options{
+			Metrics: registry, Watches: watches,
 			Times: server.Times{Read: read, Body: testkit.Patience, Request: testkit.Patience, Call: testkit.Patience},
 		})
-		Expect(err).NotTo(HaveOccurred())
-		running, stop := context.WithCancel(ctx)
-		stopped := make(chan error, 1)
-		go func() { stopped <- served.Start(running) }()
-		DeferCleanup(func() {
-			stop()
-			Eventually(stopped).Should(Receive(BeNil()))
-		})
-		var address string
-		Eventually(addresses).Should(Receive(&address))
 
 		By("sending head and body apart, as deployed clients do, while the server's watches are broken")
 		const body = `{"namespace":"none","coordinator":"none"}`
 		var connection net.Conn
+		var err error
 		// A head that comes late, as it may on a slow machine, is not read.
 		Eventually(func(g Gomega) {
-			connection, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			connection, err = (&net.Dialer{}).DialContext(ctx, "tcp", served.addresses[0])
 			g.Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(connection.Close)
 			_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: di-server\r\nContent-Length: %d\r\n\r\n", replicas, len(body))
@@ -253,6 +205,7 @@ var _ = Describe("a server that is started and stopped", func() {
 			Addresses: []string{"127.0.0.1:0", "nowhere"},
 		})
 		Expect(err).NotTo(HaveOccurred())
+		Expect(served.Ready(nil)).NotTo(Succeed(), "it is not started")
 		Expect(served.Start(ctx)).To(MatchError(ContainSubstring(`listening on "nowhere"`)))
 	})
 })

@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -300,26 +298,7 @@ var _ = Describe("tokens that say themselves that they are not for di-server", f
 
 var _ = Describe("connections", func() {
 	It("of one address are bounded, and no other address is affected", func(ctx SpecContext) {
-		addresses := make(chan string, 1)
-		log := funcr.New(func(_, line string) {
-			if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
-				addresses <- found[1]
-			}
-		}, funcr.Options{})
-		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: log, Identity: auth.ModeOff,
-			Addresses: []string{"127.0.0.1:0"}, Limits: server.Limits{ConnectionsPerAddress: 3},
-		})
-		Expect(err).NotTo(HaveOccurred())
-		running, stop := context.WithCancel(ctx)
-		stopped := make(chan error, 1)
-		go func() { stopped <- served.Start(running) }()
-		DeferCleanup(func() {
-			stop()
-			Eventually(stopped).Should(Receive(BeNil()))
-		})
-		var address string
-		Eventually(addresses).Should(Receive(&address))
+		address := start(ctx, server.Options{Limits: server.Limits{ConnectionsPerAddress: 3}}).addresses[0]
 		greedy := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(given.next())}}
 		for range 3 {
 			connection, err := greedy.DialContext(ctx, "tcp", address)

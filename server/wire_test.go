@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -75,12 +73,7 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 			ask(ctx, http.MethodPost, newServer(api.cached, counting(gpu))+replicas, body(fmt.Sprintf(`"learners":{"replicas":1,"gpus":%d}`, gpus)))
 			Expect(membershipOf(ctx, job).Spec.Members[0].DDPGPUs).To(Equal(cut))
 		},
-		// The two nodes of all specs have none of these.
-		Entry("which most nodes have", corev1.ResourceName("a.test/gpu"), []string{"4", "4", "4", "8", "8"}, 10, []int32{4, 4, 2}),
 		Entry("the larger of two as frequent", corev1.ResourceName("b.test/gpu"), []string{"4", "4", "4", "8", "8", "8"}, 10, []int32{8, 2}),
-		Entry("the largest where most have none", corev1.ResourceName("c.test/gpu"), []string{"6"}, 10, []int32{6, 4}),
-		Entry("into one pod that fits", corev1.ResourceName("d.test/gpu"), []string{"4", "4", "4"}, 4, []int32{4}),
-		Entry("into one pod where no node has any", corev1.ResourceName("e.test/gpu"), nil, 10, []int32{10}),
 	)
 
 	DescribeTable("decides on an aggregator by the GPUs that the learner gets",
@@ -95,37 +88,8 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 			Expect(membershipOf(ctx, job).Spec.Members[0].DDPGPUs).To(Equal(cut))
 		},
 		Entry("the template's where none are asked for", `{"replicas":1}`, []int32{2}),
-		Entry("the template's where 0 are asked for", `{"replicas":1,"gpus":0}`, []int32{2}),
-		Entry("the template's where null are asked for", `{"replicas":1,"gpus":null}`, []int32{2}),
-		Entry("those asked for as a number", `{"replicas":1,"gpus":4}`, []int32{4}),
 		Entry("those asked for as a string", `{"replicas":1,"gpus":"4"}`, []int32{4}),
-		Entry("none for the one asked for", `{"replicas":1,"gpus":1}`, nil),
 	)
-
-	It("deletes plain learners first, then aggregators, up to the number", func(ctx SpecContext) {
-		job := newTrainer(ctx, namespace)
-		plain := urlsIn(ask(ctx, http.MethodPost, base, body(`"learners":{"replicas":1}`)), names.ReplicaTypeLearner)
-		units := urlsIn(ask(ctx, http.MethodPost, base, body(`"learners":{"replicas":2,"gpus":2}`)), names.ReplicaTypeAggregator)
-		answer := ask(ctx, http.MethodDelete, base, body(`"learners":{"replicas":2}`))
-		Expect(urlsIn(answer, names.ReplicaTypeLearner)).To(Equal(plain))
-		Expect(urlsIn(answer, names.ReplicaTypeAggregator)).To(And(HaveLen(1), BeElementOf([]string{units[0]}, []string{units[1]})))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
-		answer = ask(ctx, http.MethodDelete, base, body(`"learners":{"replicas":9}`))
-		Expect(urlsIn(answer, names.ReplicaTypeAggregator)).To(HaveLen(1))
-		Expect(ask(ctx, http.MethodDelete, base, body(`"learners":{"replicas":9}`))).To(ContainSubstring(`"collectors":[],"learners":[]`))
-	})
-
-	It("knows an identical POST for 30 seconds", func(ctx SpecContext) {
-		job := newTrainer(ctx, namespace)
-		clock := testclock.NewFakePassiveClock(time.Now())
-		base := newServer(api.cached, func(options *server.Options) { options.Clock = clock }) + replicas
-		first := ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
-		clock.SetTime(clock.Now().Add(29 * time.Second))
-		Expect(ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))).To(Equal(first))
-		clock.SetTime(clock.Now().Add(2 * time.Second))
-		Expect(ask(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))).NotTo(Equal(first))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(2))
-	})
 
 	It("serves both paths, with query keys in any case", func(ctx SpecContext) {
 		newTrainer(ctx, namespace)
@@ -170,25 +134,6 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 		}
 		status, _ := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))
 		Expect(status).To(Equal(http.StatusNotFound))
-	})
-
-	It("returns what is there to a coordinator that was made again", func(ctx SpecContext) {
-		job := newTrainer(ctx, namespace)
-		request := body(`"collectors":{"replicas":2},"learners":{"replicas":1,"gpus":10}`)
-		first := ask(ctx, http.MethodPost, base, request)
-		Expect(api.live.Delete(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))).To(Succeed())
-		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
-		Expect(ask(ctx, http.MethodPost, base, request)).To(Equal(first))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
-	})
-
-	It("gives collectors alone without any AggregatorConfig", func(ctx SpecContext) {
-		newTrainer(ctx, namespace)
-		base := newServer(api.cached, func(options *server.Options) { options.AggregatorConfig.Name = "missing" }) + replicas
-		for _, content := range []string{`"collectors":{"replicas":1,"gpus":4}`, `"collectors":{"replicas":2},"learners":{"replicas":0,"gpus":4}`, `"collectors":{"replicas":3},"learners":{}`} {
-			ask(ctx, http.MethodPost, base, body(content))
-		}
-		ask(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
 	})
 
 	DescribeTable("does not know other methods",
@@ -246,18 +191,6 @@ var _ = Describe("An aggregator's own list", func() {
 			Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(learner), &corev1.Pod{}) }).ShouldNot(Succeed())
 			Expect(own(ctx)).To(Equal(before))
 		}
-	})
-
-	It("keeps its ports when its DDP learners are gone and the template has another", func(ctx SpecContext) {
-		before := own(ctx)
-		job.Spec.Tasks[2].Template = raw(strings.Replace(template, "22270", "30000", 1))
-		Expect(api.live.Update(ctx, job)).To(Succeed())
-		cacheKnows(ctx, job)
-		for _, learner := range learners {
-			Expect(api.live.Delete(ctx, learner)).To(Succeed())
-			Eventually(func() error { return api.cached.Get(ctx, client.ObjectKeyFromObject(learner), &corev1.Pod{}) }).ShouldNot(Succeed())
-		}
-		Expect(own(ctx)).To(Equal(before))
 	})
 
 	It("stays as it is when the list of replicas is lost", func(ctx SpecContext) {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -139,20 +138,6 @@ var _ = Describe("the v2 protocol", func() {
 		Expect(status(ctx).Replicas).To(BeEquivalentTo(5))
 	})
 
-	It("counts every request when many come at once", func(ctx SpecContext) {
-		newPong(ctx, 0, 0)
-		var group sync.WaitGroup
-		for range 10 {
-			group.Go(func() {
-				defer GinkgoRecover()
-				code, answer := call(ctx, http.MethodPost, base+namespace+".pong/replicas", `{"replicas":1}`)
-				Expect(code).To(Equal(http.StatusOK), answer)
-			})
-		}
-		group.Wait()
-		Expect(status(ctx).Replicas).To(BeEquivalentTo(14))
-	})
-
 	It("stores what a job reports of itself in place of what it reported before", func(ctx SpecContext) {
 		newPong(ctx, 0, 0)
 		code, answer := call(ctx, http.MethodPost, base+namespace+".pong/profilings", `{"data":{"a":1,"b":{"c":[2]}}}`)
@@ -222,56 +207,6 @@ var _ = Describe("the v2 protocol", func() {
 		code, answer := call(ctx, http.MethodPost, base+namespace+"."+large.Name+"/profilings", one(1<<20))
 		Expect(code).To(Equal(http.StatusBadRequest))
 		Expect(answer).To(ContainSubstring("are together larger than the API server stores: report less"))
-	})
-
-	It("moves the range of a preemptible job and leaves its total to the allocator", func(ctx SpecContext) {
-		two, five := int32(2), int32(5)
-		tasks := []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "work", Replicas: &two, Template: raw(template)}}
-		for job, spec := range map[string]v2alpha1.DIJobSpec{
-			"pong":    {Preemptible: true, Tasks: tasks, Elastic: &v2alpha1.Elastic{Task: "work", MinReplicas: &two, MaxReplicas: &five}},
-			"bounded": {Preemptible: true, Tasks: tasks, Elastic: &v2alpha1.Elastic{Task: "work", Replicas: &two, MaxReplicas: &five}},
-			"fixed":   {Preemptible: true, Tasks: tasks},
-		} {
-			newJob(ctx, namespace, job, spec)
-		}
-		elastic := func(job string) string {
-			var read v2alpha1.DIJob
-			Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: job}, &read)).To(Succeed())
-			Expect(read.Status.Replicas).To(BeZero())
-			content, err := json.Marshal(read.Spec.Elastic)
-			Expect(err).NotTo(HaveOccurred())
-			return string(content)
-		}
-		for _, step := range []struct {
-			method, job, body string
-			code              int
-			want              string
-		}{
-			{"POST", "pong", `{"replicas":3}`, 200, `{"task":"work","minReplicas":5,"maxReplicas":8}`},
-			{"DELETE", "pong", `{"replicas":7}`, 200, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
-			{"DELETE", "pong", `{"replicas":1}`, 200, `{"task":"work","minReplicas":0,"maxReplicas":1}`},
-			{"POST", "bounded", `{"replicas":1}`, 200, `{"task":"work","replicas":2,"maxReplicas":6}`},
-			{"POST", "fixed", `{"replicas":1}`, 200, `{"task":"work","minReplicas":3,"maxReplicas":3}`},
-			{"DELETE", "fixed", `{"replicas":2}`, 200, `{"task":"work","minReplicas":1,"maxReplicas":1}`},
-		} {
-			code, answer := call(ctx, step.method, base+namespace+"."+step.job+"/replicas", step.body)
-			Expect(code).To(Equal(step.code), answer)
-			Expect(elastic(step.job)).To(MatchJSON(step.want))
-		}
-	})
-
-	It("counts from elastic.replicas before the operator has said a total", func(ctx SpecContext) {
-		one, six := int32(1), int32(6)
-		newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
-			Tasks: []v2alpha1.Task{
-				{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
-				{Type: v2alpha1.TaskTypeCollector, Replicas: &one, Template: raw(template)},
-			},
-			Elastic: &v2alpha1.Elastic{Replicas: &six},
-		})
-		code, answer := call(ctx, http.MethodDelete, base+namespace+".pong/replicas", `{"replicas":2}`)
-		Expect(code).To(Equal(http.StatusOK), answer)
-		Expect(status(ctx).Replicas).To(BeEquivalentTo(5))
 	})
 
 	It("refuses a worker that was replaced, and serves one that is ahead of the status", func(ctx SpecContext) {

@@ -28,16 +28,10 @@ var _ = Describe("A job that is made again under its name", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(shared.api.Delete(ctx, s.job(ctx))).To(Succeed())
 		Expect(s.reconcile(ctx)).To(Succeed())
-		s.operator = s.newOperator(interceptor.Funcs{
-			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				requests.Add(1)
-				return next.Create(ctx, object, options...)
-			},
-			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-				requests.Add(1)
-				return next.SubResource(name).Patch(ctx, object, patch, options...)
-			},
-		})
+		s.operator = s.newOperator(intercept(func(_ string, _ client.Object, write func() error) error {
+			requests.Add(1)
+			return write()
+		}))
 		s.operator.live = interceptor.NewClient(shared.api, interceptor.Funcs{
 			Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 				requests.Add(1)
@@ -50,7 +44,7 @@ var _ = Describe("A job that is made again under its name", func() {
 	}
 
 	It("waits for the names of the first one's pods with few requests", func(ctx SpecContext) {
-		const pods = 60
+		const pods = 20
 		s, requests := again(ctx, pods)
 		old := s.pods(ctx)
 		Expect(s.reconcile(ctx)).To(Succeed())

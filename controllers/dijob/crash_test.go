@@ -46,44 +46,19 @@ func crashAfter(writes int) interceptor.Funcs {
 		}
 		return nil
 	}
-	return interceptor.Funcs{
-		Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-			return errors.Join(alive(), next.Get(ctx, key, object, options...))
-		},
-		List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-			return errors.Join(alive(), next.List(ctx, list, options...))
-		},
-		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-			if err := take(); err != nil {
-				return err
-			}
-			return next.Create(ctx, object, options...)
-		},
-		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
-			if err := take(); err != nil {
-				return err
-			}
-			return next.Delete(ctx, object, options...)
-		},
-		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			if err := take(); err != nil {
-				return err
-			}
-			return next.Patch(ctx, object, patch, options...)
-		},
-		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
-			if err := take(); err != nil {
-				return err
-			}
-			return next.SubResource(name).Update(ctx, object, options...)
-		},
-		SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-			if err := take(); err != nil {
-				return err
-			}
-			return next.SubResource(name).Patch(ctx, object, patch, options...)
-		},
+	funcs := intercept(func(_ string, _ client.Object, write func() error) error {
+		if err := take(); err != nil {
+			return err
+		}
+		return write()
+	})
+	funcs.Get = func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+		return errors.Join(alive(), next.Get(ctx, key, object, options...))
 	}
+	funcs.List = func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		return errors.Join(alive(), next.List(ctx, list, options...))
+	}
+	return funcs
 }
 
 // drive runs a job to its end while an operator that crashes after so many

@@ -229,46 +229,13 @@ func earlierStates() map[string]earlierState {
 			phase: v2alpha1.JobPending, pods: map[string]func(*corev1.Pod){"job-collector-1": pending, "job-evaluator-0": nil},
 			want: v2alpha1.JobStarting, made: []string{"job-evaluator-0"}, ready: 2, total: 4,
 		},
-		"is running": {phase: v2alpha1.JobRunning, want: v2alpha1.JobRunning, ready: 4, total: 4},
-		"is running, and some ranks have succeeded": {
-			phase: v2alpha1.JobRunning, pods: map[string]func(*corev1.Pod){"job-collector-0": ended(0)},
-			want: v2alpha1.JobRunning, ready: 3, total: 4,
-		},
 		"is half-way in a restart, its failed pod still there": {
 			phase: v2alpha1.JobRestarting, status: counts(2, 0), pods: map[string]func(*corev1.Pod){"job-collector-1": ended(1)},
 			want: v2alpha1.JobStarting, gone: []string{"job-collector-1"}, made: []string{"job-collector-1"}, restarts: 2, ready: 3, total: 4,
 		},
-		"is half-way in a restart, its failed pod gone": {
-			phase: v2alpha1.JobRestarting, status: counts(2, 0), pods: map[string]func(*corev1.Pod){"job-collector-1": nil},
-			want: v2alpha1.JobStarting, made: []string{"job-collector-1"}, restarts: 2, ready: 3, total: 4,
-		},
-		"has failed while nobody watched": {
-			phase: v2alpha1.JobRunning, pods: map[string]func(*corev1.Pod){"job-learner-0": ended(1)},
-			want: v2alpha1.JobStarting, restarts: 1, total: 4,
-			gone: []string{"job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0"},
-			made: []string{"job-learner-0", "job-collector-0", "job-collector-1", "job-evaluator-0"},
-		},
-		"is half-way in growing": {
-			phase: v2alpha1.JobRescheduling, status: counts(0, 1), spec: func(spec *v2alpha1.DIJobSpec) { spec.Tasks[1].Replicas = ptr.To(int32(3)) },
-			want: v2alpha1.JobStarting, made: []string{"job-collector-2"}, ready: 4, total: 5,
-		},
-		"is half-way in shrinking": {
-			phase: v2alpha1.JobRescheduling, status: counts(0, 1), spec: func(spec *v2alpha1.DIJobSpec) { spec.Tasks[1].Replicas = ptr.To(int32(1)) },
-			want: v2alpha1.JobRunning, gone: []string{"job-collector-1"}, ready: 3, total: 3,
-		},
-		"was shrunk and keeps the collector of the higher index": {
-			phase: v2alpha1.JobRunning, spec: func(spec *v2alpha1.DIJobSpec) { spec.Tasks[1].Replicas = ptr.To(int32(1)) },
-			pods: map[string]func(*corev1.Pod){"job-collector-0": nil},
-			want: v2alpha1.JobRunning, ready: 3, total: 3,
-		},
 		"was resized by its status just before": {
 			phase: v2alpha1.JobRunning, status: func(status *v2alpha1.DIJobStatus) { status.Replicas = 5 },
 			want: v2alpha1.JobRunning, made: []string{"job-collector-2"}, ready: 4, total: 5,
-		},
-		"has succeeded, and its pods are kept": {
-			phase: v2alpha1.JobSucceeded, spec: func(spec *v2alpha1.DIJobSpec) { spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone },
-			pods: map[string]func(*corev1.Pod){"job-learner-0": ended(0), "job-collector-0": ended(0), "job-collector-1": ended(0), "job-evaluator-0": ended(0)},
-			want: v2alpha1.JobSucceeded, total: 4, noServices: true,
 		},
 		"has failed, and its pods are about to go": {
 			phase: v2alpha1.JobFailed, status: counts(3, 0), pods: map[string]func(*corev1.Pod){"job-learner-0": ended(1)},
@@ -359,17 +326,6 @@ var _ = Describe("A worker-led job of an earlier release is taken over", func() 
 			})
 		}
 
-		It("that "+name+" had not begun", func(ctx SpecContext) {
-			s := newSpace(ctx)
-			e := s.submitEarlier(ctx, made())
-			e.headless(ctx)
-			e.status(ctx, v2alpha1.JobPending)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.podNames(ctx)).To(ConsistOf(e.ranked))
-			Expect(s.services(ctx)).To(ConsistOf("di-job"))
-			s.expectOwnService(ctx)
-		})
-
 		It("that "+name+" ran, grows beside its pods, and restarts as any when one fails", func(ctx SpecContext) {
 			s := newSpace(ctx)
 			e := s.submitEarlier(ctx, made())
@@ -389,31 +345,7 @@ var _ = Describe("A worker-led job of an earlier release is taken over", func() 
 			Expect(s.services(ctx)).To(ConsistOf("di-job"))
 			s.expectOwnService(ctx)
 		})
-
-		It("that "+name+" ran and that is being deleted, which is left to the garbage collector", func(ctx SpecContext) {
-			s := newSpace(ctx)
-			e := s.submitEarlier(ctx, made())
-			e.team(ctx, nil)
-			e.status(ctx, v2alpha1.JobRunning)
-			Expect(shared.api.Delete(ctx, s.job(ctx), client.PropagationPolicy("Foreground"))).To(Succeed())
-			before := s.versions(ctx)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.versions(ctx)).To(Equal(before))
-		})
 	}
-
-	It("and what its spec says since is done, and not what the release wrote before", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		e := s.submitEarlier(ctx, v113())
-		e.team(ctx, nil)
-		e.status(ctx, v2alpha1.JobRunning)
-		job := s.job(ctx)
-		job.Spec.Tasks[1].Replicas = ptr.To(int32(4))
-		Expect(shared.api.Update(ctx, job)).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.job(ctx).Status.Replicas).To(BeEquivalentTo(6))
-		Expect(s.podNames(ctx)).To(HaveLen(6))
-	})
 
 	It("whichever of its writes the operator crashes after", func(ctx SpecContext) {
 		afterEachWrite(func(writes int) bool {

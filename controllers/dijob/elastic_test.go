@@ -19,7 +19,6 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -138,44 +137,10 @@ var _ = Describe("An elastic job", func() {
 		})
 	}
 
-	It("is sized by its spec again once that changes", func(ctx SpecContext) {
-		s := newElastic(ctx)
-		writers := resizers()
-		Expect(writers["di-server"].resize(ctx, s.space, 5)).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.resizes()).To(HaveLen(1))
-
-		By("changing another part of the spec, which is no change of counts")
-		Expect(s.patch(ctx, "", `{"spec":{"group":"other"}}`, "editor")).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		s.run(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.expectAtRest(ctx, 5)
-
-		By("changing the count of another task")
-		job := s.job(ctx)
-		job.Spec.Tasks[0].Replicas = ptr.To(int32(2))
-		Expect(shared.api.Update(ctx, job, client.FieldOwner("editor"))).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.resizes()).To(ConsistOf("Normal Resized 5 -> 2 replicas of task collector, by editor; 1 -> 2 replicas of task learner, by editor"))
-		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-learner-1", "job-collector-0", "job-collector-1"))
-	})
-
-	It("is brought within bounds that are moved", func(ctx SpecContext) {
-		s := newElastic(ctx)
-		Expect(s.patch(ctx, "", `{"spec":{"elastic":{"minReplicas":3}}}`, "editor")).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.resizes()).To(ConsistOf("Normal Resized 2 -> 3 replicas of task collector (2 asked for), by editor"))
-		s.run(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.expectAtRest(ctx, 3)
-	})
-
 	It("is as the last of two writers wants it", func(ctx SpecContext) {
 		for first, second := range map[string]string{
 			"di-server":             "kubectl scale",
 			"spec.elastic.replicas": "kubectl patch of the status",
-			"the script of v1.1.3":  "the replicas of the task",
 		} {
 			s := newElastic(ctx)
 			writers := resizers()
@@ -190,52 +155,6 @@ var _ = Describe("An elastic job", func() {
 		}
 	})
 
-	It("lets a writer try again whose job somebody else has resized meanwhile", func(ctx SpecContext) {
-		s := newElastic(ctx)
-		stale := s.job(ctx)
-		Expect(resizers()["kubectl scale"].resize(ctx, s.space, 4)).To(Succeed())
-		stale.Status.Replicas = 2
-		Expect(apierrors.IsConflict(shared.api.Status().Update(ctx, stale))).To(BeTrue())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(HaveLen(5))
-	})
-
-	It("starts again in the size that was asked for while it restarted", func(ctx SpecContext) {
-		for _, name := range []string{"kubectl scale", "kubectl patch of the status", "a typed client of v1.1.3"} {
-			s := newElastic(ctx)
-			s.end(ctx, "job-collector-1", 1)
-			Expect(s.reconcile(ctx)).To(Succeed())
-			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRestarting))
-			Expect(resizers()[name].resize(ctx, s.space, 3)).To(Succeed())
-			Expect(s.settle(ctx)).To(Succeed())
-			seats := s.seats(ctx)
-			Expect(seats).To(HaveLen(4))
-			for i, pod := range []string{"job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2"} {
-				Expect(seats[pod].rank).To(Equal(strconv.Itoa(i)), name)
-			}
-			s.run(ctx)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(len(s.resizes())).To(BeNumerically("<=", 1), name)
-			s.expectAtRest(ctx, 3)
-			Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(1))
-		}
-	})
-
-	It("starts again as a whole where it says so, whoever resizes it", func(ctx SpecContext) {
-		for _, name := range []string{"kubectl scale", "kubectl patch of the status", "a typed client of v1.1.3"} {
-			s := newElastic(ctx)
-			Expect(s.patch(ctx, "", `{"spec":{"elastic":{"onResize":"Restart"}}}`, "editor")).To(Succeed())
-			Expect(s.settle(ctx)).To(Succeed())
-			before := s.seats(ctx)
-			Expect(resizers()[name].resize(ctx, s.space, 3)).To(Succeed())
-			Expect(s.settle(ctx)).To(Succeed())
-			after := s.seats(ctx)
-			Expect(after).To(HaveLen(4), name)
-			Expect(after["job-learner-0"].uid).NotTo(Equal(before["job-learner-0"].uid), name)
-			Expect(s.job(ctx).Status.Reschedules).To(BeEquivalentTo(1), name)
-		}
-	})
-
 	It("tells of the scale subresource alone where nobody is known to own the count", func(ctx SpecContext) {
 		s := newElastic(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Elastic.Replicas = nil })
 		writers := resizers()
@@ -247,10 +166,7 @@ var _ = Describe("An elastic job", func() {
 			{"kubectl scale", 2, 4, "through /scale"},
 			{"an autoscaler", 4, 3, "through /scale"},
 			{"the replicas of the task", 3, 4, "by editor"},
-			{"spec.elastic.replicas", 4, 5, "by editor"},
-			{"kubectl scale", 5, 3, "by kubectl through /scale"},
-			{"the replicas of the task", 3, 2, "by editor"},
-			{"an autoscaler", 2, 3, "by kube-controller-manager through /scale"},
+			{"kubectl scale", 4, 3, "by kubectl through /scale"},
 		} {
 			s.waitForNextSecond(ctx)
 			Expect(writers[step.name].resize(ctx, s.space, step.to)).To(Succeed())
@@ -259,19 +175,6 @@ var _ = Describe("An elastic job", func() {
 			s.run(ctx)
 			Expect(s.settle(ctx)).To(Succeed())
 		}
-	})
-
-	It("keeps the names of all who wrote it", func(ctx SpecContext) {
-		s := newElastic(ctx)
-		Expect(resizers()["kubectl scale"].resize(ctx, s.space, 3)).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(resizers()["kubectl patch of the status"].resize(ctx, s.space, 4)).To(Succeed())
-		before := s.managers(ctx)
-		Expect(before).To(ContainElements("kubectl scale Update", "kubectl-patch status Update", "di-operator status Update"))
-		Expect(s.settle(ctx)).To(Succeed())
-		s.run(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.managers(ctx)).To(ConsistOf(before))
 	})
 
 	It("tells of who resized it once, though the operator's cache does not hold that", func(ctx SpecContext) {

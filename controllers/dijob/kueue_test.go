@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -31,16 +30,14 @@ import (
 // admit and evict. Gates, finalizers and deletion are the real API server's.
 func newQueue(ctx context.Context) *space {
 	s := newSpace(ctx)
-	s.operator = s.newOperator(interceptor.Funcs{
-		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-			if pod, isPod := object.(*corev1.Pod); isPod && queueing.On(pod).Queue != "" {
-				pod.Labels[queueing.LabelManaged] = "true"
-				pod.Finalizers = append(pod.Finalizers, queueing.Finalizer)
-				pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: queueing.Gate})
-			}
-			return next.Create(ctx, object, options...)
-		},
-	})
+	s.operator = s.newOperator(onCreate(func(object client.Object) error {
+		if pod, isPod := object.(*corev1.Pod); isPod && queueing.On(pod).Queue != "" {
+			pod.Labels[queueing.LabelManaged] = "true"
+			pod.Finalizers = append(pod.Finalizers, queueing.Finalizer)
+			pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: queueing.Gate})
+		}
+		return nil
+	}))
 	s.operator.options.Kueue = func(context.Context) (bool, error) { return true, nil }
 	s.submitWorkers(ctx, 0)
 	job := s.job(ctx)
@@ -129,10 +126,7 @@ var _ = Describe("A worker-led job in a queue of Kueue's", func() {
 		Expect(status).To(Equal(corev1.ConditionTrue))
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRunning))
 
-		for _, name := range s.podNames(ctx) {
-			s.end(ctx, name, 0)
-		}
-		Expect(s.settle(ctx)).To(Succeed())
+		s.endAll(ctx)
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
 		// The finalizers of a group that has finished are Kueue's to take.
 		for _, pod := range s.pods(ctx) {

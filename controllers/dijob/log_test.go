@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -63,7 +62,7 @@ var _ = Describe("The log", func() {
 var _ = Describe("The allocator's metrics and log", func() {
 	It("tell of rounds, of what was written, and of how jobs stand", func(ctx SpecContext) {
 		refuse := false
-		r := newSpace(ctx).newRounds(interceptor.Funcs{SubResourcePatch: failing(&refuse)})
+		r := newSpace(ctx).newRounds(failing(&refuse))
 		logger, lines := testkit.ObserveLog()
 		logged := log.IntoContext(ctx, logger)
 		registry := r.registry

@@ -4,7 +4,6 @@
 package dijob
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
@@ -74,10 +72,7 @@ var _ = Describe("The metrics of jobs", func() {
 		s.start(ctx)
 		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Elastic.Replicas = ptr.To(int32(1)) })
 		s.start(ctx)
-		for _, name := range s.podNames(ctx) {
-			s.end(ctx, name, 0)
-		}
-		Expect(s.settle(ctx)).To(Succeed())
+		s.endAll(ctx)
 		Expect(samples(registry, "")).To(Equal(map[string]float64{
 			"job_pods_created_delay_seconds{lifecycle=WorkerLed}":      1,
 			"job_first_pod_ready_delay_seconds{lifecycle=WorkerLed}":   1,
@@ -121,15 +116,13 @@ var _ = Describe("The metrics of jobs", func() {
 		s.start(ctx)
 		s.end(ctx, "job-learner-0", 1)
 		refused := 0
-		s.operator = s.newOperator(interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-				if refused < 3 {
-					refused++
-					return errors.New("no")
-				}
-				return next.SubResource(name).Patch(ctx, object, patch, options...)
-			},
-		})
+		s.operator = s.newOperator(intercept(func(verb string, _ client.Object, write func() error) error {
+			if verb == patchesStatus && refused < 3 {
+				refused++
+				return errors.New("no")
+			}
+			return write()
+		}))
 		registry := s.measure()
 		for range 3 {
 			Expect(s.reconcile(ctx)).NotTo(Succeed())

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -168,63 +167,6 @@ func (s *space) submitMany(ctx context.Context, pods int32) {
 	}})
 }
 
-var _ = Describe("A job whose pods succeed one by one", func() {
-	It("has its counts written once a second, and its end at once", func(ctx SpecContext) {
-		const pods = 12
-		s := newSpace(ctx)
-		now := time.Now()
-		s.operator.now = func() time.Time { return now }
-		s.submitMany(ctx, pods)
-		for range 3 {
-			Expect(s.reconcile(ctx)).To(Succeed())
-		}
-		s.run(ctx)
-		Expect(s.reconcile(ctx)).To(Succeed())
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
-
-		before := s.writes
-		for i := range pods - 1 {
-			s.end(ctx, fmt.Sprintf("job-collector-%d", i), 0)
-			now = now.Add(lifecycle.CountsInterval / 4)
-			result, err := s.pass(ctx)
-			Expect(err).NotTo(HaveOccurred())
-			if (i+1)%4 != 0 {
-				Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", lifecycle.CountsInterval)))
-			}
-		}
-		Expect(s.writes-before).To(Equal(2), "a write for each second that has passed")
-		Expect(s.job(ctx).Status.CompletedRanks).To(Equal("0-7"))
-
-		s.end(ctx, "job-collector-11", 0)
-		Expect(s.reconcile(ctx)).To(Succeed())
-		Expect(s.job(ctx).Status).To(And(
-			HaveField("Phase", v2alpha1.JobSucceeded), HaveField("CompletedRanks", "0-11"), HaveField("ReadyReplicas", BeEquivalentTo(0)),
-		))
-		Expect(s.writes - before).To(Equal(3))
-	})
-
-	It("loses no success by being suspended before it is recorded", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		now := time.Now()
-		s.operator.now = func() time.Time { return now }
-		s.submitMany(ctx, 3)
-		for range 3 {
-			Expect(s.reconcile(ctx)).To(Succeed())
-		}
-		s.end(ctx, "job-collector-1", 0)
-		Expect(s.reconcile(ctx)).To(Succeed())
-		Expect(s.job(ctx).Status.CompletedRanks).To(BeEmpty())
-		s.suspend(ctx, true)
-		for range 4 {
-			Expect(s.reconcile(ctx)).To(Succeed())
-		}
-		Expect(s.podNames(ctx)).To(BeEmpty())
-		s.suspend(ctx, false)
-		Expect(s.reconcile(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(ConsistOf("job-collector-0", "job-collector-2"))
-	})
-})
-
 var _ = Describe("A job of more pods than are created in one go", func() {
 	It("is not tried over and over where all names are taken", func(ctx SpecContext) {
 		const pods = 65
@@ -248,14 +190,12 @@ var _ = Describe("A job of more pods than are created in one go", func() {
 var _ = Describe("A job of which a pass fails", func() {
 	// refusing makes an operator whose API server is too busy for one of the job's pods.
 	refusing := func(s *space, refused string) *Reconciler {
-		return s.newOperator(interceptor.Funcs{
-			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				if object.GetName() == refused {
-					return apierrors.NewTooManyRequests("busy", 1)
-				}
-				return next.Create(ctx, object, options...)
-			},
-		})
+		return s.newOperator(onCreate(func(object client.Object) error {
+			if object.GetName() == refused {
+				return apierrors.NewTooManyRequests("busy", 1)
+			}
+			return nil
+		}))
 	}
 
 	It("has counts that were held back written in time", func(ctx SpecContext) {
@@ -283,53 +223,25 @@ var _ = Describe("A job of which a pass fails", func() {
 		Expect(s.job(ctx).Status.ReadyReplicas).To(BeEquivalentTo(2))
 		Expect(limiter.When(request)).To(BeNumerically(">", lifecycle.CountsInterval), "nothing is held back any more")
 	})
-
-	It("ends at its deadline", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.operator = refusing(s, "job-learner-0")
-		now := s.clock()
-		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.ActiveDeadlineSeconds = ptr.To(int64(20)) })
-		// The API server says when the job was made.
-		*now = s.job(ctx).CreationTimestamp.Time
-		for range 3 {
-			Expect(apierrors.IsTooManyRequests(s.reconcile(ctx))).To(BeTrue())
-		}
-		limiter, request := s.operator.retries(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}}
-		for range 20 {
-			limiter.When(request)
-		}
-		begun := *now
-		for s.phase(ctx) != v2alpha1.JobFailed {
-			// Counts that are held back come before.
-			*now = now.Add(limiter.When(request))
-			Expect(now.Sub(begun)).To(BeNumerically("<=", 20*time.Second))
-			Expect(s.reconcile(ctx)).To(Or(Succeed(), Satisfy(apierrors.IsTooManyRequests)))
-		}
-	})
 })
 
 var _ = Describe("A job whose caches are behind", func() {
 	It("is told of a pod by a watch while they are read, and makes it once", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		attempts := 0
-		s.operator = s.newOperator(interceptor.Funcs{
-			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				if _, isPod := object.(*corev1.Pod); isPod {
-					attempts++
-				}
-				return next.Create(ctx, object, options...)
-			},
-			List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-				err := next.List(ctx, list, options...)
-				if pods, ok := list.(*corev1.PodList); ok {
-					for i := range pods.Items {
-						s.operator.assumed.owned.Confirm(client.ObjectKey{Namespace: s.name, Name: "job"}, &pods.Items[i])
-					}
-					pods.Items = nil
-				}
-				return err
-			},
+		faults := onCreate(func(object client.Object) error {
+			if _, isPod := object.(*corev1.Pod); isPod {
+				attempts++
+			}
+			return nil
 		})
+		faults.List = staleList(func(pods *corev1.PodList) {
+			for i := range pods.Items {
+				s.operator.assumed.owned.Confirm(client.ObjectKey{Namespace: s.name, Name: "job"}, &pods.Items[i])
+			}
+			pods.Items = nil
+		}).List
+		s.operator = s.newOperator(faults)
 		s.submitMany(ctx, 1)
 		Expect(s.reconcile(ctx)).To(Succeed())
 		Expect(s.reconcile(ctx)).To(Succeed())

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
 // forbid makes a policy that refuses updates and deletions in the space, and returns
@@ -69,36 +69,27 @@ func (s *space) dryUpdate(ctx context.Context) error {
 	return shared.api.Status().Update(ctx, list, client.DryRunAll)
 }
 
-// countRefused makes an operator whose refused writes are counted.
+// countRefused returns the number of writes, other than creations, that the API server refuses
+// from now on.
 func (s *space) countRefused() *atomic.Int32 {
 	var refused atomic.Int32
-	count := func(err error) error {
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	s.operator = s.newOperator(intercept(func(verb string, _ client.Object, write func() error) error {
+		err := write()
+		if verb != creates && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
 			refused.Add(1)
 		}
 		return err
-	}
-	s.operator = s.newOperator(interceptor.Funcs{
-		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
-			return count(next.Delete(ctx, object, options...))
-		},
-		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			return count(next.Patch(ctx, object, patch, options...))
-		},
-		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
-			return count(next.SubResource(name).Update(ctx, object, options...))
-		},
-	})
+	}))
 	return &refused
 }
 
-// newsFor has news of the job come twice a second for so long.
-func (s *space) newsFor(ctx context.Context, long time.Duration) {
-	for range int(long / time.Second) {
-		// Errors are tried again by the queue, which news do not wait for.
+// reconcileFor reconciles the job for a time, more often than refused writes may be repeated.
+// Events do not wait for the backoff of the queue.
+func (s *space) reconcileFor(ctx context.Context, long time.Duration) {
+	const step = lifecycle.FirstRefusalDelay - time.Second
+	for range int(long / step) {
 		_ = s.reconcile(ctx)
-		_ = s.reconcile(ctx)
-		s.advance(time.Second)
+		s.advance(step)
 	}
 }
 
@@ -116,7 +107,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		allow := s.forbid(ctx, "", "pods", func() error { return s.dryDelete(ctx) })
 		s.suspend(ctx, true)
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(s.podNames(ctx)).To(HaveLen(pods))
 		Expect(refused.Load()).To(And(BeNumerically(">", 16), BeNumerically("<", 120)))
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedDelete, And(
@@ -151,7 +142,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		s.askForReplicas(ctx)
 		allow := s.forbid(ctx, v2alpha1.GroupName, "memberships/status", func() error { return s.dryUpdate(ctx) })
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 20)))
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing membership job is refused: ")))
 		Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning FailedUpdate updating the status of membership")))
@@ -175,7 +166,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		s.clock()
 		s.endDeleted(ctx)
 		s.forbid(ctx, "", "pods", func() error { return s.dryDelete(ctx) })
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(s.podNames(ctx)).To(HaveLen(3))
 		Expect(refused.Load()).To(And(BeNumerically(">", 3), BeNumerically("<", 30)))
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing pod job-")))
@@ -188,14 +179,11 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		s.clock()
 		s.submitWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
-		for _, name := range s.podNames(ctx) {
-			s.end(ctx, name, 0)
-		}
-		Expect(s.settle(ctx)).To(Succeed())
+		s.endAll(ctx)
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
 		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.TTLSecondsAfterFinished = ptr.To[int32](1) })
 		allow := s.forbid(ctx, v2alpha1.GroupName, "dijobs", func() error { return shared.api.Delete(ctx, s.job(ctx), client.DryRunAll) })
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 12)))
 		Expect(eventsOf(recorder)).To(ContainElement(HavePrefix("Warning FailedDelete deleting job")))
 		allow()
@@ -218,7 +206,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 			return shared.api.Delete(ctx, s.group(ctx, coschedulingGroups), client.DryRunAll)
 		})
 		s.change(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Tasks[1].Replicas = ptr.To[int32](3) })
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(refused.Load()).To(And(BeNumerically(">", 2), BeNumerically("<", 20)))
 		Expect(s.podNames(ctx)).To(HaveLen(3))
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing PodGroup.scheduling.x-k8s.io di-job is refused: ")))
@@ -234,7 +222,7 @@ var _ = Describe("A job of which the API server refuses writes", func() {
 		refused := s.countRefused()
 		s.clock()
 		s.forbid(ctx, "", "pods", func() error { return s.dryDelete(ctx) })
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(refused.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 80)))
 		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, HavePrefix("changing pod job-")))
 	})

@@ -135,62 +135,6 @@ var _ = Describe("A job that is restored from a backup", func() {
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
 	})
 
-	It("asks for its replicas again where it is led by a coordinator", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, v2alpha1.CleanPodPolicyRunning)
-		s.start(ctx)
-		s.askForReplicas(ctx)
-		s.start(ctx)
-		before, backup := s.podNames(ctx), asDocumented(s.backUp(ctx, all...))
-		s.lose(ctx)
-		s.restore(ctx, backup)
-		s.start(ctx)
-		Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
-		Expect(s.membership(ctx).Spec).To(Equal(v2alpha1.MembershipSpec{JobUID: s.job(ctx).UID}))
-		s.askForReplicas(ctx)
-		s.start(ctx)
-		Expect(s.podNames(ctx)).To(ConsistOf(before))
-		s.end(ctx, "job-coordinator", 0)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
-	})
-
-	It("goes on counting where its status is restored too", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 2)
-		s.start(ctx)
-		s.end(ctx, "job-learner-0", 1)
-		s.start(ctx)
-		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(1))
-		before, backup := s.podNames(ctx), asDocumented(s.backUp(ctx, all...))
-		s.lose(ctx)
-		s.restore(ctx, backup, "DIJob")
-		s.start(ctx)
-		Expect(s.podNames(ctx)).To(ConsistOf(before))
-		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(1))
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
-		s.endAll(ctx)
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
-	})
-
-	DescribeTable("that had finished",
-		func(ctx SpecContext, statusOf []string, phase v2alpha1.Phase, pods int) {
-			s := newSpace(ctx)
-			s.submitWorkers(ctx, 1)
-			s.start(ctx)
-			s.endAll(ctx)
-			Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
-			backup := s.backUp(ctx, all...)
-			s.lose(ctx)
-			s.restore(ctx, backup, statusOf...)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phase(ctx)).To(Equal(phase))
-			Expect(s.podNames(ctx)).To(HaveLen(pods))
-		},
-		Entry("stays so with its status", []string{"DIJob"}, v2alpha1.JobSucceeded, 0),
-		Entry("runs again without its status", nil, v2alpha1.JobStarting, 3),
-	)
-
 	DescribeTable("waits for restored pods and services to be deleted, and goes on then",
 		func(ctx SpecContext, submit func(*space, context.Context), statusOf []string) {
 			s := newSpace(ctx)
@@ -215,9 +159,7 @@ var _ = Describe("A job that is restored from a backup", func() {
 			Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
 			s.expectStoredOwners(ctx)
 		},
-		Entry("worker-led", (*space).restorableWorkers, nil),
 		Entry("worker-led, with all status", (*space).restorableWorkers, []string{"DIJob", "Membership", "Pod"}),
-		Entry("coordinator-led", (*space).restorableTeam, nil),
 		Entry("coordinator-led, with all status", (*space).restorableTeam, []string{"DIJob", "Membership", "Pod"}),
 	)
 

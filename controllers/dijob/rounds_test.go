@@ -187,46 +187,6 @@ var _ = Describe("A round of the allocator", func() {
 		Expect(r.where(ctx, "one")).To(Equal("True Placed c"))
 	})
 
-	It("follows what becomes of nodes", func(ctx SpecContext) {
-		r := newSpace(ctx).newRounds(interceptor.Funcs{})
-		a := r.newNode(ctx, "a", 4)
-		r.submitElastic(ctx, "one", 2, 2)
-		r.next(ctx, 0)
-		Expect(r.where(ctx, "one")).To(Equal("True Placed a a"))
-		b := r.newNode(ctx, "b", 4)
-		r.next(ctx, time.Minute)
-		Expect(r.where(ctx, "one")).To(Equal("True Placed a a"))
-
-		By("cordoning it, which leaves what is there")
-		editNode(ctx, a, func(node *corev1.Node) { node.Spec.Unschedulable = true })
-		r.submitElastic(ctx, "two", 1, 2)
-		r.next(ctx, time.Minute)
-		Expect([]string{r.where(ctx, "one"), r.where(ctx, "two")}).To(Equal([]string{"True Placed a a", "True Placed b b"}))
-
-		By("tainting it, which drives it out")
-		c := r.newNode(ctx, "c", 4)
-		editNode(ctx, a, func(node *corev1.Node) {
-			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "repair", Effect: corev1.TaintEffectNoExecute})
-		})
-		r.next(ctx, time.Minute)
-		Expect(r.where(ctx, "one")).To(Equal("True Placed c c"))
-
-		By("losing one, of which nobody hears for five minutes")
-		editNode(ctx, c, func(node *corev1.Node) {
-			node.Status.Conditions[0].Status, node.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(r.clock)
-		})
-		r.next(ctx, 4*time.Minute)
-		Expect(r.where(ctx, "one")).To(Equal("True Placed c c"))
-		r.newNode(ctx, "d", 4)
-		r.next(ctx, 2*time.Minute)
-		Expect(r.where(ctx, "one")).To(Equal("True Placed d d"))
-
-		By("deleting one")
-		Expect(shared.api.Delete(ctx, b)).To(Succeed())
-		r.next(ctx, time.Minute)
-		Expect([]string{r.where(ctx, "one"), r.where(ctx, "two")}).To(Equal([]string{"True Placed d d", "False InsufficientCapacity"}))
-	})
-
 	It("follows what becomes of jobs", func(ctx SpecContext) {
 		r := newSpace(ctx).newRounds(interceptor.Funcs{})
 		r.newNode(ctx, "a", 8)
@@ -268,34 +228,6 @@ var _ = Describe("A round of the allocator", func() {
 		r.submitElastic(ctx, "three", 2, 2)
 		r.next(ctx, time.Minute)
 		Expect(r.where(ctx, "three")).To(Equal("True Placed a a"))
-	})
-
-	It("lets a job grow once it has been as it is for five minutes, and nobody lose for it", func(ctx SpecContext) {
-		r := newSpace(ctx).newRounds(interceptor.Funcs{})
-		r.newNode(ctx, "a", 8)
-		r.submitElastic(ctx, "first", 2, 2)
-		r.submitElastic(ctx, "one", 1, 3)
-		r.submitElastic(ctx, "two", 1, 3)
-		r.next(ctx, 0)
-		sizes := func() string {
-			return fmt.Sprint(len(r.get(ctx, "one").Status.Allocation), len(r.get(ctx, "two").Status.Allocation))
-		}
-		Expect(sizes()).To(Or(Equal("2 0"), Equal("0 2")))
-		Expect(shared.api.Delete(ctx, r.get(ctx, "first"))).To(Succeed())
-		r.next(ctx, time.Minute)
-		Expect(sizes()).To(Equal("2 2"))
-		r.newNode(ctx, "b", 2)
-		r.next(ctx, 3*time.Minute)
-		Expect(sizes()).To(Equal("2 2"))
-		r.next(ctx, 3*time.Minute)
-		Expect(sizes()).To(Or(Equal("3 2"), Equal("2 3")))
-		after := sizes()
-		writes := r.writes
-		for range 4 {
-			r.next(ctx, 10*time.Minute)
-		}
-		Expect(sizes()).To(Equal(after))
-		Expect(r.writes).To(Equal(writes))
 	})
 
 	It("honours a place that a person wrote, if the job may have it", func(ctx SpecContext) {
@@ -444,14 +376,12 @@ var _ = Describe("A round of the allocator", func() {
 
 	It("gives nobody room that a job could not give up", func(ctx SpecContext) {
 		refused := ""
-		r := newSpace(ctx).newRounds(interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-				if object.GetName() == refused {
-					return errors.New("not now")
-				}
-				return next.SubResource(name).Patch(ctx, object, patch, options...)
-			},
-		})
+		r := newSpace(ctx).newRounds(intercept(func(verb string, object client.Object, write func() error) error {
+			if verb == patchesStatus && object.GetName() == refused {
+				return errors.New("not now")
+			}
+			return write()
+		}))
 		r.newNode(ctx, "a", 4)
 		r.submitElastic(ctx, "one", 2, 2)
 		r.next(ctx, 0)
@@ -561,12 +491,12 @@ var _ = Describe("A preemptible job without an allocator", func() {
 	})
 })
 
-// failing fails patches of statuses for as long as it is told to.
-func failing(refuse *bool) func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-	return func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-		if *refuse {
+// failing fails patches of statuses while a spec wants it.
+func failing(refuse *bool) interceptor.Funcs {
+	return intercept(func(verb string, _ client.Object, write func() error) error {
+		if verb == patchesStatus && *refuse {
 			return errors.New("no")
 		}
-		return next.SubResource(name).Patch(ctx, object, patch, options...)
-	}
+		return write()
+	})
 }

@@ -19,7 +19,6 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // change updates the spec of the space's job.
@@ -64,7 +63,6 @@ var _ = Describe("A worker-led job that is suspended", func() {
 			Expect(job.Status.Restarts).To(Equal(before.Restarts))
 			Expect(eventsOf(recorder)).To(ContainElements(HavePrefix("Normal Suspended "), HavePrefix("Normal Resumed ")))
 		},
-		Entry("before anything of it was seen", func(context.Context, *space) {}),
 		Entry("Pending", func(ctx context.Context, s *space) {
 			whole := s.operator.client
 			s.operator.client = interceptor.NewClient(shared.api, interceptor.Funcs{
@@ -77,43 +75,8 @@ var _ = Describe("A worker-led job that is suspended", func() {
 			Expect(s.phase(ctx)).To(Equal(v2alpha1.JobPending))
 			s.operator.client = whole
 		}),
-		Entry("Starting", func(ctx context.Context, s *space) {
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phase(ctx)).To(Equal(v2alpha1.JobStarting))
-		}),
 		Entry("Running", func(ctx context.Context, s *space) { s.start(ctx) }),
-		Entry("Restarting", func(ctx context.Context, s *space) {
-			s.start(ctx)
-			s.hold(ctx, "job-learner-0")
-			s.end(ctx, "job-collector-0", 1)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting))
-		}),
 	)
-
-	It("has no pods while it is Rescheduling, and keeps no allocation in mind", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Preemptible = true })
-		Expect(s.settle(ctx)).To(Succeed())
-		s.allocate(ctx, "a", "a", "a")
-		s.start(ctx)
-		release := s.hold(ctx, "job-learner-0")
-		s.allocate(ctx, "b", "b", "b")
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRescheduling))
-		s.suspend(ctx, true)
-		s.allocate(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		release()
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(BeEmpty())
-		Expect(s.job(ctx)).To(condition(suspended, corev1.ConditionTrue, suspended, Not(BeEmpty())))
-		s.suspend(ctx, false)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.allocate(ctx, "c", "c", "c")
-		s.start(ctx)
-		Expect(s.pods(ctx)[0].Annotations).To(HaveKeyWithValue("diengine/node", "c"))
-	})
 })
 
 // releaseAll lets the pods go that are held and deleted.
@@ -124,115 +87,27 @@ func (s *space) releaseAll(ctx context.Context) {
 	}
 }
 
-// resumed returns when the job was resumed.
-func (s *space) resumed(ctx context.Context) time.Time {
-	GinkgoHelper()
-	for _, condition := range s.job(ctx).Status.Conditions {
-		if condition.Type == v2alpha1.ConditionSuspended && condition.Status == corev1.ConditionFalse {
-			return condition.LastTransitionTime.Time
-		}
-	}
-	Fail("the job was not resumed")
-	return time.Time{}
-}
-
 var _ = Describe("The time of a worker-led job", func() {
-	It("begins again when the job is resumed", func(ctx SpecContext) {
+	It("after its end is as long as its TTL, also with another operator", func(ctx SpecContext) {
 		s := newSpace(ctx)
+		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.TTLSecondsAfterFinished = ptr.To[int32](3600) })
 		at := s.clock()
-		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {
-			spec.ActiveDeadlineSeconds, spec.Suspend = ptr.To(int64(600)), ptr.To(true)
-		})
-		Expect(s.settle(ctx)).To(Succeed())
-		*at = at.Add(time.Hour)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.suspend(ctx, false)
-		s.start(ctx)
-		Expect(s.nextAt(ctx)).To(BeTemporally("==", s.resumed(ctx).Add(10*time.Minute)))
-		*at = at.Add(9 * time.Minute)
-		s.suspend(ctx, true)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.suspend(ctx, false)
-		s.start(ctx)
-		Expect(s.nextAt(ctx)).To(BeTemporally("==", s.resumed(ctx).Add(10*time.Minute)))
-		*at = at.Add(10 * time.Minute)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobFailed))
-	})
-
-	It("ends while it is restarted, too", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		at, recorder := s.clock(), s.record()
-		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.ActiveDeadlineSeconds = ptr.To(int64(600)) })
-		s.start(ctx)
-		release := s.hold(ctx, "job-learner-0")
-		s.end(ctx, "job-collector-0", 1)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRestarting))
-		// The API server says when the job was made.
-		made := s.job(ctx).CreationTimestamp.Time
-		// The pod that is held is looked at sooner, as it may be stuck.
-		Expect(s.nextAt(ctx)).To(BeTemporally("<=", made.Add(10*time.Minute)))
-		*at = made.Add(11 * time.Minute)
-		Expect(s.settle(ctx)).To(Succeed())
-		release()
-		Expect(s.settle(ctx)).To(Succeed())
-		job := s.job(ctx)
-		Expect(job).To(condition("Failed", corev1.ConditionTrue, "JobFailed", Equal("the job exceeded its deadline of 600 seconds")))
-		Expect(job.Status.LastFailure.Reason).To(Equal(v2alpha1.ReasonDeadlineExceeded))
-		Expect(eventsOf(recorder)).To(ContainElement("Warning JobFailed the job exceeded its deadline of 600 seconds"))
-		Expect(s.podNames(ctx)).To(BeEmpty())
-	})
-
-	DescribeTable("after its end is as long as is asked for, whoever the operator is",
-		func(ctx SpecContext, seconds int32) {
-			s := newSpace(ctx)
-			s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.TTLSecondsAfterFinished = &seconds })
-			at := s.clock()
-			s.start(ctx)
-			for _, name := range s.podNames(ctx) {
-				s.end(ctx, name, 0)
-			}
-			Expect(s.reconcile(ctx)).To(Succeed())
-			Expect(state.IsFinished(&s.job(ctx).Status)).To(BeTrue())
-			s.operator = s.newOperator(interceptor.Funcs{})
-			s.operator.now = func() time.Time { return *at }
-			if seconds > 0 {
-				end := s.job(ctx).Status.CompletionTimestamp.Add(time.Duration(seconds) * time.Second)
-				Expect(s.nextAt(ctx)).To(BeTemporally("==", end))
-				Expect(s.job(ctx).DeletionTimestamp).To(BeNil())
-				*at = end
-			}
-			Expect(s.reconcile(ctx)).To(Succeed())
-			err := shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, &v2alpha1.DIJob{})
-			Expect(apierrors.IsNotFound(err)).To(BeTrue())
-			Expect(s.reconcile(ctx)).To(Succeed())
-		},
-		Entry("none at all", int32(0)),
-		Entry("an hour", int32(3600)),
-	)
-})
-
-var _ = Describe("A worker-led job that has finished", func() {
-	It("is not touched by what is written into its spec", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
 		s.start(ctx)
 		for _, name := range s.podNames(ctx) {
 			s.end(ctx, name, 0)
 		}
-		Expect(s.settle(ctx)).To(Succeed())
-		finished, before := s.job(ctx).Status, s.identityOf(ctx)
-		s.change(ctx, func(spec *v2alpha1.DIJobSpec) {
-			spec.Suspend, spec.BackoffLimit, spec.ActiveDeadlineSeconds = ptr.To(true), ptr.To(int32(9)), ptr.To(int64(1))
-			spec.Tasks[0].Replicas = ptr.To(int32(3))
-		})
-		s.operator.now = func() time.Time { return time.Now().Add(time.Hour) }
-		Expect(s.settle(ctx)).To(Succeed())
-		after := s.job(ctx).Status
-		Expect(s.identityOf(ctx)).To(Equal(before))
-		finished.ObservedGeneration = after.ObservedGeneration
-		Expect(after).To(Equal(finished))
+		Expect(s.reconcile(ctx)).To(Succeed())
+		Expect(state.IsFinished(&s.job(ctx).Status)).To(BeTrue())
+		s.operator = s.newOperator(interceptor.Funcs{})
+		s.operator.now = func() time.Time { return *at }
+		end := s.job(ctx).Status.CompletionTimestamp.Add(time.Hour)
+		Expect(s.nextAt(ctx)).To(BeTemporally("==", end))
+		Expect(s.job(ctx).DeletionTimestamp).To(BeNil())
+		*at = end
+		Expect(s.reconcile(ctx)).To(Succeed())
+		err := shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, &v2alpha1.DIJob{})
+		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+		Expect(s.reconcile(ctx)).To(Succeed())
 	})
 })
 
@@ -259,22 +134,5 @@ var _ = Describe("A job that says who runs it", func() {
 
 		job.Spec.ManagedBy = ptr.To("example.com/other")
 		Expect(shared.api.Update(ctx, job)).To(MatchError(ContainSubstring("spec.managedBy: Invalid value: is immutable")))
-	})
-
-	It("runs where that is the operator", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.ManagedBy = ptr.To(names.ManagedByName) })
-		s.start(ctx)
-	})
-})
-
-var _ = Describe("The pods of a worker-led job", func() {
-	It("are for the scheduler that the job names", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Scheduling = &v2alpha1.Scheduling{SchedulerName: "volcano"} })
-		Expect(s.settle(ctx)).To(Succeed())
-		for i, pods := 0, s.pods(ctx); i < len(pods); i++ {
-			Expect(pods[i].Spec.SchedulerName).To(Equal("volcano"))
-		}
 	})
 })

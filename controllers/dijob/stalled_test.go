@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -122,59 +121,6 @@ var _ = Describe("A job whose pods do not get on", func() {
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
 		Expect(eventsOf(recorder)).NotTo(ContainElement(ContainSubstring("Unschedulable")), "an event each time")
 	})
-
-	It("says that an image cannot be pulled, once for all tries", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
-		Expect(s.settle(ctx)).To(Succeed())
-		s.report(ctx, "job-coordinator", imagePullStatus)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.job(ctx)).To(condition(stalled, corev1.ConditionTrue, v2alpha1.ReasonImagePull, Equal(
-			`job-coordinator (coordinator): image "image" of container di-container cannot be pulled, `+
-				`saying "failed to pull and unpack image 'docker.io/library/image:latest': pull access denied"`)))
-		for range 3 {
-			s.report(ctx, "job-coordinator", imageBackOffStatus)
-			s.expectNoWrite(ctx)
-			s.report(ctx, "job-coordinator", imagePullStatus)
-			s.expectNoWrite(ctx)
-		}
-	})
-
-	It("says that a replica crashes again and again, once for all crashes, until it runs for long", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
-		Expect(s.settle(ctx)).To(Succeed())
-		s.run(ctx)
-		s.askForReplicas(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.run(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		collector := s.replicaPods(ctx)[0]
-		ready := s.job(ctx).Status.ReadyReplicas
-
-		s.report(ctx, collector, crashStatus)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.job(ctx)).To(And(HaveField("Status.Phase", v2alpha1.JobRunning), HaveField("Status.ReadyReplicas", ready-1),
-			condition(stalled, corev1.ConditionTrue, v2alpha1.ReasonCrashLoop, Equal(
-				collector+" (collector): container di-container crashes repeatedly: OOMKilled, exit code 137, restarted 2+ times"))))
-		for range 3 {
-			s.report(ctx, collector, runsAgainStatus)
-			s.expectNoWrite(ctx)
-			s.report(ctx, collector, crashStatus)
-			s.expectNoWrite(ctx)
-		}
-
-		By("running for long")
-		s.report(ctx, collector, runsAgainStatus)
-		pod := &corev1.Pod{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: collector}, pod)).To(Succeed())
-		s.clock()
-		longAfter := pod.Status.ContainerStatuses[0].State.Running.StartedAt.Add(10 * time.Minute)
-		Expect(s.nextAt(ctx)).To(BeTemporally("==", longAfter))
-		*s.at = longAfter
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.job(ctx)).To(And(HaveField("Status.ReadyReplicas", ready), condition(stalled, corev1.ConditionFalse, "", BeEmpty())))
-	})
 })
 
 var _ = Describe("The operator in its manager, told of pods that do not get on", func() {
@@ -255,15 +201,13 @@ var _ = Describe("A job whose pods are refused", func() {
 		const pods, room = 84, 20
 		s := newSpace(ctx)
 		var refusals atomic.Int32
-		s.operator = s.newOperator(interceptor.Funcs{
-			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				err := next.Create(ctx, object, options...)
-				if apierrors.IsForbidden(err) {
-					refusals.Add(1)
-				}
-				return err
-			},
-		})
+		s.operator = s.newOperator(intercept(func(_ string, _ client.Object, write func() error) error {
+			err := write()
+			if apierrors.IsForbidden(err) {
+				refusals.Add(1)
+			}
+			return err
+		}))
 		s.clock()
 		quota := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "team"},
@@ -274,12 +218,7 @@ var _ = Describe("A job whose pods are refused", func() {
 		s.awaitRefusals(ctx, "exceeded quota")
 		s.setQuota(ctx, quota, strconv.Itoa(room))
 		s.submitMany(ctx, pods)
-		for range 10 * 60 {
-			// Errors are tried again by the queue, which news do not wait for.
-			_ = s.reconcile(ctx)
-			_ = s.reconcile(ctx)
-			s.advance(time.Second)
-		}
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(len(s.podNames(ctx))).To(BeNumerically("<=", room))
 		Expect(refusals.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 100)))
 		Expect(s.job(ctx)).To(condition(refused, corev1.ConditionTrue, v2alpha1.ReasonQuotaExceeded, ContainSubstring("limited: pods=20")))
@@ -291,21 +230,6 @@ var _ = Describe("A job whose pods are refused", func() {
 			s.advance(time.Second)
 			return s.podNames(ctx)
 		}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(pods))
-	})
-
-	It("is tried at once when it asks for something else", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		job := v2alpha1.DIJobSpec{PriorityClassName: s.name, Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner, Template: podTemplate()}}}
-		s.submit(ctx, job)
-		Expect(apierrors.IsForbidden(s.settle(ctx))).To(BeTrue())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(BeEmpty())
-		Expect(s.job(ctx).Status.ObservedGeneration).To(BeZero())
-		changed := s.job(ctx)
-		changed.Spec.PriorityClassName = ""
-		Expect(shared.api.Update(ctx, changed)).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(HaveLen(1))
 	})
 
 	It("says what the namespace's Pod Security Standard asks for", func(ctx SpecContext) {

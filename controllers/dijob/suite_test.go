@@ -127,24 +127,73 @@ func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 
 // counting counts the operator's writes.
 func (s *space) counting() interceptor.Funcs {
+	funcs := intercept(func(verb string, object client.Object, write func() error) error {
+		created := ""
+		if verb == creates {
+			created = fmt.Sprintf("%T %s", object, object.GetName())
+		}
+		return s.done(write(), created)
+	})
+	funcs.List = listByController
+	return funcs
+}
+
+// The verbs of writes.
+const (
+	creates       = "create"
+	deletes       = "delete"
+	patches       = "patch"
+	updatesStatus = "update status"
+	patchesStatus = "patch status"
+)
+
+// intercept calls a function in place of each write, which it may do.
+func intercept(around func(verb string, object client.Object, write func() error) error) interceptor.Funcs {
 	return interceptor.Funcs{
-		List: listByController,
 		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-			return s.done(next.Create(ctx, object, options...), fmt.Sprintf("%T %s", object, object.GetName()))
+			return around(creates, object, func() error { return next.Create(ctx, object, options...) })
 		},
 		Delete: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.DeleteOption) error {
-			return s.done(next.Delete(ctx, object, options...), "")
+			return around(deletes, object, func() error { return next.Delete(ctx, object, options...) })
 		},
 		Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			return s.done(next.Patch(ctx, object, patch, options...), "")
+			return around(patches, object, func() error { return next.Patch(ctx, object, patch, options...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, next client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
-			return s.done(next.SubResource(name).Update(ctx, object, options...), "")
+			return around(updatesStatus, object, func() error { return next.SubResource(name).Update(ctx, object, options...) })
 		},
 		SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-			return s.done(next.SubResource(name).Patch(ctx, object, patch, options...), "")
+			return around(patchesStatus, object, func() error { return next.SubResource(name).Patch(ctx, object, patch, options...) })
 		},
 	}
+}
+
+// onCreate calls a function before each creation, which an error prevents.
+func onCreate(before func(client.Object) error) interceptor.Funcs {
+	return intercept(func(verb string, object client.Object, write func() error) error {
+		if verb == creates {
+			if err := before(object); err != nil {
+				return err
+			}
+		}
+		return write()
+	})
+}
+
+// staleList changes each list of pods that an operator reads.
+func staleList(change func(*corev1.PodList)) interceptor.Funcs {
+	return interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		err := next.List(ctx, list, options...)
+		if pods, ok := list.(*corev1.PodList); ok {
+			change(pods)
+		}
+		return err
+	}}
+}
+
+// onlyCoordinator drops the other pods from a list.
+func onlyCoordinator(pods *corev1.PodList) {
+	pods.Items = keep(pods.Items, func(pod *corev1.Pod) bool { return pod.Name == "job-coordinator" })
 }
 
 // listByController does for the API server what the cache's index does.

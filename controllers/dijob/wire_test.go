@@ -208,123 +208,65 @@ var _ = Describe("The pods of a coordinator-led job, as deployed programs know t
 		}
 	})
 
-	It("of a unit go and come together", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWire(ctx)
-		before := s.replicaPods(ctx)
-
-		By("replacing one of which a DDP learner is reported")
-		s.edit(ctx, func(list *v2alpha1.Membership) { list.Spec.Members[3].FailureReports++ })
-		Expect(s.settle(ctx)).To(Succeed())
-		after := s.replicaPods(ctx)
-		Expect(after[:4]).To(Equal(before[:4]))
-		Expect(s.podNames(ctx)).To(ConsistOf(append(after, "job-coordinator")))
-		for _, pod := range before[4:] {
-			Expect(s.podNames(ctx)).NotTo(ContainElement(pod))
-		}
-
-		By("deleting both")
-		s.edit(ctx, func(list *v2alpha1.Membership) { list.Spec.Members = list.Spec.Members[:2] })
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator", "job-collector-aaaaa", "job-learner-bbbbb"))
-		Expect(s.services(ctx)).To(ConsistOf(s.podNames(ctx)))
-	})
-
-	It("of other roles never fail the job", func(ctx SpecContext) {
+	It("are recreated with an evicted coordinator, which does not end the job", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submitWire(ctx)
 		s.run(ctx)
-		for _, pod := range s.replicaPods(ctx) {
-			s.end(ctx, pod, 1)
-		}
+		coordinator := &corev1.Pod{}
+		key := client.ObjectKey{Namespace: s.name, Name: "job-coordinator"}
+		Expect(shared.api.Get(ctx, key, coordinator)).To(Succeed())
+		before, names := coordinator.UID, s.podNames(ctx)
+		coordinator.Status.Phase, coordinator.Status.Reason = corev1.PodFailed, "Evicted"
+		Expect(shared.api.Status().Update(ctx, coordinator)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(shared.api.Get(ctx, key, coordinator)).To(Succeed())
+		Expect(coordinator.UID).NotTo(Equal(before))
+		Expect(s.podNames(ctx)).To(ConsistOf(names))
+		s.run(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobRunning))
 	})
 
-	DescribeTable("are made again with the coordinator, which does not end the job",
-		func(ctx SpecContext, lose func(context.Context, *corev1.Pod)) {
-			s := newSpace(ctx)
-			s.submitWire(ctx)
-			s.run(ctx)
-			coordinator := &corev1.Pod{}
-			key := client.ObjectKey{Namespace: s.name, Name: "job-coordinator"}
-			Expect(shared.api.Get(ctx, key, coordinator)).To(Succeed())
-			before, names := coordinator.UID, s.podNames(ctx)
-			lose(ctx, coordinator)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(shared.api.Get(ctx, key, coordinator)).To(Succeed())
-			Expect(coordinator.UID).NotTo(Equal(before))
-			Expect(s.podNames(ctx)).To(ConsistOf(names))
-			s.run(ctx)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobRunning))
-		},
-		Entry("when it is deleted", func(ctx context.Context, pod *corev1.Pod) {
-			Expect(shared.api.Delete(ctx, pod)).To(Succeed())
-		}),
-		Entry("when it is evicted", func(ctx context.Context, pod *corev1.Pod) {
-			pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted"
-			Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
-		}),
-	)
+	It("that have finished are kept by policy Running", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWire(ctx)
+		s.run(ctx)
+		name := s.replicaPods(ctx)[0]
+		pod := &corev1.Pod{}
+		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar"}, {Name: "di-container", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}}
+		Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
+		s.end(ctx, "job-coordinator", 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobSucceeded))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator", name))
+		Expect(s.services(ctx)).To(BeEmpty())
+	})
 
-	DescribeTable("that ended, or crash again and again, are kept by policy Running",
-		func(ctx SpecContext, state corev1.ContainerState, kept bool) {
-			s := newSpace(ctx)
-			s.submitWire(ctx)
-			s.run(ctx)
-			name := s.replicaPods(ctx)[0]
-			pod := &corev1.Pod{}
-			Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar"}, {Name: "di-container", State: state}}
-			Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
-			s.end(ctx, "job-coordinator", 0)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobSucceeded))
-			want := []string{"job-coordinator"}
-			if kept {
-				want = append(want, name)
-			}
-			Expect(s.podNames(ctx)).To(ConsistOf(want))
-			Expect(s.services(ctx)).To(BeEmpty())
-		},
-		Entry("terminated", corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}, true),
-		Entry("in CrashLoopBackOff", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, true),
-		Entry("waiting for their image are not", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}, false),
-		Entry("running are not", corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, false),
-	)
-
-	DescribeTable("decide the end of the job by the coordinator's main container",
-		func(ctx SpecContext, name string, exitCode int32, policy string, want v1alpha1.Phase) {
-			s := newSpace(ctx)
-			template := fmt.Appendf(nil, `{"spec":{%s"containers":[{"name":"sidecar","image":"s"},{"name":%q,"image":"i"}]}}`, policy, name)
-			Expect(shared.api.Create(ctx, &v1alpha1.DIJob{
-				ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "job"},
-				Spec: v1alpha1.DIJobSpec{
-					Coordinator: v1alpha1.RoleSpec{Template: v1alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: template}}},
-				},
-			})).To(Succeed())
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobCreated))
-			s.run(ctx)
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobRunning))
-			pod := &s.pods(ctx)[0]
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{
-				{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
-				{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode}}},
-			}
-			Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
-			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.phaseInV1(ctx)).To(Equal(want))
-			Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
-		},
-		Entry("that completes", "di-container", int32(0), "", v1alpha1.JobSucceeded),
-		Entry("that fails", "di-container", int32(3), "", v1alpha1.JobFailed),
-		Entry("named after the role", "coordinator", int32(3), "", v1alpha1.JobFailed),
-		Entry("but not one that is restarted", "di-container", int32(3), `"restartPolicy":"OnFailure",`, v1alpha1.JobRunning),
-		Entry("but not another", "other", int32(3), "", v1alpha1.JobRunning),
-	)
+	It("decide the end of the job by the coordinator's main container", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		template := []byte(`{"spec":{"containers":[{"name":"sidecar","image":"s"},{"name":"di-container","image":"i"}]}}`)
+		Expect(shared.api.Create(ctx, &v1alpha1.DIJob{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "job"},
+			Spec: v1alpha1.DIJobSpec{
+				Coordinator: v1alpha1.RoleSpec{Template: v1alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: template}}},
+			},
+		})).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobCreated))
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobRunning))
+		pod := &s.pods(ctx)[0]
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+			{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+			{Name: "di-container", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3}}},
+		}
+		Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.phaseInV1(ctx)).To(Equal(v1alpha1.JobFailed))
+		Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
+	})
 })
 
 func (s *space) phaseInV1(ctx context.Context) v1alpha1.Phase {

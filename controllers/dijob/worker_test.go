@@ -5,21 +5,18 @@ package dijob
 
 import (
 	"bytes"
-	"context"
 	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
@@ -45,10 +42,7 @@ var _ = Describe("A worker-led job", func() {
 		Expect(status.ReadyReplicas).To(BeEquivalentTo(3))
 		Expect(status.TaskStatus).To(HaveKeyWithValue("collector", v2alpha1.TaskStatus{corev1.PodRunning: 2}))
 
-		for _, name := range s.podNames(ctx) {
-			s.end(ctx, name, 0)
-		}
-		Expect(s.settle(ctx)).To(Succeed())
+		s.endAll(ctx)
 		status = s.job(ctx).Status
 		Expect(status.Phase).To(Equal(v2alpha1.JobSucceeded))
 		Expect(status.CompletedRanks).To(Equal("0-2"))
@@ -61,15 +55,13 @@ var _ = Describe("A worker-led job", func() {
 	It("has pods with the fields of their template that are newer than the operator", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		sent := make(chan map[string]any, 10)
-		s.operator = s.newOperator(interceptor.Funcs{
-			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				if whole, ok := object.(*unstructured.Unstructured); ok {
-					spec, _ := whole.Object["spec"].(map[string]any)
-					sent <- runtime.DeepCopyJSON(spec)
-				}
-				return next.Create(ctx, object, options...)
-			},
-		})
+		s.operator = s.newOperator(onCreate(func(object client.Object) error {
+			if whole, ok := object.(*unstructured.Unstructured); ok {
+				spec, _ := whole.Object["spec"].(map[string]any)
+				sent <- runtime.DeepCopyJSON(spec)
+			}
+			return nil
+		}))
 		template := podTemplate()
 		template.Raw = bytes.Replace(template.Raw, []byte(`"spec":{`), []byte(`"spec":{"newerThanTheOperator":{"a":[1]},`), 1)
 		s.submit(ctx, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
@@ -83,10 +75,7 @@ var _ = Describe("A worker-led job", func() {
 
 		By("running and ending as any other")
 		s.run(ctx)
-		for _, name := range s.podNames(ctx) {
-			s.end(ctx, name, 0)
-		}
-		Expect(s.settle(ctx)).To(Succeed())
+		s.endAll(ctx)
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
 	})
 
@@ -113,21 +102,18 @@ var _ = Describe("A worker-led job", func() {
 		By("growing, which restarts nobody and has another one for the new pod")
 		s.run(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
-		s.resizeTo(ctx, 3)
+		s.resizeCollectors(ctx, 3)
 		Expect(s.podNames(ctx)).To(HaveLen(4))
 		Expect(s.configMaps(ctx)).To(And(HaveLen(2), ContainElement(first[0])))
 		s.expectToldOf(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2")
 
 		By("shrinking, which leaves none without a pod")
 		s.run(ctx)
-		s.resizeTo(ctx, 2)
+		s.resizeCollectors(ctx, 2)
 		Expect(s.configMaps(ctx)).To(Equal(first))
 
 		By("ending")
-		for _, name := range s.podNames(ctx) {
-			s.end(ctx, name, 0)
-		}
-		Expect(s.settle(ctx)).To(Succeed())
+		s.endAll(ctx)
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
 		Expect(s.configMaps(ctx)).To(BeEmpty())
 	})
@@ -152,14 +138,12 @@ var _ = Describe("A worker-led job", func() {
 
 		By("asking rarely, whatever news come")
 		var asked atomic.Int32
-		s.operator = s.newOperator(interceptor.Funcs{
-			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				asked.Add(1)
-				return next.Create(ctx, object, options...)
-			},
-		})
+		s.operator = s.newOperator(onCreate(func(client.Object) error {
+			asked.Add(1)
+			return nil
+		}))
 		s.clock()
-		s.newsFor(ctx, 10*time.Minute)
+		s.reconcileFor(ctx, 10*time.Minute)
 		Expect(asked.Load()).To(BeNumerically("<=", 21))
 		Expect(s.podNames(ctx)).To(BeEmpty())
 
@@ -189,49 +173,6 @@ var _ = Describe("A worker-led job", func() {
 		s.expectToldOf(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
 	})
 
-	It("is restarted, then fails at its backoff limit", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 1)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.run(ctx)
-		s.end(ctx, "job-collector-0", 1)
-		s.end(ctx, "job-collector-1", 1)
-		Expect(s.settle(ctx)).To(Succeed())
-		status := s.job(ctx).Status
-		Expect(status.Restarts).To(BeEquivalentTo(1))
-		Expect(status.Phase).To(Equal(v2alpha1.JobStarting))
-		Expect(s.podNames(ctx)).To(HaveLen(3))
-
-		s.run(ctx)
-		s.end(ctx, "job-learner-0", 2)
-		Expect(s.settle(ctx)).To(Succeed())
-		status = s.job(ctx).Status
-		Expect(status.Phase).To(Equal(v2alpha1.JobFailed))
-		Expect(status.Restarts).To(BeEquivalentTo(1))
-		Expect(*status.LastFailure.ExitCode).To(BeEquivalentTo(2))
-		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0"))
-		Expect(s.services(ctx)).To(BeEmpty())
-	})
-
-	It("is resized by its status and by its scale", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
-		Expect(s.settle(ctx)).To(Succeed())
-		job := s.job(ctx)
-		job.Status.Replicas = 5
-		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(HaveLen(5))
-		Expect(s.job(ctx).Status.ElasticReplicas).To(BeEquivalentTo(4))
-
-		job = s.job(ctx)
-		job.Spec.Elastic = &v2alpha1.Elastic{Replicas: new(int32)}
-		*job.Spec.Elastic.Replicas = 1
-		Expect(shared.api.Update(ctx, job)).To(Succeed())
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0"))
-	})
-
 	It("says that a name it needs is taken, and leaves who has it alone", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		foreign := &corev1.Pod{
@@ -253,38 +194,6 @@ var _ = Describe("A worker-led job", func() {
 		)))
 	})
 
-	It("says that its pods are refused, and goes on when they no longer are", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
-		job := s.job(ctx)
-		// The name of a namespace is free among names of priority classes too.
-		job.Spec.PriorityClassName = s.name
-		Expect(shared.api.Update(ctx, job)).To(Succeed())
-		Expect(apierrors.IsForbidden(s.settle(ctx))).To(BeTrue())
-		Expect(s.podNames(ctx)).To(BeEmpty())
-		refused := s.job(ctx)
-		Expect(refused.Status.Conditions).To(ContainElement(And(
-			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionTrue),
-			HaveField("Reason", v2alpha1.ReasonFailedCreate), HaveField("Message", And(ContainSubstring("no PriorityClass with name "+s.name), HaveSuffix("2 others wait"))),
-		)))
-		s.advance(5 * time.Second)
-		Expect(s.settle(ctx)).NotTo(Succeed())
-		Expect(s.job(ctx).ResourceVersion).To(Equal(refused.ResourceVersion), "a job that is refused again is written again")
-
-		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1}
-		Expect(shared.api.Create(ctx, class)).To(Succeed())
-		// The API server learns of the class by a watch.
-		Eventually(func() []string {
-			s.advance(time.Minute)
-			_ = s.settle(ctx)
-			return s.podNames(ctx)
-		}).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.job(ctx).Status.Conditions).To(ContainElement(And(
-			HaveField("Type", v2alpha1.ConditionReplicaFailure), HaveField("Status", corev1.ConditionFalse),
-		)))
-	})
-
 	It("overwrites nothing that others wrote into its status", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submitWorkers(ctx, 0)
@@ -294,17 +203,15 @@ var _ = Describe("A worker-led job", func() {
 		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
 
 		resized := false
-		s.operator = s.newOperator(interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-				if !resized {
-					resized = true
-					job := s.job(ctx)
-					job.Status.Replicas = 4
-					Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
-				}
-				return next.SubResource(name).Patch(ctx, object, patch, options...)
-			},
-		})
+		s.operator = s.newOperator(intercept(func(verb string, _ client.Object, write func() error) error {
+			if verb == patchesStatus && !resized {
+				resized = true
+				job := s.job(ctx)
+				job.Status.Replicas = 4
+				Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+			}
+			return write()
+		}))
 		s.run(ctx)
 		Expect(apierrors.IsConflict(s.settle(ctx))).To(BeTrue())
 		Expect(s.settle(ctx)).To(Succeed())
@@ -324,12 +231,3 @@ var _ = Describe("A worker-led job", func() {
 		Expect(s.podNames(ctx)).To(BeEmpty())
 	})
 })
-
-// resizeTo has the job have so many collectors, and lets the operator come to rest.
-func (s *space) resizeTo(ctx context.Context, collectors int32) {
-	GinkgoHelper()
-	job := s.job(ctx)
-	job.Spec.Elastic = &v2alpha1.Elastic{Replicas: &collectors}
-	Expect(shared.api.Update(ctx, job)).To(Succeed())
-	Expect(s.settle(ctx)).To(Succeed())
-}
