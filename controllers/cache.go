@@ -17,11 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// CacheOptions returns how a manager's cache keeps objects. Pods of the two
-// generations of jobs bear different labels, which no one selector matches, and
-// the allocator reckons with everybody's, so all pods are watched; of those that
-// are no job's only what they have of their node is kept. Of ConfigMaps, which may
-// be many and long, only those that bear the label of worker-led jobs' are watched.
+// CacheOptions returns the options of a manager's cache. All pods are watched: no selector
+// matches both generations of jobs, and the allocator accounts for the pods of other
+// owners. Of these only the resources that they occupy are kept. ConfigMaps may be many
+// and long, so that only those of worker-led jobs are watched.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -37,7 +36,7 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// trimForeign strips an object, and empties one that no job owns.
+// trimForeign shrinks an object, and drops most of a foreign one.
 func trimForeign(in any) (any, error) {
 	object, ok := in.(client.Object)
 	if !ok {
@@ -62,7 +61,7 @@ func trimForeign(in any) (any, error) {
 	return object, nil
 }
 
-// Shrink takes from an object what nobody reads, and has it share what is long
+// Shrink drops fields that are not read from an object, and shares long values
 // with the other pods of its job.
 func Shrink(object client.Object) {
 	if object.GetManagedFields() != nil {
@@ -73,12 +72,12 @@ func Shrink(object client.Object) {
 	}
 }
 
-// sharedLength is from which length on the values of variables are shared.
+// sharedLength is the minimum length of values that are shared.
 const sharedLength = 128
 
-// shareVariables has a pod share the long values of its variables with all pods
-// that have the same. Every pod of a job is told the addresses of all, so that
-// what the pods of a job are told grows with the square of their number.
+// shareVariables shares the long values of a pod's variables with all pods that have the
+// same. Every pod of an earlier release has the addresses of all, which would grow with
+// the square of their number.
 func shareVariables(pod *corev1.Pod) {
 	var shared []unique.Handle[string]
 	share := func(containers []corev1.Container) {
@@ -94,13 +93,13 @@ func shareVariables(pod *corev1.Pod) {
 	share(pod.Spec.InitContainers)
 	share(pod.Spec.Containers)
 	if len(shared) > 0 {
-		// A value is found again for as long as there is a handle of it, so the
-		// handles have to live as long as the pod.
+		// A value is shared while there is a handle of it, so that handles must live as
+		// long as the pod.
 		runtime.AddCleanup(pod, func([]unique.Handle[string]) {}, shared)
 	}
 }
 
-// occupancyOf keeps of a pod's spec what it has of which node.
+// occupancyOf returns the resources that a pod occupies, and its node.
 func occupancyOf(spec *corev1.PodSpec) corev1.PodSpec {
 	return corev1.PodSpec{
 		NodeName: spec.NodeName, Resources: spec.Resources, Overhead: spec.Overhead,
@@ -116,7 +115,7 @@ func demandsOf(containers []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// trimNode keeps of a node what placing rests on.
+// trimNode keeps the fields of a node that placement depends on.
 func trimNode(in any) (any, error) {
 	node, ok := in.(*corev1.Node)
 	if !ok {

@@ -3,14 +3,11 @@
 
 package controllers
 
-// What the operator may do. Jobs' finalizers are named because the owner
-// references that it sets block the deletion of jobs. Pods and services are
-// patched where an earlier release made them, pods also where Kueue holds them, and
-// jobs where one stored them without what the scale subresource reads. What is
-// stored in another version than is wanted is patched as it is, and owner
-// references follow. ConfigMaps hold what the pods of a worker-led job are told of
-// each other. Schedulers of gangs are told of them by objects of their own,
-// which bear the job's labels.
+// The operator's permissions. It updates finalizers of jobs because its owner references
+// block their deletion. It patches pods and services of earlier releases, pods with
+// Kueue's finalizer, jobs that were stored without the field of the scale subresource,
+// and objects that are stored in another version than the desired one. ConfigMaps have
+// the addresses of a worker-led job's pods, PodGroups describe gangs.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch

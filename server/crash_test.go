@@ -31,8 +31,8 @@ type mortalClient struct {
 	dead bool
 }
 
-// dying counts a write and reports whether to do it and what to answer. Nothing
-// more becomes of a request that calls when the server has crashed.
+// dying counts a write and reports whether to do it and what to answer. A request
+// that calls after the crash is never answered.
 func (m *mortalClient) dying(ctx context.Context) (bool, error) {
 	m.lock.Lock()
 	defer m.lock.Unlock()

@@ -129,7 +129,7 @@ func endTime(ctx context.Context) {
 	}
 }
 
-// within is an option: requests are worked on for so long.
+// within is an option that limits the time of requests.
 func within(limit time.Duration) func(*server.Options) {
 	return func(options *server.Options) { options.Times.Request = limit }
 }

@@ -164,7 +164,7 @@ func TestADeployedCoordinatorOutlivesTenMinutesWithoutAPIServer(t *testing.T) {
 	})
 }
 
-func TestAWriteWhoseOutcomeNobodyKnowsIsDoneOnceHoweverLongTheOutage(t *testing.T) {
+func TestAWriteWithUnknownOutcomeIsDoneOnceAfterALongOutage(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		method  string
@@ -221,7 +221,7 @@ func remove(ctx context.Context, server *Server) (int, error) {
 	return len(got.Data.Collectors), nil
 }
 
-func TestARemovalThatNobodyAnsweredIsDoneOnceByAnotherServer(t *testing.T) {
+func TestAnUnansweredRemovalIsDoneOnceByAnotherServer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		// between is what happens before the removal is sent again.

@@ -49,7 +49,7 @@ var _ = Describe("The metrics of requests", func() {
 		namespace := newNamespace(ctx)
 		cacheKnows(ctx, newTrainer(ctx, namespace))
 		for _, path := range []string{
-			"/v1alpha1/replicas?namespace=" + namespace, "/v1alpha1/replicas?namespace=" + namespace + "&coordinator=nobody",
+			"/v1alpha1/replicas?namespace=" + namespace, "/v1alpha1/replicas?namespace=" + namespace + "&coordinator=unknown",
 			"/v2alpha1/a.b.0/replicas", "/v2alpha1/c.d.0/replicas", "/made/up", "/made/up/too",
 		} {
 			call(ctx, http.MethodGet, base+path, "")

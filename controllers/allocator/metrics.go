@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// How a round of the allocator ended, and what was decided of a job in it.
+// The results of rounds, and the decisions on jobs.
 const (
 	roundDone   = "done"
 	roundFailed = "failed"
@@ -33,7 +33,7 @@ const (
 	nodeClosed = "closed"
 )
 
-// roundMetrics tell what the rounds of the allocator come to.
+// roundMetrics are the metrics of allocation rounds.
 type roundMetrics struct {
 	telemetry.Set
 	rounds    *prometheus.CounterVec
@@ -75,8 +75,8 @@ func newRoundMetrics(registerer prometheus.Registerer) (*roundMetrics, error) {
 	return m, nil
 }
 
-// ended tells of a round that ended.
-func (m *roundMetrics) ended(took time.Duration, err error) {
+// observeRound observes a finished round.
+func (m *roundMetrics) observeRound(took time.Duration, err error) {
 	result := roundDone
 	if err != nil {
 		result = roundFailed
@@ -85,15 +85,15 @@ func (m *roundMetrics) ended(took time.Duration, err error) {
 	m.duration.WithLabelValues().Observe(took.Seconds())
 }
 
-// wrote tells of an allocation that was written.
-func (m *roundMetrics) wrote(decision string) {
+// observeDecision counts a placement that was written.
+func (m *roundMetrics) observeDecision(decision string) {
 	if decision != "" {
 		m.decisions.WithLabelValues(decision).Inc()
 	}
 }
 
-// known tells what a round knew, and left behind.
-func (m *roundMetrics) known(jobs map[string]int, nodes []*allocator.Node) {
+// observeState sets the numbers of jobs and nodes after a round.
+func (m *roundMetrics) observeState(jobs map[string]int, nodes []*allocator.Node) {
 	for _, state := range []string{statePlaced, statePartial, stateWaiting} {
 		m.jobs.WithLabelValues(state).Set(float64(jobs[state]))
 	}
@@ -107,8 +107,7 @@ func (m *roundMetrics) known(jobs map[string]int, nodes []*allocator.Node) {
 	m.nodes.WithLabelValues(nodeClosed).Set(float64(closed))
 }
 
-// decisionOf says what becomes of a job that gets another allocation, "" where
-// it gets none.
+// decisionOf returns the decision that a change of allocation shows, "" for none.
 func decisionOf(before, after []string) string {
 	switch {
 	case len(before) == 0 && len(after) == 0:
@@ -123,7 +122,7 @@ func decisionOf(before, after []string) string {
 	return decisionMoved
 }
 
-// stateOf says how a job stands by its status.
+// stateOf returns the state of a job by its status.
 func stateOf(job *v2alpha1.DIJob) string {
 	if len(job.Status.Allocation) == 0 {
 		return stateWaiting

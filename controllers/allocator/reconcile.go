@@ -35,22 +35,20 @@ import (
 )
 
 const (
-	// DefaultCycle is how often all preemptible jobs are placed again
-	// where nothing else is said.
+	// DefaultCycle is the time between allocation rounds by default.
 	DefaultCycle = time.Minute
-	// defaultGrowAfter is for how long a job that got fewer replicas than it wants
-	// is left as it is before it grows: each time restarts it.
+	// defaultGrowAfter is how long a partially placed job keeps its placement before it
+	// grows, because each growth restarts it.
 	defaultGrowAfter = 5 * time.Minute
-	// minRoundInterval is how long a round is away from the last one at least,
-	// however much changes.
+	// minRoundInterval is the minimum time between two rounds.
 	minRoundInterval = time.Second
 	// unreadyGrace is how long a node may be not ready before its jobs are placed
-	// elsewhere: as long as Kubernetes leaves pods on such a node.
+	// elsewhere: as long as Kubernetes keeps pods on such a node.
 	unreadyGrace = 5 * time.Minute
 )
 
-// Reconciler places all preemptible jobs, in rounds: it writes their
-// status.allocation and the condition that says why, and nothing else.
+// Reconciler places all preemptible jobs in allocation rounds. It writes only their
+// status.allocation and condition Allocated.
 type Reconciler struct {
 	// client reads from caches and writes to the API server.
 	client client.Client
@@ -59,26 +57,26 @@ type Reconciler struct {
 	recorder events.EventRecorder
 	policy   allocator.Policy
 	cycle    time.Duration
-	// maxPods is how many pods a job may have; 0 for as many as by default.
+	// maxPods is how many pods a job may have; 0 for the default.
 	maxPods int32
 	now     func() time.Time
 	metrics *roundMetrics
 
-	// last is when the last round was; written is what was written of each job,
-	// by this process or one before it, until the cache knows it; nil before the
-	// first round. There is one worker.
+	// last is the time of the last round. written are the jobs as this process or an
+	// earlier one wrote them, until the cache has them; nil before the first round.
+	// There is one worker.
 	last    time.Time
 	written map[types.UID]*v2alpha1.DIJob
 }
 
-// Reconcile makes a round, unless the last one was just now.
+// Reconcile runs an allocation round, unless the last one is too recent.
 func (a *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if left := a.last.Add(minRoundInterval).Sub(a.now()); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	a.last = a.now()
 	result, err := a.goRound(ctx)
-	a.metrics.ended(a.now().Sub(a.last), err)
+	a.metrics.observeRound(a.now().Sub(a.last), err)
 	return result, err
 }
 
@@ -88,7 +86,7 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if len(jobs) == 0 {
-		a.metrics.known(nil, nil)
+		a.metrics.observeState(nil, nil)
 		return ctrl.Result{}, nil
 	}
 	round, err := a.survey(ctx, jobs)
@@ -100,13 +98,13 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 	err = a.carryOut(ctx, jobs, round)
 	a.conclude(ctx, jobs, round)
 	if err != nil {
-		// The queue says when the next round is.
+		// The queue backs off.
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: a.cycle}, nil
 }
 
-// conclude tells how the jobs stand after a round.
+// conclude observes and logs the state of jobs after a round.
 func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) {
 	states := map[string]int{}
 	for _, job := range jobs {
@@ -117,14 +115,14 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 			states[stateOf(job)]++
 		}
 	}
-	a.metrics.known(states, r.snapshot.Nodes)
+	a.metrics.observeState(states, r.snapshot.Nodes)
 	traceRound(ctx, len(r.snapshot.Nodes), states)
 	log.FromContext(ctx).V(1).Info("Allocation round finished", "nodes", len(r.snapshot.Nodes),
 		statePlaced, states[statePlaced], statePartial, states[statePartial], stateWaiting, states[stateWaiting])
 }
 
-// jobs returns the jobs to place, and those that are to give up their place,
-// each as it was last written.
+// jobs returns the jobs that need a placement or must release theirs, each as it was last
+// written.
 func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
 	if err := a.learnWritten(ctx); err != nil {
 		return nil, err
@@ -149,8 +147,8 @@ func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
 	return jobs, nil
 }
 
-// learnWritten reads live, before the first round, what an operator that placed
-// jobs before this one wrote last: the cache may not have it yet.
+// learnWritten reads the jobs live before the first round: the cache may lack the last
+// writes of an earlier leader.
 func (a *Reconciler) learnWritten(ctx context.Context) error {
 	if a.written != nil {
 		return nil
@@ -168,19 +166,19 @@ func (a *Reconciler) learnWritten(ctx context.Context) error {
 	return nil
 }
 
-// round is what a round rests on, and what comes of it.
+// round is the input and the result of an allocation round.
 type round struct {
 	snapshot *allocator.Snapshot
 	// maxPods is how many pods a job may have.
 	maxPods int32
 	wanted  map[types.NamespacedName]*allocator.Job
-	// previous is where jobs were, and placed what of that is written.
+	// previous are the nodes of jobs, and placed those of them in their status.
 	previous, placed map[types.NamespacedName][]string
-	// placements are what becomes of the jobs.
+	// placements are the decisions.
 	placements map[types.NamespacedName]allocator.Placement
 }
 
-// survey takes stock of nodes, pods and jobs.
+// survey reads nodes, pods and jobs.
 func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round, error) {
 	nodes, err := a.nodes(ctx)
 	if err != nil {
@@ -204,8 +202,8 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	return r, nil
 }
 
-// take notes a job: what is to be decided of it, or what is decided already and
-// what it has meanwhile.
+// take adds a job to the round: as input of the policy, or with a placement that needs no
+// decision and the capacity that its pods occupy.
 func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
 	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
@@ -213,20 +211,20 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	case workerled.LeavesPlace(job):
 		r.placements[name] = allocator.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
 		if err == nil {
-			// Others get its room once it is written that it has none.
+			// Other jobs get its capacity once its release is written.
 			r.snapshot.Reserve(wanted, job.Status.Allocation)
 			return
 		}
 	case err != nil:
-		// What runs goes on: only its next pods could not be made.
+		// Running pods continue; only new pods could not be created.
 		r.placements[name] = allocator.Placement{
 			Nodes: job.Status.Allocation, Reason: v2alpha1.ConditionInvalidSpec, Message: err.Error(),
 		}
 	case len(r.snapshot.Nodes) == 0 && isPlacedByOther(job):
-		// Where no node is known nothing is known better.
+		// Without a node the allocator has no better placement.
 	default:
 		if previous, known := placeOf(job, pods, r.snapshot); known {
-			wanted.Ended, wanted.Held = workerled.EndedRanks(job, pods), heldFor(job, now)
+			wanted.Ended, wanted.Held = workerled.EndedRanks(job, pods), placedFor(job, now)
 			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
 			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
 			return
@@ -237,21 +235,21 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	}
 }
 
-// isPlacedByOther reports whether a job has a place that the allocator did not give
-// it, which says so in a condition.
+// isPlacedByOther reports whether another program placed a job: the allocator sets
+// condition Allocated.
 func isPlacedByOther(job *v2alpha1.DIJob) bool {
 	return len(job.Status.Allocation) > 0 && !conditions.IsTrue(&job.Status, v2alpha1.ConditionAllocated)
 }
 
-// heldFor returns for how long a job has been placed as it is.
-func heldFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
+// placedFor returns how long a job has had its placement.
+func placedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
 	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
 		return now.Sub(allocated.LastUpdateTime.Time)
 	}
 	return 0
 }
 
-// nodes returns the nodes that are there, or were a moment ago.
+// nodes returns the nodes that exist and are not lost.
 func (a *Reconciler) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	var list corev1.NodeList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -266,14 +264,14 @@ func (a *Reconciler) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	return nodes, nil
 }
 
-// isLost reports whether a node is not ready for so long that its pods are given up.
+// isLost reports whether a node has been not ready for longer than unreadyGrace.
 func isLost(node *corev1.Node, now time.Time) bool {
 	ready := conditions.OfNode(node, corev1.NodeReady)
 	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
 }
 
-// occupy takes from the snapshot what runs, but for the pods of the jobs that
-// the round is about. Those are returned, by their job.
+// occupy subtracts running pods from the snapshot, except those of the jobs of the round,
+// which it returns by job.
 func (a *Reconciler) occupy(ctx context.Context, snapshot *allocator.Snapshot, jobs []*v2alpha1.DIJob) (map[types.UID][]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -295,16 +293,16 @@ func (a *Reconciler) occupy(ctx context.Context, snapshot *allocator.Snapshot, j
 	return pods, nil
 }
 
-// occupy takes from a snapshot what a pod has of its node.
+// occupy subtracts a pod from its node in a snapshot.
 func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
 	if pod.Spec.NodeName != "" && !podstate.Finished(pod) {
 		snapshot.Occupy(pod)
 	}
 }
 
-// placeOf returns where a job is placed: where it was, and one that never was
-// where its pods run, which may not be known yet. A job that has a pod waiting
-// for a node that takes none is placed again.
+// placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of
+// its pods, which may be unknown yet. A job is placed again if one of its pods waits
+// for a closed node.
 func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapshot) (nodes []string, known bool) {
 	allocation := job.Status.Allocation
 	if len(allocation) == 0 {
@@ -320,8 +318,8 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapsh
 	return allocation, true
 }
 
-// jobToPlace returns what a policy is told of a job: no counts that it would be at for
-// ever.
+// jobToPlace returns a job for a policy. Counts beyond the limits are an error, because a
+// policy would run forever.
 func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32) (*allocator.Job, error) {
 	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
 		return nil, errors.New(excess[0].String())
@@ -344,10 +342,9 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32
 	return wanted, nil
 }
 
-// carryOut writes what was decided. Whatever write fails, or is the last one
-// that this process does, what is written by then is not more than the nodes have:
-// a job gets a place once those that had it have given it up. Of jobs that wait
-// for each other one that has a place gives it up, and gets the new one in the next
+// carryOut writes the placements. After any failed or last write, the written placements
+// never exceed the capacity of nodes: a job gets a place once others have released it. If
+// jobs wait for each other, a placed one releases its place and is placed in the next
 // round.
 func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
 	ledger := allocator.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
@@ -367,8 +364,8 @@ func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 
 func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 }
 
-// writeWhatFits writes the placements for which there is room by what is
-// written, and returns the jobs of the others.
+// writeWhatFits writes the placements that fit the written ones, and returns the other
+// jobs.
 func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, r *round, ledger *allocator.Ledger) ([]*v2alpha1.DIJob, error) {
 	var waiting []*v2alpha1.DIJob
 	var failed []error
@@ -394,11 +391,11 @@ func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, 
 	return waiting, errors.Join(failed...)
 }
 
-// write patches a job's allocation and condition where they are to become
-// others. The patch holds the resource version, so that what was decided on an
-// old job is refused; the next round decides again.
+// write patches a job's allocation and condition if they change. The patch holds the
+// resource version, so that a decision on a stale job is refused; the next round decides
+// again.
 func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) error {
-	if a.isToldOften(job, placement) {
+	if a.isRecent(job, placement) {
 		return nil
 	}
 	wanted := job.DeepCopy()
@@ -407,8 +404,8 @@ func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement a
 		value, kind = corev1.ConditionFalse, corev1.EventTypeWarning
 	}
 	wanted.Status.Allocation = placement.Nodes
-	told := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, value, placement.Reason, placement.Message, a.now())
-	if !told && slices.Equal(job.Status.Allocation, placement.Nodes) {
+	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, value, placement.Reason, placement.Message, a.now())
+	if !changed && slices.Equal(job.Status.Allocation, placement.Nodes) {
 		return nil
 	}
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
@@ -420,30 +417,30 @@ func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement a
 		return fmt.Errorf("writing the allocation of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	a.written[job.UID] = wanted
-	a.tell(ctx, job, placement)
+	a.report(ctx, job, placement)
 	a.recorder.Eventf(job, nil, kind, placement.Reason, "Allocate", "%s", recorder.Note(placement.Message))
 	return nil
 }
 
-// tell counts and logs what was written of a job.
-func (a *Reconciler) tell(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) {
+// report counts and logs a written placement.
+func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) {
 	log := log.FromContext(ctx).WithValues(names.LogWhole(job)...)
 	if slices.Equal(job.Status.Allocation, placement.Nodes) {
 		log.V(1).Info("Updated condition Allocated", "reason", placement.Reason, "message", placement.Message)
 		return
 	}
 	decision := decisionOf(job.Status.Allocation, placement.Nodes)
-	a.metrics.wrote(decision)
+	a.metrics.observeDecision(decision)
 	log.Info("Changed the placement of a job", "decision", decision, "reason", placement.Reason,
 		"replicas", len(placement.Nodes), "replicasBefore", len(job.Status.Allocation))
 }
 
-// isToldOften reports whether a job that waits was told why within the last cycle.
-// The numbers that it is told change with every pod of the cluster.
-func (a *Reconciler) isToldOften(job *v2alpha1.DIJob, placement allocator.Placement) bool {
+// isRecent reports whether the condition of a waiting job was updated within the last
+// cycle. The numbers in its message change with every pod of the cluster.
+func (a *Reconciler) isRecent(job *v2alpha1.DIJob, placement allocator.Placement) bool {
 	if len(placement.Nodes) > 0 || isPlaced(job) {
 		return false
 	}
 	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
-	return allocated != nil && allocated.Status == corev1.ConditionFalse && allocated.Reason == placement.Reason && heldFor(job, a.now()) < a.cycle
+	return allocated != nil && allocated.Status == corev1.ConditionFalse && allocated.Reason == placement.Reason && placedFor(job, a.now()) < a.cycle
 }

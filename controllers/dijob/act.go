@@ -27,39 +27,38 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// effect is what became of one write.
+// effect is the result of one write.
 type effect struct {
 	object client.Object
 	reason string
 	err    error
 }
 
-// effects are what became of a decision.
+// effects are the results of a decision's writes.
 type effects []effect
 
 // errNameConflict is what a create ends in where an object of the name exists
 // and belongs to another owner.
 var errNameConflict = errors.New("exists and belongs to another owner")
 
-// leavingError is what a create ends in where an object of the name exists that
-// goes by itself.
+// leavingError is returned for a creation whose name an object has that will be deleted.
 type leavingError struct {
-	// leaving is when it is to have gone, the zero time where nobody said.
+	// leaving is the deletion timestamp; zero if there is none yet.
 	leaving time.Time
 }
 
 // Error implements error.
 func (leavingError) Error() string {
-	return "exists and is to go"
+	return "exists and will be deleted"
 }
 
-// isTaken reports whether a create ended in that the name is another's.
+// isTaken reports whether another object has the name of a creation.
 func (e *effect) isTaken() bool {
 	return errors.Is(e.err, errNameConflict) || errors.As(e.err, &leavingError{})
 }
 
-// errors joins what is to be tried again soon. A name that is taken is not: it
-// is a condition, and is looked at again in a while. What waits has a time of its own.
+// errors joins the errors that are retried with backoff. A name that is taken is a
+// condition and is retried later; a write that waits has its own time.
 func (e effects) errors() error {
 	var all []error
 	for i := range e {
@@ -75,7 +74,7 @@ func (e effects) hasFailed() bool {
 	return slices.ContainsFunc(e, func(one effect) bool { return one.err != nil })
 }
 
-// wait reports whether a write was not tried, as the API server refuses it.
+// wait reports whether a write waits because the API server refuses it.
 func (e effects) wait() bool {
 	return slices.ContainsFunc(e, func(one effect) bool { return one.waits() })
 }
@@ -85,7 +84,7 @@ func (e effects) created() bool {
 	return slices.ContainsFunc(e, func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulCreate })
 }
 
-// taken are the creations of which somebody else has the name.
+// taken returns the creations whose names other objects have.
 func (e effects) taken() effects {
 	var taken effects
 	for i := range e {
@@ -96,8 +95,8 @@ func (e effects) taken() effects {
 	return taken
 }
 
-// act does what was decided. Nothing is created where the Membership, the object
-// of the job's gang or a ConfigMap could not be brought to what the creation rests on.
+// act carries out a decision. It creates no pod before the Membership, the PodGroup and
+// the ConfigMaps that pods depend on are written.
 func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := r.adopt(ctx, observed, decision)
 	done = append(done, r.release(ctx, observed, decision)...)
@@ -128,9 +127,8 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
 }
 
-// createUntilRefused returns a function that creates objects. Once one of a kind
-// could not be created the function leaves out those of the kind that follow, as
-// they mostly fail for the same reason.
+// createUntilRefused returns a function that creates objects. After a failure it skips
+// further objects of the kind, because they mostly fail for the same reason.
 func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
 	var failed sync.Map
 	return func(ctx context.Context, object client.Object) effect {
@@ -176,8 +174,8 @@ func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecy
 	})[0]
 }
 
-// release takes finalizers from pods. Each patch holds the resource version, as
-// others write the list, too.
+// release removes finalizers from pods. Each patch holds the resource version, because
+// other writers change the list too.
 func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	originals := map[types.UID]*corev1.Pod{}
 	for _, pod := range observed.Pods {
@@ -193,18 +191,17 @@ func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, 
 	})
 }
 
-// removeAll deletes the very objects that were observed.
+// removeAll deletes the observed objects, by UID.
 func (r *Reconciler) removeAll(ctx context.Context, observed *lifecycle.Observed, objects []client.Object) effects {
 	return r.write(ctx, observed, verbDelete, objects, refusal.NoContent, r.remove)
 }
 
-// remove deletes the very object that was observed. That it is gone, or that
-// another has its name by now, is as good.
+// remove deletes an observed object, by UID. It succeeds if the object no longer exists.
 func (r *Reconciler) remove(ctx context.Context, object client.Object) effect {
 	return r.removeWith(ctx, object)
 }
 
-// removeByForce deletes a pod though nobody says that it has ended.
+// removeByForce deletes a pod with grace period 0.
 func (r *Reconciler) removeByForce(ctx context.Context, object client.Object) effect {
 	return r.removeWith(ctx, object, client.GracePeriodSeconds(0))
 }
@@ -222,8 +219,8 @@ func (r *Reconciler) removeWith(ctx context.Context, object client.Object, optio
 	return effect{object: object, reason: v2alpha1.ReasonSuccessfulDelete}
 }
 
-// create makes an object. One that exists already was made by an earlier pass
-// that the cache does not know of yet, if it is the job's.
+// create creates an object. If one of the job exists already, an earlier reconcile created
+// it and the cache is behind.
 func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object, newer workload.NewerFields) effect {
 	err := r.send(ctx, object, newer)
 	switch {
@@ -236,15 +233,15 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 			return effect{}
 		}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		// The job goes with its namespace.
+		// The namespace is terminating, and the job with it.
 		return effect{}
 	}
 	err = fmt.Errorf("creating %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
 	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
 }
 
-// send sends an object to be created. A pod goes with the fields that its type
-// does not know. Their writer was told which of them the API server does not know either.
+// send sends a creation. A pod includes the fields that its Go type does not know. The
+// webhook warned about those that the API server does not know either.
 func (r *Reconciler) send(ctx context.Context, object client.Object, newer workload.NewerFields) error {
 	pod, isPod := object.(*corev1.Pod)
 	if !isPod || newer == nil {
@@ -295,8 +292,7 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	return nil
 }
 
-// inParallel writes objects, so many at a time, and returns what became of
-// each, in their order.
+// inParallel writes objects in parallel and returns the results in their order.
 func (r *Reconciler) inParallel(ctx context.Context, objects []client.Object, write func(context.Context, client.Object) effect) effects {
 	done := make(effects, len(objects))
 	slots := make(chan struct{}, refusal.Parallelism)

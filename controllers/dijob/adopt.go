@@ -18,8 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
-// adopt patches the metadata of what an earlier release made. Each patch holds
-// the resource version, as it replaces a list of which others may write too.
+// adopt patches the metadata of objects of an earlier release. Each patch holds the
+// resource version, because it replaces a list that other writers change too.
 func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	if len(decision.AdoptPods)+len(decision.AdoptServices) == 0 {
 		return nil
@@ -38,8 +38,7 @@ func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, de
 	return done
 }
 
-// patchMetadata brings an object to the metadata of another. One that is gone
-// has no need of it.
+// patchMetadata gives an object its desired metadata, unless it no longer exists.
 func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.Object) effect {
 	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
 	stored, isObject := wanted.DeepCopyObject().(client.Object)
@@ -63,7 +62,7 @@ func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.
 // recordAdoption records one event for all objects that were adopted.
 func (r *Reconciler) recordAdoption(observed *lifecycle.Observed, done effects) {
 	if observed.Settings.JobVersion != v2alpha1.Version {
-		// References are moved on the way back, and nothing is taken over.
+		// A rollback moves the references, and nothing is adopted.
 		return
 	}
 	job := observed.Job

@@ -293,7 +293,7 @@ func (s *space) expectRanks(ctx context.Context) {
 }
 
 var _ = Describe("Admission that takes annotations off pods", func() {
-	It("is told of, and asked again and again later", func(ctx SpecContext) {
+	It("is reported, and rejected adoptions are retried rarely", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		// Pods are patched in parallel.
 		var patched atomic.Int64

@@ -18,7 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-var _ = Describe("A job whose frameworks are told of their cluster", func() {
+var _ = Describe("A job whose frameworks read a cluster spec", func() {
 	It("tells all that run the same, also when it was resized and when it has restarted", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submit(ctx, v2alpha1.DIJobSpec{
@@ -59,7 +59,7 @@ var _ = Describe("A job whose frameworks are told of their cluster", func() {
 })
 
 // expectCluster lets a job of a chief and so many workers run, and holds what its
-// pods were told of each other.
+// pods read about their peers.
 func (s *space) expectCluster(ctx context.Context, workers int) {
 	GinkgoHelper()
 	Expect(s.settle(ctx)).To(Succeed())

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
-// conflict is a name that a job needs and somebody else has.
+// conflict is a name that a job needs and another object has.
 type conflict struct {
 	job types.UID
 	// kind is the type of the object that needs the name.
@@ -26,8 +26,7 @@ type conflict struct {
 	taken state.Taken
 }
 
-// recordConflicts remembers the names that others have for as long as nobody tries
-// them again. Names that a pass tried with success are forgotten.
+// recordConflicts remembers names that other objects have until they are tried again.
 func (s *jobStates) recordConflicts(observed *lifecycle.Observed, taken effects) {
 	until := observed.Now.Add(lifecycle.ConflictDelay)
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
@@ -43,7 +42,7 @@ func (s *jobStates) recordConflicts(observed *lifecycle.Observed, taken effects)
 	})
 }
 
-// takenBy says who has a name that a create ended in.
+// takenBy describes the object that has the name of a failed creation.
 func takenBy(err error, until time.Time) state.Taken {
 	var leaving leavingError
 	if errors.As(err, &leaving) {
@@ -52,7 +51,7 @@ func takenBy(err error, until time.Time) state.Taken {
 	return state.Taken{Message: err.Error(), Until: until}
 }
 
-// observeConflicts adds the names that others have.
+// observeConflicts adds the names that other objects have.
 func (s *jobStates) observeConflicts(observed *lifecycle.Observed) {
 	observed.TakenPods, observed.TakenServices, observed.TakenConfigMaps = map[string]state.Taken{}, map[string]state.Taken{}, map[string]state.Taken{}
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
@@ -65,7 +64,7 @@ func (s *jobStates) observeConflicts(observed *lifecycle.Observed) {
 	})
 }
 
-// among returns the names of its kind, nil for a kind whose names are not waited for.
+// among returns the taken names of its kind; nil for a kind without such names.
 func (c *conflict) among(observed *lifecycle.Observed) map[string]state.Taken {
 	switch c.kind {
 	case reflect.TypeFor[*corev1.Pod]():
@@ -78,7 +77,7 @@ func (c *conflict) among(observed *lifecycle.Observed) map[string]state.Taken {
 	return nil
 }
 
-// conflicts describe the names that others have and do not give up.
+// conflicts describes the names that foreign objects have.
 func (e effects) conflicts() []string {
 	var found []string
 	for i := range e {

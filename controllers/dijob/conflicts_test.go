@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-var _ = Describe("A job that is made again under its name", func() {
+var _ = Describe("A job that is recreated under its name", func() {
 	// again submits a job of many pods, deletes it and submits it once more, while
 	// the pods of the first one stay. It counts the requests of the operator.
 	again := func(ctx context.Context, pods int32) (s *space, requests *atomic.Int32) {

@@ -76,7 +76,7 @@ var _ = Describe("A coordinator-led job", func() {
 		Expect(s.podNames(ctx)).To(HaveLen(5))
 	})
 
-	It("loses no replica of which only its cached list does not know", func(ctx SpecContext) {
+	It("loses no replica that only its cached Membership lacks", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submitLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())

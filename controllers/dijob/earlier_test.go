@@ -201,7 +201,7 @@ func (e *earlier) expectPeers(ctx context.Context, made string, rank int) {
 	}
 }
 
-// earlierState is a state that a job was left in, and what comes of it.
+// earlierState is the state of a job, and the state after its takeover.
 type earlierState struct {
 	phase  v2alpha1.Phase
 	status func(*v2alpha1.DIJobStatus)

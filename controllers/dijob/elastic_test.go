@@ -32,7 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// resizer is somebody who wants another number of collectors.
+// resizer is a writer that resizes the collectors.
 type resizer struct {
 	// resize wants so many collectors beside the one learner.
 	resize func(ctx context.Context, s *space, collectors int32) error
@@ -88,7 +88,7 @@ func resizers() map[string]resizer {
 
 var _ = Describe("An elastic job", func() {
 	for name, writer := range resizers() {
-		It("is resized by "+name+", and nobody else starts again", func(ctx SpecContext) {
+		It("is resized by "+name+", and no other replica restarts", func(ctx SpecContext) {
 			s := newElastic(ctx)
 			before := s.seats(ctx)
 
@@ -103,8 +103,8 @@ var _ = Describe("An elastic job", func() {
 			}
 			Expect(grown["job-collector-2"].rank).To(Equal("3"))
 			Expect(grown["job-collector-3"].rank).To(Equal("4"))
-			s.expectToldOf(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-collector-3")
-			s.expectToldOf(ctx, "job-collector-3", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-collector-3")
+			s.expectPeerList(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-collector-3")
+			s.expectPeerList(ctx, "job-collector-3", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-collector-3")
 			s.run(ctx)
 			Expect(s.settle(ctx)).To(Succeed())
 			s.expectAtRest(ctx, 4)
@@ -155,7 +155,7 @@ var _ = Describe("An elastic job", func() {
 		}
 	})
 
-	It("tells of the scale subresource alone where nobody is known to own the count", func(ctx SpecContext) {
+	It("records the scale subresource alone if no writer owns the count", func(ctx SpecContext) {
 		s := newElastic(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Elastic.Replicas = nil })
 		writers := resizers()
 		for _, step := range []struct {
@@ -165,7 +165,7 @@ var _ = Describe("An elastic job", func() {
 		}{
 			{"kubectl scale", 2, 4, "through /scale"},
 			{"an autoscaler", 4, 3, "through /scale"},
-			{"the replicas of the task", 3, 4, "by editor"},
+			{"spec.elastic.replicas", 3, 4, "by editor"},
 			{"kubectl scale", 4, 3, "by kubectl through /scale"},
 		} {
 			s.waitForNextSecond(ctx)
@@ -177,7 +177,7 @@ var _ = Describe("An elastic job", func() {
 		}
 	})
 
-	It("tells of who resized it once, though the operator's cache does not hold that", func(ctx SpecContext) {
+	It("records one Event with the writer of a resize, though the cache lacks it", func(ctx SpecContext) {
 		s := newElastic(ctx)
 		s.startManager(ctx)
 		for _, step := range []struct {
@@ -215,7 +215,7 @@ var _ = Describe("An elastic job", func() {
 })
 
 var _ = Describe("A preemptible job", func() {
-	It("has the size of its allocation, whatever is written elsewhere", func(ctx SpecContext) {
+	It("has the size of its allocation, despite other writers of the count", func(ctx SpecContext) {
 		s := newElastic(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Preemptible = true })
 		// A job that waits for a place keeps others from growing.
 		DeferCleanup(func(ctx SpecContext) { Expect(shared.api.Delete(ctx, s.job(ctx))).To(Succeed()) })
@@ -299,7 +299,7 @@ type elastic struct {
 	told *events.FakeRecorder
 }
 
-// newElastic makes a job of a learner and two collectors, of which there may be
+// newElastic submits a job of a learner and two collectors, of whom there may be
 // one to five, and lets it run.
 func newElastic(ctx context.Context, edits ...func(*v2alpha1.DIJobSpec)) *elastic {
 	GinkgoHelper()
@@ -339,7 +339,7 @@ func (s *elastic) age(ctx context.Context) {
 	Expect(shared.api.Update(ctx, job, client.FieldOwner("aged"))).To(Succeed())
 }
 
-// resizes returns what was told of resizes since it was asked last.
+// resizes returns the Events about resizes since the last call.
 func (s *elastic) resizes() []string {
 	var told []string
 	for {
@@ -355,7 +355,7 @@ func (s *elastic) resizes() []string {
 }
 
 // expectAtRest expects a running job of a learner and so many collectors, of
-// which the scale subresource tells, and nothing to be told of.
+// which the scale subresource reports, and no new Event.
 func (s *elastic) expectAtRest(ctx context.Context, collectors int32) {
 	GinkgoHelper()
 	Expect(s.resizes()).To(BeEmpty())
@@ -374,7 +374,7 @@ func (s *elastic) expectAtRest(ctx context.Context, collectors int32) {
 	Expect(selected.Items).To(HaveLen(int(collectors)))
 }
 
-// notes returns what events of the API server tell of resizes.
+// notes returns the stored Events about resizes.
 func (s *elastic) notes(ctx context.Context) []string {
 	var list eventsv1.EventList
 	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
@@ -401,9 +401,8 @@ func (s *space) seats(ctx context.Context) map[string]seat {
 	return seats
 }
 
-// expectToldOf expects a pod to be told of these pods, by rank, and to find
-// itself among them.
-func (s *space) expectToldOf(ctx context.Context, name string, peers ...string) {
+// expectPeerList expects a pod to read these peers, by rank, and itself among them.
+func (s *space) expectPeerList(ctx context.Context, name string, peers ...string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())

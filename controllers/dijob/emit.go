@@ -145,10 +145,10 @@ func logReconcile(ctx context.Context, observed *lifecycle.Observed, decision *l
 		"statusWritten", committed, "next", outcome.RequeueAfter.String())
 }
 
-// spanOfPass is the name of the spans of passes.
-const spanOfPass = "reconcile dijob"
+// reconcileSpan is the name of the spans of reconciles.
+const reconcileSpan = "reconcile dijob"
 
-// The keys of what spans say of passes over jobs.
+// The attributes of reconcile spans.
 const (
 	phaseBeforeKey   = attribute.Key("di.job.phase.before")
 	phaseAfterKey    = attribute.Key("di.job.phase.after")

@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 )
 
-// observeGang adds what there is of the job's gang, where that matters.
+// observeGang adds the gang schedulers and the job's PodGroups if it may be a gang.
 func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observed) error {
 	if r.gangs == nil || !workerled.MayBeGang(observed.Job, observed.Pods) {
 		return nil
@@ -31,13 +31,13 @@ func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observ
 	if len(observed.PodGroups) > 0 || state.IsFinished(&observed.Job.Status) {
 		return nil
 	}
-	// Which scheduler is told of it is decided now, and one may have been installed.
+	// The scheduler is chosen in this reconcile, and one may have been installed.
 	return r.gangs.Observe(ctx, observed, workerled.GangRetryInterval/2)
 }
 
-// writePodGroup brings the object of the job's gang to what the creation of pods
-// rests on. Only what differs is written, as its scheduler writes into it too. What
-// is not found may be the kind, as its scheduler was uninstalled.
+// writePodGroup writes the job's PodGroup, and only fields that differ, because the
+// scheduler writes it too. A NotFound error may be about the kind: its scheduler was
+// uninstalled.
 func (r *Reconciler) writePodGroup(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	done := r.putPodGroup(ctx, observed, decision)
 	if apierrors.IsNotFound(done.err) || meta.IsNoMatchError(done.err) {
@@ -67,5 +67,5 @@ func (r *Reconciler) patchPodGroup(ctx context.Context, observed *lifecycle.Obse
 	})[0]
 }
 
-// errGoing is what a create ends in where the object of the name is being deleted.
+// errGoing is returned for a creation whose name a terminating object has.
 var errGoing = errors.New("is still being deleted")

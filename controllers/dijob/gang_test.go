@@ -136,7 +136,7 @@ var _ = Describe("A gang", func() {
 		Expect(s.gangState(ctx)).To(Equal("False Unschedulable: no node is available: Insufficient cpu"))
 	})
 
-	It("is recreated where Kubernetes does not let its size change, while nobody has a node", func(ctx SpecContext) {
+	It("is recreated if Kubernetes does not let its size change, while no pod has a node", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.leaveGangs()
 		s.operator.gangs.Setting = gang.Kubernetes
@@ -151,7 +151,7 @@ var _ = Describe("A gang", func() {
 		Expect(nested(s.group(ctx, ownGroups), "spec", "schedulingPolicy", "gang", "minCount")).To(BeEquivalentTo(4))
 		Expect(s.podNames(ctx)).To(HaveLen(4))
 
-		By("leaving it as it is once somebody has")
+		By("keeping it once a pod has a node")
 		s.bind(ctx)
 		before := s.identities(ctx)
 		s.resizeCollectors(ctx, 1)

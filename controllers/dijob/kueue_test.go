@@ -159,7 +159,7 @@ var _ = Describe("A worker-led job in a queue of Kueue's", func() {
 		Expect(admitted).To(Equal(corev1.ConditionFalse))
 	})
 
-	It("has a replica that is deleted made again in its group", func(ctx SpecContext) {
+	It("has a deleted replica recreated in its group", func(ctx SpecContext) {
 		s := newQueue(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
 		before := s.theGroup(ctx, 3)

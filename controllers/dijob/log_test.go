@@ -60,7 +60,7 @@ var _ = Describe("The log", func() {
 })
 
 var _ = Describe("The allocator's metrics and log", func() {
-	It("tell of rounds, of what was written, and of how jobs stand", func(ctx SpecContext) {
+	It("report rounds, decisions and the state of jobs", func(ctx SpecContext) {
 		refuse := false
 		r := newSpace(ctx).newRounds(failing(&refuse))
 		logger, lines := testkit.ObserveLog()

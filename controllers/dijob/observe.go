@@ -25,7 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// observe reads a job's objects from the caches, and live what is in doubt.
+// observe reads a job's objects from the caches, and unconfirmed ones live.
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
 	observed := lifecycle.Observed{
 		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
@@ -44,7 +44,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 	owned := []client.ListOption{
 		client.InNamespace(job.Namespace),
 		client.MatchingFields{controllers.OwnerIndex: job.Name},
-		// What is observed is only read.
+		// The reconcile never changes observed objects.
 		client.UnsafeDisableDeepCopy,
 	}
 	var pods corev1.PodList
@@ -80,7 +80,7 @@ func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {
 	return slices.Contains(controllers.OwnerUID(object), string(job.UID))
 }
 
-// leftBy says of an object that an earlier job of the name has left that its name is taken.
+// leftBy describes a name that an object of an earlier job of the same name has.
 func leftBy(object client.Object) state.Taken {
 	if leaving := object.GetDeletionTimestamp(); leaving != nil {
 		return state.Taken{Leaving: leaving.Time}
@@ -94,7 +94,7 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 		return fmt.Errorf("listing the ConfigMaps of job %s/%s: %w", observed.Job.Namespace, observed.Job.Name, err)
 	}
 	for i := range configMaps.Items {
-		// The name of one that an earlier job has left is its own.
+		// An earlier job's ConfigMap has another name.
 		if configMap := &configMaps.Items[i]; isOfJob(configMap, observed.Job) {
 			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
 		}
@@ -138,8 +138,8 @@ func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecy
 	return r.confirm(ctx, observed)
 }
 
-// observeAggregatorConfig reads the job's AggregatorConfig. One that the job may not name is
-// as good as missing.
+// observeAggregatorConfig reads the job's AggregatorConfig. One that the job may not use
+// counts as missing.
 func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *lifecycle.Observed) error {
 	key := r.configKey(observed.Job)
 	config, err := controllers.Find(ctx, r.client, key, &v2alpha1.AggregatorConfig{})
@@ -154,9 +154,9 @@ func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *life
 	return nil
 }
 
-// confirm reads live what would be acted on as lost or as surplus, and what a
-// list would be made from. The list comes first, as the current one may leave no
-// pod in doubt, or others.
+// confirm reads live the objects that would be acted on as lost or excess, or that a
+// Membership would be built from. The Membership comes first, because the current one
+// decides which pods are unconfirmed.
 func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
 	var err error
 	if coordinatorled.FindUnconfirmed(*observed).Membership {
@@ -172,8 +172,8 @@ func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) 
 	return nil
 }
 
-// maxSingleReads is how many pods are read one by one, as few are: of more, one
-// list takes less time than the pods of a node that was lost, one after the other.
+// maxSingleReads is how many pods are read one by one. For more, such as the pods of a
+// lost node, one list takes less time.
 const maxSingleReads = 8
 
 func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
@@ -208,8 +208,8 @@ func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observ
 	return nil
 }
 
-// livePods lists the pods of a coordinator-led job from the API server, which
-// has them by label and not by owner.
+// livePods lists the pods of a coordinator-led job live, by label, because the API server
+// cannot select by owner.
 func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := r.live.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingLabels(names.JobLabels(job.Name)))
@@ -225,7 +225,7 @@ func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*core
 	return pods, nil
 }
 
-// observeNodes reads the nodes from which pods do not go. That one is gone is read live.
+// observeNodes reads the nodes of pods whose deletion is stuck. A missing node is confirmed live.
 func (r *Reconciler) observeNodes(ctx context.Context, observed *lifecycle.Observed) error {
 	for _, name := range state.FindStuckNodes(*observed) {
 		node, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, &corev1.Node{})
@@ -262,9 +262,8 @@ func (r *Reconciler) configKey(job *v2alpha1.DIJob) types.NamespacedName {
 	return key
 }
 
-// confirmResize reads a job live that is to have other counts than before: the
-// cache drops the managed fields, which say who asked for them. So a resize
-// costs one read more, and no job costs memory for who wrote it.
+// confirmResize reads a resized job live, because the cache drops managed fields and the
+// Resized event names the writer. A resize costs one read, and jobs save the memory.
 func (r *Reconciler) confirmResize(ctx context.Context, observed *lifecycle.Observed) error {
 	if !sizing.IsResized(*observed) {
 		return nil
@@ -273,15 +272,15 @@ func (r *Reconciler) confirmResize(ctx context.Context, observed *lifecycle.Obse
 	if err != nil {
 		return err
 	}
-	// One that is gone, or has a successor of its name, is for the watch to tell of.
+	// A watch event follows if the job no longer exists or was recreated.
 	if job != nil && job.UID == observed.Job.UID {
 		observed.Job = job
 	}
 	return nil
 }
 
-// writeElastic writes into a stored job's spec what the scale subresource reads.
-// It is done once a job is at rest, so that it is in the way of nothing.
+// writeElastic writes the field of a stored job's spec that the scale subresource reads.
+// The reconcile has nothing else to write then.
 func (r *Reconciler) writeElastic(ctx context.Context, job *v2alpha1.DIJob, elastic *v2alpha1.Elastic) error {
 	if elastic == nil {
 		return nil

@@ -187,7 +187,7 @@ var _ = Describe("A job of more pods than are created in one go", func() {
 	})
 })
 
-var _ = Describe("A job of which a pass fails", func() {
+var _ = Describe("A job whose reconcile fails", func() {
 	// refusing makes an operator whose API server is too busy for one of the job's pods.
 	refusing := func(s *space, refused string) *Reconciler {
 		return s.newOperator(onCreate(func(object client.Object) error {
@@ -226,7 +226,7 @@ var _ = Describe("A job of which a pass fails", func() {
 })
 
 var _ = Describe("A job whose caches are behind", func() {
-	It("is told of a pod by a watch while they are read, and makes it once", func(ctx SpecContext) {
+	It("learns of a pod by a watch while they are read, and creates it once", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		attempts := 0
 		faults := onCreate(func(object client.Object) error {

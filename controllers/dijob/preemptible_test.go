@@ -84,8 +84,8 @@ func (s *space) newNode(ctx context.Context, name string, cpus int64) *corev1.No
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	Expect(shared.api.Status().Update(ctx, node)).To(Succeed())
-	// The API server taints a new node as not ready, and nobody is there to undo
-	// that now that it is ready.
+	// The API server taints a new node as not ready, and no controller
+	// removes the taint here.
 	return node
 }
 

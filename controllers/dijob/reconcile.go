@@ -110,7 +110,7 @@ func (r *Reconciler) deleteJob(ctx context.Context, job *v2alpha1.DIJob) error {
 	err := r.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
 		client.Preconditions{UID: &job.UID, ResourceVersion: &version})
 	if err = client.IgnoreNotFound(err); err != nil {
-		return fmt.Errorf("deleting job %s/%s, whose time is over: %w", job.Namespace, job.Name, err)
+		return fmt.Errorf("deleting job %s/%s, whose TTL has expired: %w", job.Namespace, job.Name, err)
 	}
 	return nil
 }

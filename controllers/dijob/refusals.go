@@ -23,10 +23,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// refusals says what the API server refuses, as a reason and a message, "" where it
-// refuses nothing: what it refuses to create before other writes. The first pod speaks for all, as they
-// are mostly refused for the same reason. The others of the refused kinds wait:
-// their number depends on what the job lacks and not on how many were tried.
+// refusals returns the reason and message of the first write that the API server refuses,
+// creations first; "" if it refuses none. One object stands for all of its kind, because
+// they are mostly refused for the same reason. The number of others that wait depends on
+// how many the job lacks, not on how many were tried.
 func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, message string) {
 	for i := range e {
 		if e[i].reason == v2alpha1.ReasonFailedCreate && refusal.Is(e[i].err) {
@@ -46,7 +46,7 @@ func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, 
 	return reason, message + waitingOthers(others)
 }
 
-// refusedWrites says what the API server refuses of what exists.
+// refusedWrites does the same for changes and deletions.
 func (e effects) refusedWrites() (reason, message string) {
 	others := -1
 	for i := range e {
@@ -80,8 +80,8 @@ func waitingOthers(count int) string {
 	return ""
 }
 
-// byKind counts what was created of each kind, and tells of which kinds the API
-// server refused something.
+// byKind returns the number of created objects of each kind, and the kinds of which the
+// API server refused one.
 func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused map[string]bool) {
 	created, refused = map[string]int{}, map[string]bool{}
 	for i := range e {
@@ -97,8 +97,8 @@ func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused ma
 	return created, refused
 }
 
-// refused returns what the operator remembers of the job's refused creations. A
-// job that says something else now, or another AggregatorConfig, begins again.
+// refused returns the job's refused creations. They are dropped once the spec of the job
+// or its AggregatorConfig changes.
 func (s *jobStates) refused(observed *lifecycle.Observed) map[string]state.Refusal {
 	of := versionsOf(observed)
 	var refused map[string]state.Refusal
@@ -119,7 +119,7 @@ func versionsOf(observed *lifecycle.Observed) string {
 	return versions
 }
 
-// recordRefusals remembers which kinds the API server refused to create in a pass.
+// recordRefusals records the kinds that the API server refused to create in a reconcile.
 func (s *jobStates) recordRefusals(observed *lifecycle.Observed, done effects) {
 	created, refused := done.byKind(observed.Job)
 	if len(refused) == 0 && len(observed.Refused) == 0 {
@@ -154,8 +154,7 @@ func described(object client.Object) string {
 	return fmt.Sprintf("pod %s (%s)", object.GetName(), cmp.Or(labels[names.LabelReplicaType], labels[names.LabelTaskName]))
 }
 
-// The verbs of writes that are no creations. What is refused of one, and of one type of
-// object, is in the way of no other.
+// The verbs of changes and deletions. Each verb and type of object has its own refusals.
 const (
 	verbAdopt   = "adopt"
 	verbRelease = "release"
@@ -164,9 +163,9 @@ const (
 	verbUpdate  = "update"
 )
 
-// write writes objects of one type that exist, so many at a time, and returns what became of each,
-// in their order. What the API server refuses is not tried again before its delay
-// ends, whatever news come, and as soon as the job has changed.
+// write changes or deletes objects of one type in parallel and returns the results in their
+// order. A refused write is repeated after its delay, or once the job has changed, but
+// not because of other events.
 func (r *Reconciler) write(
 	ctx context.Context, observed *lifecycle.Observed, verb string, objects []client.Object,
 	content func(client.Object) string, write func(context.Context, client.Object) effect,
@@ -208,7 +207,7 @@ func (e *effect) isRefused() bool {
 // waits reports whether the write was not tried.
 func (e *effect) waits() bool { return errors.Is(e.err, refusal.ErrWaits) }
 
-// refusedWrites returns what is remembered of a job's refused writes of a verb.
+// refusedWrites returns the refused writes of a job and verb.
 func (s *jobStates) refusedWrites(job *v2alpha1.DIJob, verb string) (known refusal.Writes) {
 	s.update(client.ObjectKeyFromObject(job), func(state *jobState) { known = slices.Clone(state.refusedWrites[verb]) })
 	return known
@@ -227,7 +226,7 @@ func (s *jobStates) recordRefusedWrites(job *v2alpha1.DIJob, verb string, known 
 	})
 }
 
-// nextWrite returns in how long the next refused write of a job may be tried again; 0 for never.
+// nextWrite returns the time until a refused write of a job may be repeated; 0 for never.
 func (s *jobStates) nextWrite(job *v2alpha1.DIJob, now time.Time) time.Duration {
 	var soonest time.Time
 	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {

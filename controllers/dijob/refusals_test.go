@@ -50,7 +50,7 @@ func TestARefusalSaysWhoWhyAndWhatKind(t *testing.T) {
 			[]error{forbidden("a"), forbidden("b"), forbidden("c")},
 			v2alpha1.ReasonFailedCreate, who + "a; 2 others wait",
 		},
-		"a webhook that nobody serves": {
+		"a webhook that does not answer": {
 			[]error{apierrors.NewInternalError(errors.New(`failed calling webhook "policy": context deadline exceeded`))},
 			v2alpha1.ReasonFailedCreate, who + `Internal error occurred: failed calling webhook "policy": context deadline exceeded`,
 		},

@@ -93,10 +93,10 @@ func (s *space) reconcileFor(ctx context.Context, long time.Duration) {
 	}
 }
 
-var _ = Describe("A job of which the API server refuses writes", func() {
+var _ = Describe("A job whose writes the API server refuses", func() {
 	const failing = v2alpha1.ConditionReplicaFailure
 
-	It("costs few refused deletions though news come all the time, and goes on when they pass", func(ctx SpecContext) {
+	It("costs few refused deletions despite many events, and continues when they succeed", func(ctx SpecContext) {
 		const pods = 40
 		s := newSpace(ctx)
 		refused := s.countRefused()

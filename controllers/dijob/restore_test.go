@@ -135,7 +135,7 @@ var _ = Describe("A job that is restored from a backup", func() {
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobSucceeded))
 	})
 
-	DescribeTable("waits for restored pods and services to be deleted, and goes on then",
+	DescribeTable("waits for restored pods and services to be deleted, and then continues",
 		func(ctx SpecContext, submit func(*space, context.Context), statusOf []string) {
 			s := newSpace(ctx)
 			submit(s, ctx)

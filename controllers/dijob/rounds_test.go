@@ -65,7 +65,7 @@ func (r *rounds) listSpace(ctx context.Context, next client.WithWatch, list clie
 	return next.List(ctx, list, append(options, client.InNamespace(r.name))...)
 }
 
-// next makes a round after so long.
+// next runs a round after a time.
 func (r *rounds) next(ctx context.Context, after time.Duration) {
 	Expect(r.try(ctx, after)).To(Succeed())
 }
@@ -117,7 +117,7 @@ func placement(job *v2alpha1.DIJob) string {
 	return strings.Join(append(words, job.Status.Allocation...), " ")
 }
 
-// decided is a policy that says where jobs are to be, whatever there is.
+// decided is a policy with fixed placements.
 type decided map[string][]string
 
 func (d decided) Allocate(job *allocator.Job, _ []*allocator.Node) allocator.Placement {
@@ -187,7 +187,7 @@ var _ = Describe("A round of the allocator", func() {
 		Expect(r.where(ctx, "one")).To(Equal("True Placed c"))
 	})
 
-	It("follows what becomes of jobs", func(ctx SpecContext) {
+	It("follows changes of jobs", func(ctx SpecContext) {
 		r := newSpace(ctx).newRounds(interceptor.Funcs{})
 		r.newNode(ctx, "a", 8)
 		r.submitElastic(ctx, "one", 4, 4)
@@ -330,7 +330,7 @@ var _ = Describe("A round of the allocator", func() {
 				}
 			}
 		}
-		// The room of what has succeeded is somebody else's by now.
+		// Another pod has the capacity of the ranks that succeeded.
 		e.team(ctx, map[string]func(*corev1.Pod){
 			"job-learner-0": on(a), "job-collector-0": on(b), "job-collector-1": on(a, ended(0)), "job-evaluator-0": on(b),
 		})
@@ -374,7 +374,7 @@ var _ = Describe("A round of the allocator", func() {
 		Expect([]string{r.where(ctx, "job"), r.where(ctx, "other")}).To(Equal([]string{"True Placed a a", "True Placed b b"}))
 	})
 
-	It("gives nobody room that a job could not give up", func(ctx SpecContext) {
+	It("gives no job capacity that another could not release", func(ctx SpecContext) {
 		refused := ""
 		r := newSpace(ctx).newRounds(intercept(func(verb string, object client.Object, write func() error) error {
 			if verb == patchesStatus && object.GetName() == refused {
@@ -396,7 +396,7 @@ var _ = Describe("A round of the allocator", func() {
 		Expect([]string{r.where(ctx, "one"), r.where(ctx, "two")}).To(Equal([]string{"False Suspended", "True Placed a a"}))
 	})
 
-	It("lets one of the jobs that wait for each other's place give its own up, whoever else waits", func(ctx SpecContext) {
+	It("releases the place of one of two jobs that wait for each other, also if a third waits", func(ctx SpecContext) {
 		r := newSpace(ctx).newRounds(interceptor.Funcs{})
 		places := decided{}
 		r.policy = places
@@ -415,7 +415,7 @@ var _ = Describe("A round of the allocator", func() {
 			Equal([]string{"True Placed b b", "True Placed a", "True Placed a"}))
 	})
 
-	It("never places more than there is room for, however far its cache is behind, and whoever leads", func(ctx SpecContext) {
+	It("never exceeds capacity, with a stale cache and after a change of leader", func(ctx SpecContext) {
 		const cpus, pods = 8, 4
 		r := newSpace(ctx).newRounds(interceptor.Funcs{})
 		old := map[string]client.ObjectList{}

@@ -112,7 +112,7 @@ var _ = Describe("The time of a worker-led job", func() {
 })
 
 var _ = Describe("A job that says who runs it", func() {
-	It("is not touched in any respect where that is somebody else", func(ctx SpecContext) {
+	It("is not touched if that is another controller", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		recorder := s.record()
 		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {

@@ -36,43 +36,43 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the delays after which a job is tried again
-	// that could not be brought on. What the API server refused to create waits longer.
+	// firstRetry and lastRetry bound the backoff of a job whose reconcile failed. Writes
+	// that the API server refuses wait longer.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// retries returns the delays between the attempts at one job.
+// retries returns the rate limiter of the queue of jobs.
 func (r *Reconciler) retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	return &timelyRetries{TypedRateLimiter: backoff, states: &r.states, now: r.now}
 }
 
-// DefaultWorkers is how many jobs are reconciled at a time where nothing else is said.
+// DefaultWorkers is how many jobs are reconciled at a time by default.
 const DefaultWorkers = 8
 
 // Options are the settings of the controller. The zero value is the default.
 type Options struct {
-	// Settings are what all jobs' pods are given.
+	// Settings apply to the pods of all jobs.
 	Settings workload.Settings
-	// AggregatorConfig is the one of jobs that name none: by default
+	// AggregatorConfig is that of jobs that name none: by default
 	// di-system/aggregator-config.
 	AggregatorConfig types.NamespacedName
-	// Drain is how long a replica that was removed or reported lives on: 10 s by default.
+	// Drain is the drain time of a removed or reported replica: 10 s by default.
 	Drain time.Duration
-	// ForceDeleteAfter is how long a pod that does not go from a node that does not answer
-	// is left before it is deleted by force; 0, the default, for ever.
+	// ForceDeleteAfter is how long a pod may be terminating on a node that does not answer
+	// before it is force-deleted; 0, the default, for never.
 	ForceDeleteAfter time.Duration
-	// NoAllocator says that allocator.Setup is not called: preemptible jobs then say
-	// that they wait for another.
+	// NoAllocator means that allocator.Setup is not called. The condition of preemptible
+	// jobs then names an external allocator.
 	NoAllocator bool
 	// Kueue reports whether the queues that jobs name are Kueue's; it is asked for jobs
 	// that name one. By default they are not.
 	Kueue func(context.Context) (bool, error)
-	// Gangs is which scheduler the gangs of worker-led jobs are left to: gang.Auto by default.
+	// Gangs is the scheduler of gangs: gang.Auto by default.
 	Gangs gang.Setting
-	// GangSchedulerName is the scheduler of pods of gangs that name none, where it
-	// goes by another name than usual.
+	// GangSchedulerName is the scheduler name of gangs that name none, if it is not the
+	// provider's default.
 	GangSchedulerName string
 	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
 	Workers int
@@ -80,12 +80,12 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Registerer takes the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
-	// Traces makes a span of each pass over a job; nil for none.
+	// Traces records a span for each reconcile; nil for none.
 	Traces trace.TracerProvider
-	// MayAct is closed when no other operator acts any more; until then nothing is
-	// written. Nil where there is none.
+	// MayAct is closed when no other operator acts; nothing is written before. Nil if
+	// there is no other.
 	MayAct <-chan struct{}
-	// JobVersion tells the version in which owner references name jobs: by default
+	// JobVersion returns the version of jobs in owner references: by default
 	// v2alpha1.
 	JobVersion func(context.Context) (string, error)
 }
@@ -121,9 +121,9 @@ type Reconciler struct {
 	metrics  *jobmetrics.Metrics
 	assumed  assumedObjects
 	states   jobStates
-	// gangs follows the schedulers of gangs; nil where there are none.
+	// gangs discovers gang schedulers; nil if there are none.
 	gangs *discover.Gangs
-	// queue has the jobs that wait; nil where none can.
+	// queue has the jobs that wait; nil outside a manager.
 	queue queue
 }
 
@@ -162,14 +162,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
 		Watches(&corev1.Pod{}, reconciler.ownedBy(mgr), builder.WithPredicates(podChanges(reconciler.now))).
-		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(comingsAndGoings())).
-		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(mgr), builder.WithPredicates(comingsAndGoings())).
+		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(existence())).
+		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(mgr), builder.WithPredicates(existence())).
 		Watches(&v2alpha1.Membership{}, reconciler.ownedBy(mgr)).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),
 		}).
-		Build(controllers.GateUntil(options.MayAct, tracing.Reconciler(reconciler, options.Traces, spanOfPass)))
+		Build(controllers.GateUntil(options.MayAct, tracing.Reconciler(reconciler, options.Traces, reconcileSpan)))
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}
@@ -177,7 +177,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	return nil
 }
 
-// ownedBy enqueues the job that owns an object, together with other news of it.
+// ownedBy enqueues the job that owns an object.
 func (r *Reconciler) ownedBy(mgr ctrl.Manager) handler.EventHandler {
 	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v2alpha1.DIJob{}, handler.OnlyControllerOwner())
 	return &ownedHandler{EventHandler: owner, assumed: &r.assumed.owned, states: &r.states}

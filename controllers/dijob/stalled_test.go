@@ -91,7 +91,7 @@ func condition(kind string, status corev1.ConditionStatus, reason string, messag
 	)))
 }
 
-var _ = Describe("A job whose pods do not get on", func() {
+var _ = Describe("A job whose pods are stalled", func() {
 	const stalled = v2alpha1.ConditionReplicasStalled
 
 	It("says that they cannot be scheduled, until they are", func(ctx SpecContext) {
@@ -123,7 +123,7 @@ var _ = Describe("A job whose pods do not get on", func() {
 	})
 })
 
-var _ = Describe("The operator in its manager, told of pods that do not get on", func() {
+var _ = Describe("The operator in its manager, with stalled pods", func() {
 	It("follows them by its watches", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.startManager(ctx)
@@ -166,7 +166,7 @@ func eventsOf(recorder *events.FakeRecorder) []string {
 var _ = Describe("A job whose pods are refused", func() {
 	const refused = v2alpha1.ConditionReplicaFailure
 
-	It("names the quota, and goes on when there is room", func(ctx SpecContext) {
+	It("names the quota, and continues when it allows more", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		quota := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "team"},
@@ -197,7 +197,7 @@ var _ = Describe("A job whose pods are refused", func() {
 		Expect(s.job(ctx)).To(condition(refused, corev1.ConditionFalse, "", BeEmpty()))
 	})
 
-	It("costs few refused requests though news of its pods come all the time", func(ctx SpecContext) {
+	It("costs few refused requests despite many events of its pods", func(ctx SpecContext) {
 		const pods, room = 84, 20
 		s := newSpace(ctx)
 		var refusals atomic.Int32
@@ -273,7 +273,7 @@ func (s *space) awaitRefusals(ctx context.Context, words string) {
 }
 
 var _ = Describe("A pod that does not go from a lost node", func() {
-	It("is deleted by force only where that is allowed, and made again", func(ctx SpecContext) {
+	It("is force-deleted only if that is allowed, and recreated", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submitWorkers(ctx, 3)
 		Expect(s.settle(ctx)).To(Succeed())

@@ -118,7 +118,7 @@ func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	return &Reconciler{
 		client: faulty, live: faulty, recorder: newCritic(), now: func() time.Time { return time.Now().Add(s.ahead) },
 		options: Options{
-			// A short drain, as nobody waits in these specs.
+			// No client waits in these specs.
 			Drain: time.Nanosecond, AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 		}.defaults(),
 		metrics: metrics,

@@ -25,8 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// jobChanges lets changes of a job's spec and status pass, and its deletion.
-// What the job reports of itself concerns nobody here.
+// jobChanges passes changes of a job's spec and status, and its deletion, but no
+// profilings.
 func jobChanges() predicate.Predicate {
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
 		job, ok := object.(*v2alpha1.DIJob)
@@ -43,7 +43,7 @@ func jobChanges() predicate.Predicate {
 	}}
 }
 
-// podChanges lets the changes of a pod pass that a decision may rest on.
+// podChanges passes the changes of a pod that a decision may depend on.
 func podChanges(now func() time.Time) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		before, okBefore := update.ObjectOld.(*corev1.Pod)
@@ -62,19 +62,18 @@ type outline struct {
 	ready     bool
 	disrupted bool
 	queue     queueOutline
-	// placed says of a pod of a gang that it has a node.
+	// placed reports whether a pod of a gang has a node.
 	placed bool
 	// containers are those that ended, by name.
 	containers map[string]containerOutline
 }
 
-// queueOutline is what a decision may rest on of what Kueue does to a pod.
+// queueOutline is what a decision depends on in Kueue's marks of a pod.
 type queueOutline struct {
 	isWaiting, isEvicted, isHeld, isAbandoned bool
 }
 
-// containerOutline is how a container ended, and whether the kubelet waits
-// before it starts it again.
+// containerOutline is how a container terminated, and whether it is in CrashLoopBackOff.
 type containerOutline struct {
 	looping    bool
 	terminated *corev1.ContainerStateTerminated
@@ -100,8 +99,8 @@ func outlineOf(pod *corev1.Pod) outline {
 	return result
 }
 
-// comingsAndGoings lets creations and deletions pass.
-func comingsAndGoings() predicate.Predicate {
+// existence passes creations and deletions.
+func existence() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		return update.ObjectOld.GetDeletionTimestamp().IsZero() != update.ObjectNew.GetDeletionTimestamp().IsZero()
 	}}

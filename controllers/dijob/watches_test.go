@@ -186,7 +186,7 @@ type podChange struct {
 }
 
 // stalledPods are changes of what the kubelet and the scheduler say of a pod
-// that does not get on.
+// that is stalled.
 func stalledPods() map[string]podChange {
 	looping := func(restarts int32) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
@@ -201,7 +201,7 @@ func stalledPods() map[string]podChange {
 		"a node after long": {
 			func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(noon().Add(-time.Hour)) }, assigned, true,
 		},
-		"volumes that are to be mounted":     {assigned, preparing(0), true},
+		"volumes that are not mounted yet":   {assigned, preparing(0), true},
 		"volumes that are mounted":           {preparing(0), assigned, false},
 		"volumes that are mounted after all": {preparing(time.Hour), assigned, true},
 		"the next look of the scheduler": {

@@ -92,20 +92,20 @@ var _ = Describe("A worker-led job", func() {
 		for _, pod := range s.pods(ctx) {
 			Expect(workload.NodesOf(&pod)).To(Equal(first[0]))
 		}
-		s.expectToldOf(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
+		s.expectPeerList(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
 
-		By("making it again where somebody deletes it before the pods have started")
+		By("recreating it if it is deleted before the pods have started")
 		Expect(shared.api.Delete(ctx, stored)).To(Succeed())
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.configMaps(ctx)).To(Equal(first))
 
-		By("growing, which restarts nobody and has another one for the new pod")
+		By("growing, which restarts no pod and creates another one for the new pod")
 		s.run(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
 		s.resizeCollectors(ctx, 3)
 		Expect(s.podNames(ctx)).To(HaveLen(4))
 		Expect(s.configMaps(ctx)).To(And(HaveLen(2), ContainElement(first[0])))
-		s.expectToldOf(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2")
+		s.expectPeerList(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2")
 
 		By("shrinking, which leaves none without a pod")
 		s.run(ctx)
@@ -136,7 +136,7 @@ var _ = Describe("A worker-led job", func() {
 			HaveField("Message", ContainSubstring(taken.Name)),
 		)))
 
-		By("asking rarely, whatever news come")
+		By("retrying rarely despite many events")
 		var asked atomic.Int32
 		s.operator = s.newOperator(onCreate(func(client.Object) error {
 			asked.Add(1)
@@ -166,11 +166,11 @@ var _ = Describe("A worker-led job", func() {
 		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: s.configMaps(ctx)[0]}, forged)).To(Succeed())
 		Expect(shared.api.Delete(ctx, forged)).To(Succeed())
 		forged.ResourceVersion, forged.UID = "", ""
-		forged.Data["DI_NODES"] = "somebody.else"
+		forged.Data["DI_NODES"] = "another.example"
 		Expect(shared.api.Create(ctx, forged)).To(Succeed())
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.podNames(ctx)).To(HaveLen(3))
-		s.expectToldOf(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
+		s.expectPeerList(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
 	})
 
 	It("says that a name it needs is taken, and leaves who has it alone", func(ctx SpecContext) {

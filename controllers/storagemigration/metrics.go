@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// What becomes of the writes of a migration.
+// The results of the writes of a migration.
 const (
 	writeDone     = "written"
 	writeByOthers = "written-by-others"
@@ -20,7 +20,7 @@ const (
 	writeFailed   = "failed"
 )
 
-// What objects of a migration are counted as.
+// The states of the objects of a migration.
 const (
 	objectsDone   = "done"
 	objectsLeft   = "left"
@@ -36,7 +36,7 @@ type Metrics struct {
 	writes  *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics returns the metrics, registered.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{}
 	resource := telemetry.Label{Name: "resource", Values: []string{"dijobs", "aggregatorconfigs"}}
@@ -64,8 +64,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// tell reports whether something is to be done.
-func (m *Metrics) tell(o *migration.Observed, step migration.Step) {
+// observe sets the state of a migration.
+func (m *Metrics) observe(o *migration.Observed, step migration.Step) {
 	set := func(gauge *prometheus.GaugeVec, is bool) {
 		value := 0.
 		if is {
@@ -75,10 +75,10 @@ func (m *Metrics) tell(o *migration.Observed, step migration.Step) {
 	}
 	set(m.pending, step != migration.StepRest)
 	set(m.blocked, step == migration.StepBlock)
-	m.tellRecord(o.Resource, &o.Record)
+	m.observeRecord(o.Resource, &o.Record)
 }
 
-func (m *Metrics) tellRecord(resource string, record *migration.Record) {
+func (m *Metrics) observeRecord(resource string, record *migration.Record) {
 	failed := int64(len(record.Failed))
 	for state, count := range map[string]int64{
 		objectsDone: record.Done, objectsFailed: failed, objectsLeft: max(record.Total-record.Done-failed, 0),

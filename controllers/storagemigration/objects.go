@@ -24,16 +24,16 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// migratedAtOnce is how many objects are written at a time. Each may take as long
-// as conversion does, and few are enough for the rate.
+// migratedAtOnce is how many objects are written at a time. Few are enough for the rate
+// limit.
 const migratedAtOnce = 8
 
-// errNotServed is that an API server does not serve a version yet, or no more.
+// errNotServed means that an API server does not serve a version yet, or no longer.
 var errNotServed = errors.New("the API server does not serve it")
 
-// rewrite writes the next page of objects as they are, so that they are stored in
-// the wanted version. A write that changes nothing is written all the same where
-// it is stored in another form.
+// rewrite writes the next page of objects unchanged, so that they are stored in the
+// desired version. The API server stores a write without changes if the stored form
+// differs.
 func (m *Reconciler) rewrite(ctx context.Context, s *state) error {
 	page, err := m.list(ctx, s, s.Through())
 	if page == nil || err != nil {
@@ -48,15 +48,15 @@ func (m *Reconciler) rewrite(ctx context.Context, s *state) error {
 	return m.saveAttempt(ctx, s, m.withPage(s, page, failed), "Rewrote a page of stored objects", failed)
 }
 
-// touch writes an object that nobody else has written since it was listed: what
-// somebody has is stored in the wanted version.
+// touch writes an object unless another client wrote it since the list: that write stored
+// it in the desired version.
 func (m *Reconciler) touch(ctx context.Context, s *state, object *metav1.PartialObjectMetadata) error {
 	return m.patchAsItIs(ctx, s, object, map[string]any{"uid": object.UID, "resourceVersion": object.ResourceVersion})
 }
 
-// patchAsItIs writes an object that may break rules of the version in which it is
-// written: the API server forgives what was so before, but for fields that are
-// required and missing. The other version may not require them.
+// patchAsItIs writes an object that may be invalid in this version. The API server ratchets
+// existing errors, except missing required fields, which the other version may not
+// require.
 func (m *Reconciler) patchAsItIs(ctx context.Context, s *state, object *metav1.PartialObjectMetadata, metadata map[string]any) error {
 	err := m.patch(ctx, object, metadata)
 	if apierrors.IsInvalid(err) && s.Through() != s.Wanted {
@@ -67,7 +67,7 @@ func (m *Reconciler) patchAsItIs(ctx context.Context, s *state, object *metav1.P
 	return err
 }
 
-// retry writes the objects again that could not be written, as they are now.
+// retry writes again the objects whose write failed.
 func (m *Reconciler) retry(ctx context.Context, s *state) error {
 	objects := make([]metav1.PartialObjectMetadata, len(s.Record.Failed))
 	for i, failure := range s.Record.Failed {
@@ -83,9 +83,9 @@ func (m *Reconciler) retry(ctx context.Context, s *state) error {
 	return m.saveAttempt(ctx, s, s.Record.Retried(failed, m.Now()), "Retried objects that could not be written", failed)
 }
 
-// clean takes the version that is served no more from the managedFields of the
-// next page of objects. As long as they name it every write of such an object is
-// converted to it, and would be refused by an API server that does not know it.
+// clean removes the version that is no longer served from the managedFields of the next
+// page of objects. While they name it, every write is converted to it, and an API server
+// without that version would refuse the write.
 func (m *Reconciler) clean(ctx context.Context, s *state) error {
 	if s.Record.Phase != migration.PhaseCleaning || s.Record.Listed {
 		s.Record = s.Record.Restarted()
@@ -111,7 +111,7 @@ func (m *Reconciler) clean(ctx context.Context, s *state) error {
 	return m.saveAttempt(ctx, s, record, "Cleaned the managed fields of a page of objects", failed)
 }
 
-// cleaningAttempts is how often an object is cleaned that others keep writing.
+// cleaningAttempts is how often cleaning is tried after conflicts.
 const cleaningAttempts = 5
 
 func (m *Reconciler) cleanOne(ctx context.Context, s *state, object *metav1.PartialObjectMetadata, stopped string) error {
@@ -132,8 +132,8 @@ func (m *Reconciler) cleanOne(ctx context.Context, s *state, object *metav1.Part
 	return m.count(s.Resource, err)
 }
 
-// patch merges into an object's metadata, and lets nobody's rules about the rest
-// see a change.
+// patch merges into an object's metadata and changes nothing else, so that no validation
+// of other fields applies.
 func (m *Reconciler) patch(ctx context.Context, object *metav1.PartialObjectMetadata, metadata map[string]any) error {
 	content, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -142,16 +142,16 @@ func (m *Reconciler) patch(ctx context.Context, object *metav1.PartialObjectMeta
 	return m.API.Patch(ctx, object, client.RawPatch(types.MergePatchType, content), controllers.FieldOwner)
 }
 
-// list returns the next page of objects; nil where the list has to begin again, which
-// is recorded.
+// list returns the next page of objects; nil if the list must start again, which it
+// records.
 func (m *Reconciler) list(ctx context.Context, s *state, version string) (*metav1.PartialObjectMetadataList, error) {
 	page := &metav1.PartialObjectMetadataList{}
 	page.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: version, Kind: s.definition.Spec.Names.ListKind})
 	token := s.Record.Continue
 	err := m.API.List(ctx, page, client.Limit(m.Page), client.Continue(token))
 	if token != "" && apierrors.IsResourceExpired(err) {
-		// The list goes on by names. What it has not seen yet was there all the
-		// time, or was written after the switch.
+		// The list continues by name. Objects that it lacks existed all the time, or
+		// were written after the switch.
 		if token = continueOf(err); token == "" {
 			return nil, m.save(ctx, s, s.Record.Restarted())
 		}
@@ -166,7 +166,7 @@ func (m *Reconciler) list(ctx context.Context, s *state, version string) (*metav
 	return page, nil
 }
 
-// continueOf returns the token by which a list can go on that was too old.
+// continueOf returns the token that continues an expired list.
 func continueOf(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -187,9 +187,8 @@ func (m *Reconciler) withPage(s *state, page *metav1.PartialObjectMetadataList, 
 	return record
 }
 
-// each does something with objects, some at a time, and returns those with which it
-// could not be done. An error is of the way to the API server, and nothing is known
-// of any object then.
+// each calls a function for objects in parallel and returns the failures. An error means
+// that the API server cannot be reached, and says nothing about objects.
 func (m *Reconciler) each(ctx context.Context, objects []metav1.PartialObjectMetadata, do func(context.Context, *metav1.PartialObjectMetadata) error,
 ) ([]migration.Failure, error) {
 	failures := make([]error, len(objects))
@@ -201,7 +200,7 @@ func (m *Reconciler) each(ctx context.Context, objects []metav1.PartialObjectMet
 				return running.Err()
 			}
 			err := do(running, &objects[i])
-			if isPassing(err) {
+			if isTemporary(err) {
 				return fmt.Errorf("writing %s/%s: %w", objects[i].Namespace, objects[i].Name, err)
 			}
 			failures[i] = err
@@ -222,8 +221,8 @@ func (m *Reconciler) each(ctx context.Context, objects []metav1.PartialObjectMet
 	return failed, nil
 }
 
-// count counts a write, and returns the error of one that was refused. An object
-// that is gone, or that somebody else wrote first, needs none.
+// count counts a write and returns its error. An object that was deleted, or that another
+// client wrote first, is no error.
 func (m *Reconciler) count(resource string, err error) error {
 	switch {
 	case err == nil:
@@ -234,7 +233,7 @@ func (m *Reconciler) count(resource string, err error) error {
 		m.Metrics.wrote(resource, writeGone)
 	case apierrors.IsConflict(err):
 		m.Metrics.wrote(resource, writeByOthers)
-	case isPassing(err):
+	case isTemporary(err):
 		return err
 	default:
 		m.Metrics.wrote(resource, writeFailed)
@@ -243,9 +242,9 @@ func (m *Reconciler) count(resource string, err error) error {
 	return nil
 }
 
-// isPassing tells that an error says nothing of the object: the way to the API
-// server is broken, or it is busy.
-func isPassing(err error) bool {
+// isTemporary reports whether an error is not about the object: the API server cannot be
+// reached, or is busy.
+func isTemporary(err error) bool {
 	var network net.Error
 	return err != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) ||
 		errors.Is(err, errNotServed) || meta.IsNoMatchError(err) ||
@@ -253,16 +252,15 @@ func isPassing(err error) bool {
 		apierrors.IsUnauthorized(err))
 }
 
-// saveAttempt records what became of objects, and tells of those that could not be
-// written.
+// saveAttempt records the results of writes, and an Event about the first failures.
 func (m *Reconciler) saveAttempt(ctx context.Context, s *state, record migration.Record, message string, failed []migration.Failure) error {
-	told := len(s.Record.Failed) > 0
+	reported := len(s.Record.Failed) > 0
 	if err := m.save(ctx, s, record); err != nil {
 		return err
 	}
 	logStep(ctx, s, message, &record)
-	if len(failed) > 0 && !told {
-		m.tell(s, corev1.EventTypeWarning, v2alpha1.ReasonStorageMigrationFailed,
+	if len(failed) > 0 && !reported {
+		m.recordEvent(s, corev1.EventTypeWarning, v2alpha1.ReasonStorageMigrationFailed,
 			fmt.Sprintf("%d objects could not be written and are retried; the first is %s/%s: %s",
 				len(failed), failed[0].Namespace, failed[0].Name, failed[0].Message))
 	}

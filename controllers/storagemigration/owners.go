@@ -17,9 +17,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// strangers returns what names a job as an owner in another version than the
-// wanted one. They are only read.
-func (m *Reconciler) strangers(ctx context.Context, version string) ([]client.Object, error) {
+// misversioned returns the objects whose owner reference names a job in another version
+// than the desired one. Callers must not change them.
+func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client.Object, error) {
 	var pods corev1.PodList
 	var services corev1.ServiceList
 	var configMaps corev1.ConfigMapList
@@ -50,11 +50,11 @@ func (m *Reconciler) strangers(ctx context.Context, version string) ([]client.Ob
 	return found, nil
 }
 
-// moveOwners has owner references name jobs in the wanted version, also those of
-// jobs that are left alone. Each patch holds the resource version, as it replaces
-// a list of which others may write too; what they wrote is looked at again.
+// moveOwners changes owner references to the desired version, also those of unmanaged jobs.
+// Each patch holds the resource version, because it replaces a list that other writers
+// change too; a conflict is retried.
 func (m *Reconciler) moveOwners(ctx context.Context, s *state) error {
-	found, err := m.strangers(ctx, s.Wanted)
+	found, err := m.misversioned(ctx, s.Wanted)
 	if err != nil {
 		return err
 	}

@@ -35,26 +35,25 @@ const (
 )
 
 const (
-	// nextStep is when the next step of a migration is taken: at once, though the
-	// other definition comes in between.
+	// nextStep is the delay before the next step: none, but the other definition may
+	// come first.
 	nextStep = time.Millisecond
-	// ownersDelay is when it is looked again whether owner references are moved, of
-	// which a watch tells.
+	// ownersDelay is when owner references are checked again, through a watch cache.
 	ownersDelay = 500 * time.Millisecond
-	// refusalsToTell is how many probes have to fail one after the other before it is
-	// told: an API server learns of the webhooks by a watch.
-	refusalsToTell = 3
-	// DefaultSettle is how long API servers take to learn by their watches which
-	// version is stored, at most, where nothing else is said.
+	// probesBeforeEvent is how many probes must fail in a row before an Event: an API server
+	// learns of webhooks by a watch.
+	probesBeforeEvent = 3
+	// DefaultSettle is how long API servers may take to learn the storage version by
+	// their watches.
 	DefaultSettle = 30 * time.Second
-	// defaultMigrationRetry is how long an object is left alone that could not be written.
+	// defaultMigrationRetry is the delay before a failed object is retried.
 	defaultMigrationRetry = time.Minute
-	// defaultPage is how many objects are listed at a time, after which it is recorded
-	// how far it is: each two seconds at the usual rate.
+	// defaultPage is how many objects are listed at a time. Progress is recorded after each
+	// page: every two seconds at the default rate.
 	defaultPage = 100
 )
 
-// actionMigrate is what Events say that is done.
+// actionMigrate is the action of Events.
 const actionMigrate = "Migrate"
 
 // Options are the settings of the migration.
@@ -68,25 +67,24 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Namespace has the record. Required.
 	Namespace string
-	// TakenOver is closed when nothing of an earlier release acts any more. Required.
+	// TakenOver is closed when no earlier release acts. Required.
 	TakenOver <-chan struct{}
-	// Probe goes the way through the API server in both versions. Required.
+	// Probe dry-run-creates a job in both versions. Required.
 	Probe func(context.Context) error
-	// Metrics count what is done; NewMetrics makes them. Required.
+	// Metrics are the metrics, from NewMetrics. Required.
 	Metrics *Metrics
-	// Now tells the time: by default the real one.
+	// Now returns the time: by default the real one.
 	Now func() time.Time
 	// Settle is how long API servers take to learn which version is stored.
 	Settle time.Duration
-	// Retry is how long an object is left alone that could not be written: by default
-	// a minute.
+	// Retry is the delay before a failed object is retried: by default a minute.
 	Retry time.Duration
 	// Page is how many objects are listed at a time: by default 100.
 	Page int64
 }
 
-// Reconciler has stored objects be stored, and versions be served, as the
-// annotations of the definition of DIJobs say.
+// Reconciler stores objects in the version, and serves the versions, that the annotations
+// of the definition of DIJobs name.
 type Reconciler struct {
 	Options
 	// refusals counts the probes that failed one after the other.
@@ -104,7 +102,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{Options: options}
 }
 
-// state is what is known of a definition, and what to decide by.
+// state is a definition and the input of the decision about it.
 type state struct {
 	migration.Observed
 	definition *apiextensionsv1.CustomResourceDefinition
@@ -117,16 +115,16 @@ func (m *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	decision := migration.Decide(&s.Observed)
-	m.Metrics.tell(&s.Observed, decision.Step)
+	m.Metrics.observe(&s.Observed, decision.Step)
 	result, err := m.act(ctx, s, decision)
 	if err != nil {
-		// The queue says when it is tried again.
+		// The queue backs off.
 		return ctrl.Result{}, err
 	}
 	return result, nil
 }
 
-// act does what was decided.
+// act carries out a decision.
 func (m *Reconciler) act(ctx context.Context, s *state, decision migration.Decision) (ctrl.Result, error) {
 	next := ctrl.Result{RequeueAfter: nextStep}
 	switch decision.Step {
@@ -162,7 +160,7 @@ func (m *Reconciler) act(ctx context.Context, s *state, decision migration.Decis
 	return ctrl.Result{}, fmt.Errorf("there is no step %q", decision.Step)
 }
 
-// block tells why nothing goes on, once.
+// block records, with one Event, why the migration is blocked.
 func (m *Reconciler) block(ctx context.Context, s *state, message string) error {
 	if s.Record.Blocked == message {
 		return nil
@@ -172,11 +170,11 @@ func (m *Reconciler) block(ctx context.Context, s *state, message string) error 
 	if err := m.write(ctx, s, record); err != nil {
 		return err
 	}
-	m.tell(s, corev1.EventTypeWarning, v2alpha1.ReasonStorageMigrationBlocked, message)
+	m.recordEvent(s, corev1.EventTypeWarning, v2alpha1.ReasonStorageMigrationBlocked, message)
 	return nil
 }
 
-// serve serves again what is to be served.
+// serve makes the API server serve all versions again.
 func (m *Reconciler) serve(ctx context.Context, s *state) error {
 	changed := s.definition.DeepCopy()
 	for i := range changed.Spec.Versions {
@@ -186,17 +184,16 @@ func (m *Reconciler) serve(ctx context.Context, s *state) error {
 	if err := m.update(ctx, changed, "serving all versions"); err != nil {
 		return err
 	}
-	m.tell(s, corev1.EventTypeNormal, v2alpha1.ReasonVersionServed, "all versions are served")
+	m.recordEvent(s, corev1.EventTypeNormal, v2alpha1.ReasonVersionServed, "all versions are served")
 	return nil
 }
 
-// switchStorage has objects be stored in the wanted version from now on. Just
-// before, a job of each version is created without being stored: an object of
-// which the API server cannot convert what is stored would be lost to all.
+// switchStorage changes the storage version. Before, it dry-run-creates a job of each
+// version: a stored object that the API server cannot convert would be unreadable.
 func (m *Reconciler) switchStorage(ctx context.Context, s *state) error {
 	if err := m.Probe(ctx); err != nil {
 		err = fmt.Errorf("the storage version of %s stays %s: %w", s.definition.Name, s.Storage, err)
-		if m.refusals++; m.refusals >= refusalsToTell {
+		if m.refusals++; m.refusals >= probesBeforeEvent {
 			err = errors.Join(err, m.block(ctx, s, err.Error()))
 		}
 		return err
@@ -205,13 +202,13 @@ func (m *Reconciler) switchStorage(ctx context.Context, s *state) error {
 	if err := m.update(ctx, crds.WithStorage(s.definition, s.Wanted), "storing objects in "+s.Wanted); err != nil {
 		return err
 	}
-	m.tell(s, corev1.EventTypeNormal, v2alpha1.ReasonStorageSwitched,
-		fmt.Sprintf("objects that are written are stored in %s from now on, and no more in %s", s.Wanted, s.Storage))
+	m.recordEvent(s, corev1.EventTypeNormal, v2alpha1.ReasonStorageSwitched,
+		fmt.Sprintf("objects are stored in %s instead of %s from their next write on", s.Wanted, s.Storage))
 	return nil
 }
 
-// prune records in the definition that objects are stored in the wanted version
-// only. It holds the resource version: what has changed since is looked at first.
+// prune records in the definition that objects are stored in the desired version only. The
+// update holds the resource version.
 func (m *Reconciler) prune(ctx context.Context, s *state) error {
 	changed := s.definition.DeepCopy()
 	changed.Status.StoredVersions = []string{s.Wanted}
@@ -221,18 +218,18 @@ func (m *Reconciler) prune(ctx context.Context, s *state) error {
 	return nil
 }
 
-// stopServing has the API server serve a version no more. What is known of the
-// objects' managedFields is of before.
+// stopServing makes the API server stop serving a version. The record of cleaned
+// managedFields is reset.
 func (m *Reconciler) stopServing(ctx context.Context, s *state) error {
 	record := s.Record
 	record.Cleaned, record.Phase = "", migration.PhaseFinished
 	if err := m.save(ctx, s, record); err != nil {
 		return err
 	}
-	if err := m.update(ctx, crds.WithoutServing(s.definition, s.Stopped), "serving "+s.Stopped+" no more"); err != nil {
+	if err := m.update(ctx, crds.WithoutServing(s.definition, s.Stopped), "ending service of "+s.Stopped); err != nil {
 		return err
 	}
-	m.tell(s, corev1.EventTypeNormal, v2alpha1.ReasonVersionNotServed, s.Stopped+" is no longer served")
+	m.recordEvent(s, corev1.EventTypeNormal, v2alpha1.ReasonVersionNotServed, s.Stopped+" is no longer served")
 	return nil
 }
 
@@ -247,13 +244,13 @@ func (m *Reconciler) finish(ctx context.Context, s *state) error {
 		return err
 	}
 	if rewritten {
-		m.tell(s, corev1.EventTypeNormal, v2alpha1.ReasonStorageMigrated,
+		m.recordEvent(s, corev1.EventTypeNormal, v2alpha1.ReasonStorageMigrated,
 			fmt.Sprintf("all objects are stored in %s: %d checked", s.Wanted, record.Done))
 	}
 	return nil
 }
 
-// update writes a definition as it was read.
+// update writes a definition, unless it changed since it was read.
 func (m *Reconciler) update(ctx context.Context, changed *apiextensionsv1.CustomResourceDefinition, purpose string) error {
 	if err := m.API.Update(ctx, changed, controllers.FieldOwner); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %s: %w", changed.Name, purpose, err)
@@ -261,15 +258,15 @@ func (m *Reconciler) update(ctx context.Context, changed *apiextensionsv1.Custom
 	return nil
 }
 
-// tell sends an Event about the definition.
-func (m *Reconciler) tell(s *state, kind, reason, message string) {
+// recordEvent records an Event about the definition.
+func (m *Reconciler) recordEvent(s *state, kind, reason, message string) {
 	about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: s.definition.Name, UID: s.definition.UID}}
 	about.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
 	m.Recorder.Eventf(about, nil, kind, reason, actionMigrate, "%s", recorder.Note(message))
 }
 
-// observe reads a definition, what is wanted of it, and how far it is; nil where
-// there is no such definition.
+// observe reads a definition, its desired state and its progress; nil if there is no such
+// definition.
 func (m *Reconciler) observe(ctx context.Context, name string) (*state, error) {
 	s := &state{definition: &apiextensionsv1.CustomResourceDefinition{}}
 	err := m.API.Get(ctx, client.ObjectKey{Name: name}, s.definition)
@@ -279,10 +276,10 @@ func (m *Reconciler) observe(ctx context.Context, name string) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("getting customresourcedefinition %s: %w", name, err)
 	}
-	wish := client.Object(s.definition)
+	annotated := client.Object(s.definition)
 	if name != jobsDefinition {
-		wish = newDefinitionMetadata()
-		if err := m.API.Get(ctx, client.ObjectKey{Name: jobsDefinition}, wish); err != nil {
+		annotated = newDefinitionMetadata()
+		if err := m.API.Get(ctx, client.ObjectKey{Name: jobsDefinition}, annotated); err != nil {
 			return nil, fmt.Errorf("getting customresourcedefinition %s: %w", jobsDefinition, err)
 		}
 	}
@@ -293,8 +290,8 @@ func (m *Reconciler) observe(ctx context.Context, name string) (*state, error) {
 		Generation: s.definition.Generation,
 		Definition: string(s.definition.UID),
 		Retired:    s.definition.Annotations[crds.AnnotationRetired] != "",
-		Wanted:     cmp.Or(wish.GetAnnotations()[crds.AnnotationStorageVersion], v2alpha1.Version),
-		Stopped:    wish.GetAnnotations()[crds.AnnotationStopServing],
+		Wanted:     cmp.Or(annotated.GetAnnotations()[crds.AnnotationStorageVersion], v2alpha1.Version),
+		Stopped:    annotated.GetAnnotations()[crds.AnnotationStopServing],
 		TakenOver:  m.isTakenOver(),
 		Now:        m.Now(), Settle: m.Settle, Retry: m.Retry,
 	}
@@ -320,11 +317,11 @@ func (m *Reconciler) isTakenOver() bool {
 	}
 }
 
-// observeJobs looks for what a release would misrun, and what is owned by a job in
-// another version.
+// observeJobs finds jobs that an earlier release would misrun, and objects whose owner
+// reference has another version.
 func (m *Reconciler) observeJobs(ctx context.Context, s *state) error {
-	strangers, err := m.strangers(ctx, s.Wanted)
-	if s.Strangers = len(strangers); err != nil {
+	found, err := m.misversioned(ctx, s.Wanted)
+	if s.Strangers = len(found); err != nil {
 		return err
 	}
 	release := migration.ReleaseOf(s.Wanted)
@@ -344,7 +341,7 @@ func (m *Reconciler) observeJobs(ctx context.Context, s *state) error {
 	return nil
 }
 
-// logStep says what was done with a page.
+// logStep logs the result of a page.
 func logStep(ctx context.Context, s *state, message string, record *migration.Record) {
 	log.FromContext(ctx).Info(message, "resource", s.Resource, "version", record.Target,
 		"done", record.Done, "total", record.Total, "failed", len(record.Failed))

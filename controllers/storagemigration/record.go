@@ -22,8 +22,8 @@ import (
 // bytes.
 const failureLength = 300
 
-// read returns the record of one resource, the zero value where there is none. One
-// that cannot be read is as none: the objects are written once more.
+// read returns the record of a resource; the zero value if there is none or it does not
+// decode. The objects are then rewritten again.
 func (m *Reconciler) read(ctx context.Context, resource string) (migration.Record, error) {
 	stored, err := controllers.Find(ctx, m.API, client.ObjectKey{Namespace: m.Namespace, Name: migration.RecordName}, &corev1.ConfigMap{})
 	var record migration.Record
@@ -35,12 +35,12 @@ func (m *Reconciler) read(ctx context.Context, resource string) (migration.Recor
 		return record, nil
 	}
 	if err := json.Unmarshal([]byte(content), &record); err != nil {
-		return migration.Record{}, nil //nolint:nilerr // somebody has edited it, and nothing is lost by beginning again
+		return migration.Record{}, nil //nolint:nilerr // A user edited it, and starting again is safe.
 	}
 	return record, nil
 }
 
-// save records how far a resource is, and that nothing blocks it.
+// save records the progress of a resource, and that nothing blocks it.
 func (m *Reconciler) save(ctx context.Context, s *state, record migration.Record) error {
 	record.Blocked = ""
 	return m.write(ctx, s, record)
@@ -70,7 +70,7 @@ func (m *Reconciler) write(ctx context.Context, s *state, record migration.Recor
 		return fmt.Errorf("recording the migration of %s: %w", s.Resource, err)
 	}
 	s.Record = record
-	m.Metrics.tellRecord(s.Resource, &record)
+	m.Metrics.observeRecord(s.Resource, &record)
 	return nil
 }
 

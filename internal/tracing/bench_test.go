@@ -20,7 +20,7 @@ import (
 func hex(id []byte) string { return stdhex.EncodeToString(id) }
 
 // providers are what the benchmarks compare: nothing around, as the reference,
-// traces that are off, and traces of which none or all are recorded.
+// traces that are off, and traces with none or all recorded.
 func providers() map[string]trace.TracerProvider {
 	return map[string]trace.TracerProvider{
 		"off":        nil,

@@ -220,7 +220,7 @@ func (*counter) Reconcile(context.Context, reconcile.Request) (reconcile.Result,
 }
 
 // A collector that takes connections and never answers is the worst one.
-func TestADeadCollectorHoldsUpNobodyAndAStopIsBounded(t *testing.T) {
+func TestADeadCollectorBlocksNoRequestAndAStopIsBounded(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -234,7 +234,7 @@ func TestADeadCollectorHoldsUpNobodyAndAStopIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := tracing.Handler(http.NotFoundHandler(), provider, all)
-	// More than the queue holds: whoever waited for the collector would never be done.
+	// More than the queue holds: a request that waited for the collector would never finish.
 	for range 10_000 {
 		get(t, handler, "/", "")
 	}

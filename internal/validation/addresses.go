@@ -18,12 +18,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// validateAddresses holds that the pods can be told of each other, as a job whose
-// pods cannot start is of no use. The domain is that of the cluster's services.
+// validateAddresses checks that the pods can read the addresses of their peers, because
+// they could not start otherwise. The domain is that of the cluster's services.
 func validateAddresses(job *v2alpha1.DIJob, at paths, domain string) field.ErrorList {
 	const remedy = "have at most %d replicas, or shorten the names of job, tasks and namespace"
 	var errs field.ErrorList
-	if isToldOfAll(&job.Spec) {
+	if listsAll(&job.Spec) {
 		if size, around, longest := sizeOfAddresses(job, names.EnvTFConfig, domain); size > workload.MaxVariable {
 			errs = append(errs, field.Forbidden(at.spec("clusterSpec"), fmt.Sprintf(
 				"TensorFlow reads the addresses of all replicas in TF_CONFIG, and Linux starts no process with more than %d bytes in one variable: "+remedy,
@@ -38,17 +38,17 @@ func validateAddresses(job *v2alpha1.DIJob, at paths, domain string) field.Error
 	return errs
 }
 
-// isToldOfAll reports whether TF_CONFIG lists all replicas.
-func isToldOfAll(spec *v2alpha1.DIJobSpec) bool {
+// listsAll reports whether TF_CONFIG lists all replicas.
+func listsAll(spec *v2alpha1.DIJobSpec) bool {
 	return slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && !names.HasDynamicWorkers(spec)
 }
 
-// listsOf returns how often a ConfigMap lists each address: once for all, and once
-// for its task, unless that has all.
+// listsOf returns how often a ConfigMap lists each address: once in all, and once in its
+// task unless there is only one.
 func listsOf(spec *v2alpha1.DIJobSpec) int64 {
 	tasks, elastic := 0, names.ElasticTask(spec)
 	for i := range spec.Tasks {
-		if wantedReplicas(spec, i, elastic) > 0 {
+		if desiredReplicas(spec, i, elastic) > 0 {
 			tasks++
 		}
 	}
@@ -58,10 +58,9 @@ func listsOf(spec *v2alpha1.DIJobSpec) int64 {
 	return 1
 }
 
-// sizeOfAddresses returns how long the variable of all addresses is, what of that
-// is around them, and how long the longest address is. In TF_CONFIG each address
-// has a port and quotes, and each task its name. They are in the usual domain where
-// none is given.
+// sizeOfAddresses returns the length of the variable with all addresses, the part of it
+// around them, and the longest address. In TF_CONFIG each address has a port and quotes,
+// and each task its name. An empty domain stands for the default one.
 func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around, longest int64) {
 	start, most := len(variable)+len("="), 1
 	if variable == names.EnvTFConfig {
@@ -69,13 +68,13 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around
 	}
 	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
-		count := int64(wantedReplicas(&job.Spec, i, elastic))
+		count := int64(desiredReplicas(&job.Spec, i, elastic))
 		if count < 1 {
 			continue
 		}
 		task, beside := names.TaskName(&job.Spec.Tasks[i]), 0
 		if variable == names.EnvTFConfig {
-			// Also for the pod's own place.
+			// The name occurs in the pod's own task, too.
 			start += len(`"":[],`) + 2*len(task)
 			beside = len(`"":`) + len(strconv.Itoa(int(portOf(&job.Spec.Tasks[i]))))
 		}
@@ -87,8 +86,8 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around
 	return size + int64(start), int64(start), int64(most)
 }
 
-// portOf returns the port that the replicas of a task serve on. What is wrong with
-// the template is said elsewhere.
+// portOf returns the port that the replicas of a task serve on. Errors of the template are
+// reported elsewhere.
 func portOf(task *v2alpha1.Task) int32 {
 	template, _ := jsontype.Read[corev1.PodTemplateSpec](task.Template.Raw, field.NewPath("template"))
 	if template == nil || len(template.Spec.Containers) == 0 {
@@ -106,9 +105,8 @@ func digitsBelow(count int64) int64 {
 	return digits
 }
 
-// wantedReplicas returns how many replicas a task is to have now, in a job with
-// that elastic task.
-func wantedReplicas(spec *v2alpha1.DIJobSpec, i, elastic int) int32 {
+// desiredReplicas returns the desired replicas of a task in a job with that elastic task.
+func desiredReplicas(spec *v2alpha1.DIJobSpec, i, elastic int) int32 {
 	if spec.Elastic != nil && spec.Elastic.Replicas != nil && elastic == i {
 		return *spec.Elastic.Replicas
 	}

@@ -60,8 +60,8 @@ func (a *Aggregator) Warnings() []string {
 
 // UnknownFields returns the fields that the update adds and pods do not have.
 func (a *Aggregator) UnknownFields(fields PodFields) field.ErrorList {
-	j := judge{fields}
-	return less(j.inTemplate(a.template, a.at), j.inTemplate(a.old, a.at))
+	p := podFields{fields}
+	return less(p.inTemplate(a.template, a.at), p.inTemplate(a.old, a.at))
 }
 
 // aggregatorTemplate returns the template of an AggregatorConfig of either version.
@@ -76,13 +76,13 @@ func aggregatorTemplate(raw []byte) ([]byte, error) {
 	return config.Spec.Aggregator.Template.Raw, nil
 }
 
-// warnAggregators says what the template holds that aggregators will not.
+// warnAggregators returns warnings about fields of the template that aggregators will not have.
 func warnAggregators(raw []byte, at *field.Path) []string {
 	template, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
 	var w notes
 	if len(found.Mistyped) == 0 {
 		w.overridden(template, replicaOverrides(names.ReplicaTypeAggregator), at)
-		w.untoldPorts(names.ReplicaTypeAggregator, &template.Spec, at.Child("spec"))
+		w.ignoredPorts(names.ReplicaTypeAggregator, &template.Spec, at.Child("spec"))
 	}
 	return w
 }

@@ -35,8 +35,7 @@ func DefaultV1(request *Request) (Patch, error) {
 		return nil, err
 	}
 	if !coordinatorLed(&job.Spec) {
-		// What a worker-led job lacks is for v2alpha1 to default: its spec is
-		// not to be changed through v1alpha1, by nobody.
+		// v2alpha1 defaults worker-led jobs; v1alpha1 cannot change their spec.
 		return changes, nil
 	}
 	spec := jsontype.Members(jsontype.Members(raw)["spec"])
@@ -45,11 +44,11 @@ func DefaultV1(request *Request) (Patch, error) {
 	return changes, nil
 }
 
-// defaultPolicyV1 fills the policy, and levels its letter case, of which
-// v1alpha1 takes any.
+// defaultPolicyV1 defaults the policy, and corrects its letter case, because v1alpha1
+// accepts any.
 func defaultPolicyV1(changes *Patch, raw json.RawMessage) {
 	var written string
-	// What is no text was refused before.
+	// Another type was refused before.
 	_ = json.Unmarshal(raw, &written)
 	policy := written
 	if policy == "" {
@@ -60,8 +59,8 @@ func defaultPolicyV1(changes *Patch, raw json.RawMessage) {
 	}
 }
 
-// dropUnusedRoles drops the collector and the learner where they are what typed
-// Go clients write for a role that a job does not have.
+// dropUnusedRoles drops the zero collector and learner that typed Go clients write for a
+// role that the job does not have.
 func dropUnusedRoles(changes *Patch, spec map[string]json.RawMessage) {
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
 		if isZeroRole(spec[string(role)]) {
@@ -70,21 +69,20 @@ func dropUnusedRoles(changes *Patch, spec map[string]json.RawMessage) {
 	}
 }
 
-// isZeroRole reports whether a role is the zero value of its Go type, which is
-// told by the containers: of all that is empty, no others are written. A person
-// who writes an empty role has forgotten something, and reads what.
+// isZeroRole reports whether a role is the zero value of its Go type: only Go clients write
+// null containers. A user who writes an empty role gets an error.
 func isZeroRole(role json.RawMessage) bool {
 	containers, written := jsontype.Members(jsontype.Members(jsontype.Members(role)["template"])["spec"])["containers"]
 	if !written || jsontype.IsSet(containers) {
 		return false
 	}
-	// What was decoded decodes again.
+	// A decoded value decodes again.
 	value, _ := jsontype.DecodeAny(role)
 	return jsontype.IsBlank(value)
 }
 
-// restoreExtended keeps the stored extended where an update lacks it, as old
-// manifests and old typed clients do, and returns the object as it is then.
+// restoreExtended keeps the stored extended if an update lacks it, as old manifests and
+// typed clients do, and returns the resulting object.
 func restoreExtended(changes *Patch, request *Request, part string) []byte {
 	if request.Create {
 		return request.Raw
@@ -167,8 +165,7 @@ func coordinatorLed(spec *v2alpha1.DIJobSpec) bool {
 	return spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// defaultElastic fills which task is resized, and levels its two counts to the
-// one that was changed.
+// defaultElastic defaults the elastic task, and syncs its two counts to the changed one.
 func defaultElastic(changes *Patch, request *Request) {
 	spec := &request.Job.Spec
 	if request.Old != nil && elasticTaskGone(spec, &request.Old.Spec) {
@@ -180,11 +177,11 @@ func defaultElastic(changes *Patch, request *Request) {
 	}
 	name, count := names.TaskName(&spec.Tasks[i]), replicasOf(&spec.Tasks[i])
 	if count < 0 {
-		// It is refused, and only where the user wrote it.
+		// Validation reports it at the field that the user wrote.
 		return
 	}
 	if before, countBefore := oldCounts(request.Old, name); before != nil && countBefore == count && (spec.Elastic == nil || spec.Elastic.Replicas == nil) {
-		// A client built for v1.1.3 drops the count with all of elastic, and means no other.
+		// A client built for v1.1.3 drops elastic and does not mean another count.
 		count = *before
 	}
 	switch {
@@ -198,12 +195,12 @@ func defaultElastic(changes *Patch, request *Request) {
 		changes.set("/spec/elastic/replicas", count)
 		return
 	}
-	levelCounts(changes, request, i)
+	syncCounts(changes, request, i)
 }
 
-// levelCounts levels elastic.replicas and the replicas of the elastic task to
-// the one that was changed; in a new job elastic.replicas wins.
-func levelCounts(changes *Patch, request *Request, elastic int) {
+// syncCounts syncs elastic.replicas and the replicas of the elastic task to the changed
+// one; in a new job elastic.replicas wins.
+func syncCounts(changes *Patch, request *Request, elastic int) {
 	task := &request.Job.Spec.Tasks[elastic]
 	wanted, count := request.Job.Spec.Elastic.Replicas, replicasOf(task)
 	before, countBefore := oldCounts(request.Old, names.TaskName(task))
@@ -217,9 +214,9 @@ func levelCounts(changes *Patch, request *Request, elastic int) {
 	}
 }
 
-// elasticTaskGone reports whether an update removed the task that defaulting named
-// in elastic and left its name there, as who applies a manifest does: what the
-// manifest never said, it does not take back.
+// elasticTaskGone reports whether an update removed the task that defaulting named in
+// elastic and kept its name there. Applying a manifest does so, because it does not own
+// the name.
 func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
 	if spec.Elastic == nil || old.Elastic == nil || spec.Elastic.Task == "" ||
 		spec.Elastic.Task != old.Elastic.Task || names.ElasticTask(spec) >= 0 {
@@ -229,8 +226,8 @@ func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
 	return derived >= 0 && names.TaskName(&old.Tasks[derived]) == old.Elastic.Task
 }
 
-// forgetElasticTask forgets what defaulting wrote about a task that is gone, so
-// that it is rewritten, if there is a task to write it about.
+// forgetElasticTask drops the defaults about a removed task, so that they are set again
+// for another one.
 func forgetElasticTask(changes *Patch, spec, old *v2alpha1.DIJobSpec) {
 	elastic := spec.Elastic
 	elastic.Task = ""
@@ -251,8 +248,8 @@ func forgetElasticTask(changes *Patch, spec, old *v2alpha1.DIJobSpec) {
 	}
 }
 
-// oldCounts returns what the replaced job wanted of the task, if it was the one
-// to be resized, and how many the task itself said.
+// oldCounts returns elastic.replicas and the task's replicas of the replaced job, if the
+// task was the elastic one.
 func oldCounts(old *v2alpha1.DIJob, task string) (wanted *int32, count int32) {
 	if old == nil {
 		return nil, 0

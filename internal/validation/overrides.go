@@ -16,8 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
-// overrides is what the operator sets on the pods of a task, in place of what
-// their template says.
+// overrides are the fields that the operator sets on the pods of a task in place of the
+// template's.
 type overrides struct {
 	labels, annotations, env []string
 	// cluster are the variables of the frameworks, which are the same for all tasks.
@@ -29,8 +29,7 @@ func (o *overrides) sets(variable string) bool {
 	return o.cluster[variable] || slices.Contains(o.env, variable)
 }
 
-// overridesOf returns what the operator sets on the pods of a task of a job with
-// those cluster variables.
+// overridesOf returns the overrides of a task's pods in a job with those cluster variables.
 func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables map[string]bool) overrides {
 	if !coordinatorLed(spec) {
 		annotations := []string{
@@ -64,7 +63,7 @@ func clusterVariables(spec *v2alpha1.DIJobSpec) map[string]bool {
 	}
 	replicas, elastic := int64(0), names.ElasticTask(spec)
 	for i := range spec.Tasks {
-		replicas += int64(wantedReplicas(spec, i, elastic))
+		replicas += int64(desiredReplicas(spec, i, elastic))
 	}
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) && replicas != 1 {
 		set(names.EnvTFConfig)
@@ -98,8 +97,7 @@ func replicaOverrides(role names.ReplicaType) overrides {
 	return set
 }
 
-// warnTemplates says what the templates of a job hold that its pods have a field
-// for and will not have.
+// warnTemplates returns warnings about fields of templates that the pods will not have.
 func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 	var warnings []string
 	variables := clusterVariables(spec)
@@ -116,7 +114,7 @@ func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 	return warnings
 }
 
-// warnTemplate says what of a template its pods will not have.
+// warnTemplate does the same for one template.
 func warnTemplate(
 	spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables map[string]bool, template *corev1.PodTemplateSpec, at *field.Path,
 ) []string {
@@ -143,7 +141,7 @@ func (w *notes) add(at *field.Path, message string, args ...any) {
 	*w = append(*w, at.String()+": "+fmt.Sprintf(message, args...))
 }
 
-// overridden says what of a template the operator sets itself.
+// overridden adds the fields of a template that the operator overrides.
 func (w *notes) overridden(template *corev1.PodTemplateSpec, set overrides, at *field.Path) {
 	w.metadata(template, &set, at.Child("metadata"))
 	w.environment(template.Spec.InitContainers, &set, at.Child("spec", "initContainers"))
@@ -191,11 +189,11 @@ func (w *notes) coordinatorLed(task *v2alpha1.Task, pod *corev1.PodSpec, at *fie
 	if task.Type == v2alpha1.TaskTypeCoordinator && pod.RestartPolicy == corev1.RestartPolicyAlways {
 		w.add(at.Child("restartPolicy"), "is Always: the coordinator restarts after it has finished, so the job never finishes; omit it, or set Never")
 	}
-	w.untoldPorts(names.ReplicaType(task.Type), pod, at)
+	w.ignoredPorts(names.ReplicaType(task.Type), pod, at)
 }
 
-// untoldPorts says which ports look like the one that others are told, and are not.
-func (w *notes) untoldPorts(role names.ReplicaType, pod *corev1.PodSpec, at *field.Path) {
+// ignoredPorts adds ports that are named like the advertised one and are not advertised.
+func (w *notes) ignoredPorts(role names.ReplicaType, pod *corev1.PodSpec, at *field.Path) {
 	served := names.DIPort(pod, role)
 	for i := range pod.Containers {
 		for j, port := range pod.Containers[i].Ports {

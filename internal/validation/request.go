@@ -57,7 +57,7 @@ func (r *Request) Decode() error {
 	return nil
 }
 
-// HasLeft reports whether the caller has gone, so that nobody reads the answer.
+// HasLeft reports whether the caller has gone and reads no answer.
 func (r *Request) HasLeft() bool {
 	return r.Left != nil && r.Left() != nil
 }

@@ -17,13 +17,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
-// mostNamed is how many values an error names that would be right.
+// mostNamed is how many valid values an error names.
 const mostNamed = 10
 
-// validateJob returns all that is wrong with a job whatever it was before, and
-// that the schema of v2alpha1 leaves to the webhook: what jobs of earlier
-// releases may break, as an update is not refused for what was already so, and
-// what needs the names that are made from a job.
+// validateJob returns the errors of a job that the schema of v2alpha1 leaves to the
+// webhook: rules that jobs of earlier releases may break, because an update inherits
+// existing errors, and rules about derived names.
 func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	spec := &job.Spec
 	errs := validateValues(spec, at)
@@ -58,14 +57,13 @@ func CheckLists(request *Request) field.ErrorList {
 
 // list is a list of a job.
 type list struct {
-	// name is the same for all lists of a kind, which may be as long as one that there was.
+	// name is the same for all lists of a kind, which share their previous maximum.
 	name         string
 	length, most int
 	at           func(paths) *field.Path
 }
 
-// listsIn returns those lists of a job that others are looked up in, or whose items cost
-// the most. The number of them is small.
+// listsIn returns the lists of a job that are searched, or whose items are expensive.
 func listsIn(spec *v2alpha1.DIJobSpec) []list {
 	in := func(name string) func(paths) *field.Path {
 		return func(at paths) *field.Path { return at.spec(name) }
@@ -94,7 +92,7 @@ func listsIn(spec *v2alpha1.DIJobSpec) []list {
 	return all
 }
 
-// full reports whether as many errors are collected as are kept.
+// full reports whether the maximum number of errors is collected.
 func full(errs field.ErrorList) bool {
 	return len(errs) >= jsontype.MaxFindings
 }
@@ -111,7 +109,7 @@ func validateValues(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return errs
 }
 
-// validateTasks holds the rules for the tasks of every job.
+// validateTasks checks the rules for the tasks of every job.
 func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	if len(spec.Tasks) == 0 {
 		return field.ErrorList{field.Required(at.spec("tasks"), "a job needs something to run")}
@@ -144,7 +142,7 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return errs
 }
 
-// validateCoordinatorLed holds the rules for jobs that are led by a coordinator.
+// validateCoordinatorLed checks the rules for coordinator-led jobs.
 func validateCoordinatorLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	led := len(spec.Tasks) == 0
@@ -160,7 +158,7 @@ func validateCoordinatorLed(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList 
 	return errs
 }
 
-// validateRole holds the rules for one task of such a job.
+// validateRole checks the rules for one of their tasks.
 func validateRole(task *v2alpha1.Task, i int, at paths) *field.Error {
 	switch task.Type {
 	case v2alpha1.TaskTypeCoordinator:
@@ -179,7 +177,7 @@ func validateRole(task *v2alpha1.Task, i int, at paths) *field.Error {
 	return nil
 }
 
-// validateWorkerLed holds the rules for jobs whose spec lists their replicas.
+// validateWorkerLed checks the rules for worker-led jobs.
 func validateWorkerLed(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	spec := &job.Spec
 	var errs field.ErrorList
@@ -199,7 +197,7 @@ func validateWorkerLed(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return append(errs, validateGang(spec, at)...)
 }
 
-// validateElasticTask holds that the task to be resized can be told.
+// validateElasticTask checks that the elastic task is known.
 func validateElasticTask(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorList {
 	switch elastic := spec.Elastic; {
 	case elastic == nil:
@@ -212,7 +210,7 @@ func validateElasticTask(spec *v2alpha1.DIJobSpec, at *field.Path) field.ErrorLi
 	return nil
 }
 
-// validateReferences holds that policies name tasks that the job has.
+// validateReferences checks that policies name existing tasks.
 func validateReferences(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	tasks := tasksOf(spec)
@@ -238,7 +236,7 @@ func validateReferences(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 // taskNames are the names of a job's tasks.
 type taskNames struct {
 	all map[string]bool
-	// first are the first of them, as an error names them.
+	// first are the first of them, for errors.
 	first []string
 }
 
@@ -254,7 +252,7 @@ func tasksOf(spec *v2alpha1.DIJobSpec) *taskNames {
 	return known
 }
 
-// unknown says so where the job has no task of the name, and names the first that it has.
+// unknown returns an error with the first tasks if the job has no task of the name.
 func (t *taskNames) unknown(name string, at *field.Path) field.ErrorList {
 	if t.all[name] {
 		return nil
@@ -262,7 +260,7 @@ func (t *taskNames) unknown(name string, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.NotSupported(at, jsontype.Shorten(name), t.first)}
 }
 
-// validateGang holds that the job may become as large as what it waits for.
+// validateGang checks that the job may become as large as the minimum of its gang.
 func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	if spec.Scheduling == nil || spec.Scheduling.Gang == nil || spec.Scheduling.Gang.MinAvailable == nil {
 		return nil
@@ -279,8 +277,8 @@ func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return nil
 }
 
-// mostReplicas returns to how many replicas a task may grow in a job with that
-// elastic task, and where that is said.
+// mostReplicas returns the maximum replicas of a task in a job with that elastic task, and
+// the field that sets it.
 func mostReplicas(spec *v2alpha1.DIJobSpec, i, elastic int, at paths) (int32, *field.Path) {
 	most, said := replicasOf(&spec.Tasks[i]), at.task(i, "replicas")
 	if spec.Elastic == nil || elastic != i {
@@ -297,7 +295,7 @@ func mostReplicas(spec *v2alpha1.DIJobSpec, i, elastic int, at paths) (int32, *f
 
 // jobName is the name of a job and how its author wrote it.
 type jobName struct {
-	// full is the name, with x for random characters; "" where there is none to check.
+	// full is the name, with x for random characters; "" if there is none to check.
 	full string
 	// written is what the author wrote, at the path.
 	written string
@@ -306,9 +304,8 @@ type jobName struct {
 	random int
 }
 
-// nameOf returns the name of a job. Of a generated name, the author wrote the
-// start in generateName, and the API server appends the rest, perhaps after it
-// asked.
+// nameOf returns the name of a job. The API server appends random characters to
+// generateName, perhaps after admission.
 func nameOf(job *v2alpha1.DIJob) jobName {
 	const mostWritten = validation.DNS1123LabelMaxLength - names.SuffixLength
 	prefix := job.GenerateName[:min(len(job.GenerateName), mostWritten)]
@@ -322,13 +319,12 @@ func nameOf(job *v2alpha1.DIJob) jobName {
 	return jobName{full: job.Name, written: job.Name, at: field.NewPath("metadata", "name")}
 }
 
-// without returns how many characters the author may write to save some.
+// without returns the maximum length that the author may write to save an excess.
 func (n jobName) without(excess int) int {
 	return max(len(n.full)-n.random-excess, 1)
 }
 
-// validateName holds the rules for the names of new jobs that the API server
-// does not hold itself.
+// validateName checks the rules for names of new jobs that the API server does not check.
 func validateName(job *v2alpha1.DIJob) field.ErrorList {
 	name := nameOf(job)
 	switch {
@@ -340,7 +336,7 @@ func validateName(job *v2alpha1.DIJob) field.ErrorList {
 	return nil
 }
 
-// validateLengths holds that all names made from the job's are host names.
+// validateLengths checks that all names derived from the job's are host names.
 func validateLengths(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	name := nameOf(job)
 	if name.full == "" {
@@ -367,9 +363,8 @@ func validateLengths(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return errs
 }
 
-// validatePodNames holds that the names of a task's pods are host names, and
-// blames what is easiest to change: the count of replicas, else the longer of
-// the two names.
+// validatePodNames checks that the names of a task's pods are host names. The error is
+// about the field that is easiest to change: the replicas, else the longer of two names.
 func validatePodNames(job *v2alpha1.DIJob, name jobName, i, elastic int, at paths) *field.Error {
 	task := names.TaskName(&job.Spec.Tasks[i])
 	count, said := mostReplicas(&job.Spec, i, elastic, at)
@@ -379,7 +374,7 @@ func validatePodNames(job *v2alpha1.DIJob, name jobName, i, elastic int, at path
 	case len(last) <= validation.DNS1123LabelMaxLength:
 		return nil
 	case excess <= 0:
-		// The first pod's index has one digit; there is room for some more.
+		// The first pod's index has one digit; some more fit.
 		return field.Invalid(said, count, fmt.Sprintf("must be at most 1%s: %s", strings.Repeat("0", 1-excess), tooLong(last)))
 	case len(task) > len(name.full):
 		return field.Invalid(at.task(i, "name"), task, fmt.Sprintf("must be at most %d characters in a job of this name: %s",

@@ -13,14 +13,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
-// Templates and volumes are carried as the user's JSON, and the API server
-// checks nothing in them: what would keep every pod from being made is refused
-// here, and what would be left out is warned about. The rest of the rules for
-// pods is the API server's, which applies those of its version when a pod is
-// made.
+// Templates and volumes are the user's JSON, which the CRD does not check. Errors that
+// would prevent every pod are refused here, and ignored fields are warned about. The API
+// server applies its other rules when a pod is created.
 
-// validateTemplate holds what must be right about a template for pods to be
-// made at all.
+// validateTemplate checks the rules without which no pod can be created.
 func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
 	template, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
 	if len(found.Mistyped) > 0 {
@@ -60,8 +57,7 @@ func validateContainers(containers []corev1.Container, at *field.Path, taken map
 	return errs
 }
 
-// validateObjectName holds the rules for the names of containers and volumes,
-// which are unique among those taken.
+// validateObjectName checks the name of a container or volume, which must be unique.
 func validateObjectName(name string, at *field.Path, taken map[string]bool) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "must be a name that is unique in the pod")}
@@ -77,8 +73,8 @@ func validateObjectName(name string, at *field.Path, taken map[string]bool) fiel
 	return errs
 }
 
-// validateVolumes holds the rules for the volumes of a job, which are added to
-// those of each template, so that no two of them may share a name.
+// validateVolumes checks the volumes of a job. They are added to those of each template, so
+// that no two may share a name.
 func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
@@ -108,8 +104,7 @@ func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return errs
 }
 
-// volumeNames returns the names of the volumes of a task's own template, if it
-// can be read.
+// volumeNames returns the names of the volumes of a task's template, if it decodes.
 func volumeNames(task *v2alpha1.Task) []string {
 	var template struct {
 		Spec struct {
@@ -119,7 +114,7 @@ func volumeNames(task *v2alpha1.Task) []string {
 		} `json:"spec"`
 	}
 	if kjson.UnmarshalCaseSensitivePreserveInts(task.Template.Raw, &template) != nil {
-		// It was refused for that.
+		// Another rule reports it.
 		return nil
 	}
 	volumes := make([]string, len(template.Spec.Volumes))
@@ -129,11 +124,11 @@ func volumeNames(task *v2alpha1.Task) []string {
 	return volumes
 }
 
-// The CRD keeps whatever stands in a template, so the API server's own check of
-// unknown fields ends above it. This check continues below.
+// The CRD preserves unknown fields in templates, so that the API server's check of unknown
+// fields ends above them. This check continues below.
 
-// PodFields are the fields that the API server's pods have, which may be more than
-// the types of this program have.
+// PodFields are the fields of pods in the API server, which may be newer than the types of
+// this program.
 type PodFields interface {
 	// UnknownInTemplate returns the paths of the unknown members of a pod template,
 	// below a path.
@@ -142,8 +137,8 @@ type PodFields interface {
 	UnknownInVolume(raw []byte, at string) []string
 }
 
-// judge finds the members of templates and volumes that pods do not have.
-type judge struct {
+// podFields finds members of templates and volumes that pods do not have.
+type podFields struct {
 	// fields are the API server's; if nil, the types of this program decide.
 	fields PodFields
 }
@@ -154,42 +149,42 @@ func UnknownFields(request *Request, fields PodFields) field.ErrorList {
 	if request.Subresource == subresourceStatus {
 		return nil
 	}
-	j := judge{fields}
-	unknown := j.inSpec(&request.Job.Spec, pathsOf(request.Raw, request.Job))
+	p := podFields{fields}
+	unknown := p.inSpec(&request.Job.Spec, pathsOf(request.Raw, request.Job))
 	if request.Create || len(unknown) == 0 {
 		return unknown
 	}
-	return lessByTask(unknown, j.inSpec(&request.Old.Spec, pathsOf(request.OldRaw, request.Old)), request)
+	return lessByTask(unknown, p.inSpec(&request.Old.Spec, pathsOf(request.OldRaw, request.Old)), request)
 }
 
-func (j judge) inSpec(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
+func (p podFields) inSpec(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var unknown field.ErrorList
 	for i := range spec.Volumes {
 		if full(unknown) {
 			return unknown
 		}
-		unknown = append(unknown, j.inVolume(spec.Volumes[i].Raw, at.spec("volumes").Index(i))...)
+		unknown = append(unknown, p.inVolume(spec.Volumes[i].Raw, at.spec("volumes").Index(i))...)
 	}
 	for i := range spec.Tasks {
 		if full(unknown) {
 			break
 		}
-		unknown = append(unknown, j.inTemplate(spec.Tasks[i].Template.Raw, at.task(i, "template"))...)
+		unknown = append(unknown, p.inTemplate(spec.Tasks[i].Template.Raw, at.task(i, "template"))...)
 	}
 	return unknown
 }
 
-func (j judge) inTemplate(raw []byte, at *field.Path) field.ErrorList {
-	if j.fields != nil {
-		return unknownFields(j.fields.UnknownInTemplate(raw, at.String()))
+func (p podFields) inTemplate(raw []byte, at *field.Path) field.ErrorList {
+	if p.fields != nil {
+		return unknownFields(p.fields.UnknownInTemplate(raw, at.String()))
 	}
 	_, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
 	return unknownFields(found.Unknown)
 }
 
-func (j judge) inVolume(raw []byte, at *field.Path) field.ErrorList {
-	if j.fields != nil {
-		return unknownFields(j.fields.UnknownInVolume(raw, at.String()))
+func (p podFields) inVolume(raw []byte, at *field.Path) field.ErrorList {
+	if p.fields != nil {
+		return unknownFields(p.fields.UnknownInVolume(raw, at.String()))
 	}
 	_, found := jsontype.Read[corev1.Volume](raw, at)
 	return unknownFields(found.Unknown)

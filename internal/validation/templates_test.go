@@ -146,7 +146,7 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
 		"one replica in the host's network": {spec: workerTask(`{hostNetwork: true, restartPolicy: Never, containers: [{name: a}]}`)},
 		"a coordinator that never ends": {version: "v1alpha1", spec: coordinator(`{restartPolicy: Always, containers: [{name: a}]}`),
 			want: []string{`spec.coordinator.template.spec.restartPolicy: is Always: the coordinator restarts after it has finished, so the job never finishes; omit it, or set Never`}},
-		"a port that nobody is told": {version: "v1alpha1", spec: coordinator(`{containers: [{name: a, ports: [{name: di-port, containerPort: 80}]}]}`),
+		"a port that is not advertised": {version: "v1alpha1", spec: coordinator(`{containers: [{name: a, ports: [{name: di-port, containerPort: 80}]}]}`),
 			want: []string{`spec.coordinator.template.spec.containers[0].ports[0]: is not advertised: other pods use port 22273, because only di-port of a container named di-container counts`}},
 		"a port that others are told": {version: "v1alpha1", spec: coordinator(`{containers: [{name: di-container, ports: [{name: di-port, containerPort: 80}]}]}`)},
 		"coordinator-led": {version: "v1alpha1",
@@ -229,7 +229,7 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 	}
 }
 
-// clusterOf is a job of so many replicas, whose pods are told of their cluster.
+// clusterOf is a job of a number of replicas that read a cluster spec.
 func clusterOf(replicas int32) *v2alpha1.DIJob {
 	job := jobOfTask("", v2alpha1.TaskTypeNone)
 	job.Spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
@@ -237,9 +237,9 @@ func clusterOf(replicas int32) *v2alpha1.DIJob {
 	return job
 }
 
-// TestTheLengthOfAVariableIsReckonedAsItIs: what is reckoned is the longest that
+// TestTheEstimatedLengthOfAVariableIsItsLength: what is estimated is the longest that
 // the variable of a pod may be.
-func TestTheLengthOfAVariableIsReckonedAsItIs(t *testing.T) {
+func TestTheEstimatedLengthOfAVariableIsItsLength(t *testing.T) {
 	t.Parallel()
 	for _, domain := range []string{"", "svc.a-cluster-with-a-long-name.example.com"} {
 		job := clusterOf(1234)
@@ -265,10 +265,10 @@ func TestTheLengthOfAVariableIsReckonedAsItIs(t *testing.T) {
 			}
 		}
 		for name, value := range told {
-			reckoned, _, _ := sizeOfAddresses(job, name, domain)
+			estimated, _, _ := sizeOfAddresses(job, name, domain)
 			actual := int64(len(name) + len("=") + len(value) + len("\x00"))
-			if reckoned < actual || reckoned > actual+8 {
-				t.Errorf("%s is %d bytes long, and is reckoned as %d", name, actual, reckoned)
+			if estimated < actual || estimated > actual+8 {
+				t.Errorf("%s is %d bytes long, and is estimated as %d", name, actual, estimated)
 			}
 		}
 	}
@@ -386,7 +386,7 @@ func TestReplicasThatCannotBeToldOfEachOtherAreRefused(t *testing.T) {
 		"one that grows beyond it":          {spec: job(ofTensorFlow, 3000, 0), old: job(ofTensorFlow, 2800, 0), isRefused: true},
 		"one that was so, and shrinks":      {spec: job(ofTensorFlow, 2950, 0), old: job(ofTensorFlow, 3000, 0)},
 		"one that was so, and stays":        {spec: job(ofTensorFlow, 3000, 1), old: job(ofTensorFlow, 3000, 0)},
-		"one that is told of no other":      {spec: job(ofTensorFlow+`elastic: {task: worker, onResize: Continue}, `, 3000, 0)},
+		"one whose pods read no peers":      {spec: job(ofTensorFlow+`elastic: {task: worker, onResize: Continue}, `, 3000, 0)},
 		"one of Torch":                      {spec: job(`clusterSpec: [Torch], `, 3000, 0)},
 		"one whose addresses are in a file": {spec: job("", 5000, 0)},
 	} {

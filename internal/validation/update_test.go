@@ -88,7 +88,7 @@ func TestAnUpdateIsNotRefusedForWhatWasAlreadySo(t *testing.T) {
 		"a new fault":               {spec: `spec: {tasks: [` + badTask + `]}`, old: `spec: {tasks: [` + goodTask + `]}`, want: "spec.tasks[0].name"},
 		"an old fault":              {spec: `spec: {group: a, tasks: [` + badTask + `]}`, old: `spec: {tasks: [` + badTask + `]}`},
 		"an old fault, and another": {spec: `spec: {cleanPodPolicy: x, tasks: [` + badTask + `]}`, old: `spec: {tasks: [` + badTask + `]}`, want: "spec.cleanPodPolicy"},
-		"a fault that is mended":    {spec: `spec: {tasks: [` + goodTask + `]}`, old: `spec: {tasks: [` + badTask + `]}`},
+		"a fault that is fixed":     {spec: `spec: {tasks: [` + goodTask + `]}`, old: `spec: {tasks: [` + badTask + `]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +107,7 @@ func TestNoValidationFollowsOnceTheCallerHasGone(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
 	first := func(*Request) field.ErrorList { leave(); return nil }
-	second := func(*Request) field.ErrorList { t.Error("a validation runs for nobody"); return nil }
+	second := func(*Request) field.ErrorList { t.Error("a validation runs although the caller has gone"); return nil }
 	if errs := inTurn(first, second)(&Request{Left: ctx.Err}); len(errs) > 0 {
 		t.Errorf("got %v", errs)
 	}

@@ -20,8 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation/semantic"
 )
 
-// paths says where the version that the user wrote has what the hub's form
-// calls by another name.
+// paths maps fields of the hub's form to paths in the version that the user wrote.
 type paths interface {
 	// spec returns the path of a field of the spec.
 	spec(name string) *field.Path
@@ -64,7 +63,7 @@ func (p v1Paths) task(i int, name string) *field.Path {
 			return spec.Child(string(role), name)
 		}
 	default:
-		// v1alpha1 has no field for it.
+		// v1alpha1 has no such field.
 	}
 	return spec.Child("extended", "tasks").Index(i).Child(name)
 }
@@ -88,8 +87,8 @@ func validateV1(request *Request) field.ErrorList {
 	return validateChange(request, v1Paths{request.Job}, v1Paths{request.Old})
 }
 
-// validateView holds that a job that is led by its workers is not changed
-// through v1alpha1, which shows it and cannot say what it is.
+// validateView checks that a worker-led job is not changed through v1alpha1, which cannot
+// express it.
 func validateView(request *Request) field.ErrorList {
 	if request.Create || request.Subresource == subresourceStatus || coordinatorLed(&request.Old.Spec) ||
 		sameView(jsontype.Members(request.Raw)["spec"], jsontype.Members(request.OldRaw)["spec"]) {
@@ -100,9 +99,8 @@ func validateView(request *Request) field.ErrorList {
 			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+request.Job.Name)}
 }
 
-// sameView reports whether two specs of v1alpha1 show the same job. The templates
-// of its roles are shown only and not read back, so they are the same where
-// they mean the same: typed clients write them again.
+// sameView reports whether two specs of v1alpha1 show the same job. The templates of roles
+// are not read back, so that semantic equality is enough: typed clients rewrite them.
 func sameView(a, b json.RawMessage) bool {
 	fieldsOfA, fieldsOfB := jsontype.Members(a), jsontype.Members(b)
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
@@ -117,9 +115,8 @@ func sameView(a, b json.RawMessage) bool {
 	return sameFields(fieldsOfA, fieldsOfB)
 }
 
-// sameFields reports whether members that are read back are the same in two specs. Typed clients
-// write empty members for what they did not find; what is within a member counts to the letter, as
-// an empty selector is another than none.
+// sameFields reports whether members that are read back are equal. Typed clients write
+// empty members. Within a member every detail counts: an empty selector differs from none.
 func sameFields(a, b map[string]json.RawMessage) bool {
 	for key := range a {
 		if !sameField(key, a[key], b[key]) {
@@ -135,7 +132,7 @@ func sameFields(a, b map[string]json.RawMessage) bool {
 }
 
 func sameField(key string, a, b json.RawMessage) bool {
-	// Members of what was decoded decode again; absent ones stay nil.
+	// Decoded members decode again; absent ones stay nil.
 	valueOfA, _ := jsontype.DecodeAny(a)
 	valueOfB, _ := jsontype.DecodeAny(b)
 	switch {
@@ -153,8 +150,8 @@ func sameField(key string, a, b json.RawMessage) bool {
 	return semantic.SameVolumes(volumesOfA, volumesOfB)
 }
 
-// inTurn asks one validation after the other, until one finds an error: each is
-// for jobs that the ones before it have passed. It stops once nobody waits any more.
+// inTurn runs validations until one finds an error: each is for jobs that passed the ones
+// before. It stops if the caller has gone.
 func inTurn(validations ...func(*Request) field.ErrorList) func(*Request) field.ErrorList {
 	return func(request *Request) field.ErrorList {
 		for _, validate := range validations {
@@ -169,8 +166,7 @@ func inTurn(validations ...func(*Request) field.ErrorList) func(*Request) field.
 	}
 }
 
-// validateChange returns what is wrong with a new job, or with what an update
-// changes: an update is not refused for what was already so.
+// validateChange returns the errors of a new job, or those that an update adds.
 func validateChange(request *Request, at, oldAt paths) field.ErrorList {
 	errs := append(validateContent(request.Job, at), validateSize(request.Job, at, request.Bounds)...)
 	if request.Create {
@@ -182,14 +178,14 @@ func validateChange(request *Request, at, oldAt paths) field.ErrorList {
 	return lessByTask(errs, append(validateContent(request.Old, oldAt), validateSize(request.Old, oldAt, request.Bounds)...), request)
 }
 
-// lessByTask is less where tasks go by their names: one that is moved is as faulty as it was.
+// lessByTask is less, with tasks by name, so that a moved task has its old errors.
 func lessByTask(errs, others field.ErrorList, request *Request) field.ErrorList {
 	before := map[string]int{}
 	for _, err := range others {
 		before[byTask(err, &request.Old.Spec)]++
 	}
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		// Tasks may share a name, and then each has its own fault.
+		// Tasks may share a name, and then each has its own errors.
 		before[byTask(err, &request.Job.Spec)]--
 		return before[byTask(err, &request.Job.Spec)] >= 0
 	})
@@ -207,8 +203,7 @@ func byTask(err *field.Error, spec *v2alpha1.DIJobSpec) string {
 	return before + list + names.TaskName(&spec.Tasks[index]) + "]" + after
 }
 
-// validateSize holds that the job has no more pods than one may have, and that
-// these can be told of each other.
+// validateSize checks the number of pods, and that they can read all addresses.
 func validateSize(job *v2alpha1.DIJob, at paths, within Bounds) field.ErrorList {
 	errs := validateCounts(&job.Spec, at, within.MaxPods)
 	if len(errs) > 0 || coordinatorLed(&job.Spec) {
@@ -217,8 +212,7 @@ func validateSize(job *v2alpha1.DIJob, at paths, within Bounds) field.ErrorList 
 	return validateAddresses(job, at, within.Domain)
 }
 
-// validateCounts holds that the job has no more pods than one may have, now or once it
-// is resized.
+// validateCounts checks the number of pods, now and after a resize.
 func validateCounts(spec *v2alpha1.DIJobSpec, at paths, most int32) field.ErrorList {
 	var errs field.ErrorList
 	for _, each := range limits.CheckCounts(spec, cmp.Or(most, limits.PodsPerJob)) {
@@ -251,8 +245,7 @@ func less(errs, others field.ErrorList) field.ErrorList {
 	return rest
 }
 
-// validateContent returns all that is wrong with a job and what it holds of
-// other APIs, whatever it was before.
+// validateContent returns the errors of a job and of its templates and volumes, old or new.
 func validateContent(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return append(validateJob(job, at), validateVolumes(&job.Spec, at)...)
 }

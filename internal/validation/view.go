@@ -56,8 +56,7 @@ func validateSchema(schema Schema, request *Request) field.ErrorList {
 	return errs
 }
 
-// hubValues returns a job of either version in the hub's form, as values. There
-// are none where there is no job.
+// hubValues returns a job of either version in the hub's form; nil for no job.
 func hubValues(raw []byte) (map[string]any, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -73,7 +72,7 @@ func hubValues(raw []byte) (map[string]any, error) {
 	return values, nil
 }
 
-// translate returns where v1alpha1 has a field of the hub.
+// translate returns the path in v1alpha1 of a field of the hub.
 func translate(path string, at paths) string {
 	if rest, ok := strings.CutPrefix(path, "status."); ok && !strings.HasPrefix(rest, "conditions") {
 		return "status.extended." + rest
@@ -108,8 +107,8 @@ func cutField(path string) (name, below string) {
 
 const fieldExtended = "extended"
 
-// validateExtended returns what extended says that the types of v2alpha1 cannot
-// hold, which the conversion would drop.
+// validateExtended returns errors for values of extended that v2alpha1's types cannot hold
+// and the conversion would drop.
 func validateExtended(request *Request) field.ErrorList {
 	if request.Subresource == subresourceStatus {
 		status := jsontype.Members(jsontype.Members(request.Raw)["status"])
@@ -119,7 +118,7 @@ func validateExtended(request *Request) field.ErrorList {
 	return fits(spec[fieldExtended], field.NewPath("spec", fieldExtended), reflect.TypeFor[v2alpha1.DIJobSpec]())
 }
 
-// fits says what of extended the type of v2alpha1 cannot hold.
+// fits returns the values of extended that the type of v2alpha1 cannot hold.
 func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.ErrorList {
 	if !jsontype.IsSet(extended) {
 		return nil
@@ -135,9 +134,9 @@ func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.E
 	return errs
 }
 
-// validateKept returns what a job says twice, or at a place that it does not
-// have, and the conversion would not keep. Without extended nothing is lost, and
-// what is shown of a job that is led by its workers was held to be as it was.
+// validateKept returns errors for fields that are set twice, or where v1alpha1 has none,
+// and that the conversion would lose. Nothing is lost without extended, and validateView
+// checks worker-led jobs.
 func validateKept(request *Request) field.ErrorList {
 	if request.Subresource == subresourceStatus || !jsontype.IsSet(jsontype.Members(jsontype.Members(request.Raw)["spec"])[fieldExtended]) ||
 		!request.Create && !coordinatorLed(&request.Job.Spec) {
@@ -156,7 +155,7 @@ func validateKept(request *Request) field.ErrorList {
 	return errs
 }
 
-// rightPlace says where a job is to say what is lost at a path.
+// rightPlace returns where a job must set the value that is lost at a path.
 func rightPlace(path string, spec *v2alpha1.DIJobSpec) string {
 	inExtended, isExtended := strings.CutPrefix(path, "spec.extended.")
 	name, _ := cutField(inExtended)

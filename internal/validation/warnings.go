@@ -39,8 +39,8 @@ func Warnings(request *Request) []string {
 	return found
 }
 
-// warnAddresses says where programs find the addresses in a file, as no process
-// starts with all of them in a variable.
+// warnAddresses warns that programs must read the addresses from a file, because they do
+// not fit into a variable.
 func warnAddresses(job *v2alpha1.DIJob, at paths, domain string) []string {
 	if coordinatorLed(&job.Spec) {
 		return nil
@@ -77,13 +77,13 @@ func writtenInV2(raw []byte) bool {
 	var written struct {
 		APIVersion string `json:"apiVersion"`
 	}
-	// What is no object was refused before.
+	// Other JSON was refused before.
 	_ = json.Unmarshal(raw, &written)
 	return written.APIVersion == v2alpha1.GroupVersion.String()
 }
 
-// warnChangedTemplates says which templates and volumes of a live job an
-// update changes: pods are made from what was there when they were made.
+// warnChangedTemplates warns about changed templates and volumes of a live job, because
+// existing pods keep theirs.
 func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 	if old.Status.Phase == v2alpha1.JobSucceeded || old.Status.Phase == v2alpha1.JobFailed {
 		return nil
@@ -92,7 +92,7 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 	if !semantic.SameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
 		w.changed(at.spec("volumes"))
 	}
-	// Jobs of v1.1.x may have several tasks of a name, which are compared in their order.
+	// Jobs of v1.1.x may have several tasks of a name; these are compared in order.
 	before := map[string][]*v2alpha1.Task{}
 	for i := range old.Spec.Tasks {
 		name := names.TaskName(&old.Spec.Tasks[i])
@@ -116,9 +116,8 @@ func (w *notes) changed(at *field.Path) {
 	w.add(at, "is changed: new pods use it, running pods stay unchanged")
 }
 
-// warnLost says which fields that a client built for v1.1.3 does not know an
-// update through v2alpha1 has dropped. Where one of them is still there, the
-// client knows them, and what is gone was removed on purpose.
+// warnLost warns about fields that an update dropped and a client built for v1.1.3 does not
+// know. If one of them is left, the client knows them and removed the others on purpose.
 func warnLost(request *Request) []string {
 	stored, written := jsontype.Members(jsontype.Members(request.OldRaw)["spec"]), jsontype.Members(jsontype.Members(request.Raw)["spec"])
 	lost := newerFields(stored)

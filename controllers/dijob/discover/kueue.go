@@ -49,7 +49,7 @@ func (f *Kueue) IsServed(context.Context) (bool, error) {
 	}
 	_, err := f.mapper.RESTMapping(schema.GroupKind{Group: queueing.GroupName, Kind: queueing.WorkloadKind})
 	if err != nil && !meta.IsNoMatchError(err) {
-		return false, fmt.Errorf("looking for Kueue's API: %w", err)
+		return false, fmt.Errorf("discovering Kueue's API: %w", err)
 	}
 	f.isServed, f.looked = err == nil, now
 	return f.isServed, nil
