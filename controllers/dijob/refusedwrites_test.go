@@ -19,7 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
 // forbid makes a policy that refuses updates and deletions in the space, and returns
@@ -86,7 +86,7 @@ func (s *space) countRefused() *atomic.Int32 {
 // reconcileFor reconciles the job for a time, more often than refused writes may be repeated.
 // Events do not wait for the backoff of the queue.
 func (s *space) reconcileFor(ctx context.Context, long time.Duration) {
-	const step = lifecycle.FirstRefusalDelay - time.Second
+	const step = state.FirstRefusalDelay - time.Second
 	for range int(long / step) {
 		_ = s.reconcile(ctx)
 		s.advance(step)

@@ -58,13 +58,14 @@ func StartAPIWithWebhooks(ctx context.Context, flags ...string) (*API, error) {
 	return api, nil
 }
 
-// Stop stops the API server and then the webhooks.
+// Stop stops the webhooks and then the API server, which would wait a minute for their
+// watches.
 func (a *API) Stop() error {
-	err := a.Environment.Stop()
+	var err error
 	if a.stopWebhooks != nil {
-		err = errors.Join(err, a.stopWebhooks())
+		err = a.stopWebhooks()
 	}
-	return err
+	return errors.Join(err, a.Environment.Stop())
 }
 
 func (a *API) startWebhooks(ctx context.Context) error {
