@@ -22,15 +22,6 @@ const (
 	jobsEvery = 500 * time.Millisecond
 )
 
-// jobsOf returns so many jobs of so many pods each.
-func jobsOf(namespace, name string, jobs, pods int) []*v2alpha1.DIJob {
-	made := make([]*v2alpha1.DIJob, jobs)
-	for i := range made {
-		made[i] = harness.WorkerLedJob(namespace, fmt.Sprintf("%s-%04d", name, i), pods)
-	}
-	return made
-}
-
 func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err := w.submitter.Create(ctx, job); err != nil {
 		return fmt.Errorf("submitting job %s: %w", job.Name, err)
@@ -38,19 +29,13 @@ func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// submitAll submits jobs, so many at a time, and gives each on once it exists.
-func (w *world) submitAll(ctx context.Context, jobs []*v2alpha1.DIJob, then func(index int)) error {
+// submitAll submits jobs of so many pods each, some at a time.
+func (w *world) submitAll(ctx context.Context, s shape) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(submitters)
-	for i, job := range jobs {
+	for i := range s.jobs {
 		group.Go(func() error {
-			if err := w.submit(ctx, job); err != nil {
-				return err
-			}
-			if then != nil {
-				then(i)
-			}
-			return nil
+			return w.submit(ctx, harness.WorkerLedJob(oursNamespace, fmt.Sprintf("job-%04d", i), s.pods))
 		})
 	}
 	return group.Wait()

@@ -1,15 +1,13 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller measures how fast the operator creates the pods of jobs, by
-// how many requests and in which memory.
+// Package controller measures in which memory the operator runs jobs, and how large
+// jobs are in etcd.
 package controller
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -18,37 +16,15 @@ import (
 )
 
 // bench is what the sections share.
-type bench struct {
-	*harness.Bench
-
-	full      bool
-	unlimited bool
-	scale     int
-	cluster   string
-}
+type bench struct{ *harness.Bench }
 
 // New returns the scenario.
 func New() *harness.Scenario {
 	b := &bench{Bench: &harness.Bench{}}
 	return &harness.Scenario{
-		Name: "controller", Bench: b.Bench, Flags: b.flags, Prepare: b.prepare,
-		Sections: []harness.Section{
-			{Name: "shape", Run: b.runShapes}, {Name: "writes", Run: b.runWrites},
-			{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes},
-		},
-		Roles: map[string]func(context.Context, io.Reader, io.Writer) error{
-			roleWatcher: func(ctx context.Context, in io.Reader, out io.Writer) error {
-				return watchPods(ctx, b.cluster, in, out)
-			},
-		},
+		Name: "controller", Bench: b.Bench, Prepare: b.prepare,
+		Sections: []harness.Section{{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}},
 	}
-}
-
-func (b *bench) flags(flags *flag.FlagSet) {
-	flags.BoolVar(&b.full, "full", false, "shape: 5000 pods in each row, and -unlimited; some 5 GB of etcd")
-	flags.BoolVar(&b.unlimited, "unlimited", false, "shape: each row also without a rate limit of the clients")
-	flags.IntVar(&b.scale, "scale", 10, "shape: divisor of the load without -full")
-	flags.StringVar(&b.cluster, "cluster", "", "role watcher: the kubeconfig of the API server")
 }
 
 // prepare builds the operator and prints its defaults.

@@ -28,6 +28,8 @@ import (
 const (
 	// operatorMemory is the memory limit of the chart's default.
 	operatorMemory = 768 << 20
+	// defaultQPS is the operator's default rate of requests, which sets its pace.
+	defaultQPS = 200
 	// podGrowth is the limit: how much larger a pod of the largest job may be than one of the smallest.
 	podGrowth = 1.1
 )
@@ -98,15 +100,32 @@ func (b *bench) runSizes(ctx context.Context) (missed figures.Limits, err error)
 		missed.Require(row.peak < operatorMemory, "%s: the operator held %s, its limit is %s", row, figures.Mebibytes(row.peak), figures.Mebibytes(operatorMemory))
 		missed.Require(row.podSize() <= podGrowth*first.podSize(), "%s: a pod takes %.0f bytes, one of %s %.0f: pods grow with their job",
 			row, row.podSize(), first, first.podSize())
+		missed.Require(row.asked.All() <= row.requestLimit(), "%s: the operator made %d requests, the limit is %d", row, row.asked.All(), row.requestLimit())
+		missed.Under(row.exist, row.paceLimit(), row.String()+": until all pods exist")
 		missed.Require(max(row.holds.memberships, row.holds.configMaps) < largestValue, "%s: etcd takes no object of more than %d bytes", row, largestValue)
 	}
 	return missed, b.printSizes(rows)
 }
 
+// requestLimit allows one request for each pod, of a coordinator-led job two, a tenth
+// more for Events and counts, and some for the job.
+func (r *sizeRow) requestLimit() int {
+	perPod := 1
+	if r.led {
+		perPod = 2
+	}
+	return perPod*r.pods*11/10 + 20
+}
+
+// paceLimit is twice the time that the requests take at the operator's rate, and some
+// for the job.
+func (r *sizeRow) paceLimit() time.Duration {
+	return 2*time.Duration(r.asked.All())*time.Second/defaultQPS + 5*time.Second
+}
+
 func (r *sizeRow) podSize() float64 { return float64(r.holds.pods) / float64(r.pods) }
 
 func (b *bench) printSizes(rows []*sizeRow) error {
-	kibibytes := func(bytes int64) string { return fmt.Sprintf("%.1f KiB", float64(bytes)/1024) }
 	table := b.Table(tabwriter.AlignRight)
 	fmt.Fprintln(table, "job\tDIJob\tpods\ta pod\tConfigMap\tMembership\tall\tinline\tall pods exist\trun\tpeak RSS\trequests\t")
 	for _, row := range rows {

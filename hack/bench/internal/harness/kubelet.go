@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 // Writers is how many pods are written concurrently.
@@ -57,11 +56,10 @@ type Kubelet struct {
 	ended  sync.WaitGroup
 
 	mutex sync.Mutex
-	// All below is under the mutex: when pods end their work, how long a writer waits
-	// after each pod that it makes run, and the first error of a write.
-	ends  map[types.UID]time.Time
-	pause time.Duration
-	err   error
+	// All below is under the mutex: when pods end their work, and the first error of a
+	// write.
+	ends map[types.UID]time.Time
+	err  error
 }
 
 // Start returns when the kubelet has seen all pods. The caller stops it, unless
@@ -109,13 +107,6 @@ func (k *Kubelet) Stop() {
 
 // Pods is how many pods there are.
 func (k *Kubelet) Pods() int { return len(k.pods.ListKeys()) }
-
-// SetPause sets how long a writer waits after each pod that it makes run.
-func (k *Kubelet) SetPause(pause time.Duration) {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	k.pause = pause
-}
 
 // Err returns the first error of a write.
 func (k *Kubelet) Err() error {
@@ -174,7 +165,7 @@ func (k *Kubelet) writeAll(ctx context.Context) {
 	}
 }
 
-// write brings a pod to its next phase. A pod that is gone by now is as good.
+// write brings a pod to its next phase. A pod that is gone is no error.
 func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 	object, exists, err := k.pods.GetByKey(key.String())
 	pod, isPod := object.(*corev1.Pod)
@@ -190,9 +181,7 @@ func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 	case pod.DeletionTimestamp != nil:
 		err = api.Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	case pod.Status.Phase == corev1.PodPending:
-		if err = patch(running); err == nil {
-			err = k.rest(ctx)
-		}
+		err = patch(running)
 	case pod.Status.Phase == corev1.PodRunning && k.Work > 0 && k.workLeft(pod) <= 0:
 		err = patch(succeeded)
 	}
@@ -200,15 +189,4 @@ func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 		return nil
 	}
 	return err
-}
-
-// rest waits for the pause.
-func (k *Kubelet) rest(ctx context.Context) error {
-	k.mutex.Lock()
-	pause := k.pause
-	k.mutex.Unlock()
-	if pause == 0 {
-		return nil
-	}
-	return pace.Pause(ctx, pause)
 }
