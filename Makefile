@@ -30,9 +30,10 @@ help: ## Say what each target does.
 
 # kind comes first where a container engine runs; else Kubernetes is built from source.
 .PHONY: demo
-demo: helm images ## Bring up a cluster, install the operator and train three jobs.
-	@hack/kind usable || $(MAKE) --no-print-directory cluster-up
-	@if hack/kind usable; then hack/kind up $(TARBALLS); else $(LOAD); fi
+demo: cluster-tool ## Bring up a cluster, install the operator and train three jobs.
+	@if hack/kind usable; then $(MAKE) --no-print-directory helm images && hack/kind up $(TARBALLS); \
+	elif [ -z "$$KUBECONFIG" ]; then $(CLUSTER) demo $(TARBALLS) >/dev/null; \
+	else $(MAKE) --no-print-directory helm images cluster-up && { $(LOAD); }; fi
 	@eval "$$(hack/kind env || $(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go run ./hack/demo
 
 .PHONY: demo-down

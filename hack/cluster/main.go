@@ -30,6 +30,7 @@ import (
 const usage = `usage: cluster COMMAND
 
   up                    build what is missing, start what does not run, and print how to use it
+  demo FILE.tar         bring it up with the images of the demo, which make builds first
   down                  end the cluster and remove everything it made but the cache
   status                show what runs and how to use it; fails if the cluster is not complete
   load-image FILE.tar   import image tarballs, so that pods can use them without a registry
@@ -83,9 +84,9 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	if command == "node" && len(args) > 0 {
 		command, args = "node "+args[0], args[1:]
 	}
-	// The number of arguments; load-image takes any number but none.
+	// The number of arguments; load-image and demo take any number but none.
 	wanted, known := map[string]int{
-		"up": 0, "down": 0, "status": 0, "env": 0, "assets": 0, "program": 1, "node stop": 1, "node start": 1, "load-image": max(len(args), 1),
+		"up": 0, "down": 0, "status": 0, "env": 0, "assets": 0, "program": 1, "node stop": 1, "node start": 1, "load-image": max(len(args), 1), "demo": max(len(args), 1),
 	}[command]
 	if !known || len(args) != wanted {
 		return fmt.Errorf("%w: %q\n%s", errUsage, strings.Join(os.Args[1:], " "), usage)
@@ -126,6 +127,8 @@ func perform(ctx context.Context, c *cluster.Cluster, command string, args []str
 	switch command {
 	case "up":
 		return c.Environment(), c.Up(ctx)
+	case "demo":
+		return c.Environment(), c.Demo(ctx, args)
 	case "status":
 		return "", c.Status(ctx)
 	case "node stop":
@@ -138,7 +141,7 @@ func perform(ctx context.Context, c *cluster.Cluster, command string, args []str
 	return c.Environment(), nil
 }
 
-// external runs a command for the cluster of a kubeconfig, which somebody else made.
+// external runs a command for the cluster of another kubeconfig.
 func external(ctx context.Context, c *cluster.Cluster, command, kubeconfig string) (string, error) {
 	switch command {
 	case "env":

@@ -120,7 +120,7 @@ func TestThePinsOfThisCheckoutAreComplete(t *testing.T) {
 		}
 	}
 	// Only one that is quick to plan.
-	steps, err := cache.Steps(t.Context(), PauseImage)
+	steps, err := cache.Steps(t.Context(), map[string]bool{}, PauseImage)
 	if err != nil || len(steps) != 1 || steps[0].Skip {
 		t.Errorf("got steps %v (%v), want one to do", steps, err)
 	}

@@ -35,10 +35,10 @@ const (
 )
 
 // Steps are the builds of the named programs, one step for the programs of a
-// component. How long they take follows from what the Go build cache lacks.
-func (c *Cache) Steps(ctx context.Context, names ...string) ([]progress.Step, error) {
+// component. How long they take follows from what the Go build cache lacks, and
+// counted has what earlier steps compile.
+func (c *Cache) Steps(ctx context.Context, counted map[string]bool, names ...string) ([]progress.Step, error) {
 	var steps []progress.Step
-	counted := map[string]bool{}
 	for _, comp := range components() {
 		var missing, wanted []entry
 		for _, e := range c.entries {
@@ -77,7 +77,7 @@ func describe(entries []entry) string {
 }
 
 // step builds programs of a component with one command, which links one while it
-// compiles for another. Packages that an earlier step compiles are in counted.
+// compiles for another.
 func (c *Cache) step(ctx context.Context, comp component, missing []entry, counted map[string]bool) (progress.Step, error) {
 	module := filepath.Join(c.source, "binaries", comp.folder)
 	args := []string{"build", "-buildvcs=false", "-mod=readonly", "-ldflags", comp.ldflags(missing[0].version)}
@@ -92,27 +92,64 @@ func (c *Cache) step(ctx context.Context, comp component, missing []entry, count
 	if comp.cgo {
 		env = c.cgoEnvironment()
 	}
+	return compiling(ctx, describe(missing), module, env, args, packages, counted, func(ctx context.Context, started func(string)) error {
+		partial, err := emptyFolder(filepath.Dir(missing[0].path))
+		if err != nil {
+			return err
+		}
+		err = run(ctx, module, env, started, "go", slices.Concat(args, []string{"-v", "-o", partial + "/"}, packages)...)
+		if err == nil {
+			err = moveTo(missing, partial)
+		}
+		return errors.Join(err, os.RemoveAll(partial))
+	})
+}
+
+// MakeSteps run targets of the Makefile in the root of the checkout, each of which
+// compiles packages of a module.
+func (c *Cache) MakeSteps(ctx context.Context, counted map[string]bool, targets ...MakeTarget) ([]progress.Step, error) {
+	var steps []progress.Step
+	for _, target := range targets {
+		root := filepath.Dir(filepath.Dir(c.source))
+		module := filepath.Join(root, target.Module)
+		step, err := compiling(ctx, "make "+target.Name, module, []string{"CGO_ENABLED=0"}, []string{"build"}, target.Packages, counted,
+			func(ctx context.Context, started func(string)) error {
+				// The go command reports what it compiles; make passes its flags on.
+				return run(ctx, root, []string{"GOFLAGS=-v"}, started, "make", "-s", target.Name)
+			})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// MakeTarget is a target of the Makefile.
+type MakeTarget struct {
+	Name string
+	// Module is the folder of the module whose packages it compiles.
+	Module   string
+	Packages []string
+}
+
+// compiling returns a step that compiles and links packages. Those that an earlier step
+// compiles are in counted. While it runs it reports each package that it compiles.
+func compiling(ctx context.Context, name, module string, env, args, packages []string, counted map[string]bool,
+	do func(ctx context.Context, started func(pkg string)) error,
+) (progress.Step, error) {
 	sizes, total, err := uncompiled(ctx, module, env, slices.Concat(args, []string{"-n", "-o", os.DevNull}, packages), counted)
 	if err != nil {
 		return progress.Step{}, err
 	}
-	expected := time.Duration(total)*time.Second/bytesPerSecond + time.Duration(len(missing))*linkTime
+	expected := time.Duration(total)*time.Second/bytesPerSecond + time.Duration(len(packages))*linkTime
 	var compiled atomic.Int64
 	return progress.Step{
-		Name: describe(missing), Expected: expected,
+		Name: name, Expected: expected,
 		// What is left when all is compiled is linking.
 		Share: func() float64 { return float64(compiled.Load()) / bytesPerSecond / expected.Seconds() },
 		Run: func(ctx context.Context) error {
-			partial, err := emptyFolder(filepath.Dir(missing[0].path))
-			if err != nil {
-				return err
-			}
-			started := func(pkg string) { compiled.Add(sizes[pkg]) }
-			err = runGo(ctx, module, env, started, slices.Concat(args, []string{"-v", "-o", partial + "/"}, packages)...)
-			if err == nil {
-				err = moveTo(missing, partial)
-			}
-			return errors.Join(err, os.RemoveAll(partial))
+			return do(ctx, func(pkg string) { compiled.Add(sizes[pkg]) })
 		},
 	}, nil
 }
@@ -158,7 +195,7 @@ func moveTo(built []entry, folder string) error {
 // and of all that are not counted yet.
 func uncompiled(ctx context.Context, module string, env, args []string, counted map[string]bool) (sizes map[string]int64, total int64, err error) {
 	sizes = map[string]int64{}
-	err = runGo(ctx, module, env, func(line string) {
+	err = run(ctx, module, env, func(line string) {
 		command, sources, found := strings.Cut(line, " -pack ")
 		_, pkg, named := strings.Cut(command, " -p ")
 		if !found || !named {
@@ -180,7 +217,7 @@ func uncompiled(ctx context.Context, module string, env, args []string, counted 
 			counted[key] = true
 			total += size
 		}
-	}, args...)
+	}, "go", args...)
 	return sizes, total, err
 }
 
@@ -212,19 +249,19 @@ func (c *Cache) cgoEnvironment() []string {
 	)
 }
 
-// runGo runs the go command in a folder and passes on each line that it prints to
-// standard error.
-func runGo(ctx context.Context, folder string, env []string, line func(string), args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", args...)
+// run runs a command in a folder and passes on each line that it prints to standard
+// error.
+func run(ctx context.Context, folder string, env []string, line func(string), name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
 	// A workspace or flags of the caller must not change what is built.
 	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH), env...)
 	cmd.Dir = folder
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
-		return fmt.Errorf("go %s: %w", args[0], err)
+		return fmt.Errorf("%s %s: %w", name, args[0], err)
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("go %s: %w", args[0], err)
+		return fmt.Errorf("%s %s: %w", name, args[0], err)
 	}
 	var last []byte
 	for lines := bufio.NewReader(stderr); ; {
@@ -236,7 +273,7 @@ func runGo(ctx context.Context, folder string, env []string, line func(string), 
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, last)
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, last)
 	}
 	return nil
 }
@@ -249,8 +286,8 @@ func tail(output []byte) []byte {
 func (c *Cache) makePauseImage(ctx context.Context) func(path string) error {
 	return func(path string) error {
 		binary := path + ".bin"
-		err := runGo(ctx, c.source, []string{"CGO_ENABLED=0"}, func(string) {},
-			"build", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./pause")
+		err := run(ctx, c.source, []string{"CGO_ENABLED=0"}, func(string) {},
+			"go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./pause")
 		if err != nil {
 			return err
 		}

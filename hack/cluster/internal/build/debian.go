@@ -27,13 +27,13 @@ const (
 	LibseccompDev = "libseccomp-dev"
 )
 
-// errNoApt says that a package is needed but cannot be had.
+// errNoApt means that a package is needed but cannot be downloaded.
 var errNoApt = errors.New("apt-get and dpkg-deb are not there")
 
 // PackageRoot is where a package is unpacked.
 func (c *Cache) PackageRoot(pkg string) string { return filepath.Join(c.dir, "debian-"+pkg) }
 
-// MissingPackages are the packages this machine lacks and that have to be
+// MissingPackages are the packages that are not installed on this machine and must be
 // unpacked, whether they are in the cache or not.
 func (c *Cache) MissingPackages() []string {
 	var missing []string
@@ -46,7 +46,7 @@ func (c *Cache) MissingPackages() []string {
 	return missing
 }
 
-// CheckPackages reports whether the missing packages can be had.
+// CheckPackages returns an error if the missing packages cannot be downloaded.
 func (c *Cache) CheckPackages(pkgs []string) error {
 	for _, pkg := range pkgs {
 		if exists(c.PackageRoot(pkg)) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,25 @@ const reportEvery = 20 * time.Second
 
 // Up brings the cluster up: it builds what is missing, starts what does not
 // run and leaves alone what does.
-func (c *Cluster) Up(ctx context.Context) error {
+func (c *Cluster) Up(ctx context.Context) error { return c.up(ctx, nil, nil, 0) }
+
+// Demo brings the cluster up and loads the images of the demo, which make builds first, so
+// that one estimate covers all of make demo.
+func (c *Cluster) Demo(ctx context.Context, tarballs []string) error {
+	targets := []build.MakeTarget{
+		{Name: "helm", Module: "hack/helm", Packages: []string{"helm.sh/helm/v4/cmd/helm"}},
+		{Name: "images", Packages: []string{"./cmd/di-orchestrator", "./cmd/kubectl-di", "./test/workload/cartpole", "./hack/demo"}},
+	}
+	load := progress.Step{Name: "load the images", Expected: 5 * time.Second, Run: func(ctx context.Context) error {
+		return c.LoadImages(ctx, tarballs...)
+	}}
+	return c.up(ctx, targets, []progress.Step{load}, demoTime)
+}
+
+// demoTime is how long the demo takes to install the operator and to train.
+const demoTime = time.Minute
+
+func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progress.Step, afterwards time.Duration) error {
 	if err := c.checkMachine(ctx); err != nil {
 		return err
 	}
@@ -35,14 +54,19 @@ func (c *Cluster) Up(ctx context.Context) error {
 	c.announce(packages)
 	return c.locked(func() error {
 		// The packages come first: runc is built with them.
-		if err := c.runner().Run(ctx, c.cache.PackageSteps(packages)); err != nil {
+		if err := c.runner().Run(ctx, c.cache.PackageSteps(packages), 0); err != nil {
 			return err
 		}
-		builds, err := c.cache.Steps(ctx, c.cache.All()...)
+		counted := map[string]bool{}
+		targets, err := c.cache.MakeSteps(ctx, counted, first...)
 		if err != nil {
 			return err
 		}
-		return c.runner().Run(ctx, append(builds, c.startSteps()...))
+		builds, err := c.cache.Steps(ctx, counted, c.cache.All()...)
+		if err != nil {
+			return err
+		}
+		return c.runner().Run(ctx, slices.Concat(targets, builds, c.startSteps(), last), afterwards)
 	})
 }
 
@@ -62,17 +86,17 @@ func (c *Cluster) steps(ctx context.Context, steps []progress.Step) error {
 	if err := machine.CheckRoot(); err != nil {
 		return err
 	}
-	return c.locked(func() error { return c.runner().Run(ctx, steps) })
+	return c.locked(func() error { return c.runner().Run(ctx, steps, 0) })
 }
 
 // build builds programs. No privileges are needed for that.
 func (c *Cluster) build(ctx context.Context, names ...string) error {
 	return c.locked(func() error {
-		steps, err := c.cache.Steps(ctx, names...)
+		steps, err := c.cache.Steps(ctx, map[string]bool{}, names...)
 		if err != nil {
 			return err
 		}
-		return c.runner().Run(ctx, steps)
+		return c.runner().Run(ctx, steps, 0)
 	})
 }
 
@@ -190,7 +214,6 @@ func (c *Cluster) ensureNetwork(context.Context) error {
 	if err := machine.ApplySysctls(c.sysctlRecord()); err != nil {
 		return err
 	}
-	// All programs are on the first node's address.
 	if err := network.EnsureBridge(c.settings, c.settings.Nodes()[0]); err != nil {
 		return err
 	}

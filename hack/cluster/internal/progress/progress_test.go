@@ -46,15 +46,15 @@ func TestStepsRunInOrderAndStopAtTheFirstError(t *testing.T) {
 	broken := errors.New("broken")
 	err := NewRunner(&out, time.Hour).Run(t.Context(), []Step{
 		step("one", false, nil), step("two", true, nil), step("three", false, broken), step("four", false, nil),
-	})
+	}, time.Hour)
 	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "three: ") {
 		t.Errorf("got error %v, want one of step three", err)
 	}
 	if got := strings.Join(ran, " "); got != "one three" {
 		t.Errorf("ran %q, want one and three", got)
 	}
-	// What is there is not in the estimate.
-	for _, want := range []string{"steps: 4, about 3h0m0s left", "[1/4] one: done", "[2/4] two: is there"} {
+	// What is there is not in the estimate, what follows is.
+	for _, want := range []string{"steps: 4, about 4h0m0s left", "[1/4] one: done", "[2/4] two: is there"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("report %q lacks %q", out.String(), want)
 		}
@@ -74,7 +74,7 @@ func TestALongStepIsReportedWhileItRuns(t *testing.T) {
 		finished <- runner.Run(t.Context(), []Step{{Name: "long", Expected: 4 * time.Second, Share: func() float64 { return 0.5 }, Run: func(context.Context) error {
 			<-release
 			return nil
-		}}})
+		}}}, 0)
 	}()
 	<-reports // The estimate at the start.
 	if report := <-reports; !strings.Contains(report, "running for") || !strings.Contains(report, "about 2s left") {

@@ -39,9 +39,10 @@ func NewRunner(out io.Writer, every time.Duration) *Runner {
 	return &Runner{out: out, every: every}
 }
 
-// Run runs the steps in order and stops at the first error.
-func (r *Runner) Run(ctx context.Context, steps []Step) error {
-	r.began, r.total, r.done, r.elapsed = time.Now(), 0, 0, 0
+// Run runs the steps in order and stops at the first error. The estimate includes the
+// time of what the caller does afterwards.
+func (r *Runner) Run(ctx context.Context, steps []Step, afterwards time.Duration) error {
+	r.began, r.total, r.done, r.elapsed = time.Now(), afterwards, 0, 0
 	for _, step := range steps {
 		if !step.Skip {
 			r.total += step.Expected
@@ -97,5 +98,5 @@ func (r *Runner) left() string {
 	return fmt.Sprintf(", about %s left", Human(left))
 }
 
-// printf reports on a best-effort basis: the steps run also if nobody can read it.
+// printf reports on a best-effort basis: the steps run also if no one can read it.
 func (r *Runner) printf(format string, args ...any) { _, _ = fmt.Fprintf(r.out, format, args...) }
