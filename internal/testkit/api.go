@@ -21,9 +21,8 @@ import (
 // kube-apiserver and kubectl; make test sets it.
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
-// Patience is how long tests wait for what must come. A machine that is slow and
-// loaded takes many times what a fast one does, and only a test that fails
-// waits for so long.
+// Patience is the timeout of tests. A slow and loaded machine takes many times as long as
+// a fast one, and only a test that fails waits until the timeout.
 const Patience = 5 * time.Minute
 
 // startAttempts bounds the attempts to start an API server: another program may take
@@ -59,12 +58,12 @@ func AddFlags(environment *envtest.Environment, flags ...string) {
 	}
 }
 
-// GangDefinitions is the folder with the CRDs of schedulers of gangs.
+// GangDefinitions is the folder with the CRDs of gang schedulers.
 func GangDefinitions() string {
 	return filepath.Join(Root(), "internal", "testkit", "gangs")
 }
 
-// GangFlags have the API server serve Kubernetes' own PodGroups.
+// GangFlags make the API server serve Kubernetes' own PodGroups.
 func GangFlags() []string {
 	return []string{"feature-gates=GenericWorkload=true,GangScheduling=true", "runtime-config=scheduling.k8s.io/v1alpha2=true"}
 }
@@ -109,7 +108,7 @@ func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, er
 }
 
 // Start starts a kube-apiserver and etcd that were configured in another way,
-// with the patience that a slow machine needs. The caller stops them.
+// with the timeout that a slow machine needs. The caller stops them.
 func Start(environment *envtest.Environment) error {
 	return startWithin(environment, Patience)
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// endpointsManager is who the control plane's EndpointSlices are managed by.
+// endpointsManager is the managed-by label of the control plane's EndpointSlices.
 const endpointsManager = "endpointslice-controller.k8s.io"
 
 // SyncEndpoints writes the EndpointSlices of all Services of a namespace, as the control
@@ -28,7 +28,7 @@ func SyncEndpoints(ctx context.Context, api client.Client, namespace string) err
 	var found discoveryv1.EndpointSliceList
 	for _, list := range []client.ObjectList{&services, &pods, &found} {
 		if err := api.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("listing what endpoints follow from: %w", err)
+			return fmt.Errorf("listing Services and pods: %w", err)
 		}
 	}
 	wanted := map[string]*discoveryv1.EndpointSlice{}

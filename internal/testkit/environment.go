@@ -14,7 +14,7 @@ import (
 
 // Environment returns the variables of a pod's container as a kubelet gives them
 // to a program: it reads ConfigMaps that they refer to, and expands references to
-// the variables before.
+// earlier variables.
 func Environment(ctx context.Context, reader client.Reader, pod *corev1.Pod, container int) (map[string]string, error) {
 	env := map[string]string{}
 	for _, variable := range pod.Spec.Containers[container].Env {

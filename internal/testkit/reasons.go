@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// DocumentedEvent is what docs/events.md says of the Events of a reason.
+// DocumentedEvent is the row of docs/events.md for a reason.
 type DocumentedEvent struct {
 	// Types are Normal, Warning or both.
 	Types []string
-	// Conditions are those one of which has the same reason; none for an Event
-	// that goes with no condition.
+	// Conditions are those that may have the same reason; none for an Event without a
+	// condition.
 	Conditions []string
 }
 

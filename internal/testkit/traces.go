@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Collector takes traces by OTLP over gRPC, as OpenTelemetry's collector does.
+// Collector receives traces by OTLP over gRPC, as OpenTelemetry's collector does.
 type Collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 
@@ -72,7 +72,7 @@ func (c *Collector) Export(_ context.Context, sent *collectorv1.ExportTraceServi
 	return &collectorv1.ExportTraceServiceResponse{}, nil
 }
 
-// Spans returns the spans that were sent so far and that are wanted.
+// Spans returns the received spans that the filter accepts.
 func (c *Collector) Spans(wanted func(*Span) bool) []*Span {
 	c.lock.Lock()
 	spans := slices.Clone(c.spans)

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds the namespaces of a pod open: it waits until it is told
-// to stop. As the first process of a pod it also collects orphans.
+// Command pause keeps the namespaces of a pod open: it waits for a signal to
+// stop. As the first process of a pod it also collects orphans.
 package main
 
 import (

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Event is what is read of a line of the audit log.
+// Event is the part of a line of the audit log that is read.
 type Event struct {
 	Stage string `json:"stage"`
 	Verb  string `json:"verb"`
@@ -33,13 +33,13 @@ type Event struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
-	// RequestObject is what was sent; only of patches of a job's status.
+	// RequestObject is the body of a patch of a job's status.
 	RequestObject json.RawMessage `json:"requestObject"`
 	// Received is when the request came.
 	Received metav1.MicroTime `json:"requestReceivedTimestamp"`
 }
 
-// What names what was asked, such as "create pods".
+// What names the request, such as "create pods".
 func (e *Event) What() string {
 	what := e.Verb + " " + e.ObjectRef.Resource
 	if e.ObjectRef.Subresource != "" {
@@ -48,7 +48,7 @@ func (e *Event) What() string {
 	return what
 }
 
-// Requests are numbers of requests by verb and resource, such as "create pods".
+// Requests count requests by verb and resource, such as "create pods".
 type Requests map[string]int
 
 // Total returns how many requests are of one of the verbs.
@@ -100,10 +100,10 @@ func (r Requests) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Mark is a place in the audit log.
+// Mark is a position in the audit log.
 type Mark int64
 
-// Mark returns where the audit log ends.
+// Mark returns the end of the audit log.
 func (p *Plane) Mark() (Mark, error) {
 	info, err := os.Stat(p.auditLog())
 	if errors.Is(err, os.ErrNotExist) {
@@ -131,8 +131,8 @@ func (p *Plane) Since(mark Mark) (map[string]Requests, error) {
 	return counts, err
 }
 
-// Events gives each request since a mark once: when it was answered, or began
-// to be, where it is a watch.
+// Events calls each for every request since a mark, once: when it was answered, or when
+// its answer began if it is a watch.
 func (p *Plane) Events(mark Mark, each func(*Event) error) (err error) {
 	file, err := os.Open(p.auditLog())
 	if err != nil {

@@ -23,8 +23,7 @@ func CRD(ctx context.Context, api client.Client, name string) (*unstructured.Uns
 	return crd, nil
 }
 
-// EditCRD changes a CustomResourceDefinition, again where somebody else did
-// meanwhile.
+// EditCRD changes a CustomResourceDefinition, and retries on conflicts.
 func EditCRD(ctx context.Context, api client.Client, name string, edit func(map[string]any) error) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		crd, err := CRD(ctx, api, name)

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane starts the API server that benchmarks measure on, and
-// counts who asks it for what.
+// Package controlplane starts the API server of a benchmark, and counts the requests of
+// each user.
 package controlplane
 
 import (
@@ -30,11 +30,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/etcd"
 )
 
-// OperatorLease is the Lease by which one of several operators acts.
+// OperatorLease is the Lease of the operators' leader.
 const OperatorLease = "di-orchestrator-operator"
 
-// auditPolicy is of the users that are named. What a job's status is patched
-// with is in the log, too.
+// auditPolicy logs the requests of some users, and the contents of patches of a job's
+// status.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -50,19 +50,19 @@ rules:
 
 // Options say how a Plane is started.
 type Options struct {
-	// Folder takes what it is started from, and the audit log.
+	// Folder is where its configuration and the audit log are written.
 	Folder string
 	// Users are those whose requests are counted.
 	Users []string
-	// Etcd and APIServer are flags of these beside the usual, by name.
+	// Etcd and APIServer are additional flags of these, by name.
 	Etcd, APIServer map[string]string
 	// Bare leaves out the CRDs.
 	Bare bool
 }
 
-// Plane is a kube-apiserver and etcd of which the audit log tells who asked what.
+// Plane is a kube-apiserver with an audit log, and its etcd.
 type Plane struct {
-	// API writes without a limit on its rate.
+	// API has no rate limit.
 	API client.WithWatch
 
 	environment *envtest.Environment
@@ -71,8 +71,8 @@ type Plane struct {
 	users       []string
 }
 
-// Start starts an API server with the CRDs, unless it is to be bare, and without
-// webhooks. The caller stops it.
+// Start starts an API server with the CRDs, unless Bare is set, and without webhooks.
+// The caller stops it.
 func Start(options *Options) (*Plane, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
@@ -93,7 +93,7 @@ func Start(options *Options) (*Plane, error) {
 	}
 	p.environment.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog()).
-		// What is measured is not how long it takes to delete all there is.
+		// Deleting everything is not part of what is measured.
 		Set("delete-collection-workers", "16")
 	for name, value := range options.APIServer {
 		p.environment.ControlPlane.GetAPIServer().Configure().Set(name, value)
@@ -116,7 +116,7 @@ func (p *Plane) Stop() error {
 	return p.environment.Stop()
 }
 
-// Etcd returns where the API server stores what it has.
+// Etcd returns the store of the API server.
 func (p *Plane) Etcd() etcd.Store {
 	return etcd.Store{URL: p.environment.ControlPlane.Etcd.URL}
 }
@@ -125,13 +125,13 @@ func (p *Plane) auditLog() string {
 	return filepath.Join(p.folder, "audit.log")
 }
 
-// Config returns how the API server is reached by who may do everything, and is not counted.
+// Config returns the configuration of an administrator, whose requests are not counted.
 func (p *Plane) Config() *rest.Config {
 	return rest.CopyConfig(p.environment.Config)
 }
 
-// Client returns a client without a cache. As for the operator, its rate is
-// limited for each kind of its own.
+// Client returns a client without a cache. As for the operator, the rate limit applies
+// to each kind separately.
 func (p *Plane) Client(config *rest.Config, qps float32, burst int) (client.WithWatch, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst, config.WarningHandler = qps, burst, rest.NoWarnings{}
@@ -142,7 +142,7 @@ func (p *Plane) Client(config *rest.Config, qps float32, burst int) (client.With
 	return api, nil
 }
 
-// User adds a user, who may do everything.
+// User adds a user with all permissions.
 func (p *Plane) User(name string) (*envtest.AuthenticatedUser, error) {
 	user, err := p.environment.AddUser(envtest.User{Name: name, Groups: []string{"system:masters"}}, nil)
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *Plane) User(name string) (*envtest.AuthenticatedUser, error) {
 	return user, nil
 }
 
-// Kubeconfig returns the environment by which a process is a user.
+// Kubeconfig returns the environment with which a process acts as a user.
 func (p *Plane) Kubeconfig(name string) (string, error) {
 	user, err := p.User(name)
 	if err != nil {
@@ -169,7 +169,7 @@ func (p *Plane) Kubeconfig(name string) (string, error) {
 }
 
 // InstallWebhooks creates the system namespace, if there is none, and the webhook
-// configurations as they are deployed; an operator puts its own address into them.
+// configurations as deployed; an operator writes its own address into them.
 func (p *Plane) InstallWebhooks(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
 	if err := p.API.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -185,7 +185,7 @@ func (p *Plane) InstallWebhooks(ctx context.Context) error {
 			return fmt.Errorf("decoding %s: %w", file, err)
 		}
 		if err := p.API.Create(ctx, object); err != nil {
-			return fmt.Errorf("creating what %s holds: %w", file, err)
+			return fmt.Errorf("creating the object of %s: %w", file, err)
 		}
 	}
 	return nil

@@ -17,15 +17,14 @@ import (
 	"time"
 )
 
-// answerTime bounds how long an answer is waited for; di-server holds a caller
-// for 30 s.
+// answerTime is the timeout of a request; di-server keeps a caller waiting for 30 s.
 const answerTime = time.Minute
 
 // jobsPerBlock is how many jobs have addresses that differ in the last byte only.
 const jobsPerBlock = 250
 
-// Address returns the address of a job's pod, the coordinator being the first: any
-// of 127.0.0.0/8 may be called from.
+// Address returns the address of a job's pod; the coordinator is the first. A client may
+// call from any address of 127.0.0.0/8.
 func Address(job, pod int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
 }
@@ -40,9 +39,8 @@ type Caller struct {
 }
 
 // Line sends one caller's requests as deployed clients do: from the pod's own
-// address, without Content-Type, with a body of {} also where there is nothing
-// to say, head and body in two writes. It writes HTTP by hand, as a generator
-// of load that computes much would measure itself.
+// address, without Content-Type, always with a body, head and body in two writes. It
+// writes HTTP by hand, because a load generator that computes much would measure itself.
 type Line struct {
 	dialer    net.Dialer
 	server    string
@@ -54,8 +52,7 @@ type Line struct {
 	reader *bufio.Reader
 }
 
-// NewLine returns a line to a server, over a connection that is kept or a new one
-// for each request.
+// NewLine returns a line to a server, over one connection or a new one for each request.
 func NewLine(server string, by *Caller, keepAlive bool) *Line {
 	l := &Line{server: server, by: by, keepAlive: keepAlive, reader: bufio.NewReader(nil)}
 	l.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(by.From)}

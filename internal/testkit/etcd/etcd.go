@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd reads and writes what an API server stores, past it: jobs by the
-// thousand are stored in seconds, and what is stored is seen as it is.
+// Package etcd reads and writes the store of an API server directly: it stores thousands
+// of jobs in seconds, and shows objects exactly as stored.
 package etcd
 
 import (
@@ -54,7 +54,7 @@ func (s Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return found[0].Value, nil
 }
 
-// Each gives all values whose keys begin so, in the order of their keys.
+// Each calls give for all values whose keys have the prefix, in the order of their keys.
 func (s Store) Each(ctx context.Context, prefix string, give func(Value) error) error {
 	from, end := []byte(prefix), append([]byte(prefix), 0xff)
 	for {

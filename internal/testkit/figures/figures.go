@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package figures is how benchmarks sum up and show what they measured.
+// Package figures summarizes and formats what benchmarks measured.
 package figures
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Percentile returns the time that so many of 100 did not exceed; 0 of none.
+// Percentile returns the time that the given share of 100 did not exceed; 0 without times.
 func Percentile(times []time.Duration, percent float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -12,9 +12,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 )
 
-// Of returns a coordinator-led job of v1alpha1 as JSON of about so many
-// bytes: three roles whose templates hold what users' templates hold, with
-// environment variables to fill up the size.
+// Of returns a coordinator-led job of v1alpha1 as JSON of about the given size: three
+// roles with templates such as users write, filled up with environment variables.
 func Of(namespace, name string, bytes int) ([]byte, error) {
 	spare := bytes - len(templateOf(0))*3 - 700
 	variables := max(spare/3/variableBytes, 0)
@@ -43,7 +42,7 @@ func Of(namespace, name string, bytes int) ([]byte, error) {
 // variableBytes is the size of one environment variable of templateOf.
 const variableBytes = 100
 
-// templateOf returns a pod template with so many environment variables.
+// templateOf returns a pod template with the given number of environment variables.
 func templateOf(variables int) string {
 	var env strings.Builder
 	for i := range variables {

@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pace makes calls at a pace, never one of them twice, and keeps account
-// of what became of them.
+// Package pace makes calls at a fixed rate, never retries one, and counts their results.
 package pace
 
 import (
@@ -15,15 +14,15 @@ import (
 )
 
 const (
-	// toldFailures is how many failures are kept in full.
-	toldFailures = 5
+	// shownFailures is how many failures are kept in full.
+	shownFailures = 5
 	// inFlight bounds how many calls of a prober may wait for their answers: on a
 	// machine that is too slow for the pace they would pile up until they time out,
-	// which says nothing of what is called.
+	// which is no property of the server.
 	inFlight = 100
 )
 
-// Pause waits so long, or until the context ends.
+// Pause waits for a time, or until the context ends.
 func Pause(ctx context.Context, long time.Duration) error {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
@@ -35,9 +34,9 @@ func Pause(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// Tally is what became of calls.
+// Tally has the results of calls.
 type Tally struct {
-	// Times are how long those took that did not fail, and Failed how many did.
+	// Times are the durations of the calls that succeeded, and Failed counts the others.
 	Times  []time.Duration
 	Failed int
 	// Slowest is the longest that a call took, failed or not.
@@ -62,17 +61,17 @@ func (t *Tally) Add(other Tally) {
 	t.Failed += other.Failed
 	t.Slowest = max(t.Slowest, other.Slowest)
 	t.Failures = append(t.Failures, other.Failures...)
-	t.Failures = t.Failures[:min(len(t.Failures), toldFailures)]
+	t.Failures = t.Failures[:min(len(t.Failures), shownFailures)]
 }
 
-// Prober makes the same call again and again, each at its time, whatever became
-// of those before, and never repeats one that failed.
+// Prober repeats a call at a fixed rate, whether earlier calls succeeded or not, and
+// never retries one that failed.
 type Prober struct {
-	// Name says what is called.
+	// Name names the call.
 	Name string
 	// Every is the time from call to call.
 	Every time.Duration
-	// Call makes one call, the number of which it is told.
+	// Call makes the call with the given number.
 	Call func(ctx context.Context, number int) error
 
 	stop    context.CancelFunc
@@ -97,7 +96,7 @@ func (p *Prober) Stop() {
 	}
 }
 
-// Take returns what became of the calls that were answered since it was called last.
+// Take returns the results of the calls that were answered since the last Take.
 func (p *Prober) Take() Tally {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -121,7 +120,7 @@ func (p *Prober) run(ctx context.Context) {
 			return
 		case running <- struct{}{}:
 			p.stopped.Go(func() {
-				// What has begun is finished: a call that is broken off has not failed.
+				// A call that began is finished: an aborted one would count as failed.
 				p.once(context.WithoutCancel(ctx), number)
 				<-running
 			})
@@ -140,7 +139,7 @@ func (p *Prober) once(ctx context.Context, number int) {
 		p.tally.Times = append(p.tally.Times, took)
 		return
 	}
-	if p.tally.Failed++; len(p.tally.Failures) < toldFailures {
+	if p.tally.Failed++; len(p.tally.Failures) < shownFailures {
 		p.tally.Failures = append(p.tally.Failures, fmt.Sprintf("%s after %s: %v", begun.Format(time.StampMilli), took.Round(time.Millisecond), err))
 	}
 }

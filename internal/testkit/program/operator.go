@@ -5,17 +5,17 @@ package program
 
 import "context"
 
-// Operator is how tests start the operator with its webhooks.
+// Operator starts the operator with its webhooks.
 type Operator struct {
-	// Binary is the di-orchestrator, and Folder takes logs.
+	// Binary is the di-orchestrator, and Folder is where logs are written.
 	Binary, Folder string
 	// Environment is added to the test's own.
 	Environment []string
-	// Address is where the webhooks are served; a free one when empty.
+	// Address is where it serves webhooks; empty for a free one.
 	Address string
 	// URL is where the API server reaches the webhooks; their address when empty.
 	URL string
-	// Flags are those of the operator beside addresses.
+	// Flags are the operator's, without addresses.
 	Flags []string
 	// NoWait has StartOperator return before the operator is ready.
 	NoWait bool

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program starts the programs that benchmarks measure, and reads what
-// they use of the machine.
+// Package program starts the programs that benchmarks measure, and reads their use of
+// processors and memory.
 package program
 
 import (
@@ -39,7 +39,7 @@ type Process struct {
 	Address, Probe string
 
 	command *exec.Cmd
-	// input ends the process when it is closed; nil where a signal does.
+	// input ends the process when it is closed; nil if a signal does.
 	input io.Closer
 	log   *os.File
 
@@ -48,7 +48,7 @@ type Process struct {
 	result error
 }
 
-// Usage is what a process has used.
+// Usage is the processor time and memory that a process has used.
 type Usage struct {
 	Processor           time.Duration
 	Resident, PeakBytes int64
@@ -63,8 +63,8 @@ func (p *Process) Log() ([]byte, error) {
 	return content, nil
 }
 
-// InFolder runs a benchmark with a folder of its own for what it starts and what
-// that logs, which is kept when it fails.
+// InFolder runs a benchmark with a folder of its own for programs and logs. It keeps the
+// folder if the benchmark fails.
 func InFolder(prefix string, run func(folder string) error) error {
 	folder, err := os.MkdirTemp("", prefix)
 	if err != nil {
@@ -94,18 +94,17 @@ func BuildCommand(ctx context.Context, folder, name string, flags ...string) (st
 	return binary, nil
 }
 
-// Command is how one of di-orchestrator's programs is started.
+// Command starts one of di-orchestrator's programs.
 type Command struct {
 	// Binary is the di-orchestrator, and Name its command.
 	Binary, Name string
-	// Folder takes the log.
+	// Folder is where the log is written.
 	Folder string
 	// Environment is added to the benchmark's own.
 	Environment []string
-	// Address is where it is to serve; a free one when empty.
+	// Address is where it serves; empty for a free one.
 	Address string
-	// Flags are those beside the addresses of metrics and probes, given where it
-	// serves.
+	// Flags returns the flags for its address, without those for metrics and probes.
 	Flags func(address string) []string
 	// NoWait has Start return before the program is ready.
 	NoWait bool
@@ -136,8 +135,8 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	return started, nil
 }
 
-// StartForeign starts a program that is not ours, and does not wait for it. It logs
-// to a file of its own in a folder.
+// StartForeign starts another project's program, and does not wait until it is ready. It
+// logs to a file of its own in a folder.
 func StartForeign(ctx context.Context, folder, binary string, flags ...string) (_ *Process, err error) {
 	name := filepath.Base(binary)
 	started := &Process{command: exec.CommandContext(ctx, binary, flags...)}
@@ -169,7 +168,7 @@ func (p *Process) await() {
 	}()
 }
 
-// Ended returns what is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} {
 	return p.ended
 }
@@ -186,8 +185,8 @@ func BuildCluster(ctx context.Context, name string) (string, error) {
 	return strings.TrimSpace(string(path)), nil
 }
 
-// Run runs one of the programs to its end, and returns what it wrote. The command
-// needs no address, and of the flags no function.
+// Run runs one of the programs to its end, and returns its output. Address and Flags of
+// the command are not used.
 func Run(ctx context.Context, c *Command, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, c.Binary, append([]string{c.Name}, arguments...)...)
 	command.Env = append(os.Environ(), c.Environment...)
@@ -198,8 +197,7 @@ func Run(ctx context.Context, c *Command, arguments ...string) (string, error) {
 	return string(wrote), nil
 }
 
-// FreeAddresses returns two addresses of the loopback interface that nobody
-// listens on.
+// FreeAddresses returns two free addresses of the loopback interface.
 func FreeAddresses(ctx context.Context) (first, second string, err error) {
 	var addresses [2]string
 	var listeners [2]net.Listener
@@ -222,13 +220,13 @@ func waitReady(ctx context.Context, started *Process) error {
 	return errors.Join(err, last)
 }
 
-// Ready says why a program that serves probes is not ready; nil when it is.
+// Ready returns why a program that serves probes is not ready, or nil.
 func (p *Process) Ready(ctx context.Context) error {
 	_, err := Read(ctx, "http://"+p.Probe+"/readyz")
 	return err
 }
 
-// Read reads what a program serves.
+// Read returns the body that a program serves at a URL.
 func Read(ctx context.Context, url string) (_ []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -249,8 +247,8 @@ func Read(ctx context.Context, url string) (_ []byte, err error) {
 	return body, nil
 }
 
-// StartOwn starts this program again, with further environment. The first line that
-// it prints is its address, and it ends with its input.
+// StartOwn starts another process of this program, with additional environment. The first
+// line that it prints is its address, and it ends when its input is closed.
 func StartOwn(ctx context.Context, environment []string, flags ...string) (*Process, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -295,7 +293,7 @@ func (p *Process) Stop() error {
 	return p.result
 }
 
-// Kill ends the process at once, without giving it time for anything.
+// Kill kills the process.
 func (p *Process) Kill() error {
 	if err := p.command.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing %s: %w", p.command, err)
@@ -342,7 +340,7 @@ func (p *Process) Usage() (Usage, error) {
 	}, nil
 }
 
-// ResetPeak makes the peak of the memory that the process holds what it holds now.
+// ResetPeak resets the peak of the process's memory to its present use.
 func (p *Process) ResetPeak() error {
 	path := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "clear_refs")
 	if err := os.WriteFile(path, []byte("5"), 0o600); err != nil {
@@ -363,7 +361,7 @@ func statusBytes(status, name string) int64 {
 	return kilobytes << 10
 }
 
-// BusyProcessors says how many processors are busy, over a second.
+// BusyProcessors returns the share of processors that is busy, over a second.
 func BusyProcessors(ctx context.Context) (string, error) {
 	idle, total, err := processorTicks()
 	if err != nil {

@@ -39,7 +39,7 @@ func TestAStateDirectoryIsClaimedOnceAndKeepsItsNetworks(t *testing.T) {
 	}
 }
 
-func TestAFolderOfSomebodyElseIsNeitherClaimedNorRemoved(t *testing.T) {
+func TestAFolderOfAnotherProgramIsNeitherClaimedNorRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600); err != nil {
@@ -97,7 +97,7 @@ func TestPodsTheKubeletDoesNotKnowYet(t *testing.T) {
 	}
 }
 
-func TestWhatANodeStartedIsToldFromTheOthers(t *testing.T) {
+func TestTheProcessesOfANodeAreDistinguished(t *testing.T) {
 	t.Parallel()
 	running := []process.Process{
 		{PID: 1, Name: "kubelet", Program: "kubelet"}, {PID: 2, Name: "containerd", Program: "containerd"},
@@ -157,7 +157,7 @@ func TestDNSServersOfTheMachineAreRead(t *testing.T) {
 	}
 }
 
-func TestEachProgramThatGangsNeedIsToldOfThem(t *testing.T) {
+func TestGangSchedulingIsOnInEachProgram(t *testing.T) {
 	t.Parallel()
 	c := clusterIn(t.TempDir())
 	cache, err := build.Open(t.TempDir(), filepath.Join("..", ".."))

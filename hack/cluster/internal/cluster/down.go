@@ -101,7 +101,7 @@ func (c *Cluster) endAll(ctx context.Context) error {
 }
 
 func (c *Cluster) removeNetwork(context.Context) error {
-	// The table of kube-proxy may be somebody else's if ours never ran.
+	// The table of kube-proxy is another cluster's if this one's never ran.
 	if _, err := os.Stat(c.configFile("kube-proxy.yaml")); err == nil {
 		if err := network.RemoveProxyTables(); err != nil {
 			return err

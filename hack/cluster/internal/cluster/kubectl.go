@@ -17,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// waitRound is how long kubectl waits before it is called again, and how old the
-// reason is that an error tells.
+// waitRound is how long kubectl waits before it is called again, and the age of the
+// reason in an error.
 const waitRound = 20 * time.Second
 
 // kubectl runs kubectl as administrator of the cluster.

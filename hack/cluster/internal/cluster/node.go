@@ -25,7 +25,7 @@ import (
 // resolvConf is the machine's own list of DNS servers.
 const resolvConf = "/etc/resolv.conf"
 
-// runNode makes a node run. It is there once its kubelet has said so.
+// runNode runs a node. Its kubelet creates the Node object.
 func (c *Cluster) runNode(ctx context.Context, node settings.Node) error {
 	if err := network.EnsureBridge(c.settings, node); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (c *Cluster) runContainerd(ctx context.Context, node settings.Node) error {
 	return err
 }
 
-// forgetOldBoot removes what containerd and runc remember of running
-// containers when the machine was restarted since.
+// forgetOldBoot removes the records of running containers that containerd and runc have
+// from before a restart of the machine.
 func (c *Cluster) forgetOldBoot() error {
 	current, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -89,8 +89,8 @@ func (c *Cluster) forgetOldBoot() error {
 	return machine.WriteFile(file, current)
 }
 
-// forgetContainers removes what containerd and runc remember of a node's running
-// containers.
+// forgetContainers removes the records of running containers of a node's containerd and
+// runc.
 func forgetContainers(node settings.Node) error {
 	for _, dir := range []string{node.State("run"), node.ShimSockets()} {
 		if err := machine.RemoveTree(dir); err != nil {

@@ -64,8 +64,8 @@ func startedBy(node settings.Node, running []process.Process) []process.Process 
 	return found
 }
 
-// forgetMemory removes what a machine has in its memory only: the volumes of
-// secrets, and the network devices of pods with the rest of what runs.
+// forgetMemory removes what a machine has in memory only: volumes of secrets, and records
+// of running containers.
 func forgetMemory(node settings.Node) error {
 	if err := machine.Unmount(node.State("kubelet")); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
 )
 
-// ErrIncomplete says that the cluster does not run, or not all of it.
+// ErrIncomplete means that the cluster does not run, or not all of it.
 var ErrIncomplete = errors.New("the cluster is not running: bring it up")
 
 // daemon is a program of a running cluster, of which each node may have one.

@@ -176,7 +176,7 @@ func killAndRemove(root string) error {
 func killAll(procs string) {
 	content, err := os.ReadFile(procs)
 	if err != nil {
-		return // The cgroup vanished; if it did not, removing it fails and tells.
+		return // The cgroup vanished; otherwise removing it fails.
 	}
 	for _, line := range strings.Fields(string(content)) {
 		if pid, err := strconv.Atoi(line); err == nil && pid > 1 {

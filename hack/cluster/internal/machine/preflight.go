@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine looks at the Linux machine the cluster runs on, and changes
-// and restores what the cluster needs of it.
+// Package machine checks the Linux machine, and changes and restores its settings.
 package machine
 
 import (
@@ -18,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/network"
 )
 
-// UnsuitableError says that the cluster cannot run on this machine, as opposed
-// to something that went wrong.
+// UnsuitableError means that the cluster cannot run on this machine, as opposed to a
+// failure.
 type UnsuitableError struct{ Reason error }
 
 // Error implements error.
@@ -47,7 +46,7 @@ func CheckRoot() error {
 	return nil
 }
 
-// Check says why the cluster cannot run on this machine, if it cannot.
+// Check returns why the cluster cannot run on this machine, if it cannot.
 func Check() error {
 	if err := CheckRoot(); err != nil {
 		return err
@@ -68,7 +67,7 @@ func checkCapabilities() error {
 		return err
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("root lacks %s, as in an unprivileged container", strings.Join(missing, ", "))
+		return fmt.Errorf("root has no %s, as in an unprivileged container", strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -91,7 +90,7 @@ func missingCapabilities(status string, needed map[string]uint) ([]string, error
 		}
 		return missing, nil
 	}
-	return nil, errors.New("the kernel does not tell the capabilities of this process")
+	return nil, errors.New("the kernel does not report the capabilities of this process")
 }
 
 func checkCgroups() error {

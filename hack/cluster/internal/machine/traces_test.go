@@ -36,7 +36,7 @@ func TestOnlyOwnTracesAreRemoved(t *testing.T) {
 	write("var/lib/cni/results/ours-2-eth0")
 	write("var/lib/cni/results/cni-loopback-2-lo")
 	write("var/lib/kubelet/device-plugins/kubelet.sock")
-	write("var/log/containers/somebody-elses.log")
+	write("var/log/containers/another.log")
 	link("var/log/containers/ours.log", "/state/pod-logs/ours.log")
 	link("var/log/containers/theirs.log", "/state2/pod-logs/theirs.log")
 	// A later run must not take what the first one made for something that was there before.
@@ -48,7 +48,7 @@ func TestOnlyOwnTracesAreRemoved(t *testing.T) {
 	}
 	want := []string{
 		"var/lib/cni/results/cbr0-1-eth0", "var/lib/cni/results/cni-loopback-1-lo",
-		"var/log/containers/somebody-elses.log", "var/log/containers/theirs.log",
+		"var/log/containers/another.log", "var/log/containers/theirs.log",
 	}
 	if got := filesBelow(t, root); !slices.Equal(got, want) {
 		t.Errorf("left %q, want %q", got, want)

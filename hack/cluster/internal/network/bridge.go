@@ -17,12 +17,11 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// owner is written on the bridge, so that it is known whose it is even if
-// everything else is lost.
+// owner is written on the bridge, so that its owner is known even if all else is lost.
 func owner(s settings.Settings) string { return "di-orchestrator-cluster " + s.StateDir }
 
-// CheckFree says why the networks of the cluster cannot be used: a device of
-// somebody else has the name of the bridge, or a route leads elsewhere.
+// CheckFree returns why the networks of the cluster cannot be used: another program's
+// device has the name of the bridge, or a route leads elsewhere.
 func CheckFree(s settings.Settings) error {
 	mine := map[int]bool{}
 	for _, node := range s.Nodes() {
@@ -113,7 +112,7 @@ func createBridge(s settings.Settings, node settings.Node) (netlink.Link, error)
 	return bridge, nil
 }
 
-// Unplug takes a node off the network, as pulling its cable does: nobody is told.
+// Unplug takes a node off the network without notice, as pulling its cable does.
 func Unplug(s settings.Settings, node settings.Node) error {
 	bridge, err := findBridge(s, node)
 	if err != nil || bridge == nil {
@@ -146,7 +145,7 @@ func findBridge(s settings.Settings, node settings.Node) (netlink.Link, error) {
 	if link.Attrs().Alias == "" {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 		if err != nil || len(addresses) > 0 || link.Type() != "bridge" {
-			return nil, fmt.Errorf("device %s belongs to somebody else: set %s to another name", node.Bridge(), settings.EnvBridge)
+			return nil, fmt.Errorf("device %s belongs to another program: set %s to another name", node.Bridge(), settings.EnvBridge)
 		}
 		if err := netlink.LinkSetAlias(link, owner(s)); err != nil {
 			return nil, fmt.Errorf("name the owner of bridge %s: %w", node.Bridge(), err)

@@ -47,7 +47,7 @@ func TestCertificatesAreMadeOnceAndAgainWhenTheyNoLongerFit(t *testing.T) {
 	}
 }
 
-func TestALostFileMakesTheWholeSetAnew(t *testing.T) {
+func TestALostFileRecreatesTheWholeSet(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pki")
 	if _, err := Ensure(dir, requests(), time.Now()); err != nil {

@@ -56,8 +56,8 @@ func (c Control) Ensure(ctx context.Context, spec Spec) (Action, error) {
 	return action, c.start(ctx, spec)
 }
 
-// awaitPredecessor waits for a daemon that is being killed: it loses its marks
-// before it lets go of its addresses and files.
+// awaitPredecessor waits for a daemon that is being killed: it loses its marks before it
+// releases its addresses and files.
 func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
 	content, err := os.ReadFile(c.pidFile(spec.Name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -163,8 +163,8 @@ func (c Control) LogFile(name string) string {
 	return filepath.Join(c.stateDir, "logs", name+".log")
 }
 
-// Await waits until ready says so. It fails as soon as the daemon dies, and
-// then quotes the end of its log.
+// Await waits until ready returns no error. It fails as soon as the daemon dies, and then
+// quotes the end of its log.
 func (c Control) Await(ctx context.Context, spec Spec, limit time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

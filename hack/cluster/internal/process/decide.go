@@ -32,9 +32,9 @@ type Action string
 const (
 	// Keep leaves it running as it is.
 	Keep Action = "keep"
-	// Start starts it, for it does not run.
+	// Start starts it, because it does not run.
 	Start Action = "start"
-	// Restart replaces it, for it runs with other arguments.
+	// Restart replaces it, because it runs with other arguments.
 	Restart Action = "restart"
 )
 
@@ -48,7 +48,7 @@ func (s Spec) Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// Decide says what to do about a daemon, and which processes of it run.
+// Decide returns what to do about a daemon, and its running processes.
 func Decide(spec Spec, running []Process) (Action, []Process) {
 	mine := Of(spec, running)
 	switch {

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process starts, finds and ends the background processes of the
-// local cluster. Processes carry marks in their environment, so that they are
-// found again after a crash at any point, and no process of anybody else is
-// ever taken for one of them, as could happen with numbers in files.
+// Package process starts, finds and ends the background processes of the local
+// cluster. Processes have marks in their environment. By these they are found after a
+// crash at any point, and no other process is mistaken for one, as with pid files.
 package process
 
 import (
@@ -16,8 +15,7 @@ import (
 	"strings"
 )
 
-// The marks. Children inherit them, so the program tells a daemon from its
-// helpers.
+// The marks. Children inherit them; the program distinguishes a daemon from its helpers.
 const (
 	markCluster     = "DI_CLUSTER_DAEMON_OF="
 	markName        = "DI_CLUSTER_DAEMON_NAME="
@@ -55,8 +53,8 @@ func Find(stateDir string) ([]Process, error) {
 	return found, nil
 }
 
-// inspect reads the marks of one process. A process that ends meanwhile or
-// cannot be read is not one of ours.
+// inspect reads the marks of a process. One that ends meanwhile, or cannot be read, is not
+// one of the cluster.
 func inspect(pid int, stateDir string) (Process, bool) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	environ, err := os.ReadFile(filepath.Join(proc, "environ"))

@@ -58,7 +58,7 @@ func (n Node) Bridge() string { return n.numbered(n.settings.Bridge) }
 // Cgroup is the parent of the cgroups of its pods.
 func (n Node) Cgroup() string { return n.numbered("di-orchestrator-cluster") }
 
-// numbered is what belongs to the node: the first node's names bear no number.
+// numbered is the name of something of the node: the first node's have no number.
 func (n Node) numbered(name string) string {
 	if n.IsFirst() {
 		return name
@@ -70,7 +70,7 @@ func (n Node) numbered(name string) string {
 func (n Node) PodCIDR() netip.Prefix {
 	whole := n.settings.PodCIDR
 	base := whole.Addr().As4()
-	// Networks are of size /12 to /24, so the bit that tells the halves apart is
+	// Networks are of size /12 to /24, so the bit that distinguishes the halves is
 	// in one of the last three bytes.
 	base[whole.Bits()/8] |= byte(n.index) << (7 - whole.Bits()%8)
 	return netip.PrefixFrom(netip.AddrFrom4(base), whole.Bits()+1)
