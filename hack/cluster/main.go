@@ -49,8 +49,8 @@ const (
 	exitUnsuitable = 3
 )
 
-// errUsage is a wrong command line.
-var errUsage = errors.New("wrong command line")
+// errUsage is a wrong command line or environment.
+var errUsage = errors.New("wrong use")
 
 // errExternal refuses what only works for the cluster of this machine.
 var errExternal = errors.New("KUBECONFIG names another cluster: load images into it (kind load image-archive FILE, or a registry), and stop its nodes, in its own way")

@@ -139,11 +139,11 @@ func (c *Cluster) runScheduler(ctx context.Context) error {
 
 // run starts a daemon unless it runs, and waits until it is ready.
 func (c *Cluster) run(ctx context.Context, spec process.Spec, ready func(context.Context) error) error {
-	action, err := c.control.Ensure(ctx, spec)
+	restarted, err := c.control.Ensure(ctx, spec)
 	if err != nil {
 		return err
 	}
-	if action == process.Restart {
+	if restarted {
 		c.printf("  %s was running with other settings and is restarted\n", spec.Name)
 	}
 	return c.control.Await(ctx, spec, readyLimit, ready)

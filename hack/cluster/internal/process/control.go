@@ -37,23 +37,24 @@ func NewControl(stateDir string) Control {
 	return Control{stateDir: stateDir}
 }
 
-// Ensure makes a daemon run with exactly the arguments of its specification.
-func (c Control) Ensure(ctx context.Context, spec Spec) (Action, error) {
+// Ensure makes a daemon run with exactly the arguments of its specification, and reports
+// whether it ran with others.
+func (c Control) Ensure(ctx context.Context, spec Spec) (restarted bool, err error) {
 	running, err := Find(c.stateDir)
 	if err != nil {
-		return "", err
+		return false, err
 	}
-	action, old := Decide(spec, running)
-	if action == Keep {
-		return Keep, nil
+	keep, old := Decide(spec, running)
+	if keep {
+		return false, nil
 	}
 	if err := End(ctx, old, 15*time.Second); err != nil {
-		return "", fmt.Errorf("end the old %s: %w", spec.Name, err)
+		return false, fmt.Errorf("end the old %s: %w", spec.Name, err)
 	}
 	if err := c.awaitPredecessor(ctx, spec); err != nil {
-		return "", err
+		return false, err
 	}
-	return action, c.start(ctx, spec)
+	return len(old) > 0, c.start(ctx, spec)
 }
 
 // awaitPredecessor waits for a daemon that is being killed: it loses its marks before it

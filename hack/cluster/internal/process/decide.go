@@ -25,19 +25,6 @@ type Spec struct {
 	Inputs []string
 }
 
-// Action is what to do about a daemon.
-type Action string
-
-// Actions.
-const (
-	// Keep leaves it running as it is.
-	Keep Action = "keep"
-	// Start starts it, because it does not run.
-	Start Action = "start"
-	// Restart replaces it, because it runs with other arguments.
-	Restart Action = "restart"
-)
-
 // Fingerprint is the same exactly if the daemon would run the same way.
 func (s Spec) Fingerprint() string {
 	h := sha256.New()
@@ -48,17 +35,10 @@ func (s Spec) Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// Decide returns what to do about a daemon, and its running processes.
-func Decide(spec Spec, running []Process) (Action, []Process) {
-	mine := Of(spec, running)
-	switch {
-	case len(mine) == 0:
-		return Start, nil
-	case len(mine) == 1 && mine[0].Fingerprint == spec.Fingerprint():
-		return Keep, mine
-	default:
-		return Restart, mine
-	}
+// Decide reports whether a daemon runs as it should, and returns its running processes.
+func Decide(spec Spec, running []Process) (keep bool, mine []Process) {
+	mine = Of(spec, running)
+	return len(mine) == 1 && mine[0].Fingerprint == spec.Fingerprint(), mine
 }
 
 // Of are the processes which are the daemon itself, not one of its children.
