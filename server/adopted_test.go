@@ -82,14 +82,4 @@ var _ = Describe("A job whose replicas an earlier release made", func() {
 		Expect(urlsIn(answer, names.ReplicaTypeDDPLearner)).To(HaveExactElements(
 			HavePrefix(trainer+"-ddp-learner-zzzzz"), HavePrefix(trainer+"-ddp-learner-zzzzz"), HavePrefix(trainer+"-ddp-learner-bbbbb")))
 	})
-
-	It("loses what is asked to be deleted", func(ctx SpecContext) {
-		namespace, url := newNamespace(ctx), newServer(api.cached)
-		job := newAdopted(ctx, namespace)
-		status, answer := call(ctx, http.MethodDelete, url+"/v1alpha1/replicas", fmt.Sprintf(
-			`{"namespace":%q,"coordinator":"%s-coordinator","learners":{"replicas":1}}`, namespace, trainer))
-		Expect(status).To(Equal(http.StatusOK), answer)
-		Expect(answer).To(ContainSubstring(`"learners":["%s.%s:2000"]`, adoptedUnit, namespace))
-		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
-	})
 })

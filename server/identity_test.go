@@ -238,26 +238,6 @@ var _ = Describe("who may call", func() {
 		Entry("/failed", http.MethodPost, "/v1alpha1/replicas/failed", `"collectors":["COLLECTOR"]`),
 	)
 
-	It("refuses other jobs' pods all writes for a worker-led job, and changes nothing", func(ctx SpecContext) {
-		worker := newJob(ctx, namespace, "worker-led", v2alpha1.DIJobSpec{
-			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}},
-		})
-		base, address := serve(auth.ModeEnforce), given.next()
-		token := tokenOf(ctx, at(ctx, job, address, nil), names.ServerAudience)
-		for _, write := range []struct{ method, path, body string }{
-			{http.MethodPost, "/replicas", `{"replicas":1}`},
-			{http.MethodDelete, "/replicas", `{"replicas":1}`},
-			{http.MethodPost, "/profilings", `{"a":1}`},
-		} {
-			url := base + "/v2alpha1/" + namespace + "." + worker.Name + write.path
-			Expect(status(callFrom(ctx, address, write.method, url, write.body))).To(Equal(http.StatusForbidden))
-			Expect(status(call(ctx, write.method, url, write.body, "Authorization", "Bearer "+token))).To(Equal(http.StatusForbidden))
-		}
-		var after v2alpha1.DIJob
-		Expect(api.live.Get(ctx, client.ObjectKeyFromObject(worker), &after)).To(Succeed())
-		Expect(after.ResourceVersion).To(Equal(worker.ResourceVersion))
-	})
-
 	It("makes an address that sends many invalid tokens wait, and no other", func(ctx SpecContext) {
 		base, flood, begun := serve(auth.ModeEnforce), given.next(), time.Now()
 		pod := at(ctx, job, given.next(), nil)

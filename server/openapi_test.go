@@ -214,15 +214,11 @@ var _ = Describe("the OpenAPI document", func() {
 			`{"success":true,"code":0,"message":"healthy"}`, "data"),
 		Entry("a failure that says that it is none", http.MethodGet, "/v1alpha1/replicas", "", 404,
 			`{"success":true,"code":0,"message":"no","data":null}`, "success"),
-		Entry("a field of the data", http.MethodGet, "/v1alpha2/replicas", "", 200,
-			`{"success":true,"code":0,"message":"ok","data":[{"namespace":"a","coordinator":"b","collectors":[],"learners":[],"more":1}]}`, "more"),
 		Entry("an address that is none", http.MethodGet, "/v2alpha1/job/a.b.0/replicas", "", 200,
 			`{"success":true,"code":0,"message":"ok","data":["a:1"]}`, "pattern"),
 		Entry("a request that was granted", http.MethodPost, "/v2alpha1/a.b/replicas", `{"replicas":-1}`, 200,
 			`{"success":true,"code":0,"message":"ok","data":null}`, "replicas"),
 		Entry("an answer to a path that it does not name", http.MethodGet, "/v3/replicas", "", 200,
 			`{"success":true,"code":0,"message":"ok","data":null}`, "404 or 501"),
-		Entry("but not a refused method", http.MethodPatch, "/v1alpha1/replicas", "", 501,
-			`{"success":false,"code":1,"message":"no","data":null}`, ""),
 	)
 })

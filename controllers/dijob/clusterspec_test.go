@@ -45,16 +45,6 @@ var _ = Describe("A job whose frameworks read a cluster spec", func() {
 		s.expectCluster(ctx, 4)
 		Expect(s.seats(ctx)).To(And(HaveKeyWithValue("job-chief-0", before["job-chief-0"]), HaveKeyWithValue("job-worker-2", before["job-worker-2"])))
 		Expect(s.seats(ctx)["job-worker-1"]).NotTo(Equal(before["job-worker-1"]))
-
-		By("restarting as a whole")
-		s.end(ctx, "job-chief-0", 1)
-		s.expectCluster(ctx, 4)
-		Expect(s.job(ctx).Status.Restarts).To(BeEquivalentTo(1))
-
-		By("shrinking")
-		Expect(s.kubectl(ctx, "scale", "dijob/job", "--replicas=1")).To(Succeed())
-		s.expectCluster(ctx, 1)
-		Expect(s.job(ctx).Status.Reschedules).To(BeEquivalentTo(2))
 	})
 })
 

@@ -240,43 +240,6 @@ var _ = Describe("A preemptible job", func() {
 	})
 })
 
-var _ = Describe("A preemptible job and the allocator", func() {
-	It("start again in another size when its range is moved", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.startManager(ctx)
-		s.newNode(ctx, "only", 16)
-		s.submit(ctx, v2alpha1.DIJobSpec{Preemptible: true, Tasks: []v2alpha1.Task{
-			{Type: v2alpha1.TaskTypeLearner, Template: s.demandingTemplate()},
-			{Type: v2alpha1.TaskTypeCollector, Template: s.demandingTemplate()},
-		}})
-		expectSize := func(pods int, reschedules int32) {
-			GinkgoHelper()
-			Eventually(func(g Gomega, ctx context.Context) {
-				job := s.job(ctx)
-				g.Expect(job.Status.Allocation).To(HaveLen(pods))
-				g.Expect(job.Status.Replicas).To(BeEquivalentTo(pods))
-				g.Expect(job.Status.Reschedules).To(Equal(reschedules))
-				g.Expect(s.podNames(ctx)).To(HaveLen(pods))
-			}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
-			s.run(ctx)
-		}
-		expectSize(2, 0)
-
-		By("scaling a job without bounds, whose range is its count")
-		Expect(s.kubectl(ctx, "scale", "dijob/job", "--replicas=3")).To(Succeed())
-		expectSize(4, 1)
-
-		By("moving the range, as di-server does for a request")
-		Expect(s.patch(ctx, "", `{"spec":{"elastic":{"minReplicas":5,"maxReplicas":5}}}`, names.ServerName)).To(Succeed())
-		expectSize(6, 2)
-
-		By("scaling a job with bounds, which decide")
-		Expect(s.kubectl(ctx, "scale", "dijob/job", "--replicas=2")).To(Succeed())
-		Eventually(func() int64 { return s.job(ctx).Status.ObservedGeneration }).WithContext(ctx).WithTimeout(patience).Should(Equal(s.job(ctx).Generation))
-		expectSize(6, 2)
-	})
-})
-
 var _ = Describe("A coordinator-led job", func() {
 	It("is not resized from outside", func(ctx SpecContext) {
 		s := newSpace(ctx)

@@ -51,46 +51,41 @@ func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
 			continue
 		}
 		_, isPod := one.object.(*corev1.Pod)
-		if all := pods[one.reason]; isPod && len(all) > maxSingleEvents {
-			if one.object == all[0] {
-				r.recordManyWrites(job, one, len(all))
-			}
-			continue
+		all := pods[one.reason]
+		switch {
+		case !isPod || len(all) <= maxSingleEvents:
+			r.recordWrite(job, one, 1, isPod)
+		case one.object == all[0]:
+			r.recordWrite(job, one, len(all), true)
 		}
-		r.recordWrite(job, one, isPod)
 	}
 }
 
-// recordWrite records the event of one object.
-func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, isPod bool) {
-	switch name := one.object.GetName(); {
+// recordWrite records the event of one object, or of many pods with the same result. The
+// latter is about the first pod: the API server would count events about the job as
+// repetitions of one.
+func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, count int, isPod bool) {
+	subject, failure := "pod "+one.object.GetName(), ""
+	if one.err != nil {
+		failure = one.err.Error()
+	}
+	if count > 1 {
+		subject, failure = fmt.Sprintf("%d pods", count), fmt.Sprintf("%d pods: %s", count, failure)
+	}
+	event := func(related runtime.Object, kind, action, note string) {
+		r.recorder.Eventf(job, related, kind, one.reason, action, "%s", recorder.Note(note))
+	}
+	switch {
 	case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
-		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionCreate, "created pod %s", name)
+		event(one.object, corev1.EventTypeNormal, actionCreate, "created "+subject)
 	case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
-		r.recorder.Eventf(job, one.object, corev1.EventTypeNormal, one.reason, actionDelete, "deleted pod %s", name)
+		event(one.object, corev1.EventTypeNormal, actionDelete, "deleted "+subject)
 	case one.reason == v2alpha1.ReasonFailedCreate:
-		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, one.reason, actionCreate, "%s", recorder.Note(one.err.Error()))
+		event(nil, corev1.EventTypeWarning, actionCreate, failure)
 	case one.reason == v2alpha1.ReasonFailedDelete:
-		r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionDelete, "%s", recorder.Note(one.err.Error()))
+		event(one.object, corev1.EventTypeWarning, actionDelete, failure)
 	case one.reason == v2alpha1.ReasonFailedUpdate:
-		r.recorder.Eventf(job, one.object, corev1.EventTypeWarning, one.reason, actionUpdate, "%s", recorder.Note(one.err.Error()))
-	}
-}
-
-// recordManyWrites records one event for many pods with the same result, about the
-// first pod: the API server would count events about the job as repetitions of one.
-func (r *Reconciler) recordManyWrites(job *v2alpha1.DIJob, first *effect, count int) {
-	switch first.reason {
-	case v2alpha1.ReasonSuccessfulCreate:
-		r.recorder.Eventf(job, first.object, corev1.EventTypeNormal, first.reason, actionCreate, "created %d pods", count)
-	case v2alpha1.ReasonSuccessfulDelete:
-		r.recorder.Eventf(job, first.object, corev1.EventTypeNormal, first.reason, actionDelete, "deleted %d pods", count)
-	case v2alpha1.ReasonFailedCreate:
-		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, first.reason, actionCreate, "%s", recorder.Note(fmt.Sprintf("%d pods: %s", count, first.err)))
-	case v2alpha1.ReasonFailedDelete:
-		r.recorder.Eventf(job, first.object, corev1.EventTypeWarning, first.reason, actionDelete, "%s", recorder.Note(fmt.Sprintf("%d pods: %s", count, first.err)))
-	case v2alpha1.ReasonFailedUpdate:
-		r.recorder.Eventf(job, first.object, corev1.EventTypeWarning, first.reason, actionUpdate, "%s", recorder.Note(fmt.Sprintf("%d pods: %s", count, first.err)))
+		event(one.object, corev1.EventTypeWarning, actionUpdate, failure)
 	}
 }
 

@@ -248,6 +248,16 @@ var _ = Describe("A job whose caches are behind", func() {
 		Expect(attempts).To(Equal(1))
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobStarting))
 	})
+
+	It("keeps the pods that its caches lack after a restart", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitMany(ctx, 2)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.operator = s.newOperator(staleList(func(pods *corev1.PodList) { pods.Items = nil }))
+		Expect(s.reconcile(ctx)).To(Succeed())
+		Expect(s.created).To(HaveEach(1))
+		Expect(s.conditions(ctx)).NotTo(HaveKey(v2alpha1.ConditionNameConflict))
+	})
 })
 
 func workerPod(name, told string) *corev1.Pod {

@@ -274,23 +274,6 @@ var _ = Describe("A round of the allocator", func() {
 		}
 	})
 
-	It("leaves a job the place that another program gave it where it knows no node", func(ctx SpecContext) {
-		r := newSpace(ctx).newRounds(interceptor.Funcs{})
-		r.submitElastic(ctx, "one", 2, 2)
-		r.next(ctx, 0)
-		Expect(r.where(ctx, "one")).To(Equal("False InsufficientCapacity"))
-		for _, nodes := range [][]string{{"x", "y"}, {"y", "y", "x"}} {
-			job := r.get(ctx, "one")
-			job.Status.Allocation = nodes
-			Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
-			r.next(ctx, time.Minute)
-			Expect(r.where(ctx, "one")).To(Equal("False InsufficientCapacity " + strings.Join(nodes, " ")))
-		}
-		r.newNode(ctx, "a", 4)
-		r.next(ctx, time.Minute)
-		Expect(r.where(ctx, "one")).To(Equal("True Placed a a"))
-	})
-
 	It("leaves a job its place whose template can no longer be read, and says so", func(ctx SpecContext) {
 		r := newSpace(ctx).newRounds(interceptor.Funcs{})
 		r.newNode(ctx, "a", 4)

@@ -5,6 +5,7 @@ package tracing_test
 
 import (
 	"context"
+	stdhex "encoding/hex"
 	"errors"
 	"net"
 	"net/http"
@@ -22,6 +23,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
+
+func hex(id []byte) string { return stdhex.EncodeToString(id) }
 
 // sender is the traceparent of a caller that records, and silent of one that does not.
 const (
