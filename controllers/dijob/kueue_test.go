@@ -31,7 +31,7 @@ import (
 func newQueue(ctx context.Context) *space {
 	s := newSpace(ctx)
 	s.operator = s.newOperator(onCreate(func(object client.Object) error {
-		if pod, isPod := object.(*corev1.Pod); isPod && queueing.On(pod).Queue != "" {
+		if pod, isPod := object.(*corev1.Pod); isPod && queueing.FromPod(pod).Queue != "" {
 			pod.Labels[queueing.LabelManaged] = "true"
 			pod.Finalizers = append(pod.Finalizers, queueing.Finalizer)
 			pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: queueing.Gate})
@@ -89,11 +89,11 @@ func (s *space) theGroup(ctx context.Context, size int) string {
 	GinkgoHelper()
 	pods := s.pods(ctx)
 	Expect(pods).To(HaveLen(size))
-	group := queueing.On(&pods[0])
+	group := queueing.FromPod(&pods[0])
 	for i := range pods {
-		Expect(queueing.On(&pods[i])).To(Equal(group))
+		Expect(queueing.FromPod(&pods[i])).To(Equal(group))
 	}
-	Expect(group).To(Equal(queueing.Marks{Queue: "team", PriorityClass: "urgent", Group: group.Group, Size: size}))
+	Expect(group).To(Equal(queueing.PodMeta{Queue: "team", PriorityClass: "urgent", Group: group.Group, Size: size}))
 	return group.Group
 }
 

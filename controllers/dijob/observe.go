@@ -35,7 +35,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
 		return observed, err
 	}
-	if queueing.Of(job).Queue != "" {
+	if queueing.ForJob(job).Queue != "" {
 		if observed.Kueue, err = r.options.Kueue(ctx); err != nil {
 			return observed, err
 		}

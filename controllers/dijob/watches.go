@@ -86,7 +86,7 @@ func outlineOf(pod *corev1.Pod) outline {
 		containers: map[string]containerOutline{},
 	}
 	result.disrupted = conditions.IsTrueOfPod(pod, corev1.DisruptionTarget)
-	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.IsHeld(pod)
+	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.HasOnlyFinalizer(pod)
 	result.queue.isAbandoned = queueing.IsAbandoned(pod)
 	_, result.queue.isEvicted = queueing.Eviction(pod)
 	for i := range pod.Status.ContainerStatuses {

@@ -21,7 +21,6 @@ const (
 var start = time.Date(2026, 1, 1, 12, 0, 0, 999, time.UTC)
 
 func TestOnlyAChangedStatusMovesTheTransitionTime(t *testing.T) {
-	t.Parallel()
 	var status v2alpha1.DIJobStatus
 	later := start.Add(time.Minute)
 	if !conditions.Set(&status, kind, corev1.ConditionTrue, reason, "first", start) {
@@ -40,7 +39,6 @@ func TestOnlyAChangedStatusMovesTheTransitionTime(t *testing.T) {
 }
 
 func TestAReportWithoutMessageClearsTheCondition(t *testing.T) {
-	t.Parallel()
 	var status v2alpha1.DIJobStatus
 	if conditions.Report(&status, kind, reason, "", start) || len(status.Conditions) > 0 {
 		t.Errorf("nothing to report leaves %+v", status.Conditions)
@@ -55,7 +53,6 @@ func TestAReportWithoutMessageClearsTheCondition(t *testing.T) {
 }
 
 func TestAMissingConditionIsNeitherFoundNorTrue(t *testing.T) {
-	t.Parallel()
 	pod, node := &corev1.Pod{}, &corev1.Node{}
 	if conditions.OfPod(pod, corev1.PodReady) != nil || conditions.IsTrueOfPod(pod, corev1.PodReady) ||
 		conditions.OfNode(node, corev1.NodeReady) != nil || conditions.IsNodeReady(node) || conditions.IsTrue(&v2alpha1.DIJobStatus{}, kind) {

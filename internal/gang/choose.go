@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Setting is which scheduler the gangs of an installation are left to.
+// Setting is the gang scheduler of an installation.
 type Setting string
 
 const (
@@ -50,9 +50,9 @@ func ParseSetting(text string) (Setting, error) {
 // a cluster may serve by itself, and a newer version before an older one. A
 // version of the same shape is added here, one of another shape as a dialect.
 func Providers() []Provider {
-	of := func(name Setting, scheduler, group, version string, words dialect) Provider {
+	of := func(name Setting, scheduler, group, version string, own dialect) Provider {
 		gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: Kind}
-		return Provider{Name: name, GVK: gvk, SchedulerName: scheduler, dialect: words}
+		return Provider{Name: name, GVK: gvk, SchedulerName: scheduler, dialect: own}
 	}
 	return []Provider{
 		of(Volcano, "volcano", "scheduling.volcano.sh", "v1beta1", volcano{}),

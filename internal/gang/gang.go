@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gang speaks to the schedulers that place all pods of a job at once or
-// none: which object each wants to be told of a gang by, how a pod says that it
-// belongs to one, and where the scheduler says why it waits. It is pure: it must
-// not read or write a cluster, log, or tell the time. The objects are
+// Package gang has adapters for the schedulers that place all pods of a job at once or
+// none: it builds their PodGroups, makes pods members of one, and reads why a gang is
+// not placed. It is pure: it has no client, no clock and no log. The objects are
 // unstructured, so that no scheduler's module is needed.
 package gang
 
@@ -15,18 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is what all schedulers call the object that tells of a gang.
+// Kind is the kind of the object that describes a gang, for all schedulers.
 const Kind = "PodGroup"
 
-// Gang is what a scheduler is told of the pods that it is to place at once.
+// Gang describes the pods that a scheduler must place at once.
 type Gang struct {
 	Namespace, Name string
 	// Labels and Owner are the object's.
 	Labels map[string]string
 	Owner  metav1.OwnerReference
-	// Min is how many pods are to be placed before any starts.
+	// Min is how many pods must be placed before any starts.
 	Min int32
-	// Resources is what that many pods ask for together.
+	// Resources is what that many pods request together.
 	Resources corev1.ResourceList
 	// Queue is the queue that the gang waits in, "" for the scheduler's default.
 	Queue string
@@ -34,17 +33,17 @@ type Gang struct {
 	PriorityClass string
 }
 
-// Words are what a scheduler says of a gang that it has not placed. They are
-// empty where it says nothing.
-type Words struct {
+// SchedulerStatus is why a scheduler has not placed a gang; the zero value if it gives
+// no reason.
+type SchedulerStatus struct {
 	Reason, Message string
 }
 
-// Provider is a scheduler that gangs can be left to, by one version of its API.
+// Provider is a gang scheduler with one version of its API.
 type Provider struct {
-	// Name is the setting that asks for it.
+	// Name is the setting that selects it.
 	Name Setting
-	// GVK is what its objects are.
+	// GVK is the type of its PodGroups.
 	GVK schema.GroupVersionKind
 	// SchedulerName is given to pods that name no scheduler; "" for the cluster's default.
 	SchedulerName string
@@ -56,17 +55,17 @@ type Provider struct {
 type dialect interface {
 	// spec is that of the object.
 	spec(gang *Gang) map[string]any
-	// level writes into a stored spec what is to be another in it, and reports
-	// whether the API lets it be changed.
-	level(stored, wanted map[string]any) (possible bool)
-	// least reads from a stored spec how many pods are to be placed at once.
+	// sync makes a stored spec equal to the desired one, and reports whether the API
+	// allows that change.
+	sync(stored, wanted map[string]any) (possible bool)
+	// least reads from a stored spec how many pods must be placed at once.
 	least(spec map[string]any) int64
 	mark(pod *corev1.Pod, group string)
 	groupOf(pod *corev1.Pod) string
-	words(group *unstructured.Unstructured) Words
+	status(group *unstructured.Unstructured) SchedulerStatus
 }
 
-// Group builds the object that tells of a gang.
+// Group builds the PodGroup of a gang.
 func (p *Provider) Group(gang *Gang) *unstructured.Unstructured {
 	group := &unstructured.Unstructured{Object: map[string]any{"spec": p.dialect.spec(gang)}}
 	group.SetGroupVersionKind(p.GVK)
@@ -77,23 +76,22 @@ func (p *Provider) Group(gang *Gang) *unstructured.Unstructured {
 	return group
 }
 
-// Level returns the stored object as it is to be, which is the stored one where
-// it is so already. What others wrote into it stays. It reports whether the API
-// lets it be changed.
-func (p *Provider) Level(stored *unstructured.Unstructured, gang *Gang) (leveled *unstructured.Unstructured, possible bool) {
-	leveled = stored.DeepCopy()
-	spec, found, err := unstructured.NestedMap(leveled.Object, "spec")
+// Sync returns the stored PodGroup, equal to the desired one; fields that other programs
+// wrote stay. It reports whether the API allows that change.
+func (p *Provider) Sync(stored *unstructured.Unstructured, gang *Gang) (synced *unstructured.Unstructured, possible bool) {
+	synced = stored.DeepCopy()
+	spec, found, err := unstructured.NestedMap(synced.Object, "spec")
 	if err != nil || !found {
 		spec = map[string]any{}
 	}
-	if !p.dialect.level(spec, p.dialect.spec(gang)) {
+	if !p.dialect.sync(spec, p.dialect.spec(gang)) {
 		return stored, false
 	}
-	leveled.Object["spec"] = spec
-	return leveled, true
+	synced.Object["spec"] = spec
+	return synced, true
 }
 
-// Least returns how many pods an object says are to be placed at once.
+// Least returns how many pods a PodGroup requires to be placed at once.
 func (p *Provider) Least(group *unstructured.Unstructured) int32 {
 	spec, _, err := unstructured.NestedMap(group.Object, "spec")
 	if err != nil {
@@ -102,8 +100,8 @@ func (p *Provider) Least(group *unstructured.Unstructured) int32 {
 	return int32(p.dialect.least(spec))
 }
 
-// Mark has a pod belong to a gang, and leaves it to the scheduler, unless it
-// names one.
+// Mark makes a pod a member of a gang, scheduled by its provider unless the pod names a
+// scheduler.
 func (p *Provider) Mark(pod *corev1.Pod, group string) {
 	p.dialect.mark(pod, group)
 	if pod.Spec.SchedulerName == "" {
@@ -116,10 +114,10 @@ func (p *Provider) IsMember(pod *corev1.Pod, group string) bool {
 	return p.dialect.groupOf(pod) == group
 }
 
-// Read returns what the scheduler says in an object of why it has not placed the
-// gang. Whether it is placed is told by its pods, as objects outlive an attempt.
-func (p *Provider) Read(group *unstructured.Unstructured) Words {
-	return p.dialect.words(group)
+// Read returns the scheduler's status from a PodGroup. Whether the gang is placed shows
+// in its pods, because PodGroups outlive an attempt.
+func (p *Provider) Read(group *unstructured.Unstructured) SchedulerStatus {
+	return p.dialect.status(group)
 }
 
 // IsMember reports whether a pod belongs to a gang of any scheduler.

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // provider returns the one of a setting, in a version; the first for "".
@@ -60,7 +62,6 @@ metadata:
 `
 
 func TestEachSchedulerIsToldOfAGangInItsOwnWords(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		name    Setting
 		version string
@@ -96,19 +97,14 @@ spec: {schedulingPolicy: {gang: {minCount: 3}}, priorityClassName: high}`,
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := provider(t, tc.name, tc.version)
-			if diff := cmp.Diff(object(t, tc.want+metadata), p.Group(team()).Object); diff != "" {
-				t.Errorf("object (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "object", object(t, tc.want+metadata), p.Group(team()).Object)
 			if least := p.Least(p.Group(team())); least != 3 {
 				t.Errorf("%d are to be placed at once, want 3", least)
 			}
 			var pod corev1.Pod
 			p.Mark(&pod, "di-job")
-			if diff := cmp.Diff(tc.pod, pod); diff != "" {
-				t.Errorf("pod (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "pod", tc.pod, pod)
 			if !p.IsMember(&pod, "di-job") || p.IsMember(&pod, "other") || !IsMember(&pod) || IsMember(&corev1.Pod{}) {
 				t.Error("whose the pod is, is not told")
 			}
@@ -117,16 +113,12 @@ spec: {schedulingPolicy: {gang: {minCount: 3}}, priorityClassName: high}`,
 }
 
 func TestAPodKeepsTheSchedulerThatItNames(t *testing.T) {
-	t.Parallel()
 	pod := corev1.Pod{Spec: corev1.PodSpec{SchedulerName: "mine"}}
 	provider(t, Volcano, "").Mark(&pod, "di-job")
-	if pod.Spec.SchedulerName != "mine" {
-		t.Errorf("the scheduler is %s", pod.Spec.SchedulerName)
-	}
+	expect.Equal(t, "the scheduler", "mine", pod.Spec.SchedulerName)
 }
 
 func TestAGangWithoutQueueClassAndRequestsLeavesThemToTheScheduler(t *testing.T) {
-	t.Parallel()
 	for _, each := range Providers() {
 		group := each.Group(&Gang{Namespace: "rl", Name: "di-job", Min: 1})
 		spec, _, err := unstructured.NestedMap(group.Object, "spec")
@@ -137,7 +129,6 @@ func TestAGangWithoutQueueClassAndRequestsLeavesThemToTheScheduler(t *testing.T)
 }
 
 func TestOnlyWhatDiffersOfAGangIsChanged(t *testing.T) {
-	t.Parallel()
 	const stored = `
 apiVersion: GROUP/VERSION
 kind: PodGroup
@@ -172,16 +163,13 @@ status: {phase: Inqueue}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			before := &unstructured.Unstructured{Object: object(t, stored+tc.stored)}
 			kept := before.DeepCopy()
-			got, possible := provider(t, tc.name, tc.version).Level(before, team())
+			got, possible := provider(t, tc.name, tc.version).Sync(before, team())
 			if possible == tc.impossible {
 				t.Errorf("possible is %v", possible)
 			}
-			if diff := cmp.Diff(object(t, stored+tc.want), got.Object); diff != "" {
-				t.Errorf("object (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "object", object(t, stored+tc.want), got.Object)
 			if diff := cmp.Diff(kept.Object, before.Object); diff != "" {
 				t.Errorf("the stored one is changed (-before +after):\n%s", diff)
 			}
@@ -190,52 +178,44 @@ status: {phase: Inqueue}
 }
 
 func TestWhyAGangWaitsIsReadWhereItsSchedulerSaysIt(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		name   Setting
 		status string
-		want   Words
+		want   SchedulerStatus
 	}{
-		"nothing yet":        {Volcano, `{}`, Words{}},
-		"of Volcano":         {Volcano, `{conditions: [{type: Unschedulable, status: "True", reason: NotEnoughResources, message: 3/3 tasks in gang unschedulable}]}`, Words{"NotEnoughResources", "3/3 tasks in gang unschedulable"}},
-		"no more of Volcano": {Volcano, `{conditions: [{type: Scheduled, status: "True", reason: tasks in gang are ready to be scheduled}]}`, Words{}},
-		"of scheduler-plugins, which says it in pods": {Coscheduling, `{phase: Pending}`, Words{}},
-		"of Kubernetes 1.36":                          {Kubernetes, `{conditions: [{type: PodGroupScheduled, status: "False", reason: Unschedulable, message: pod group is unschedulable}]}`, Words{Reason: "Unschedulable"}},
-		"of Kubernetes 1.37":                          {Kubernetes, `{conditions: [{type: PodGroupInitiallyScheduled, status: "False", reason: SchedulerError, message: broken}]}`, Words{"SchedulerError", "broken"}},
-		"placed by Kubernetes":                        {Kubernetes, `{conditions: [{type: PodGroupScheduled, status: "True", reason: Scheduled}]}`, Words{}},
-		"no conditions at all":                        {Kubernetes, `{conditions: 1}`, Words{}},
+		"nothing yet":        {Volcano, `{}`, SchedulerStatus{}},
+		"of Volcano":         {Volcano, `{conditions: [{type: Unschedulable, status: "True", reason: NotEnoughResources, message: 3/3 tasks in gang unschedulable}]}`, SchedulerStatus{"NotEnoughResources", "3/3 tasks in gang unschedulable"}},
+		"no more of Volcano": {Volcano, `{conditions: [{type: Scheduled, status: "True", reason: tasks in gang are ready to be scheduled}]}`, SchedulerStatus{}},
+		"of scheduler-plugins, which says it in pods": {Coscheduling, `{phase: Pending}`, SchedulerStatus{}},
+		"of Kubernetes 1.36":                          {Kubernetes, `{conditions: [{type: PodGroupScheduled, status: "False", reason: Unschedulable, message: pod group is unschedulable}]}`, SchedulerStatus{Reason: "Unschedulable"}},
+		"of Kubernetes 1.37":                          {Kubernetes, `{conditions: [{type: PodGroupInitiallyScheduled, status: "False", reason: SchedulerError, message: broken}]}`, SchedulerStatus{"SchedulerError", "broken"}},
+		"placed by Kubernetes":                        {Kubernetes, `{conditions: [{type: PodGroupScheduled, status: "True", reason: Scheduled}]}`, SchedulerStatus{}},
+		"no conditions at all":                        {Kubernetes, `{conditions: 1}`, SchedulerStatus{}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			group := &unstructured.Unstructured{Object: object(t, "apiVersion: v1\nkind: PodGroup\nstatus: "+tc.status)}
-			if diff := cmp.Diff(tc.want, provider(t, tc.name, "").Read(group)); diff != "" {
-				t.Errorf("words (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "status", tc.want, provider(t, tc.name, "").Read(group))
 		})
 	}
 }
 
 func TestAPodThatOnlyWaitsForOthersSaysNothing(t *testing.T) {
-	t.Parallel()
 	says := func(message string) *corev1.Pod {
 		return &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message,
 		}}}}
 	}
-	if got := OfPod(says("pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, one or more plugins asked to wait")); got != (Words{}) {
+	if got := StatusOfPod(says("pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, one or more plugins asked to wait")); got != (SchedulerStatus{}) {
 		t.Errorf("it says %v", got)
 	}
-	if got, want := OfPod(says("0/2 nodes are available: 2 Insufficient cpu.")), (Words{"Unschedulable", "0/2 nodes are available: 2 Insufficient cpu."}); got != want {
+	if got, want := StatusOfPod(says("0/2 nodes are available: 2 Insufficient cpu.")), (SchedulerStatus{"Unschedulable", "0/2 nodes are available: 2 Insufficient cpu."}); got != want {
 		t.Errorf("it says %v, want %v", got, want)
 	}
-	if got := OfPod(&corev1.Pod{}); got != (Words{}) {
-		t.Errorf("one that nobody has looked at says %v", got)
-	}
+	expect.Equal(t, "one that nobody has looked at", (SchedulerStatus{}), StatusOfPod(&corev1.Pod{}))
 }
 
 func TestAGangIsLeftToTheSchedulerThatIsAskedFor(t *testing.T) {
-	t.Parallel()
 	only := func(names ...Setting) []Provider {
 		return slices.DeleteFunc(Providers(), func(p Provider) bool { return !slices.Contains(names, p.Name) })
 	}
@@ -264,7 +244,6 @@ func TestAGangIsLeftToTheSchedulerThatIsAskedFor(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			chosen, why := Choose(tc.setting, tc.scheduler, tc.served)
 			var got Setting
 			if chosen != nil {
@@ -278,7 +257,6 @@ func TestAGangIsLeftToTheSchedulerThatIsAskedFor(t *testing.T) {
 }
 
 func TestSettingsAreRead(t *testing.T) {
-	t.Parallel()
 	for _, setting := range Settings() {
 		if got, err := ParseSetting(string(setting)); err != nil || got != setting {
 			t.Errorf("%s is read as %s, %v", setting, got, err)

@@ -26,7 +26,7 @@ const (
 
 // kubernetes is kube-scheduler itself, from Kubernetes 1.36 on.
 type kubernetes struct {
-	// isMutable says that minCount may be changed, as from v1alpha3 on. In v1alpha2
+	// isMutable is set if minCount may be changed, as from v1alpha3 on. In v1alpha2
 	// the whole spec is immutable.
 	isMutable bool
 }
@@ -39,9 +39,9 @@ func (kubernetes) spec(gang *Gang) map[string]any {
 	return spec
 }
 
-// level looks at minCount only: the priority class is immutable, and dropped
-// where the feature gate of it is off.
-func (k kubernetes) level(stored, wanted map[string]any) bool {
+// sync compares only minCount: the priority class is immutable, and dropped if its
+// feature gate is off.
+func (k kubernetes) sync(stored, wanted map[string]any) bool {
 	if equality.Semantic.DeepEqual(k.least(stored), k.least(wanted)) {
 		return true
 	}
@@ -70,36 +70,36 @@ func (kubernetes) groupOf(pod *corev1.Pod) string {
 	return ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "")
 }
 
-// words are in a condition whose name v1alpha3 changed. Once it is True it stays
-// so. Its message says no more than its reason: pods say what is missing.
-func (kubernetes) words(group *unstructured.Unstructured) Words {
+// status reads a condition that v1alpha3 renamed. Once it is True it stays True. Its
+// message has no more than its reason: pods name what is missing.
+func (kubernetes) status(group *unstructured.Unstructured) SchedulerStatus {
 	for _, kind := range []string{"PodGroupInitiallyScheduled", "PodGroupScheduled"} {
 		if condition := conditionOf(group, kind); condition.status == string(corev1.ConditionFalse) {
 			if condition.Message == saysNothing {
 				condition.Message = ""
 			}
-			return condition.Words
+			return condition.SchedulerStatus
 		}
 	}
-	return Words{}
+	return SchedulerStatus{}
 }
 
-// OfPod returns what a scheduler says in a pod of why it has not placed it, nothing
-// where that is up to the others of its gang, or to who has the pod wait behind a gate.
-func OfPod(pod *corev1.Pod) Words {
+// StatusOfPod returns the scheduler's status from a pod; the zero value for a pod that
+// waits for others of its gang, or behind a scheduling gate.
+func StatusOfPod(pod *corev1.Pod) SchedulerStatus {
 	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
 	switch {
 	case scheduled == nil, scheduled.Status != corev1.ConditionFalse, scheduled.Reason == corev1.PodReasonSchedulingGated,
 		strings.Contains(scheduled.Message, waitsForOthers):
-		return Words{}
+		return SchedulerStatus{}
 	}
-	return Words{Reason: scheduled.Reason, Message: scheduled.Message}
+	return SchedulerStatus{Reason: scheduled.Reason, Message: scheduled.Message}
 }
 
 // condition is one of an object's status.
 type condition struct {
 	status string
-	Words
+	SchedulerStatus
 }
 
 // conditionOf returns the condition of a type, the zero one where there is none.
@@ -111,7 +111,7 @@ func conditionOf(group *unstructured.Unstructured, kind string) condition {
 	for _, each := range conditions {
 		fields, isObject := each.(map[string]any)
 		if isObject && fields["type"] == kind {
-			return condition{status: text(fields, "status"), Words: Words{Reason: text(fields, "reason"), Message: text(fields, "message")}}
+			return condition{status: text(fields, "status"), SchedulerStatus: SchedulerStatus{Reason: text(fields, "reason"), Message: text(fields, "message")}}
 		}
 	}
 	return condition{}

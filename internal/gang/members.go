@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Keys by which pods say that they belong to a gang.
+// Keys by which pods name their gang.
 const (
-	// volcanoAnnotation is what Volcano's controller looks at: without it, it makes
-	// a group of its own for the pod; and what its scheduler has always read.
+	// volcanoAnnotation is what Volcano's scheduler has always read. Volcano's controller
+	// creates a group of its own for a pod without it.
 	volcanoAnnotation = "scheduling.k8s.io/group-name"
 	// volcanoNewerAnnotation is what newer ones of its schedulers read first.
 	volcanoNewerAnnotation = "scheduling.volcano.sh/group-name"
@@ -32,9 +32,9 @@ func (minMember) least(spec map[string]any) int64 {
 	return least
 }
 
-// level writes what is wanted over what is stored. A field that nobody asks for
-// any more stays as it is: the API server, or somebody, may have filled it.
-func (minMember) level(stored, wanted map[string]any) bool {
+// sync writes the desired fields over the stored ones. A field that is no longer desired
+// stays: the API server, or another program, may have set it.
+func (minMember) sync(stored, wanted map[string]any) bool {
 	for key, value := range wanted {
 		if !equality.Semantic.DeepEqual(stored[key], value) {
 			stored[key] = value
@@ -82,13 +82,13 @@ func (volcano) mark(pod *corev1.Pod, group string) {
 
 func (volcano) groupOf(pod *corev1.Pod) string { return pod.Annotations[volcanoAnnotation] }
 
-// words are in the condition Unschedulable. It stays when the gang is placed, and
-// another one, Scheduled, tells so.
-func (volcano) words(group *unstructured.Unstructured) Words {
+// status reads the condition Unschedulable. It stays when the gang is placed, which the
+// condition Scheduled reports.
+func (volcano) status(group *unstructured.Unstructured) SchedulerStatus {
 	if condition := conditionOf(group, "Unschedulable"); condition.status == string(corev1.ConditionTrue) {
-		return condition.Words
+		return condition.SchedulerStatus
 	}
-	return Words{}
+	return SchedulerStatus{}
 }
 
 // coscheduling is the plugin of that name. How long the pods of a gang wait for
@@ -104,5 +104,5 @@ func (coscheduling) mark(pod *corev1.Pod, group string) {
 
 func (coscheduling) groupOf(pod *corev1.Pod) string { return pod.Labels[coschedulingLabel] }
 
-// words: the plugin says in the pods why it waits, and in the object nothing.
-func (coscheduling) words(*unstructured.Unstructured) Words { return Words{} }
+// status is empty: the plugin reports only in the pods why it waits.
+func (coscheduling) status(*unstructured.Unstructured) SchedulerStatus { return SchedulerStatus{} }

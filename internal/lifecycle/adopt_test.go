@@ -4,9 +4,8 @@
 package lifecycle
 
 import (
+	"fmt"
 	"testing"
-
-	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // earlier puts a running pod into the world as an earlier release made it.
@@ -46,7 +47,6 @@ func adoptions(decision Decision) map[string]string {
 }
 
 func TestWhatIsTakenOver(t *testing.T) {
-	t.Parallel()
 	finished := func(w *world) {
 		w.job.Status.Phase = v2alpha1.JobSucceeded
 		w.job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: "Succeeded", Status: corev1.ConditionTrue}}
@@ -83,16 +83,13 @@ func TestWhatIsTakenOver(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t, ledJob())
 			w.earlier(names.ReplicaTypeCoordinator, coordinator)
 			w.earlier(names.ReplicaTypeCollector, "job-collector-aaaaa")
 			tc.change(w)
 			before := w.job.Status.DeepCopy()
 			decision := Decide(w.observe())
-			if diff := cmp.Diff(tc.want, adoptions(decision)); diff != "" {
-				t.Errorf("slots of what is taken over (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "slots of what is taken over", tc.want, adoptions(decision))
 			if len(tc.want) == 0 {
 				return
 			}
@@ -108,7 +105,6 @@ func TestWhatIsTakenOver(t *testing.T) {
 }
 
 func TestOnlyTheJobsOwnReferenceIsMoved(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	aggregator := w.earlier(names.ReplicaTypeAggregator, "job-aggregator-aaaaa")
 	others := []metav1.OwnerReference{
@@ -122,17 +118,12 @@ func TestOnlyTheJobsOwnReferenceIsMoved(t *testing.T) {
 
 	decision := Decide(w.observe())
 	want := map[string]string{"job-aggregator-aaaaa": "aggregator-aaaaa", "job-ddp-learner-bbbbb": "aggregator-aaaaa"}
-	if diff := cmp.Diff(want, adoptions(decision)); diff != "" {
-		t.Fatalf("slots of what is taken over (-want +got):\n%s", diff)
-	}
+	expect.MustEqual(t, "slots of what is taken over", want, adoptions(decision))
 	got := decision.AdoptPods[1].OwnerReferences
-	if diff := cmp.Diff(append([]metav1.OwnerReference{stored}, others...), got); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "owners", append([]metav1.OwnerReference{stored}, others...), got)
 }
 
 func TestWhatComesAfterTheListIsUnknownAndStays(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.earlier(names.ReplicaTypeCollector, "job-collector-aaaaa")
 	w.settle()
@@ -143,7 +134,6 @@ func TestWhatComesAfterTheListIsUnknownAndStays(t *testing.T) {
 }
 
 func TestAnAnnotationThatIsGoneIsNamedAgainForALostList(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -156,7 +146,6 @@ func TestAnAnnotationThatIsGoneIsNamedAgainForALostList(t *testing.T) {
 }
 
 func TestPodsAreDoubtedWhereTheyAreToMakeAList(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*world)
 		want   bool
@@ -168,7 +157,6 @@ func TestPodsAreDoubtedWhereTheyAreToMakeAList(t *testing.T) {
 		"of one with pods and no phase": {func(w *world) { w.membership = nil; w.job.Status.Phase = "" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := led(t, ledJob())
 			tc.change(w)
 			if doubts := coordinatorled.FindUnconfirmed(w.observe()); doubts.AllPods != tc.want || doubts.Membership != tc.want {
@@ -179,7 +167,6 @@ func TestPodsAreDoubtedWhereTheyAreToMakeAList(t *testing.T) {
 }
 
 func TestConditionsThatAnEarlierReleaseLeftTrueAreEnded(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	for i := range w.job.Status.Conditions {
 		w.job.Status.Conditions[i].Status = corev1.ConditionTrue
@@ -192,11 +179,7 @@ func TestConditionsThatAnEarlierReleaseLeftTrueAreEnded(t *testing.T) {
 }
 
 func TestWorkersOfAnEarlierReleaseAreOfTheAttemptThatTheirJobIsAt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w := allRunning(t, trainingJob())
 	for _, pod := range w.pods {
 		delete(pod.Annotations, names.AnnotationAttempt)
 	}
@@ -209,9 +192,7 @@ func TestWorkersOfAnEarlierReleaseAreOfTheAttemptThatTheirJobIsAt(t *testing.T) 
 	}
 	w.expectPhase(v2alpha1.JobRunning)
 	for name, times := range w.created {
-		if times != 1 {
-			t.Errorf("pod %s was created %d times", name, times)
-		}
+		expect.Equal(t, fmt.Sprintf("pod %s was created", name), 1, times)
 	}
 	w.end("job-learner-0", 1)
 	w.settle()

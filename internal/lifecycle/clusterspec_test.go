@@ -31,15 +31,6 @@ func clusterWorld(t *testing.T, frameworks ...v2alpha1.ClusterSpec) *world {
 	return w
 }
 
-// allRun lets a job come to rest with all its pods ready.
-func (w *world) allRun() {
-	w.t.Helper()
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
-	w.expectPhase(v2alpha1.JobRunning)
-}
-
 // createdOnce reports whether no pod was made again.
 func (w *world) createdOnce() bool {
 	for _, times := range w.created {
@@ -51,7 +42,6 @@ func (w *world) createdOnce() bool {
 }
 
 func TestAResizeOfAFixedClusterStartsAllAnewAndTellsAllTheSame(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		frameworks []v2alpha1.ClusterSpec
 		onResize   v2alpha1.OnResize
@@ -70,7 +60,6 @@ func TestAResizeOfAFixedClusterStartsAllAnewAndTellsAllTheSame(t *testing.T) {
 		"both, dynamic":                     {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}, v2alpha1.OnResizeContinue, workers(3), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := clusterWorld(t, tc.frameworks...)
 			w.change(func(job *v2alpha1.DIJob) { job.Spec.Elastic.OnResize = tc.onResize })
 			w.allRun()
@@ -97,14 +86,12 @@ func servers(count int32) func(*v2alpha1.DIJob) {
 }
 
 func TestAReplicaThatIsMadeAgainIsToldWhatTheOthersWere(t *testing.T) {
-	t.Parallel()
 	for name, befall := range map[string]func(*world){
 		"it alone restarts": func(w *world) { w.end("job-worker-1", 1) },
 		"it is evicted":     func(w *world) { w.evict("job-worker-1") },
 		"it is gone":        func(w *world) { delete(w.pods, "job-worker-1") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := clusterWorld(t, v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch)
 			w.change(func(job *v2alpha1.DIJob) {
 				job.Spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{Action: v2alpha1.FailurePolicyRestartReplica}}}
@@ -122,7 +109,6 @@ func TestAReplicaThatIsMadeAgainIsToldWhatTheOthersWere(t *testing.T) {
 // TestTheFirstIsTheMasterThroughoutAJobsLife: also of the attempt after a resize
 // that came while the job was suspended.
 func TestTheFirstIsTheMasterThroughoutAJobsLife(t *testing.T) {
-	t.Parallel()
 	w := clusterWorld(t, v2alpha1.ClusterSpecTorch)
 	expect := func(size string) {
 		t.Helper()
@@ -148,7 +134,6 @@ func TestTheFirstIsTheMasterThroughoutAJobsLife(t *testing.T) {
 }
 
 func TestPodsThatWereToldOfAnotherClusterStartAnew(t *testing.T) {
-	t.Parallel()
 	for name, change := range map[string]func(*v2alpha1.DIJob){
 		"a framework more": func(job *v2alpha1.DIJob) {
 			job.Spec.ClusterSpec = append(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch)
@@ -159,7 +144,6 @@ func TestPodsThatWereToldOfAnotherClusterStartAnew(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := clusterWorld(t, v2alpha1.ClusterSpecTensorFlow)
 			w.change(change)
 			w.allRun()
@@ -173,7 +157,6 @@ func TestPodsThatWereToldOfAnotherClusterStartAnew(t *testing.T) {
 }
 
 func TestAJobThatIsToldOfItsClusterNoLongerGoesOn(t *testing.T) {
-	t.Parallel()
 	w := clusterWorld(t, v2alpha1.ClusterSpecTensorFlow)
 	w.change(func(job *v2alpha1.DIJob) { job.Spec.ClusterSpec = nil })
 	w.allRun()
@@ -183,13 +166,11 @@ func TestAJobThatIsToldOfItsClusterNoLongerGoesOn(t *testing.T) {
 // TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone: the scale subresource and the
 // status go round admission, which refuses a TF_CONFIG that no process starts with.
 func TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone(t *testing.T) {
-	t.Parallel()
 	for name, resize := range map[string]func(*v2alpha1.DIJob){
 		"by the scale subresource": func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas = ptr.To(int32(4000)) },
 		"by the status":            func(job *v2alpha1.DIJob) { job.Status.Replicas = 4000 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := clusterWorld(t, v2alpha1.ClusterSpecTensorFlow)
 			w.change(func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = nil })
 			pods := w.podNames()

@@ -27,7 +27,6 @@ func concluded(edit func(*Observed, *Decision, *Effects)) (*Observed, Outcome) {
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func TestAGenerationIsObservedOnceAllOfItIsWritten(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		edit func(*Observed, *Decision, *Effects)
 		want int64
@@ -40,7 +39,6 @@ func TestAGenerationIsObservedOnceAllOfItIsWritten(t *testing.T) {
 		"the next batch is to follow": {func(_ *Observed, d *Decision, e *Effects) { d.More, e.Created = true, true }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if _, outcome := concluded(tc.edit); outcome.Status.ObservedGeneration != tc.want {
 				t.Errorf("generation %d counts as observed, want %d", outcome.Status.ObservedGeneration, tc.want)
 			}
@@ -49,7 +47,6 @@ func TestAGenerationIsObservedOnceAllOfItIsWritten(t *testing.T) {
 }
 
 func TestARejectionStaysReportedWhileItsWritesWait(t *testing.T) {
-	t.Parallel()
 	const condition = v2alpha1.ConditionReplicaFailure
 	reported := func(_ *Observed, d *Decision, _ *Effects) {
 		conditions.Report(&d.Status, condition, v2alpha1.ReasonQuotaExceeded, "no quota", noon)
@@ -66,7 +63,6 @@ func TestARejectionStaysReportedWhileItsWritesWait(t *testing.T) {
 		"nothing is waited": {func(*Observed, *Decision, *Effects) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			_, outcome := concluded(func(o *Observed, d *Decision, e *Effects) {
 				reported(o, d, e)
 				tc.edit(o, d, e)
@@ -79,7 +75,6 @@ func TestARejectionStaysReportedWhileItsWritesWait(t *testing.T) {
 }
 
 func TestAConflictIsReportedOnceAnInterval(t *testing.T) {
-	t.Parallel()
 	const condition = v2alpha1.ConditionNameConflict
 	conflict := func(names ...string) func(*Observed, *Decision, *Effects) {
 		return func(_ *Observed, d *Decision, e *Effects) { d.Conflicts, e.Conflicts = names[:1], names[1:] }
@@ -106,7 +101,6 @@ func TestAConflictIsReportedOnceAnInterval(t *testing.T) {
 }
 
 func TestAJobIsRequeuedForWhatComesFirst(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		edit func(*Observed, *Decision, *Effects)
 		want time.Duration
@@ -119,7 +113,6 @@ func TestAJobIsRequeuedForWhatComesFirst(t *testing.T) {
 		"a batch without progress": {func(_ *Observed, d *Decision, e *Effects) { d.More, e.RetryAfter = true, time.Minute }, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if _, outcome := concluded(tc.edit); outcome.RequeueAfter != tc.want {
 				t.Errorf("the job is requeued after %v, want %v", outcome.RequeueAfter, tc.want)
 			}
@@ -128,7 +121,6 @@ func TestAJobIsRequeuedForWhatComesFirst(t *testing.T) {
 }
 
 func TestConcludingChangesNoDecision(t *testing.T) {
-	t.Parallel()
 	job := &v2alpha1.DIJob{}
 	decision := Decision{Events: []Event{{Type: corev1.EventTypeNormal}}, Conflicts: []string{"b", "a"}}
 	conditions.Report(&decision.Status, v2alpha1.ConditionReplicaFailure, v2alpha1.ReasonQuotaExceeded, "no quota", noon)

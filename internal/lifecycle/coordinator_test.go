@@ -10,18 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 const coordinator = "job-coordinator"
@@ -68,8 +67,7 @@ func (w *world) current(slot string) []string {
 // led starts a coordinator-led job whose coordinator runs.
 func led(t *testing.T, spec v2alpha1.DIJobSpec) *world {
 	t.Helper()
-	w := newWorld(t, spec)
-	w.settle()
+	w := settled(t, spec)
 	w.run(coordinator)
 	w.settle()
 	return w
@@ -90,9 +88,7 @@ func (w *world) expectServicesOfPods() {
 }
 
 func TestASerialJobRunsAndSucceeds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, ledJob())
-	w.settle()
+	w := settled(t, ledJob())
 	w.expectPhase(v2alpha1.JobStarting)
 	w.expectPods(coordinator)
 	w.run(coordinator)
@@ -103,25 +99,19 @@ func TestASerialJobRunsAndSucceeds(t *testing.T) {
 	w.expectPhase(v2alpha1.JobSucceeded)
 	w.expectPods(coordinator)
 	want := []string{"DIJobCreated", "DIJobRunning", "DIJobSucceeded"}
-	if diff := cmp.Diff(want, w.events); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "events", want, w.events)
 }
 
 func TestRolesThatAreRecordedWithoutPodsStayRecorded(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	w.job.Status.Phase = v2alpha1.JobFailed
 	w.job.Status.TaskStatus = map[string]v2alpha1.TaskStatus{"aggregator": {}, "learner": {}, "collector": {corev1.PodRunning: 1}}
 	w.settle()
 	want := map[string]v2alpha1.TaskStatus{"aggregator": {}, "learner": {}}
-	if diff := cmp.Diff(want, w.job.Status.TaskStatus); diff != "" {
-		t.Errorf("task status (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "task status", want, w.job.Status.TaskStatus)
 }
 
 func TestTheListExistsBeforeTheCoordinator(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	decision := Decide(w.observe())
 	if decision.CreateMembership == nil || decision.CreateMembership.Spec.JobUID != w.job.UID {
@@ -130,7 +120,6 @@ func TestTheListExistsBeforeTheCoordinator(t *testing.T) {
 }
 
 func TestAStaleListIsRebuilt(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	w.membership = &v2alpha1.Membership{Spec: v2alpha1.MembershipSpec{JobUID: "another", Members: []v2alpha1.Member{{
 		Slot: "old", Task: v2alpha1.TaskTypeCollector, PodName: "job-collector-old",
@@ -139,13 +128,10 @@ func TestAStaleListIsRebuilt(t *testing.T) {
 	w.expectPods()
 	w.settle()
 	w.expectPods(coordinator)
-	if w.membership.Spec.JobUID != w.job.UID {
-		t.Errorf("the membership is of job %s, want %s", w.membership.Spec.JobUID, w.job.UID)
-	}
+	expect.Equal(t, "the membership is of job", w.job.UID, w.membership.Spec.JobUID)
 }
 
 func TestMembersAreMade(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	collector := w.ask(v2alpha1.TaskTypeCollector)
 	learner := w.ask(v2alpha1.TaskTypeLearner, 8, 2)
@@ -162,9 +148,7 @@ func TestMembersAreMade(t *testing.T) {
 		"coordinator": {corev1.PodRunning: 1}, "collector": {corev1.PodRunning: 1},
 		"aggregator": {corev1.PodRunning: 1}, "learner": {corev1.PodRunning: 2},
 	}
-	if diff := cmp.Diff(want, status.TaskStatus); diff != "" {
-		t.Errorf("task status (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "task status", want, status.TaskStatus)
 	aggregator := w.pod(w.current(learner)[0])
 	ddp := w.pod(w.current(learner)[1])
 	if owner := ddp.OwnerReferences[1]; owner.UID != aggregator.UID || owner.Controller != nil {
@@ -173,7 +157,6 @@ func TestMembersAreMade(t *testing.T) {
 }
 
 func TestAUnitWaitsForItsAggregatorConfig(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	config := w.config
 	w.config = nil
@@ -193,7 +176,6 @@ func TestAUnitWaitsForItsAggregatorConfig(t *testing.T) {
 }
 
 func TestALostReplicaIsReplacedUnderANewName(t *testing.T) {
-	t.Parallel()
 	tests := map[string]func(w *world, name string){
 		"gone":          func(w *world, name string) { delete(w.pods, name) },
 		"being deleted": func(w *world, name string) { w.pods[name].DeletionTimestamp = &metav1.Time{Time: w.now} },
@@ -203,12 +185,9 @@ func TestALostReplicaIsReplacedUnderANewName(t *testing.T) {
 	for name, lose := range tests {
 		for _, gpus := range [][]int32{nil, {2}, {8, 2}} {
 			t.Run(fmt.Sprintf("%s of %d DDP learners", name, len(gpus)), func(t *testing.T) {
-				t.Parallel()
 				w := led(t, ledJob())
 				slot := w.ask(v2alpha1.TaskTypeLearner, gpus...)
-				w.settle()
-				w.run(w.podNames()...)
-				w.settle()
+				w.allRun()
 				before := w.current(slot)
 				lose(w, before[len(before)-1])
 				w.settle()
@@ -227,10 +206,8 @@ func TestALostReplicaIsReplacedUnderANewName(t *testing.T) {
 }
 
 func TestANameThatWasReachedIsNotGivenTwiceThoughTheOperatorDiedBeforeItRecordedThePod(t *testing.T) {
-	t.Parallel()
 	for _, gpus := range [][]int32{nil, {2}} {
 		t.Run(fmt.Sprintf("of %d DDP learners", len(gpus)), func(t *testing.T) {
-			t.Parallel()
 			w := led(t, ledJob())
 			slot := w.ask(v2alpha1.TaskTypeLearner, gpus...)
 			w.settle()
@@ -242,9 +219,7 @@ func TestANameThatWasReachedIsNotGivenTwiceThoughTheOperatorDiedBeforeItRecorded
 			}
 			w.settle()
 			for _, name := range before {
-				if w.created[name] != 1 {
-					t.Errorf("pod %s was created %d times", name, w.created[name])
-				}
+				expect.Equal(t, fmt.Sprintf("pod %s was created", name), 1, w.created[name])
 			}
 			w.expectPods(append(w.current(slot), coordinator)...)
 			w.expectServicesOfPods()
@@ -253,7 +228,6 @@ func TestANameThatWasReachedIsNotGivenTwiceThoughTheOperatorDiedBeforeItRecorded
 }
 
 func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slot := w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -262,9 +236,7 @@ func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
 	observed := w.observe()
 	observed.Confirmed = false
 	want := coordinatorled.Unconfirmed{Membership: true, Pods: []string{name}}
-	if diff := cmp.Diff(want, coordinatorled.FindUnconfirmed(observed)); diff != "" {
-		t.Errorf("doubts (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "doubts", want, coordinatorled.FindUnconfirmed(observed))
 	decision := Decide(observed)
 	if decision.MembershipStatus != nil && decision.MembershipStatus.Slots[0].Losses > 0 || len(decision.CreatePods) > 0 {
 		t.Errorf("the loss is acted on: %+v, %d pods created", decision.MembershipStatus, len(decision.CreatePods))
@@ -272,7 +244,6 @@ func TestALossThatIsNotConfirmedIsNotCounted(t *testing.T) {
 }
 
 func TestAReplicaThatFailsAgainWaits(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slot := w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -281,13 +252,9 @@ func TestAReplicaThatFailsAgainWaits(t *testing.T) {
 	second := w.current(slot)[0]
 	w.end(second, 1)
 	decision := Decide(w.observe())
-	if decision.RequeueAfter != 10*time.Second {
-		t.Errorf("looks again after %s, want %s", decision.RequeueAfter, 10*time.Second)
-	}
+	expect.Equal(t, "looks again after", 10*time.Second, decision.RequeueAfter)
 	w.settle()
-	if got := w.current(slot)[0]; got != second {
-		t.Errorf("%s was replaced by %s at once", second, got)
-	}
+	expect.Equal(t, fmt.Sprintf("%s was replaced by", second), second, w.current(slot)[0])
 	w.now = w.now.Add(10 * time.Second)
 	w.settle()
 	if got := w.current(slot)[0]; got == second {
@@ -296,7 +263,6 @@ func TestAReplicaThatFailsAgainWaits(t *testing.T) {
 }
 
 func TestAReportedReplicaIsReplaced(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slot := w.ask(v2alpha1.TaskTypeLearner, 2)
 	w.settle()
@@ -312,7 +278,6 @@ func TestAReportedReplicaIsReplaced(t *testing.T) {
 }
 
 func TestARemovedUnitIsDrainedWhole(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slot := w.ask(v2alpha1.TaskTypeLearner, 8, 2)
 	w.settle()
@@ -330,7 +295,6 @@ func TestARemovedUnitIsDrainedWhole(t *testing.T) {
 }
 
 func TestARemovedReplicaIsDrained(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slot := w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -352,7 +316,6 @@ func TestARemovedReplicaIsDrained(t *testing.T) {
 // A coordinator that is connected to what is reported, as by people or by an
 // aggregator, takes leave of it when it vanishes from the list.
 func TestAReportedReplicaIsDrained(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		told    func(after []string) string
 		port    int32
@@ -364,7 +327,6 @@ func TestAReportedReplicaIsDrained(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := led(t, ledJob())
 			slot := w.ask(v2alpha1.TaskTypeLearner, tc.ddpGPUs...)
 			w.settle()
@@ -385,7 +347,6 @@ func TestAReportedReplicaIsDrained(t *testing.T) {
 }
 
 func TestAListThatIsLostIsBuiltFromThePods(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.ask(v2alpha1.TaskTypeLearner, 8, 2)
@@ -395,18 +356,13 @@ func TestAListThatIsLostIsBuiltFromThePods(t *testing.T) {
 	w.membership = nil
 	w.settle()
 	w.expectPods(before...)
-	if got := len(w.membership.Spec.Members); got != members {
-		t.Errorf("the list has %d members, want %d", got, members)
-	}
+	expect.Equal(t, "the list", members, len(w.membership.Spec.Members))
 	for name, times := range w.created {
-		if times != 1 {
-			t.Errorf("pod %s was created %d times, want once", name, times)
-		}
+		expect.Equal(t, fmt.Sprintf("pod %s was created", name), 1, times)
 	}
 }
 
 func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
-	t.Parallel()
 	tests := map[string]func(w *world){
 		"gone":    func(w *world) { delete(w.pods, coordinator) },
 		"evicted": func(w *world) { w.evict(coordinator) },
@@ -419,7 +375,6 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 	}
 	for name, lose := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := led(t, ledJob())
 			slot := w.ask(v2alpha1.TaskTypeCollector)
 			w.settle()
@@ -427,25 +382,19 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 			w.settle()
 			w.expectPhase(v2alpha1.JobStarting)
 			w.expectPods(coordinator, w.current(slot)[0])
-			if got := w.created[coordinator]; got != 2 {
-				t.Errorf("the coordinator was created %d times, want 2", got)
-			}
+			expect.Equal(t, "the coordinator was created times", 2, w.created[coordinator])
 		})
 	}
 }
 
 func TestAServiceThatDoesNotSelectItsPodIsMadeAgain(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.services[coordinator].Spec.Selector["team"] = "of another template"
 	w.settle()
-	if diff := cmp.Diff(w.pod(coordinator).Labels, w.services[coordinator].Spec.Selector); diff != "" {
-		t.Errorf("selector against the pod's labels (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "selector against the pod's labels", w.pod(coordinator).Labels, w.services[coordinator].Spec.Selector)
 }
 
 func TestHowACoordinatorEnds(t *testing.T) {
-	t.Parallel()
 	terminated := func(name string, exitCode int32) corev1.ContainerStatus {
 		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode},
@@ -469,7 +418,6 @@ func TestHowACoordinatorEnds(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := led(t, ledJob())
 			pod := w.pod(coordinator)
 			// As one that an earlier release made, which does not say what is its own.
@@ -483,7 +431,6 @@ func TestHowACoordinatorEnds(t *testing.T) {
 }
 
 func TestCleanPodPolicyOfReplicas(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		policy                                          v2alpha1.CleanPodPolicy
 		keepsCoordinator, keepsLooping, keepsRunningOne bool
@@ -495,7 +442,6 @@ func TestCleanPodPolicyOfReplicas(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := ledJob()
 			spec.CleanPodPolicy = tc.policy
 			w := led(t, spec)
@@ -517,9 +463,7 @@ func TestCleanPodPolicyOfReplicas(t *testing.T) {
 				}
 			}
 			w.expectPods(want...)
-			if len(w.services) != 0 {
-				t.Errorf("%d services are left", len(w.services))
-			}
+			expect.Equal(t, "result", 0, len(w.services))
 		})
 	}
 }
@@ -527,10 +471,8 @@ func TestCleanPodPolicyOfReplicas(t *testing.T) {
 // TestReplicasInAnyOrder lets everything happen to a job in random order. Left
 // in peace it has exactly the pods that its list says, and succeeds.
 func TestReplicasInAnyOrder(t *testing.T) {
-	t.Parallel()
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			t.Parallel()
 			random := newRandom(seed)
 			w := newWorld(t, ledJob())
 			for range 120 {
@@ -612,9 +554,7 @@ func (w *world) loseOrRun(random *rand.Rand) {
 }
 
 func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, ledJob())
-	w.settle()
+	w := settled(t, ledJob())
 	for begun := w.now; w.now.Sub(begun) < time.Hour; w.now = w.now.Add(time.Second) {
 		pod := w.pod(coordinator)
 		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "OutOfcpu"
@@ -639,10 +579,8 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 }
 
 func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testing.T) {
-	t.Parallel()
 	for _, reason := range []string{"OutOfcpu", "Evicted", "NodeShutdown", "Preempting"} {
 		t.Run(reason, func(t *testing.T) {
-			t.Parallel()
 			w := led(t, ledJob())
 			w.ask(v2alpha1.TaskTypeCollector)
 			w.settle()
@@ -687,7 +625,6 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 }
 
 func TestAnInterruptedReplicaThatLivedForLongIsReplacedAtOnce(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -700,14 +637,11 @@ func TestAnInterruptedReplicaThatLivedForLongIsReplacedAtOnce(t *testing.T) {
 			}
 		}
 		w.settle()
-		if got := len(w.created) - 1; got != lost+2 {
-			t.Fatalf("%d replicas were made after %d evictions", got, lost+1)
-		}
+		expect.MustEqual(t, "result", lost+2, len(w.created)-1)
 	}
 }
 
 func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -717,9 +651,7 @@ func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
 		w.evict(name)
 	}
 	w.settle()
-	if got := w.created[coordinator]; got != 2 {
-		t.Errorf("the coordinator was made %d times, want 2", got)
-	}
+	expect.Equal(t, "the coordinator was made times", 2, w.created[coordinator])
 }
 
 // rivals adds two collectors whose first replacements have one name.
@@ -741,7 +673,6 @@ func (w *world) rivals() [2]string {
 }
 
 func TestReplicasThatAreLostAtOnceNeverGetOneName(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slots := w.rivals()
 	w.settle()
@@ -758,7 +689,6 @@ func TestReplicasThatAreLostAtOnceNeverGetOneName(t *testing.T) {
 
 // TestASlotThatHasTheNameOfAnothersPodGetsAnother: an earlier operator gave both one name.
 func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
-	t.Parallel()
 	for owner := range 2 {
 		w := led(t, ledJob())
 		slots := w.rivals()
@@ -787,27 +717,21 @@ func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
 // TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain: that is known and
 // accepted, as nothing is left that tells of it.
 func TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	w.end(coordinator, 0)
 	delete(w.pods, coordinator)
 	w.settle()
 	w.expectPods(coordinator)
 	w.expectPhase(v2alpha1.JobStarting)
-	if w.created[coordinator] != 2 {
-		t.Errorf("it was created %d times", w.created[coordinator])
-	}
+	expect.Equal(t, "it was created", 2, w.created[coordinator])
 }
 
 func TestTheMessageOfAJobWhoseCoordinatorDoesNotRunIsTrue(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	expect := func(want string) {
 		t.Helper()
 		w.expectPhase(v2alpha1.JobStarting)
-		if got := conditionMessage(&w.job.Status, v2alpha1.ConditionCreated); got != want {
-			t.Errorf("the job says %q, want %q", got, want)
-		}
+		expect.Equal(t, "the job", want, conditionMessage(&w.job.Status, v2alpha1.ConditionCreated))
 	}
 	w.terminate(coordinator)
 	w.step()

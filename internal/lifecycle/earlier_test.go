@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
-
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,17 +15,16 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // earlierWorld returns a world with a running job as v1.1.3 left it, or with
 // another subdomain than di-job as v1.1.1 did.
 func earlierWorld(t *testing.T, subdomain string) *world {
 	t.Helper()
-	w := newWorld(t, trainingJob())
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w := allRunning(t, trainingJob())
 	for _, pod := range w.pods {
 		for _, annotation := range []string{names.AnnotationAttempt, names.AnnotationReschedule} {
 			delete(pod.Annotations, annotation)
@@ -66,7 +63,6 @@ func (w *world) leftIn(phase v2alpha1.Phase) {
 }
 
 func TestAJobOfAnEarlierReleaseIsRestartedUnderNewAddresses(t *testing.T) {
-	t.Parallel()
 	w := earlierWorld(t, "job")
 	w.settle()
 	if len(w.created) > 0 || w.services["dijob-job"] == nil || w.services["di-job"] != nil {
@@ -77,13 +73,10 @@ func TestAJobOfAnEarlierReleaseIsRestartedUnderNewAddresses(t *testing.T) {
 	if len(w.created) != 4 || w.services["dijob-job"] != nil || w.services["di-job"] == nil {
 		t.Errorf("created are %v, services %v", w.created, w.services)
 	}
-	if got := w.pod("job-learner-0").Spec.Subdomain; got != "di-job" {
-		t.Errorf("the subdomain is %s", got)
-	}
+	expect.Equal(t, "the subdomain", "di-job", w.pod("job-learner-0").Spec.Subdomain)
 }
 
 func TestAPodOfAnEarlierReleaseThatIsLostIsMadeAgainAmongItsPeers(t *testing.T) {
-	t.Parallel()
 	w := earlierWorld(t, "job")
 	w.settle()
 	w.evict("job-collector-0")
@@ -95,13 +88,11 @@ func TestAPodOfAnEarlierReleaseThatIsLostIsMadeAgainAmongItsPeers(t *testing.T) 
 }
 
 func TestARestartThatAnEarlierReleaseBeganIsNotCountedAgain(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct{ restarts, want, created int32 }{
 		"counted":     {1, 1, 1},
 		"not counted": {0, 1, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := earlierWorld(t, "di-job")
 			w.leftIn(v2alpha1.JobRestarting)
 			w.job.Status.Restarts = tc.restarts
@@ -115,7 +106,6 @@ func TestARestartThatAnEarlierReleaseBeganIsNotCountedAgain(t *testing.T) {
 }
 
 func TestAGapThatAnEarlierReleaseLeftIsFilledOnceItsPodsAreGone(t *testing.T) {
-	t.Parallel()
 	w := earlierWorld(t, "di-job")
 	delete(w.pods, "job-collector-0")
 	w.job.Spec.Tasks[1].Replicas = ptr.To(int32(1))
@@ -131,7 +121,6 @@ func TestAGapThatAnEarlierReleaseLeftIsFilledOnceItsPodsAreGone(t *testing.T) {
 }
 
 func TestATotalThatWasWrittenBeforeIsHeldAgainstWhatPodsWereTold(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		status, spec int32
 		want         int
@@ -141,7 +130,6 @@ func TestATotalThatWasWrittenBeforeIsHeldAgainstWhatPodsWereTold(t *testing.T) {
 		"both, and somebody's comes last": {6, 3, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := earlierWorld(t, "di-job")
 			w.job.Status.Replicas = tc.status
 			w.job.Spec.Tasks[1].Replicas = ptr.To(tc.spec)
@@ -154,7 +142,6 @@ func TestATotalThatWasWrittenBeforeIsHeldAgainstWhatPodsWereTold(t *testing.T) {
 }
 
 func TestAPreemptibleJobOfAnEarlierReleaseGoesOnWhereItRuns(t *testing.T) {
-	t.Parallel()
 	w := earlierWorld(t, "job")
 	w.job.Spec.Preemptible = true
 	w.job.Status.Replicas = 0
@@ -168,9 +155,7 @@ func TestAPreemptibleJobOfAnEarlierReleaseGoesOnWhereItRuns(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "b", "a", "c"}, nodes); diff != "" || !known {
 		t.Fatalf("it runs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[int]bool{1: true}, workerled.EndedRanks(observed.Job, observed.Pods)); diff != "" {
-		t.Errorf("ended are (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "ended are", map[int]bool{1: true}, workerled.EndedRanks(observed.Job, observed.Pods))
 	w.job.Status.Allocation = nodes
 	w.settle()
 	w.expectReschedules(0)
@@ -180,7 +165,6 @@ func TestAPreemptibleJobOfAnEarlierReleaseGoesOnWhereItRuns(t *testing.T) {
 }
 
 func TestAMoveThatAnEarlierReleaseBeganIsNotCountedAgain(t *testing.T) {
-	t.Parallel()
 	w := earlierWorld(t, "di-job")
 	w.job.Spec.Preemptible = true
 	w.leftIn(v2alpha1.JobRescheduling)
@@ -190,13 +174,10 @@ func TestAMoveThatAnEarlierReleaseBeganIsNotCountedAgain(t *testing.T) {
 	}
 	w.settle()
 	w.expectReschedules(3)
-	if diff := cmp.Diff(map[string]int{"job-collector-1": 1, "job-evaluator-0": 1}, w.created); diff != "" {
-		t.Errorf("recreated (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "recreated", map[string]int{"job-collector-1": 1, "job-evaluator-0": 1}, w.created)
 }
 
 func TestWhereAJobRunsThatWasNeverPlaced(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		change func(*world)
 		nodes  []string
@@ -219,7 +200,6 @@ func TestWhereAJobRunsThatWasNeverPlaced(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := earlierWorld(t, "di-job")
 			w.job.Spec.Preemptible = true
 			for _, pod := range w.pods {
@@ -236,15 +216,12 @@ func TestWhereAJobRunsThatWasNeverPlaced(t *testing.T) {
 }
 
 func TestRanksThatHaveEndedAreThoseOfThisPlace(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.end("job-collector-1", 0)
 	w.settle()
 	delete(w.pods, "job-collector-1")
 	observed := w.observe()
-	if diff := cmp.Diff(map[int]bool{2: true}, workerled.EndedRanks(observed.Job, observed.Pods)); diff != "" {
-		t.Errorf("ended are (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "ended are", map[int]bool{2: true}, workerled.EndedRanks(observed.Job, observed.Pods))
 	observed.Job.Status.Allocation = []string{"c", "c", "c", "c"}
 	if got := workerled.EndedRanks(observed.Job, observed.Pods); len(got) > 0 {
 		t.Errorf("of another place %v have ended", got)
@@ -252,7 +229,6 @@ func TestRanksThatHaveEndedAreThoseOfThisPlace(t *testing.T) {
 }
 
 func TestAnEvictionOffANodeAndTheNewPlaceComeInAnyOrder(t *testing.T) {
-	t.Parallel()
 	evict := func(w *world) {
 		pod := w.pod("job-evaluator-0")
 		pod.Status.Phase = corev1.PodFailed
@@ -272,7 +248,6 @@ func TestAnEvictionOffANodeAndTheNewPlaceComeInAnyOrder(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := preemptibleWorld(t, "a", "a", "a", "b")
 			for _, step := range steps {
 				step(w)
@@ -289,10 +264,8 @@ func TestAnEvictionOffANodeAndTheNewPlaceComeInAnyOrder(t *testing.T) {
 }
 
 func TestTheEndThatAnEarlierReleaseTellsByThePhaseAloneIsFinal(t *testing.T) {
-	t.Parallel()
 	for _, phase := range []v2alpha1.Phase{v2alpha1.JobSucceeded, v2alpha1.JobFailed} {
 		t.Run(string(phase), func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t, trainingJob())
 			w.job.Status = v2alpha1.DIJobStatus{Phase: phase, Replicas: 4}
 			w.settle()
@@ -306,7 +279,6 @@ func TestTheEndThatAnEarlierReleaseTellsByThePhaseAloneIsFinal(t *testing.T) {
 }
 
 func TestAJobThatAnEarlierReleaseEndedIsDeletedInTime(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.leftIn(v2alpha1.JobSucceeded)
 	ended := metav1.NewTime(w.now)

@@ -13,16 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // mostOfAPass is far above what a pass on a handful of pods allocates, and far below
@@ -46,11 +46,7 @@ func decideWithin(t *testing.T, observed Observed) Decision {
 // runningTraining returns a job whose four workers run.
 func runningTraining(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, trainingJob())
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
-	w.expectPhase(v2alpha1.JobRunning)
+	w := allRunning(t, trainingJob())
 	return w
 }
 
@@ -112,9 +108,7 @@ func TestNothingIsSizedByACountBeyondWhatAJobMayHave(t *testing.T) {
 			w.job.Spec.Tasks[1].Replicas = ptr.To(int32(3))
 			w.settle()
 			w.expectPods(append(pods, "job-collector-2")...)
-			if got := conditionMessage(&w.job.Status, v2alpha1.ConditionInvalidSpec); got != "" {
-				t.Errorf("InvalidSpec still says %q", got)
-			}
+			expect.Equal(t, "InvalidSpec still", "", conditionMessage(&w.job.Status, v2alpha1.ConditionInvalidSpec))
 		})
 	}
 }
@@ -188,12 +182,8 @@ func TestCountsOfRestartsThatAreTooFarAheadAreNotBelieved(t *testing.T) {
 			}
 			w.end("job-collector-0", 1)
 			w.settle()
-			if got := w.job.Status.Restarts; got != 1 {
-				t.Errorf("restarts are %d, want 1", got)
-			}
-			if got := w.created["job-learner-0"]; got != 2 {
-				t.Errorf("the learner was created %d times, want 2", got)
-			}
+			expect.Equal(t, "restarts", 1, w.job.Status.Restarts)
+			expect.Equal(t, "the learner was created times", 2, w.created["job-learner-0"])
 		})
 	}
 }
@@ -237,7 +227,6 @@ func TestWhatTheAllocatorAsksSizesNothing(t *testing.T) {
 }
 
 func TestAConditionNamesAFewAndCountsTheRest(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	w.config = nil
 	w.settle()
@@ -271,8 +260,7 @@ func TestAForgedMembershipSizesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, ledJob())
-			w.settle()
+			w := settled(t, ledJob())
 			forge(w.membership)
 			decision := decideWithin(t, w.observe())
 			if got := conditionMessage(&decision.Status, v2alpha1.ConditionInvalidSpec); !strings.Contains(got, "must be at most") {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +16,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // runningJob returns a world whose training job runs by a failure policy.
@@ -29,11 +29,7 @@ func runningJob(t *testing.T, limit int32, rules ...v2alpha1.FailurePolicyRule) 
 	if rules != nil {
 		spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: rules}
 	}
-	w := newWorld(t, spec)
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
-	w.expectPhase(v2alpha1.JobRunning)
+	w := allRunning(t, spec)
 	return w
 }
 
@@ -42,7 +38,6 @@ func onCodes(operator v2alpha1.ExitCodesOperator, codes ...int32) *v2alpha1.Exit
 }
 
 func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
-	t.Parallel()
 	const (
 		failJob, restartJob    = v2alpha1.FailurePolicyFailJob, v2alpha1.FailurePolicyRestartJob
 		restartReplica, ignore = v2alpha1.FailurePolicyRestartReplica, v2alpha1.FailurePolicyIgnore
@@ -68,7 +63,6 @@ func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := runningJob(t, 3, rules...)
 			w.end(tc.pod, tc.code)
 			status, action := Decide(w.observe()).Status, ignore
@@ -84,15 +78,12 @@ func TestTheFirstRuleThatMatchesSaysWhatAFailureLeadsTo(t *testing.T) {
 			case status.ReplicaRestarts[tc.pod] == 1:
 				action = restartReplica
 			}
-			if action != tc.want {
-				t.Errorf("got %s, want %s", action, tc.want)
-			}
+			expect.Equal(t, "result", tc.want, action)
 		})
 	}
 }
 
 func TestAFailureThatFailsTheJobDoesSoAtOnce(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 3, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyFailJob, OnExitCodes: onCodes(v2alpha1.ExitCodesIn, 2)})
 	w.end("job-collector-0", 1)
 	w.end("job-collector-1", 2)
@@ -102,13 +93,10 @@ func TestAFailureThatFailsTheJobDoesSoAtOnce(t *testing.T) {
 		t.Errorf("restarts are %d and the last failure is %+v", w.job.Status.Restarts, w.job.Status.LastFailure)
 	}
 	const want = "pod job-collector-1 has failed (exit code 2), which fails the job by rule 0 of its failurePolicy"
-	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobFailed)).Message; got != want {
-		t.Errorf("the condition says %q, want %q", got, want)
-	}
+	expect.Equal(t, "the condition", want, conditions.Find(&w.job.Status, string(v2alpha1.JobFailed)).Message)
 }
 
 func TestAReplicaIsRestartedAloneAsOftenAsTheLimitAllows(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 2, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica})
 	others := map[string]string{}
 	for name, pod := range w.pods {
@@ -143,7 +131,6 @@ func TestAReplicaIsRestartedAloneAsOftenAsTheLimitAllows(t *testing.T) {
 }
 
 func TestAStatusFromABackupLearnsOfReplicasRestartsFromThePods(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 2, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica})
 	backup := *w.job.Status.DeepCopy()
 	w.end("job-learner-0", 1)
@@ -158,7 +145,6 @@ func TestAStatusFromABackupLearnsOfReplicasRestartsFromThePods(t *testing.T) {
 }
 
 func TestARestartOfTheJobForgetsTheRestartsOfReplicas(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 3,
 		v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica, Tasks: []string{"collector"}})
 	w.end("job-collector-0", 1)
@@ -178,15 +164,12 @@ func TestARestartOfTheJobForgetsTheRestartsOfReplicas(t *testing.T) {
 }
 
 func TestAnIgnoredFailureIsNotCountedAndTheReplicaIsMadeAgainInAWhile(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 0, v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyIgnore})
 	w.end("job-collector-0", 1)
 	ended := w.now
 	for w.step() {
 	}
-	if got := w.created["job-collector-0"]; got != 1 {
-		t.Fatalf("the pod was created %d times at once, want 1", got)
-	}
+	expect.MustEqual(t, "the pod was created times at once", 1, w.created["job-collector-0"])
 	decision := Decide(w.observe())
 	if decision.RequeueAfter <= 0 || decision.RequeueAfter > 5*time.Second {
 		t.Errorf("is looked at again after %s", decision.RequeueAfter)
@@ -200,14 +183,11 @@ func TestAnIgnoredFailureIsNotCountedAndTheReplicaIsMadeAgainInAWhile(t *testing
 }
 
 func TestAnOutOfMemoryKillIsToldApart(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 3)
 	w.end("job-learner-0", 137)
 	w.pod("job-learner-0").Status.ContainerStatuses[0].State.Terminated.Reason = v2alpha1.ReasonOOMKilled
 	w.settle()
-	if got := w.job.Status.LastFailure.Reason; got != v2alpha1.ReasonOOMKilled {
-		t.Errorf("the reason of the last failure is %q", got)
-	}
+	expect.Equal(t, "the reason of the last failure", v2alpha1.ReasonOOMKilled, w.job.Status.LastFailure.Reason)
 	if !slices.Contains(w.events, v2alpha1.ReasonOOMKilled) {
 		t.Errorf("events are %v", w.events)
 	}
@@ -218,13 +198,9 @@ func TestAnOutOfMemoryKillIsToldApart(t *testing.T) {
 }
 
 func TestTheNamedTasksDecideOnSuccess(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.SuccessPolicy = &v2alpha1.SuccessPolicy{TargetTasks: []string{"learner", "evaluator"}}
-	w := newWorld(t, spec)
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w := allRunning(t, spec)
 	w.end("job-learner-0", 0)
 	w.settle()
 	w.expectPhase(v2alpha1.JobRunning)
@@ -237,20 +213,16 @@ func TestTheNamedTasksDecideOnSuccess(t *testing.T) {
 }
 
 func TestALostNodeIsAFailureThatRulesAboutExitCodesDoNotMatch(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 3,
 		v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyFailJob, OnExitCodes: onCodes(v2alpha1.ExitCodesNotIn, 1)},
 		v2alpha1.FailurePolicyRule{Action: v2alpha1.FailurePolicyRestartReplica})
 	w.pod("job-collector-0").Status.Phase = corev1.PodUnknown
 	w.settle()
 	w.expectPhase(v2alpha1.JobRunning)
-	if got := w.created["job-collector-0"]; got != 2 {
-		t.Errorf("the pod was created %d times, want 2", got)
-	}
+	expect.Equal(t, "the pod was created times", 2, w.created["job-collector-0"])
 }
 
 func TestWhatRunsForLongIsRestartedAtOnce(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, -1)
 	for restarts := range 12 {
 		w.now = w.now.Add(6 * time.Minute)
@@ -265,7 +237,6 @@ func TestWhatRunsForLongIsRestartedAtOnce(t *testing.T) {
 }
 
 func TestARestartThatWaitsIsSuspendedAndEnded(t *testing.T) {
-	t.Parallel()
 	waiting := func() *world {
 		w := runningJob(t, -1)
 		w.job.Status.Restarts = 8
@@ -292,7 +263,6 @@ func TestARestartThatWaitsIsSuspendedAndEnded(t *testing.T) {
 }
 
 func TestAClockThatIsSetBackHoldsUpNothingThatWasInterrupted(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, 0)
 	for range 2 {
 		w.evict("job-learner-0")
@@ -305,7 +275,6 @@ func TestAClockThatIsSetBackHoldsUpNothingThatWasInterrupted(t *testing.T) {
 }
 
 func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
-	t.Parallel()
 	w := runningJob(t, -1)
 	w.evict("job-learner-0")
 	w.settle()
@@ -325,7 +294,6 @@ func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
 }
 
 func TestTheFirstContainerIsTheMainOneWhereNoneIsNamedSo(t *testing.T) {
-	t.Parallel()
 	ended := func(name string, code int32) corev1.ContainerStatus {
 		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error"}}}
 	}

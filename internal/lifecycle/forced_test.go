@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func nodeThat(ready corev1.ConditionStatus, taints ...string) *corev1.Node {
@@ -27,7 +26,6 @@ func nodeThat(ready corev1.ConditionStatus, taints ...string) *corev1.Node {
 }
 
 func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testing.T) {
-	t.Parallel()
 	const after = 10 * time.Minute
 	for name, tc := range map[string]struct {
 		after     time.Duration
@@ -51,7 +49,6 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 		"it is asked to go in ten minutes": {after: after, since: -after},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := startedJob(t)
 			pod := w.pod("job-collector-0")
 			pod.Spec.NodeName = "dead"
@@ -83,19 +80,14 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 				t.Errorf("the condition is %+v, want %q in it", said, want)
 			}
 			event := Event{Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionPodsForceDeleted, Message: said.Message}
-			if diff := cmp.Diff(event, decision.Events[len(decision.Events)-1]); diff != "" {
-				t.Errorf("the last event (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff([]string{"dead"}, state.FindStuckNodes(observed)); diff != "" {
-				t.Errorf("nodes to look up (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "the last event", event, decision.Events[len(decision.Events)-1])
+			expect.Equal(t, "nodes to look up", []string{"dead"}, state.FindStuckNodes(observed))
 		})
 	}
 }
 
 // TestThatAPodWasDeletedByForceStaysKnown: what it ran may come back with its node.
 func TestThatAPodWasDeletedByForceStaysKnown(t *testing.T) {
-	t.Parallel()
 	w := startedJob(t)
 	pod := w.pod("job-collector-0")
 	pod.Spec.NodeName, pod.DeletionTimestamp = "dead", &metav1.Time{Time: w.now.Add(-time.Hour)}
@@ -103,10 +95,7 @@ func TestThatAPodWasDeletedByForceStaysKnown(t *testing.T) {
 	observed.ForceDeleteAfter, observed.Nodes = time.Minute, map[string]*corev1.Node{"dead": nil}
 	w.job.Status = Decide(observed).Status
 	delete(w.pods, pod.Name)
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
-	w.expectPhase(v2alpha1.JobRunning)
+	w.allRun()
 	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionPodsForceDeleted) {
 		t.Error("nothing tells of it any more")
 	}

@@ -253,14 +253,12 @@ func onEachScheduler(t *testing.T, begin func(*testing.T, string) *world, test f
 	t.Helper()
 	for _, scheduler := range []string{changeable, unchangeable} {
 		t.Run(scheduler, func(t *testing.T) {
-			t.Parallel()
 			test(begin(t, scheduler))
 		})
 	}
 }
 
 func TestAGangIsToldOfWhileTheJobLives(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, gangWorld, func(w *world) {
 		w.settle()
 		w.expectLeast(4)
@@ -289,7 +287,6 @@ func TestAGangIsToldOfWhileTheJobLives(t *testing.T) {
 }
 
 func TestARestartPlacesTheGangAnew(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-learner-0", 1)
 		w.settle()
@@ -302,7 +299,6 @@ func TestARestartPlacesTheGangAnew(t *testing.T) {
 }
 
 func TestAReplicaThatIsMadeAgainWhenOthersHaveSucceededDoesNotWaitForThem(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-learner-0", 0)
 		w.end("job-collector-0", 0)
@@ -317,7 +313,6 @@ func TestAReplicaThatIsMadeAgainWhenOthersHaveSucceededDoesNotWaitForThem(t *tes
 }
 
 func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		w.evict("job-learner-0")
 		w.settle()
@@ -334,7 +329,6 @@ func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testin
 // TestNobodyWaitsByAGangThatIsNotToldOfAnyMore: what is made meanwhile is not of
 // the gang, and the others would wait for it.
 func TestNobodyWaitsByAGangThatIsNotToldOfAnyMore(t *testing.T) {
-	t.Parallel()
 	w := gangWorld(t, unchangeable)
 	w.settle()
 	w.schedule(w.pod("job-learner-0"))
@@ -346,7 +340,6 @@ func TestNobodyWaitsByAGangThatIsNotToldOfAnyMore(t *testing.T) {
 }
 
 func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		before := w.uidsOf()
 		w.resize(3)
@@ -370,7 +363,6 @@ func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 }
 
 func TestAResizeOfAGangThatWaitsChangesWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, gangWorld, func(w *world) {
 		w.settle()
 		w.resize(4)
@@ -384,7 +376,6 @@ func TestAResizeOfAGangThatWaitsChangesWhatItWaitsFor(t *testing.T) {
 }
 
 func TestASuspendedGangIsToldOfAnewWhenItGoesOn(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-evaluator-0", 0)
 		w.settle()
@@ -402,7 +393,6 @@ func TestASuspendedGangIsToldOfAnewWhenItGoesOn(t *testing.T) {
 }
 
 func TestAJobThatAsksForNoGangAnyMoreGoesOnWithout(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		before := w.uidsOf()
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Scheduling = nil })
@@ -418,7 +408,6 @@ func TestAJobThatAsksForNoGangAnyMoreGoesOnWithout(t *testing.T) {
 }
 
 func TestAGangWaitsWhereNobodyWouldPlaceIt(t *testing.T) {
-	t.Parallel()
 	w := gangWorld(t, "")
 	w.settle()
 	w.expectPods()
@@ -437,12 +426,9 @@ func TestAGangWaitsWhereNobodyWouldPlaceIt(t *testing.T) {
 }
 
 func TestAJobThatRanBeforeItsGangWasActedOnGoesOn(t *testing.T) {
-	t.Parallel()
 	for _, scheduler := range []string{"", changeable, unchangeable} {
 		t.Run("then "+scheduler, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, trainingJob())
-			w.settle()
+			w := settled(t, trainingJob())
 			w.startAll()
 			w.change(func(job *v2alpha1.DIJob) { job.Spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}} })
 			for _, pod := range w.pods {
@@ -460,7 +446,6 @@ func TestAJobThatRanBeforeItsGangWasActedOnGoesOn(t *testing.T) {
 }
 
 func TestAGangThatWaitsMovesToTheSchedulerThatIsChosenAndOneThatRunsStays(t *testing.T) {
-	t.Parallel()
 	w := gangWorld(t, unchangeable)
 	w.settle()
 	w.gangs.Served = served(changeable, unchangeable)
@@ -480,7 +465,6 @@ func TestAGangThatWaitsMovesToTheSchedulerThatIsChosenAndOneThatRunsStays(t *tes
 // TestAGangThatWaitsBehindAGateIsNoWarning: that is Kueue's to end, and no
 // scheduler has looked at the pods yet.
 func TestAGangThatWaitsBehindAGateIsNoWarning(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, gangWorld, func(w *world) {
 		w.kueue = newKueue()
 		w.kueue.isOpen = false
@@ -499,7 +483,6 @@ func TestAGangThatWaitsBehindAGateIsNoWarning(t *testing.T) {
 }
 
 func TestAPreemptibleGangThatLosesItsPlaceIsPlacedNoMore(t *testing.T) {
-	t.Parallel()
 	preemptible := func(t *testing.T, scheduler string) *world {
 		t.Helper()
 		w := gangWorld(t, scheduler)
@@ -525,7 +508,6 @@ func TestAPreemptibleGangThatLosesItsPlaceIsPlacedNoMore(t *testing.T) {
 // TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded: its last replica
 // starts nothing in part.
 func TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded(t *testing.T) {
-	t.Parallel()
 	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-learner-0", 0)
 		w.end("job-collector-0", 0)
@@ -540,7 +522,6 @@ func TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded(t *testing.T) {
 }
 
 func TestACoordinatorLedJobHasNoGang(t *testing.T) {
-	t.Parallel()
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{
 		Lifecycle: v2alpha1.LifecycleCoordinatorLed, Scheduling: &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}},
 	}}

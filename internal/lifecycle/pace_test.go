@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // manyWorkers is a job of so many collectors.
@@ -22,7 +23,6 @@ func manyWorkers(count int32) v2alpha1.DIJobSpec {
 }
 
 func TestCountsAloneAreWrittenOnceAnInterval(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		change func(*Observed)
 		// since is how long ago the last write was; negative for one that is not known.
@@ -46,9 +46,7 @@ func TestCountsAloneAreWrittenOnceAnInterval(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, manyWorkers(3))
-			w.settle()
+			w := settled(t, manyWorkers(3))
 			observed := w.observe()
 			if tc.since != -1 {
 				observed.Written = observed.Now.Add(-tc.since)
@@ -59,9 +57,7 @@ func TestCountsAloneAreWrittenOnceAnInterval(t *testing.T) {
 			if diff := cmp.Diff(observed.Job.Status, outcome.Status); (diff != "") != tc.wantWrite {
 				t.Errorf("written is %v, want %v (-recorded +written):\n%s", diff != "", tc.wantWrite, diff)
 			}
-			if got := soon(outcome.RequeueAfter); got != tc.wantAfter {
-				t.Errorf("looked at again after %v, want %v", got, tc.wantAfter)
-			}
+			expect.Equal(t, "looked at again after", tc.wantAfter, soon(outcome.RequeueAfter))
 		})
 	}
 }
@@ -96,7 +92,6 @@ func allSucceeded(o *Observed) {
 }
 
 func TestPhasesOfSlotsAloneAreWrittenOnceAnInterval(t *testing.T) {
-	t.Parallel()
 	recorded := v2alpha1.MembershipStatus{Members: 1, Slots: []v2alpha1.SlotStatus{{Slot: "a", Phase: corev1.PodPending}}}
 	tests := map[string]struct {
 		change    func(*v2alpha1.MembershipStatus)
@@ -109,16 +104,13 @@ func TestPhasesOfSlotsAloneAreWrittenOnceAnInterval(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			wanted := recorded.DeepCopy()
 			tc.change(wanted)
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			observed := Observed{Membership: &v2alpha1.Membership{Status: recorded}, Now: now, Written: now.Add(-time.Millisecond)}
 			decision := Decision{MembershipStatus: wanted}
 			delayPhases(&decision, &observed)
-			if got := decision.MembershipStatus != nil; got != tc.wantWrite {
-				t.Errorf("written is %v, want %v", got, tc.wantWrite)
-			}
+			expect.Equal(t, "written", tc.wantWrite, decision.MembershipStatus != nil)
 			if tc.wantWrite != (decision.RequeueAfter == 0) {
 				t.Errorf("looked at again after %v", decision.RequeueAfter)
 			}
@@ -127,9 +119,7 @@ func TestPhasesOfSlotsAloneAreWrittenOnceAnInterval(t *testing.T) {
 }
 
 func TestASuccessIsRecordedBeforeASuspendedJobsPodIsDeleted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, manyWorkers(3))
-	w.settle()
+	w := settled(t, manyWorkers(3))
 	w.end("job-collector-1", 0)
 	w.job.Spec.Suspend = ptr.To(true)
 	decision := Decide(w.observe())
@@ -146,7 +136,6 @@ func TestASuccessIsRecordedBeforeASuspendedJobsPodIsDeleted(t *testing.T) {
 }
 
 func TestTheFirstStatusOfAJobIsWrittenOnceItsPodsAreSeenWhereOtherJobsWait(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.isBusy = true
 	w.step()
@@ -160,7 +149,6 @@ func TestTheFirstStatusOfAJobIsWrittenOnceItsPodsAreSeenWhereOtherJobsWait(t *te
 }
 
 func TestAJobWhoseFirstPodsCannotBeCreatedIsPendingAtOnce(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.isBusy = true
 	w.fate = func() fate {
@@ -175,7 +163,6 @@ func TestAJobWhoseFirstPodsCannotBeCreatedIsPendingAtOnce(t *testing.T) {
 const batch = 64
 
 func TestAJobOfManyPodsIsPendingUntilAllAreCreated(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, manyWorkers(batch+1))
 	w.step()
 	w.expectPhase(v2alpha1.JobPending)
@@ -186,9 +173,7 @@ func TestAJobOfManyPodsIsPendingUntilAllAreCreated(t *testing.T) {
 }
 
 func TestTheCountsOfASuspendedJobAreWrittenOnceAnInterval(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, manyWorkers(3))
-	w.settle()
+	w := settled(t, manyWorkers(3))
 	w.job.Spec.Suspend = ptr.To(true)
 	w.step()
 	delete(w.pods, "job-collector-0")
@@ -205,7 +190,6 @@ func TestTheCountsOfASuspendedJobAreWrittenOnceAnInterval(t *testing.T) {
 }
 
 func TestALargeJobIsCreatedAPartAtATime(t *testing.T) {
-	t.Parallel()
 	const size = 2*batch + 10
 	w := newWorld(t, manyWorkers(size))
 	for _, want := range []int{batch, 2 * batch, size} {
@@ -213,17 +197,13 @@ func TestALargeJobIsCreatedAPartAtATime(t *testing.T) {
 			t.Fatalf("with %d pods to be made there are more: %v", want, more)
 		}
 		w.step()
-		if got := len(w.pods); got != want {
-			t.Fatalf("%d pods are made, want %d", got, want)
-		}
+		expect.MustEqual(t, "result", want, len(w.pods))
 	}
 	told := map[string]bool{}
 	for _, pod := range w.pods {
 		told[w.environmentOf(pod)[names.EnvDINodes]] = true
 	}
-	if len(told) != 1 {
-		t.Errorf("the pods of one job are told %d different things of its nodes", len(told))
-	}
+	expect.Equal(t, "the pods of one job are told", 1, len(told))
 }
 
 // kindsOf counts pods that are to be created by their task or role.
@@ -236,21 +216,17 @@ func kindsOf(pods []*corev1.Pod) map[string]int {
 }
 
 func TestPodsThatAreRefusedAreInTheWayOfNoOtherTask(t *testing.T) {
-	t.Parallel()
 	spec := manyWorkers(2 * batch)
 	spec.Tasks = append(spec.Tasks, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Template: template})
 	w := newWorld(t, spec)
 	decision := Decide(w.observe())
-	if diff := cmp.Diff(map[string]int{"collector": batch, "learner": 1}, kindsOf(decision.CreatePods)); diff != "" {
-		t.Errorf("what is created (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "what is created", map[string]int{"collector": batch, "learner": 1}, kindsOf(decision.CreatePods))
 	if !decision.More {
 		t.Error("the other collectors are forgotten")
 	}
 }
 
 func TestReplicasThatAreRefusedAreInTheWayOfNoOtherRoleAndNoService(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	learner := w.current(w.ask(v2alpha1.TaskTypeLearner))[0]
 	w.settle()
@@ -263,9 +239,7 @@ func TestReplicasThatAreRefusedAreInTheWayOfNoOtherRoleAndNoService(t *testing.T
 	w.membership.Spec.Members = append(w.membership.Spec.Members, early...)
 	w.ask(v2alpha1.TaskTypeLearner)
 	decision := Decide(w.observe())
-	if diff := cmp.Diff(map[string]int{"collector": batch, "learner": 1}, kindsOf(decision.CreatePods)); diff != "" {
-		t.Errorf("what is created (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "what is created", map[string]int{"collector": batch, "learner": 1}, kindsOf(decision.CreatePods))
 	if services := decision.CreateServices; len(services) != 1 || services[0].Name != learner {
 		t.Errorf("the services that are created: %v", services)
 	}

@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +18,11 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // unplaced makes the scheduler find no node for pods.
 func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
-	t.Parallel()
 	for name, hold := range map[string]func(w *world){
 		"of a job that runs": func(*world) {},
 		"of a job that restarts": func(w *world) {
@@ -29,7 +30,6 @@ func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := startedJob(t)
 			pod := w.pod("job-collector-0")
 			pod.Spec.NodeName = "dead"
@@ -135,7 +135,6 @@ func (w *world) told(reason string) int {
 }
 
 func TestAJobSaysThatItsPodsDoNotGetOnUntilTheyDo(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 		t.Helper()
 		w.expectStalled()
@@ -146,14 +145,11 @@ func TestAJobSaysThatItsPodsDoNotGetOnUntilTheyDo(t *testing.T) {
 		w.run(pod)
 		w.settle()
 		w.expectStalled("False", "", "")
-		if w.told("Unschedulable") != 1 {
-			t.Errorf("events are %v, want Unschedulable once", w.events)
-		}
+		expect.Equal(t, fmt.Sprintf("events are %v", w.events), 1, w.told("Unschedulable"))
 	})
 }
 
 func TestAJobThatIsOverOrSuspendedIsNotStalled(t *testing.T) {
-	t.Parallel()
 	for name, stop := range map[string]func(*world){
 		"suspended": func(w *world) { w.job.Spec.Suspend = ptr.To(true) },
 		"finished": func(w *world) {
@@ -163,7 +159,6 @@ func TestAJobThatIsOverOrSuspendedIsNotStalled(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 				t.Helper()
 				w.unplaced(pod)
@@ -180,7 +175,6 @@ func TestAJobThatIsOverOrSuspendedIsNotStalled(t *testing.T) {
 }
 
 func TestTheMostSeriousPodsAreNamedFirstAndTheOthersCounted(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 		{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(5)), Template: template},
 		{Type: v2alpha1.TaskTypeLearner, Template: template},
@@ -208,7 +202,6 @@ func TestTheMostSeriousPodsAreNamedFirstAndTheOthersCounted(t *testing.T) {
 }
 
 func TestTheKubeletsTriesAreToldOnce(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 		t.Helper()
 		w.waitsFor(pod, "ImagePullBackOff", `Back-off pulling image "image"`)
@@ -228,9 +221,7 @@ func TestTheKubeletsTriesAreToldOnce(t *testing.T) {
 			w.waitsFor(pod, "ErrImagePull", "image: not found, try 2")
 			w.expectNoChange()
 		}
-		if w.told("ImagePull") != 1 {
-			t.Errorf("events are %v, want ImagePull once", w.events)
-		}
+		expect.Equal(t, fmt.Sprintf("events are %v", w.events), 1, w.told("ImagePull"))
 	})
 }
 
@@ -243,7 +234,6 @@ func (w *world) expectNoChange() {
 }
 
 func TestACrashLoopIsToldOnceUntilItIsOver(t *testing.T) {
-	t.Parallel()
 	w := led(t, ledJob())
 	slot := w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
@@ -262,17 +252,13 @@ func TestACrashLoopIsToldOnceUntilItIsOver(t *testing.T) {
 		w.crashed(pod, 4, false, "RuntimeError: 3")
 		w.expectNoChange()
 	}
-	if w.job.Status.ReadyReplicas != ready-1 {
-		t.Errorf("%d replicas are ready, want %d: none that crashes", w.job.Status.ReadyReplicas, ready-1)
-	}
+	expect.Equal(t, "result", ready-1, w.job.Status.ReadyReplicas)
 	w.crashed(pod, 5, true, "RuntimeError: 4")
 	w.settle()
 	if message := w.stalled()[2]; !strings.Contains(message, `restarted 5+ times, saying "RuntimeError: 4"`) {
 		t.Errorf("the message is %q, want the count's next step and what goes with it", message)
 	}
-	if w.told("CrashLoop") != 1 {
-		t.Errorf("events are %v, want CrashLoop once", w.events)
-	}
+	expect.Equal(t, fmt.Sprintf("events are %v", w.events), 1, w.told("CrashLoop"))
 
 	decision := Decide(w.observe())
 	w.now = w.now.Add(decision.RequeueAfter)
@@ -284,7 +270,6 @@ func TestACrashLoopIsToldOnceUntilItIsOver(t *testing.T) {
 }
 
 func TestAPodThatIsDeletedAnywayIsNotSpokenOf(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 		{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(2)), Template: template},
 	}})

@@ -4,21 +4,22 @@
 package lifecycle
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func (w *world) expectAdmitted(want corev1.ConditionStatus, reason string) {
@@ -33,8 +34,8 @@ func (w *world) expectAdmitted(want corev1.ConditionStatus, reason string) {
 func (w *world) groups() (groups map[string]int, alone int) {
 	groups = map[string]int{}
 	for _, pod := range w.pods {
-		if marks := queueing.On(pod); marks.Group != "" {
-			groups[marks.Group]++
+		if meta := queueing.FromPod(pod); meta.Group != "" {
+			groups[meta.Group]++
 		} else {
 			alone++
 		}
@@ -74,7 +75,6 @@ func runQueued(t *testing.T) *world {
 }
 
 func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
-	t.Parallel()
 	w := newQueuedWorld(t)
 	w.kueue.isOpen = false
 	w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(600))
@@ -102,7 +102,6 @@ func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
 }
 
 func TestAQueuedJobThatSucceedsHasFinishedForKueueToo(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	group := w.expectOneGroup(4)
 	for _, name := range w.podNames() {
@@ -114,7 +113,6 @@ func TestAQueuedJobThatSucceedsHasFinishedForKueueToo(t *testing.T) {
 }
 
 func TestAQueuedJobThatFailsHasFinishedForKueueToo(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	w.job.Spec.BackoffLimit = ptr.To(int32(0))
 	group := w.expectOneGroup(4)
@@ -139,7 +137,6 @@ func (w *world) expectFinished(group string) {
 }
 
 func TestWhatKueueEvictsQueuesAnewAndCountsAsNoFailure(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	before := w.expectOneGroup(4)
 	w.kueue.isOpen = false
@@ -162,7 +159,6 @@ func TestWhatKueueEvictsQueuesAnewAndCountsAsNoFailure(t *testing.T) {
 }
 
 func TestARestartedJobQueuesAnewAsAGroup(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	before := w.expectOneGroup(4)
 	w.end("job-collector-0", 1)
@@ -177,14 +173,12 @@ func TestARestartedJobQueuesAnewAsAGroup(t *testing.T) {
 }
 
 func TestAReplicaThatIsMadeAgainAloneJoinsItsGroup(t *testing.T) {
-	t.Parallel()
 	for name, lose := range map[string]func(*world){
 		"evicted by its node":        func(w *world) { w.evict("job-collector-0") },
 		"deleted by hand":            func(w *world) { w.terminate("job-collector-0") },
 		"failed, by the job's rules": func(w *world) { w.end("job-collector-0", 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := runQueued(t)
 			w.job.Spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{Action: v2alpha1.FailurePolicyRestartReplica}}}
 			before := w.expectOneGroup(4)
@@ -205,7 +199,6 @@ func TestAReplicaThatIsMadeAgainAloneJoinsItsGroup(t *testing.T) {
 }
 
 func TestAReplicaWhoseGroupHasFinishedQueuesByItself(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	for _, name := range []string{"job-learner-0", "job-collector-0", "job-collector-1"} {
 		w.end(name, 0)
@@ -213,8 +206,8 @@ func TestAReplicaWhoseGroupHasFinishedQueuesByItself(t *testing.T) {
 	w.settle()
 	w.evict("job-evaluator-0")
 	w.settle()
-	if marks := queueing.On(w.pod("job-evaluator-0")); marks.Queue != "team" || marks.Group != "" {
-		t.Errorf("the replica's marks are %+v", marks)
+	if meta := queueing.FromPod(w.pod("job-evaluator-0")); meta.Queue != "team" || meta.Group != "" {
+		t.Errorf("the replica's meta are %+v", meta)
 	}
 	w.expectCounts(0, 0)
 	w.end("job-evaluator-0", 0)
@@ -223,7 +216,6 @@ func TestAReplicaWhoseGroupHasFinishedQueuesByItself(t *testing.T) {
 }
 
 func TestAPodThatItsFinishedGroupForsookIsMadeAgain(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	for _, name := range []string{"job-learner-0", "job-collector-0", "job-collector-1"} {
 		w.end(name, 0)
@@ -244,7 +236,6 @@ func TestAPodThatItsFinishedGroupForsookIsMadeAgain(t *testing.T) {
 }
 
 func TestAJobThatLosesAllItsReplicasQueuesAnewAsAGroup(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	before := w.expectOneGroup(4)
 	for _, name := range w.podNames() {
@@ -258,10 +249,8 @@ func TestAJobThatLosesAllItsReplicasQueuesAnewAsAGroup(t *testing.T) {
 }
 
 func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
-	t.Parallel()
 	for name, count := range map[string]int32{"grown": 5, "partial": 1} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := runQueued(t)
 			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = &count })
 			w.settle()
@@ -276,7 +265,6 @@ func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
 }
 
 func TestASuspendedJobLeavesItsQueueAndTakesPlaceInItAgain(t *testing.T) {
-	t.Parallel()
 	w := runQueued(t)
 	before := w.expectOneGroup(4)
 	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
@@ -294,7 +282,6 @@ func TestASuspendedJobLeavesItsQueueAndTakesPlaceInItAgain(t *testing.T) {
 }
 
 func TestAJobOfOneReplicaQueuesWithoutAGroupAndGrowsWithoutARestart(t *testing.T) {
-	t.Parallel()
 	w := newQueuedWorld(t)
 	w.job.Spec.Tasks = w.job.Spec.Tasks[1:2]
 	w.job.Spec.Tasks[0].Replicas = nil
@@ -311,14 +298,13 @@ func TestAJobOfOneReplicaQueuesWithoutAGroupAndGrowsWithoutARestart(t *testing.T
 }
 
 func TestAJobThatRunsWithoutAQueueIsNotPutInOne(t *testing.T) {
-	t.Parallel()
 	w := startedJob(t)
 	w.kueue = newKueue()
 	w.change(func(job *v2alpha1.DIJob) { job.Labels = map[string]string{queueing.LabelQueue: "team"} })
 	w.evict("job-collector-0")
 	w.settle()
-	if marks := queueing.On(w.pod("job-collector-0")); marks.Queue != "" {
-		t.Errorf("one replica of many queues: %+v", marks)
+	if meta := queueing.FromPod(w.pod("job-collector-0")); meta.Queue != "" {
+		t.Errorf("one replica of many queues: %+v", meta)
 	}
 	// The next start is in the queue.
 	w.end("job-learner-0", 1)
@@ -327,7 +313,6 @@ func TestAJobThatRunsWithoutAQueueIsNotPutInOne(t *testing.T) {
 }
 
 func TestTheQueueOfAGangThatIsLeftToVolcanoIsVolcanos(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		label, scheduler string
 		isKueues         bool
@@ -337,7 +322,6 @@ func TestTheQueueOfAGangThatIsLeftToVolcanoIsVolcanos(t *testing.T) {
 		"the label's, and Volcano's gang":      {"team", changeable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := gangWorld(t, tc.scheduler)
 			w.kueue = newKueue()
 			w.job.Spec.Scheduling.Queue = "team"
@@ -348,8 +332,8 @@ func TestTheQueueOfAGangThatIsLeftToVolcanoIsVolcanos(t *testing.T) {
 			w.expectPhase(v2alpha1.JobRunning)
 			w.expectGang("True GangPlaced")
 			for name, pod := range w.pods {
-				if marks := queueing.On(pod); (marks.Queue != "") != tc.isKueues {
-					t.Errorf("pod %s has marks %+v", name, marks)
+				if meta := queueing.FromPod(pod); (meta.Queue != "") != tc.isKueues {
+					t.Errorf("pod %s has meta %+v", name, meta)
 				}
 			}
 		})
@@ -357,19 +341,17 @@ func TestTheQueueOfAGangThatIsLeftToVolcanoIsVolcanos(t *testing.T) {
 }
 
 func TestAQueueThatIsNotKueuesLeavesPodsUnmarked(t *testing.T) {
-	t.Parallel()
 	w := newQueuedWorld(t)
 	w.kueue = nil
 	w.settle()
 	for _, pod := range w.pods {
-		if marks := queueing.On(pod); marks != (queueing.Marks{}) {
-			t.Errorf("marks are %+v", marks)
+		if meta := queueing.FromPod(pod); meta != (queueing.PodMeta{}) {
+			t.Errorf("meta are %+v", meta)
 		}
 	}
 }
 
 func TestPodsThatKueueDoesNotTakeUpAreTold(t *testing.T) {
-	t.Parallel()
 	w := newQueuedWorld(t)
 	w.settle()
 	for _, pod := range w.pods {
@@ -383,7 +365,6 @@ func TestPodsThatKueueDoesNotTakeUpAreTold(t *testing.T) {
 }
 
 func TestAPreemptibleJobDoesNotQueue(t *testing.T) {
-	t.Parallel()
 	w := newQueuedWorld(t)
 	w.job.Spec.Preemptible = true
 	w.job.Status.Allocation = []string{"a", "a", "b", "b"}
@@ -400,15 +381,14 @@ func TestAPreemptibleJobDoesNotQueue(t *testing.T) {
 }
 
 func TestThePodsOfACoordinatorQueueEachByItself(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	w.kueue = newKueue()
 	w.job.Labels = map[string]string{queueing.LabelQueue: "team", queueing.LabelPriorityClass: "high"}
 	w.settle()
-	want := queueing.Marks{Queue: "team", PriorityClass: "high"}
+	want := queueing.PodMeta{Queue: "team", PriorityClass: "high"}
 	for _, pod := range w.pods {
-		if marks := queueing.On(pod); marks != want {
-			t.Errorf("marks of %s are %+v", pod.Name, marks)
+		if meta := queueing.FromPod(pod); meta != want {
+			t.Errorf("meta of %s are %+v", pod.Name, meta)
 		}
 	}
 	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
@@ -417,7 +397,6 @@ func TestThePodsOfACoordinatorQueueEachByItself(t *testing.T) {
 // TestAQueuedJobComesToRunWhateverHappens has Kueue, nodes and people do what they
 // may in any order, and then nothing more: the job must get all its replicas.
 func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
-	t.Parallel()
 	for seed := range seeds {
 		random := newRandom(seed)
 		w := newQueuedWorld(t)
@@ -439,9 +418,7 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 		}
 		w.settle()
 		if !state.IsFinished(&w.job.Status) {
-			if w.job.Status.Phase != v2alpha1.JobRunning {
-				t.Fatalf("seed %d: the job is %s, its pods %s, groups %v", seed, w.job.Status.Phase, w.outline(), w.kueue.groups)
-			}
+			expect.MustEqual(t, fmt.Sprintf("seed %d: the job", seed), v2alpha1.JobRunning, w.job.Status.Phase)
 			w.checkRest()
 		}
 	}

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestARefusedKindWaitsTwiceAsLongEachTime(t *testing.T) {
-	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var refusal state.Refusal
 	for _, want := range []time.Duration{5, 10, 20, 40, 80, 160, 300, 300} {
@@ -28,25 +27,19 @@ func TestARefusedKindWaitsTwiceAsLongEachTime(t *testing.T) {
 }
 
 func TestAKindThatIsNoLongerRefusedIsCreatedInLargerParts(t *testing.T) {
-	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	refusal := state.Refusal{}.After(0, true, now)
 	for _, want := range []int{1, 2, 4, 8, 16, 32, 0} {
-		if refusal.AtOnce != want {
-			t.Fatalf("tries %d at once, want %d", refusal.AtOnce, want)
-		}
+		expect.MustEqual(t, "tries", want, refusal.AtOnce)
 		refusal = refusal.After(refusal.AtOnce, false, now)
 	}
-	if refusal != (state.Refusal{}) {
-		t.Errorf("%+v is remembered of a kind that is created again", refusal)
-	}
+	expect.Equal(t, "is reset", true, refusal == (state.Refusal{}))
 	if refusal = (state.Refusal{}).After(0, true, now); refusal.After(0, false, now) != refusal {
 		t.Error("a pass that tries nothing is remembered")
 	}
 }
 
 func TestWhatWasRefusedIsLeftOutUntilItsTime(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 		{Type: v2alpha1.TaskTypeLearner, Template: template},
 		{Type: v2alpha1.TaskTypeCollector, Replicas: new(int32(70)), Template: template},
@@ -65,7 +58,6 @@ func TestWhatWasRefusedIsLeftOutUntilItsTime(t *testing.T) {
 }
 
 func TestACoordinatorWaitsForAListThatIsRefused(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, ledJob())
 	observed := w.observe()
 	observed.Refused = map[string]state.Refusal{state.KindMembership: state.Refusal{}.After(0, true, observed.Now)}

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // preemptibleWorld returns a world with a preemptible job that the allocator
@@ -39,7 +39,6 @@ func (w *world) expectReschedules(want int32) {
 }
 
 func TestAPreemptibleJobHasNoPodsBeforeItIsPlaced(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t)
 	w.expectPods()
 	w.expectPhase(v2alpha1.JobPending)
@@ -50,13 +49,10 @@ func TestAPreemptibleJobHasNoPodsBeforeItIsPlaced(t *testing.T) {
 	w.settle()
 	w.expectPods("job-learner-0", "job-collector-0", "job-evaluator-0")
 	w.expectReschedules(0)
-	if got := w.pod("job-evaluator-0").Annotations[names.AnnotationNode]; got != "b" {
-		t.Errorf("the third rank is placed on %q", got)
-	}
+	expect.Equal(t, "the third rank is placed on", "b", w.pod("job-evaluator-0").Annotations[names.AnnotationNode])
 }
 
 func TestAnotherAllocationStartsAllReplicasAnewOnce(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.expectPhase(v2alpha1.JobRunning)
 	w.expectReschedules(0)
@@ -81,7 +77,6 @@ func TestAnotherAllocationStartsAllReplicasAnewOnce(t *testing.T) {
 }
 
 func TestAJobThatLosesItsPlaceWaitsForAnother(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.job.Status.Allocation = nil
 	w.settle()
@@ -95,7 +90,6 @@ func TestAJobThatLosesItsPlaceWaitsForAnother(t *testing.T) {
 }
 
 func TestAReplicaThatSavedItsWorkAndLeftComesBackWhereItWas(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.end("job-collector-1", state.ExitTerminated)
 	w.settle()
@@ -106,7 +100,6 @@ func TestAReplicaThatSavedItsWorkAndLeftComesBackWhereItWas(t *testing.T) {
 }
 
 func TestAPlacedJobsTotalIsTheAllocatorsWhateverIsWrittenIntoItsStatus(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.job.Status.Replicas = 9
 	w.job.Spec.Tasks[1].Replicas = ptr.To(int32(5))
@@ -118,7 +111,6 @@ func TestAPlacedJobsTotalIsTheAllocatorsWhateverIsWrittenIntoItsStatus(t *testin
 }
 
 func TestPodsOfAnEarlierReleaseStayWhereTheAllocatorFindsThem(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		allocation  []string
 		reschedules int32
@@ -127,9 +119,7 @@ func TestPodsOfAnEarlierReleaseStayWhereTheAllocatorFindsThem(t *testing.T) {
 		"it is placed elsewhere":     {[]string{"a", "b", "b", "b"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, trainingJob())
-			w.settle()
+			w := settled(t, trainingJob())
 			for _, pod := range w.pods {
 				pod.Spec.NodeName = "a"
 			}
@@ -141,26 +131,21 @@ func TestPodsOfAnEarlierReleaseStayWhereTheAllocatorFindsThem(t *testing.T) {
 			w.job.Status.Allocation = tc.allocation
 			w.settle()
 			w.expectReschedules(tc.reschedules)
-			if got := w.created["job-learner-0"]; got != 1+int(tc.reschedules) {
-				t.Errorf("the learner was created %d times", got)
-			}
+			expect.Equal(t, "the learner was created times", 1+int(tc.reschedules), w.created["job-learner-0"])
 		})
 	}
 }
 
 func TestAResizeStartsAllReplicasAnewWhereTheJobSaysSo(t *testing.T) {
-	t.Parallel()
 	for name, resize := range map[string]func(*world){
 		"by the spec":   func(w *world) { w.job.Spec.Tasks[1].Replicas = ptr.To(int32(3)) },
 		"by the status": func(w *world) { w.job.Status.Replicas = 5 },
 		"by the scale":  func(w *world) { w.job.Spec.Elastic.Replicas = ptr.To(int32(3)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := trainingJob()
 			spec.Elastic = &v2alpha1.Elastic{OnResize: v2alpha1.OnResizeRestart}
-			w := newWorld(t, spec)
-			w.settle()
+			w := settled(t, spec)
 			w.run(w.podNames()...)
 			w.end("job-evaluator-0", 0)
 			w.settle()
@@ -170,9 +155,7 @@ func TestAResizeStartsAllReplicasAnewWhereTheJobSaysSo(t *testing.T) {
 			w.settle()
 			w.expectReschedules(1)
 			w.expectPods("job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2", "job-evaluator-0")
-			if got := w.pod("job-evaluator-0").Annotations[names.AnnotationRank]; got != "4" {
-				t.Errorf("ranks are not dense again: the evaluator has %s", got)
-			}
+			expect.Equal(t, "ranks are not dense again: the evaluator", "4", w.pod("job-evaluator-0").Annotations[names.AnnotationRank])
 			w.settle()
 			w.expectReschedules(1)
 		})
@@ -180,25 +163,20 @@ func TestAResizeStartsAllReplicasAnewWhereTheJobSaysSo(t *testing.T) {
 }
 
 func TestAStatusFromABackupLearnsOfReschedulesFromThePods(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.job.Status.Allocation = []string{"c", "c", "c", "c"}
 	w.settle()
 	w.job.Status.Reschedules = 0
 	w.settle()
 	w.expectReschedules(1)
-	if got := w.created["job-learner-0"]; got != 2 {
-		t.Errorf("the learner was created %d times, want 2", got)
-	}
+	expect.Equal(t, "the learner was created times", 2, w.created["job-learner-0"])
 }
 
 // TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew: its pods are still
 // there when it is placed again, in another size.
 func TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew(t *testing.T) {
-	t.Parallel()
 	for name, node := range map[string]string{"on other nodes": "b", "on the same nodes": "a"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := preemptibleWorld(t, "a", "a", "a", "a", "a")
 			w.job.Status = v2alpha1.DIJobStatus{}
 			for name := range w.pods {
@@ -215,7 +193,6 @@ func TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew(t *testing.T) {
 }
 
 func TestAJobWithoutAPlaceHasNoPodsThoughItsPlaceWasNotRecorded(t *testing.T) {
-	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "b")
 	w.job.Status = v2alpha1.DIJobStatus{}
 	w.settle()
@@ -227,7 +204,6 @@ func TestAJobWithoutAPlaceHasNoPodsThoughItsPlaceWasNotRecorded(t *testing.T) {
 // TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew: the elastic task is the
 // second, so the evaluator's rank is another in each size.
 func TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		succeeds    string
 		from, to    int
@@ -242,7 +218,6 @@ func TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew(t *testing.T) {
 		"no replica has the rank any more":                       {"job-evaluator-0", 4, 3, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := preemptibleWorld(t, slices.Repeat([]string{"a"}, tc.from)...)
 			w.end(tc.succeeds, 0)
 			w.settle()

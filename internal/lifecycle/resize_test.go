@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // owner is an entry of managed fields; at is in seconds after the world's
@@ -49,9 +48,7 @@ func resizedWorld(t *testing.T) *world {
 	}
 	w := newWorld(t, spec)
 	w.job.ManagedFields = []metav1.ManagedFieldsEntry{owner("author", "", 0, ownsTasks), owner("di-operator", "status", 9, ownsRecord)}
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w.allRun()
 	return w
 }
 
@@ -67,7 +64,6 @@ func (w *world) resizesTold() []string {
 }
 
 func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
-	t.Parallel()
 	elastic := func(count int32) func(*v2alpha1.DIJob) {
 		return func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas = &count }
 	}
@@ -109,7 +105,6 @@ func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
 			[]metav1.ManagedFieldsEntry{owner("kubectl", "scale", -1, ownsElastic), owner("script", "status", 11, ownsTotal)}, "2 -> 4 replicas of task collector, by kubectl through /scale"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := resizedWorld(t)
 			if sizing.IsResized(w.observe()) {
 				t.Fatal("the job is resized before anybody wrote")
@@ -119,9 +114,7 @@ func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
 			if !sizing.IsResized(w.observe()) {
 				t.Error("the job is not resized")
 			}
-			if diff := cmp.Diff([]string{tc.want}, w.resizesTold()); diff != "" {
-				t.Errorf("told of resizes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "told of resizes", []string{tc.want}, w.resizesTold())
 			w.settle()
 			if sizing.IsResized(w.observe()) || w.resizesTold() != nil {
 				t.Errorf("the job is still resized: %v", w.resizesTold())
@@ -131,7 +124,6 @@ func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
 }
 
 func TestWhereTheRecordOfCountsIsLostThePodsTellOfAResize(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		total  int32
 		writer string
@@ -144,23 +136,17 @@ func TestWhereTheRecordOfCountsIsLostThePodsTellOfAResize(t *testing.T) {
 		"an earlier release": {6, "di-orchestrator", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := resizedWorld(t)
 			w.job.Status.Scaling, w.job.Status.Replicas = nil, tc.total
 			w.job.ManagedFields = append(w.job.ManagedFields, owner(tc.writer, "status", 10, ownsTotal))
-			if diff := cmp.Diff(tc.want, w.resizesTold()); diff != "" {
-				t.Errorf("told of resizes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "told of resizes", tc.want, w.resizesTold())
 			w.settle()
-			if got := int32(len(w.pods)); got != tc.total {
-				t.Errorf("%d pods, want %d", got, tc.total)
-			}
+			expect.Equal(t, "result", tc.total, int32(len(w.pods)))
 		})
 	}
 }
 
 func TestAStoredJobIsToldOnceWhatMayBeResized(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		edit func(*v2alpha1.DIJob)
 		want *v2alpha1.Elastic
@@ -179,18 +165,14 @@ func TestAStoredJobIsToldOnceWhatMayBeResized(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t, trainingJob())
 			tc.edit(w.job)
-			if diff := cmp.Diff(tc.want, Decide(w.observe()).Elastic); diff != "" {
-				t.Errorf("elastic (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "elastic", tc.want, Decide(w.observe()).Elastic)
 		})
 	}
 }
 
 func TestAConditionTellsOfAResizeWhileItIsUnderWay(t *testing.T) {
-	t.Parallel()
 	w := resizedWorld(t)
 	under := func(want corev1.ConditionStatus, message string) {
 		t.Helper()
@@ -227,7 +209,6 @@ func TestAConditionTellsOfAResizeWhileItIsUnderWay(t *testing.T) {
 }
 
 func TestAResizeThatEndsOtherwiseIsUnderWayNoLonger(t *testing.T) {
-	t.Parallel()
 	for name, end := range map[string]func(*world){
 		"suspended": func(w *world) { w.job.Spec.Suspend = ptr.To(true) },
 		"succeeded": func(w *world) {
@@ -242,7 +223,6 @@ func TestAResizeThatEndsOtherwiseIsUnderWayNoLonger(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := resizedWorld(t)
 			w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 6 })
 			w.settle()
@@ -259,18 +239,13 @@ func TestAResizeThatEndsOtherwiseIsUnderWayNoLonger(t *testing.T) {
 }
 
 func TestAJobOfTorchStartsAnewDenseWhenItIsResized(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.job.Spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w.allRun()
 	w.resize(1)
 	w.expectReschedules(1)
 	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 2})
-	if got := w.created["job-learner-0"]; got != 2 {
-		t.Errorf("the learner was created %d times, want 2", got)
-	}
+	expect.Equal(t, "the learner was created times", 2, w.created["job-learner-0"])
 	const want = "resized from 4 to 3 replicas; restarting all replicas (spec.clusterSpec: Torch)"
 	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
 		t.Errorf("the condition is %+v, want %s", got, want)

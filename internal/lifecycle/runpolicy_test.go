@@ -42,7 +42,6 @@ func eachLifecycle(t *testing.T, check func(t *testing.T, w *world, pod string))
 	t.Helper()
 	for name, start := range lifecycles() {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w, pod := start(t)
 			check(t, w, pod)
 		})
@@ -50,7 +49,6 @@ func eachLifecycle(t *testing.T, check func(t *testing.T, w *world, pod string))
 }
 
 func TestASuspendedJobHasNoPodsAndStartsAfreshWhenResumed(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 		t.Helper()
 		w.job.Spec.Suspend = ptr.To(true)
@@ -77,7 +75,6 @@ func TestASuspendedJobHasNoPodsAndStartsAfreshWhenResumed(t *testing.T) {
 }
 
 func TestAFinishedJobIsNotSuspended(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 		t.Helper()
 		w.end(pod, 0)
@@ -88,7 +85,6 @@ func TestAFinishedJobIsNotSuspended(t *testing.T) {
 }
 
 func TestAJobThatIsActiveTooLongFails(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, _ string) {
 		t.Helper()
 		w.job.Spec.ActiveDeadlineSeconds = ptr.To[int64](600)
@@ -111,7 +107,6 @@ func TestAJobThatIsActiveTooLongFails(t *testing.T) {
 }
 
 func TestTheTimeInSuspensionIsNotActive(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 		t.Helper()
 		w.job.Spec.ActiveDeadlineSeconds = ptr.To[int64](600)
@@ -131,7 +126,6 @@ func TestTheTimeInSuspensionIsNotActive(t *testing.T) {
 }
 
 func TestAFinishedJobIsKeptForItsTimeAndDeleted(t *testing.T) {
-	t.Parallel()
 	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
 		t.Helper()
 		w.job.Spec.TTLSecondsAfterFinished = ptr.To[int32](60)

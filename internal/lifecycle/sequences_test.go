@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
-
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // ranksOf returns the rank of each pod.
@@ -46,10 +46,7 @@ func (w *world) resize(collectors int32) {
 // startedJob returns a world in which the training job runs.
 func startedJob(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, trainingJob())
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w := allRunning(t, trainingJob())
 	return w
 }
 
@@ -65,9 +62,7 @@ func TestReplicasKeepTheirRanksWhenAJobThatWasResizedRestarts(t *testing.T) {
 	w.expectRanks(want)
 	w.end("job-learner-0", 1)
 	w.settle()
-	if w.job.Status.Restarts != 1 {
-		t.Fatalf("restarts are %d", w.job.Status.Restarts)
-	}
+	expect.MustEqual(t, "restarts", 1, w.job.Status.Restarts)
 	w.expectRanks(want)
 	w.resize(4)
 	want["job-collector-3"] = 5
@@ -314,9 +309,7 @@ func TestARankThatWasGivenTwiceIsSettled(t *testing.T) {
 		t.Fatalf("no rank was given twice: %v", ranks)
 	}
 	w.rest()
-	if len(w.pods) != 5 {
-		t.Errorf("pods are %v", w.podNames())
-	}
+	expect.Equal(t, fmt.Sprintf("pods are %v", w.podNames()), 5, len(w.pods))
 }
 
 func TestAFailureIsCountedOnceWhateverBecomesOfTheWrite(t *testing.T) {
@@ -339,9 +332,7 @@ func TestAFailureIsCountedOnceWhateverBecomesOfTheWrite(t *testing.T) {
 			w.hearOfPod("job-collector-1")
 			w.step()
 			w.rest()
-			if got := w.job.Status.Restarts; got != 1 {
-				t.Errorf("restarts are %d, want 1", got)
-			}
+			expect.Equal(t, "restarts", 1, w.job.Status.Restarts)
 		})
 	}
 }
@@ -475,9 +466,7 @@ func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 					t.Errorf("restarts are %d, pods %v", w.job.Status.Restarts, w.podNames())
 				}
 				for name, pod := range w.pods {
-					if workerled.PlacedOn(pod) != "a" {
-						t.Errorf("%s is placed on %q", name, workerled.PlacedOn(pod))
-					}
+					expect.Equal(t, fmt.Sprintf("%s is placed on", name), "a", workerled.PlacedOn(pod))
 				}
 			})
 		}
@@ -498,7 +487,5 @@ func TestAPlacedJobStartsInTheOrderOfItsAllocation(t *testing.T) {
 	want := map[string]string{
 		"job-learner-0": "a", "job-collector-0": "b", "job-collector-1": "c", "job-collector-2": "d", "job-collector-3": "e", "job-evaluator-0": "f",
 	}
-	if diff := cmp.Diff(want, places); diff != "" {
-		t.Errorf("places (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "places", want, places)
 }

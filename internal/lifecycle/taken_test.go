@@ -4,14 +4,15 @@
 package lifecycle
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestANameThatSomebodyElseHasIsWaitedFor(t *testing.T) {
-	t.Parallel()
 	const name = "job-collector-0"
 	tests := map[string]struct {
 		taken         state.Taken
@@ -29,20 +30,13 @@ func TestANameThatSomebodyElseHasIsWaitedFor(t *testing.T) {
 	}
 	for title, tc := range tests {
 		t.Run(title, func(t *testing.T) {
-			t.Parallel()
 			observed := newWorld(t, manyWorkers(2)).observe()
 			observed.TakenPods = map[string]state.Taken{name: tc.taken}
 			observed.Now = start().Add(tc.after)
 			decision := Decide(observed)
-			if got := len(decision.CreatePods); got != tc.wantPods {
-				t.Errorf("%d pods are created, want %d", got, tc.wantPods)
-			}
-			if got := len(decision.Conflicts); got != tc.wantConflicts {
-				t.Errorf("conflicts are %q, want %d", decision.Conflicts, tc.wantConflicts)
-			}
-			if decision.RequeueAfter != tc.wantAfter {
-				t.Errorf("it is looked at again after %s, want %s", decision.RequeueAfter, tc.wantAfter)
-			}
+			expect.Equal(t, "result", tc.wantPods, len(decision.CreatePods))
+			expect.Equal(t, fmt.Sprintf("conflicts are %q", decision.Conflicts), tc.wantConflicts, len(decision.Conflicts))
+			expect.Equal(t, "it is looked at again after", tc.wantAfter, decision.RequeueAfter)
 		})
 	}
 }

@@ -366,7 +366,7 @@ func (c *chart) diagram() string {
 	return b.String()
 }
 
-// someOnly marks in a diagram what leads out of some of the live phases only.
+// someOnly meta in a diagram what leads out of some of the live phases only.
 const someOnly = "*"
 
 // arrows are the changes of the chart, those between the same phases as one.

@@ -9,16 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // trainingJob has a learner, two collectors and an evaluator, in this order.
@@ -31,7 +30,6 @@ func trainingJob() v2alpha1.DIJobSpec {
 }
 
 func TestWorkersRunAndSucceed(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.step()
 	w.expectPhase(v2alpha1.JobPending)
@@ -41,30 +39,20 @@ func TestWorkersRunAndSucceed(t *testing.T) {
 	w.run(w.podNames()...)
 	w.settle()
 	w.expectPhase(v2alpha1.JobRunning)
-	if got := w.job.Status.ReadyReplicas; got != 4 {
-		t.Errorf("ready replicas are %d, want 4", got)
-	}
+	expect.Equal(t, "ready replicas", 4, w.job.Status.ReadyReplicas)
 	for _, name := range w.podNames() {
 		w.end(name, 0)
 	}
 	w.settle()
 	w.expectPhase(v2alpha1.JobSucceeded)
-	if got := w.job.Status.CompletedRanks; got != "0-3" {
-		t.Errorf("completed ranks are %q, want 0-3", got)
-	}
-	if len(w.services) != 0 {
-		t.Errorf("%d services are left", len(w.services))
-	}
+	expect.Equal(t, "completed ranks", "0-3", w.job.Status.CompletedRanks)
+	expect.Equal(t, "result", 0, len(w.services))
 	want := []string{"JobPending", "JobStarting", "JobRunning", "JobSucceeded"}
-	if diff := cmp.Diff(want, w.events); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "events", want, w.events)
 }
 
 func TestWorkersKnowTheirPlace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	pod := w.pod("job-collector-1")
 	env := w.environmentOf(pod)
 	domain := ".di-job.space.svc.cluster.local"
@@ -75,30 +63,20 @@ func TestWorkersKnowTheirPlace(t *testing.T) {
 		"DI_NODES":           "job-learner-0" + domain + ",job-collector-0" + domain + ",job-collector-1" + domain + ",job-evaluator-0" + domain,
 		"DI_COLLECTOR_NODES": "job-collector-0" + domain + ",job-collector-1" + domain,
 	}
-	if diff := cmp.Diff(want, env); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "environment", want, env)
 }
 
 func TestARoundOfFailuresRestartsOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w := allRunning(t, trainingJob())
 	w.end("job-learner-0", 1)
 	w.end("job-collector-0", 1)
 	w.step()
 	w.expectPhase(v2alpha1.JobRestarting)
 	w.settle()
-	if got := w.job.Status.Restarts; got != 1 {
-		t.Fatalf("restarts are %d, want 1", got)
-	}
+	expect.MustEqual(t, "restarts", 1, w.job.Status.Restarts)
 	w.expectPhase(v2alpha1.JobStarting)
 	for _, pod := range w.pods {
-		if pod.Annotations[names.AnnotationAttempt] != "1" {
-			t.Errorf("pod %s is of attempt %s, want 1", pod.Name, pod.Annotations[names.AnnotationAttempt])
-		}
+		expect.Equal(t, fmt.Sprintf("pod %s is of attempt", pod.Name), "1", pod.Annotations[names.AnnotationAttempt])
 		if id := w.environmentOf(pod)[names.EnvDIJobID]; id != "space.job.1" {
 			t.Errorf("pod %s has job id %s, want space.job.1", pod.Name, id)
 		}
@@ -109,7 +87,6 @@ func TestARoundOfFailuresRestartsOnce(t *testing.T) {
 }
 
 func TestTheBackoffLimitEndsInFailed(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.BackoffLimit = ptr.To(int32(2))
 	w := newWorld(t, spec)
@@ -120,14 +97,11 @@ func TestTheBackoffLimitEndsInFailed(t *testing.T) {
 	}
 	w.settle()
 	w.expectPhase(v2alpha1.JobFailed)
-	if got := w.job.Status.Restarts; got != 2 {
-		t.Errorf("restarts are %d, want 2", got)
-	}
+	expect.Equal(t, "restarts", 2, w.job.Status.Restarts)
 	w.expectPods("job-collector-1")
 }
 
 func TestCleanPodPolicyOfWorkers(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		policy v2alpha1.CleanPodPolicy
 		want   []string
@@ -139,29 +113,23 @@ func TestCleanPodPolicyOfWorkers(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := trainingJob()
 			spec.BackoffLimit, spec.CleanPodPolicy = ptr.To(int32(0)), tc.policy
-			w := newWorld(t, spec)
-			w.settle()
+			w := settled(t, spec)
 			w.run(w.podNames()...)
 			w.end("job-collector-0", 1)
 			w.settle()
 			w.expectPhase(v2alpha1.JobFailed)
 			w.expectPods(tc.want...)
-			if len(w.services) != 0 {
-				t.Errorf("%d services are left", len(w.services))
-			}
+			expect.Equal(t, "result", 0, len(w.services))
 		})
 	}
 }
 
 func TestAPodOfWorkersWhoseSidecarGoesOnIsKept(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.BackoffLimit = ptr.To(int32(0))
-	w := newWorld(t, spec)
-	w.settle()
+	w := settled(t, spec)
 	w.run(w.podNames()...)
 	w.pod("job-learner-0").Status.ContainerStatuses = []corev1.ContainerStatus{
 		{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
@@ -173,18 +141,12 @@ func TestAPodOfWorkersWhoseSidecarGoesOnIsKept(t *testing.T) {
 }
 
 func TestAWorkerHasEndedThoughAContainerThatWasAddedGoesOn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
-	w.run(w.podNames()...)
-	w.settle()
+	w := allRunning(t, trainingJob())
 
 	w.outlive("job-collector-0", 0)
 	w.settle()
 	w.expectPods("job-collector-1", "job-evaluator-0", "job-learner-0")
-	if got := w.job.Status.CompletedRanks; got != "1" {
-		t.Fatalf("completed ranks are %q, want those of job-collector-0", got)
-	}
+	expect.MustEqual(t, "completed ranks", "1", w.job.Status.CompletedRanks)
 
 	w.outlive("job-learner-0", 1)
 	w.settle()
@@ -202,11 +164,9 @@ func TestAWorkerHasEndedThoughAContainerThatWasAddedGoesOn(t *testing.T) {
 }
 
 func TestAWorkerThatIsOutlivedIsKeptByPolicyNone(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
-	w := newWorld(t, spec)
-	w.settle()
+	w := settled(t, spec)
 	pods := w.podNames()
 	w.run(pods...)
 	for _, name := range pods {
@@ -220,21 +180,16 @@ func TestAWorkerThatIsOutlivedIsKeptByPolicyNone(t *testing.T) {
 // TestAWorkerWaitsForTheContainersOfItsTemplate: one of them may save what the
 // main one leaves.
 func TestAWorkerWaitsForTheContainersOfItsTemplate(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	w.run(w.podNames()...)
 	w.outlive("job-collector-0", 0)
 	w.pod("job-collector-0").Annotations[names.AnnotationContainers] = names.Container + ",proxy"
 	w.settle()
 	w.pod("job-collector-0")
-	if got := w.job.Status.CompletedRanks; got != "" {
-		t.Errorf("completed ranks are %q", got)
-	}
+	expect.Equal(t, "completed ranks", "", w.job.Status.CompletedRanks)
 }
 
 func TestTheMainContainerIsTheOneThatThePodWasMadeWith(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{
 		Action:      v2alpha1.FailurePolicyFailJob,
@@ -243,8 +198,7 @@ func TestTheMainContainerIsTheOneThatThePodWasMadeWith(t *testing.T) {
 	for i := range spec.Tasks {
 		spec.Tasks[i].Template.Raw = []byte(`{"spec":{"containers":[{"name":"trainer","image":"image"}]}}`)
 	}
-	w := newWorld(t, spec)
-	w.settle()
+	w := settled(t, spec)
 	for _, name := range w.podNames() {
 		w.inject(name)
 	}
@@ -264,7 +218,6 @@ func TestTheMainContainerIsTheOneThatThePodWasMadeWith(t *testing.T) {
 }
 
 func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
-	t.Parallel()
 	tests := map[string]func(*corev1.Pod){
 		"refused by the kubelet": func(pod *corev1.Pod) { pod.Status.Reason = "UnexpectedAdmissionError" },
 		"no CPU on the node":     func(pod *corev1.Pod) { pod.Status.Reason = "OutOfcpu" },
@@ -284,40 +237,25 @@ func TestWhatBefallsAPodIsNotItsFailure(t *testing.T) {
 	}
 	for name, befall := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, trainingJob())
-			w.settle()
-			w.run(w.podNames()...)
-			w.settle()
+			w := allRunning(t, trainingJob())
 			w.end("job-collector-0", 137)
 			befall(w.pod("job-collector-0"))
 			w.settle()
-			if got := w.job.Status.Restarts; got != 0 {
-				t.Errorf("restarts are %d, want 0", got)
-			}
-			if got := w.created["job-collector-0"]; got != 2 {
-				t.Errorf("the pod was created %d times, want 2", got)
-			}
-			if got := w.pod("job-collector-0").Annotations[names.AnnotationRank]; got != "1" {
-				t.Errorf("the new pod has rank %s, want 1", got)
-			}
+			expect.Equal(t, "restarts", 0, w.job.Status.Restarts)
+			expect.Equal(t, "the pod was created times", 2, w.created["job-collector-0"])
+			expect.Equal(t, "the new pod has rank", "1", w.pod("job-collector-0").Annotations[names.AnnotationRank])
 			w.expectPhase(v2alpha1.JobRunning)
 		})
 	}
 }
 
 func TestAPodThatIsEvictedOverALimitOfItsOwnHasFailed(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.BackoffLimit = ptr.To(int32(1))
 	w := newWorld(t, spec)
 	for restarts := range int32(2) {
-		w.settle()
-		w.run(w.podNames()...)
-		w.settle()
-		if w.job.Status.Restarts != restarts {
-			t.Fatalf("restarts are %d, want %d", w.job.Status.Restarts, restarts)
-		}
+		w.allRun()
+		expect.MustEqual(t, "restarts", restarts, w.job.Status.Restarts)
 		w.overuse("job-collector-0")
 	}
 	w.settle()
@@ -332,7 +270,6 @@ func TestAPodThatIsEvictedOverALimitOfItsOwnHasFailed(t *testing.T) {
 }
 
 func TestAPreemptedPodIsMadeAgainUncounted(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		preemptible  bool
 		exitCode     int32
@@ -344,7 +281,6 @@ func TestAPreemptedPodIsMadeAgainUncounted(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := trainingJob()
 			spec.Preemptible = tc.preemptible
 			w := newWorld(t, spec)
@@ -353,12 +289,8 @@ func TestAPreemptedPodIsMadeAgainUncounted(t *testing.T) {
 			w.run(w.podNames()...)
 			w.end("job-collector-0", tc.exitCode)
 			w.settle()
-			if got := w.job.Status.Restarts; got != tc.wantRestarts {
-				t.Errorf("restarts are %d, want %d", got, tc.wantRestarts)
-			}
-			if got := w.created["job-collector-0"]; got != 2 {
-				t.Errorf("the pod was created %d times, want 2", got)
-			}
+			expect.Equal(t, "restarts", tc.wantRestarts, w.job.Status.Restarts)
+			expect.Equal(t, "the pod was created times", 2, w.created["job-collector-0"])
 		})
 	}
 }
@@ -368,9 +300,7 @@ func disrupted() []corev1.PodCondition {
 }
 
 func TestASucceededPodThatDisappearsIsNotMadeAgain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	w.run(w.podNames()...)
 	w.end("job-evaluator-0", 0)
 	w.settle()
@@ -385,9 +315,7 @@ func TestASucceededPodThatDisappearsIsNotMadeAgain(t *testing.T) {
 }
 
 func TestTheEndStaysWhenAllPodsAreGone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	for _, name := range w.podNames() {
 		w.end(name, 0)
 	}
@@ -403,23 +331,16 @@ func TestTheEndStaysWhenAllPodsAreGone(t *testing.T) {
 }
 
 func TestPodsRememberRestartsThatTheStatusLost(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	w.end("job-learner-0", 1)
 	w.settle()
 	w.job.Status = v2alpha1.DIJobStatus{}
 	w.settle()
-	if got := w.job.Status.Restarts; got != 1 {
-		t.Errorf("restarts are %d, want 1", got)
-	}
-	if got := w.created["job-learner-0"]; got != 2 {
-		t.Errorf("the learner was created %d times, want 2", got)
-	}
+	expect.Equal(t, "restarts", 1, w.job.Status.Restarts)
+	expect.Equal(t, "the learner was created times", 2, w.created["job-learner-0"])
 }
 
 func TestResizingByTheStatus(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		elastic  *v2alpha1.Elastic
 		replicas int32
@@ -436,13 +357,9 @@ func TestResizingByTheStatus(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := trainingJob()
 			spec.Elastic = tc.elastic
-			w := newWorld(t, spec)
-			w.settle()
-			w.run(w.podNames()...)
-			w.settle()
+			w := allRunning(t, spec)
 			w.job.Status.Replicas = tc.replicas
 			w.settle()
 			if got := w.job.Status.Replicas; got != tc.want || len(w.pods) != int(tc.want) {
@@ -451,15 +368,12 @@ func TestResizingByTheStatus(t *testing.T) {
 			w.expectPhase(v2alpha1.JobRunning)
 			w.job.Spec.Tasks[0].Replicas = ptr.To(int32(2))
 			w.settle()
-			if got := w.job.Status.Replicas; got != 5 {
-				t.Errorf("replicas are %d after the spec changed, want 5", got)
-			}
+			expect.Equal(t, "replicas after the spec changed", 5, w.job.Status.Replicas)
 		})
 	}
 }
 
 func TestATotalThatIsAskedForBeforeTheFirstPassIsHonoured(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.job.Status.Replicas = 6
 	w.settle()
@@ -469,11 +383,9 @@ func TestATotalThatIsAskedForBeforeTheFirstPassIsHonoured(t *testing.T) {
 }
 
 func TestElasticReplicasWin(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.Elastic = &v2alpha1.Elastic{Replicas: ptr.To(int32(4))}
-	w := newWorld(t, spec)
-	w.settle()
+	w := settled(t, spec)
 	status := &w.job.Status
 	if status.Replicas != 6 || status.ElasticReplicas != 4 {
 		t.Errorf("replicas are %d, elastic %d, want 6 and 4", status.Replicas, status.ElasticReplicas)
@@ -484,9 +396,7 @@ func TestElasticReplicasWin(t *testing.T) {
 }
 
 func TestGrowthTakesTheRanksThatShrinkingLeft(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	w.job.Status.Replicas = 3
 	w.settle()
 	w.expectPods("job-learner-0", "job-collector-0", "job-evaluator-0")
@@ -499,20 +409,14 @@ func TestGrowthTakesTheRanksThatShrinkingLeft(t *testing.T) {
 	want := map[string]string{
 		"job-learner-0": "0", "job-collector-0": "1", "job-collector-1": "2", "job-evaluator-0": "3", "job-collector-2": "4",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("ranks (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "ranks", want, got)
 	for _, name := range []string{"job-learner-0", "job-collector-0", "job-evaluator-0"} {
-		if w.created[name] != 1 {
-			t.Errorf("%s was created %d times by resizing, want once", name, w.created[name])
-		}
+		expect.Equal(t, fmt.Sprintf("%s was created", name), 1, w.created[name])
 	}
 }
 
 func TestAHoleKeepsTheNameOfWhoLeftIt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trainingJob())
-	w.settle()
+	w := settled(t, trainingJob())
 	w.job.Status.Replicas = 3
 	w.settle()
 	w.evict("job-evaluator-0")
@@ -520,23 +424,18 @@ func TestAHoleKeepsTheNameOfWhoLeftIt(t *testing.T) {
 	env := w.environmentOf(w.pod("job-evaluator-0"))
 	domain := ".di-job.space.svc.cluster.local"
 	want := "job-learner-0" + domain + ",job-collector-0" + domain + ",job-collector-1" + domain + ",job-evaluator-0" + domain
-	if diff := cmp.Diff(want, env[names.EnvDINodes]); diff != "" {
-		t.Errorf("DI_NODES (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "DI_NODES", want, env[names.EnvDINodes])
 }
 
 func TestATemplateThatDoesNotDecodeIsSaid(t *testing.T) {
-	t.Parallel()
 	for name, broken := range map[string]string{
 		"of wrong type":                         `{"spec":{"containers":"none"}}`,
 		"a quantity that takes hours to decode": `{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-2000000000"}}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := trainingJob()
 			spec.Tasks[1].Template.Raw = []byte(broken)
-			w := newWorld(t, spec)
-			w.settle()
+			w := settled(t, spec)
 			condition := conditions.Find(&w.job.Status, v2alpha1.ConditionInvalidSpec)
 			if condition == nil || condition.Status != corev1.ConditionTrue {
 				t.Fatalf("conditions are %+v, want InvalidSpec", w.job.Status.Conditions)
@@ -552,24 +451,18 @@ func TestATemplateThatDoesNotDecodeIsSaid(t *testing.T) {
 }
 
 func TestAJobOfAnotherControllerIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	spec := trainingJob()
 	spec.ManagedBy = ptr.To("kueue.x-k8s.io/multikueue")
-	w := newWorld(t, spec)
-	w.settle()
+	w := settled(t, spec)
 	w.expectPods()
-	if diff := cmp.Diff(v2alpha1.DIJobStatus{}, w.job.Status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "status", v2alpha1.DIJobStatus{}, w.job.Status)
 }
 
 // TestWorkersInAnyOrder lets everything happen to a job in random order. The
 // invariants are checked at every step; at the end, left in peace, it succeeds.
 func TestWorkersInAnyOrder(t *testing.T) {
-	t.Parallel()
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			t.Parallel()
 			random := newRandom(seed)
 			spec := trainingJob()
 			spec.BackoffLimit = ptr.To(int32(-1))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -504,4 +505,29 @@ const seeds = 30
 // newRandom returns a source of which a failed test can be repeated.
 func newRandom(seed int) *rand.Rand {
 	return rand.New(rand.NewPCG(uint64(seed), 1))
+}
+
+// settled returns the world of a job whose pods are created and do not run yet.
+func settled(t *testing.T, spec v2alpha1.DIJobSpec) *world {
+	t.Helper()
+	w := newWorld(t, spec)
+	w.settle()
+	return w
+}
+
+// allRunning returns the world of a job whose pods are all ready.
+func allRunning(t *testing.T, spec v2alpha1.DIJobSpec) *world {
+	t.Helper()
+	w := newWorld(t, spec)
+	w.allRun()
+	return w
+}
+
+// allRun settles a job with all its pods ready.
+func (w *world) allRun() {
+	w.t.Helper()
+	w.settle()
+	w.run(w.podNames()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
 }

@@ -43,7 +43,7 @@ func newKueue() *kueue {
 
 // takeUp is the webhook for new pods.
 func (k *kueue) takeUp(pod *corev1.Pod) {
-	if queueing.On(pod).Queue == "" {
+	if queueing.FromPod(pod).Queue == "" {
 		return
 	}
 	pod.Labels[queueing.LabelManaged] = "true"
@@ -64,12 +64,12 @@ func (w *world) queue() bool {
 	members := map[string][]*corev1.Pod{}
 	for _, name := range w.podNames() {
 		pod := w.pods[name]
-		switch marks := queueing.On(pod); {
+		switch meta := queueing.FromPod(pod); {
 		case !queueing.IsManaged(pod):
-		case marks.Group == "":
+		case meta.Group == "":
 			w.queueAlone(pod)
 		default:
-			members[marks.Group] = append(members[marks.Group], pod)
+			members[meta.Group] = append(members[meta.Group], pod)
 		}
 	}
 	for name := range w.kueue.groups {
@@ -140,11 +140,11 @@ func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 // they say. It reports whether all are there.
 func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
 	w.t.Helper()
-	first := queueing.On(pods[0])
+	first := queueing.FromPod(pods[0])
 	active := 0
 	for _, pod := range pods {
-		if marks := queueing.On(pod); marks != first {
-			w.t.Fatalf("pods of group %s have marks %+v and %+v", name, first, marks)
+		if meta := queueing.FromPod(pod); meta != first {
+			w.t.Fatalf("pods of group %s have meta %+v and %+v", name, first, meta)
 		}
 		if pod.Status.Phase != corev1.PodFailed && (!podstate.Terminating(pod) || podstate.Phase(pod) != corev1.PodPending) {
 			active++
@@ -164,7 +164,7 @@ func (w *world) evictGroups() {
 		}
 		group.isAdmitted = false
 		for _, pod := range w.pods {
-			if queueing.On(pod).Group == name && podstate.Active(pod) && len(pod.Spec.SchedulingGates) == 0 {
+			if queueing.FromPod(pod).Group == name && podstate.Active(pod) && len(pod.Spec.SchedulingGates) == 0 {
 				pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 					Type: "TerminationTarget", Status: corev1.ConditionTrue, Message: "Preempted to accommodate a workload",
 				})

@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func endpointsOfJob() Endpoints {
@@ -45,7 +46,6 @@ func shrink(t *testing.T, job string, spec *v2alpha1.MembershipSpec, status *v2a
 }
 
 func TestTheListIsNotSizedByHowOftenPodsWereLost(t *testing.T) {
-	t.Parallel()
 	for _, lost := range []int32{1_000_000, math.MaxInt32} {
 		for _, members := range []int{1, 3, 500} {
 			spec, status := lossy(members, lost)
@@ -58,11 +58,8 @@ func TestTheListIsNotSizedByHowOftenPodsWereLost(t *testing.T) {
 }
 
 func TestLostPodsStayListedWhileThereIsRoom(t *testing.T) {
-	t.Parallel()
 	spec, status := lossy(4, 499)
-	if got := len(endpointsOfJob().Listed(spec, status).Collectors); got != 4*500 {
-		t.Errorf("got %d URLs, want 2000", got)
-	}
+	expect.Equal(t, "URLs", 4*500, len(endpointsOfJob().Listed(spec, status).Collectors))
 	// One slot that loses more than all others gives up its own oldest ones.
 	status.Slots[3].Losses = 5000
 	urls := endpointsOfJob().Listed(spec, status).Collectors
@@ -77,25 +74,17 @@ func TestLostPodsStayListedWhileThereIsRoom(t *testing.T) {
 }
 
 func TestRetainedPodsStayWithinTheirMaximum(t *testing.T) {
-	t.Parallel()
 	spec, status := lossy(10, math.MaxInt32)
 	for range 10 {
 		shrink(t, "job", spec, status, 1)
 	}
-	if got := len(spec.RetainedPods); got != limits.LostListed {
-		t.Errorf("%d pods are retained, want %d", got, limits.LostListed)
-	}
+	expect.Equal(t, "result", limits.LostListed, len(spec.RetainedPods))
 }
 
 func TestALearnerIsCutIntoNoMorePodsThanItMayHaveGPUs(t *testing.T) {
-	t.Parallel()
-	if got := len(SplitGPUs(math.MaxInt32, 1)); got != limits.GPUs {
-		t.Errorf("got %d pods, want %d", got, limits.GPUs)
-	}
+	expect.Equal(t, "result", limits.GPUs, len(SplitGPUs(math.MaxInt32, 1)))
 	member := &v2alpha1.Member{DDPGPUs: []int32{math.MaxInt32, math.MaxInt32, -1}}
-	if got := len(endpointsOfJob().DDPURLs(member, "job-aggregator-xxxxx")); got != limits.GPUs {
-		t.Errorf("got %d URLs, want %d", got, limits.GPUs)
-	}
+	expect.Equal(t, "result", limits.GPUs, len(endpointsOfJob().DDPURLs(member, "job-aggregator-xxxxx")))
 }
 
 func FuzzForgedMembers(f *testing.F) {
@@ -126,7 +115,6 @@ func FuzzForgedMembers(f *testing.F) {
 // all URLs. Learners of many pods, and ports that change again and again, are not in it.
 // The API server records who wrote each field of the items of a list that is no atomic one.
 func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
-	t.Parallel()
 	job, namespace := strings.Repeat("j", 63-len("-ddp-learner-xxxxx")), strings.Repeat("n", 63)
 	spec, status := &v2alpha1.MembershipSpec{JobUID: "01234567-89ab-cdef-0123-456789abcdef"}, &v2alpha1.MembershipStatus{}
 	given := 0

@@ -13,10 +13,10 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestGrow(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		before   string
 		demand   membership.Demand
@@ -43,7 +43,6 @@ func TestGrow(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := members(t, tc.before)
 			random := counting()
 			if tc.suffixes != nil {
@@ -54,30 +53,22 @@ func TestGrow(t *testing.T) {
 				}
 			}
 			added := apply(t, grow(random, tc.demand), spec)
-			if diff := cmp.Diff(tc.want, podNames(added)); diff != "" {
-				t.Errorf("added (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(append(podNames(members(t, tc.before).Members), tc.want...), podNames(spec.Members)); diff != "" {
-				t.Errorf("list (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "added", tc.want, podNames(added))
+			expect.Equal(t, "list", append(podNames(members(t, tc.before).Members), tc.want...), podNames(spec.Members))
 		})
 	}
 }
 
 func TestGrowRefusesMoreMembersThanAJobMayHave(t *testing.T) {
-	t.Parallel()
 	spec := members(t, "c")
 	demand := membership.Demand{Task: collector, Replicas: membership.MaxMembers}
 	if _, err := grow(counting(), demand).Apply(spec, &v2alpha1.MembershipStatus{}); err == nil {
 		t.Fatal("want an error")
 	}
-	if len(spec.Members) != 1 {
-		t.Errorf("got %d members, want the 1 that was there", len(spec.Members))
-	}
+	expect.Equal(t, "result", 1, len(spec.Members))
 }
 
 func TestTheFirstGrowOfARestartedCoordinatorAddsWhatIsMissing(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		before string
 		want   []string
@@ -88,7 +79,6 @@ func TestTheFirstGrowOfARestartedCoordinatorAddsWhatIsMissing(t *testing.T) {
 		"exactly what is asked for is left as is": {before: "lcc", want: []string{"cartpole-collector-00002", "cartpole-collector-00003"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := members(t, tc.before)
 			random := counting()
 			for range tc.before {
@@ -98,19 +88,14 @@ func TestTheFirstGrowOfARestartedCoordinatorAddsWhatIsMissing(t *testing.T) {
 			edit := grow(random, membership.Demand{Task: collector, Replicas: 2})
 			edit.Coordinator = "uid/1"
 			got := apply(t, edit, spec)
-			if diff := cmp.Diff(tc.want, podNames(got)); diff != "" {
-				t.Errorf("members (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "members", tc.want, podNames(got))
 			listed := slices.DeleteFunc(slices.Clone(spec.Members), func(member v2alpha1.Member) bool { return member.Task != collector })
-			if diff := cmp.Diff(tc.want, podNames(listed)); diff != "" {
-				t.Errorf("list (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "list", tc.want, podNames(listed))
 		})
 	}
 }
 
 func TestShrink(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		before               string
 		collectors, learners int32
@@ -143,21 +128,15 @@ func TestShrink(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := members(t, tc.before)
 			edit := membership.Shrink{Job: job, Collectors: tc.collectors, Learners: tc.learners}
-			if diff := cmp.Diff(tc.want, podNames(apply(t, edit, spec))); diff != "" {
-				t.Errorf("removed (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.left, podNames(spec.Members)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "removed", tc.want, podNames(apply(t, edit, spec)))
+			expect.Equal(t, "left", tc.left, podNames(spec.Members))
 		})
 	}
 }
 
 func TestReplace(t *testing.T) {
-	t.Parallel()
 	const unit = "cartpole-aggregator-00003"
 	for name, tc := range map[string]struct {
 		pods []string
@@ -188,7 +167,6 @@ func TestReplace(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := members(t, "clu")
 			replaced := apply(t, membership.Replace{Job: job, Pods: tc.pods}, spec)
 			var got []int32
@@ -197,18 +175,13 @@ func TestReplace(t *testing.T) {
 				got = append(got, spec.Members[i].FailureReports)
 				changed += int(spec.Members[i].FailureReports)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("reports (-want +got):\n%s", diff)
-			}
-			if len(replaced) != changed {
-				t.Errorf("returned %d members, want the %d that changed", len(replaced), changed)
-			}
+			expect.Equal(t, "reports", tc.want, got)
+			expect.Equal(t, "returned", changed, len(replaced))
 		})
 	}
 }
 
 func TestReplaceRefusesForeignNamesWhole(t *testing.T) {
-	t.Parallel()
 	for name, pod := range map[string]string{
 		"the coordinator":                 "cartpole-coordinator",
 		"another job's replica":           "pong-collector-00001",
@@ -217,7 +190,6 @@ func TestReplaceRefusesForeignNamesWhole(t *testing.T) {
 		"a name that is none of anything": "x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := members(t, "c")
 			edit := membership.Replace{Job: job, Pods: []string{"cartpole-collector-00001", pod}}
 			_, err := edit.Apply(spec, &v2alpha1.MembershipStatus{})
@@ -225,15 +197,12 @@ func TestReplaceRefusesForeignNamesWhole(t *testing.T) {
 			if !errors.As(err, &foreign) || foreign.Name != pod {
 				t.Fatalf("got error %v, want a ForeignNameError of %q", err, pod)
 			}
-			if spec.Members[0].FailureReports != 0 {
-				t.Error("a refused request changed the list")
-			}
+			expect.Equal(t, "a refused request changed the list", 0, spec.Members[0].FailureReports)
 		})
 	}
 }
 
 func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
-	t.Parallel()
 	spec := members(t, "u")
 	status := &v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: spec.Members[0].Slot}}}
 	seen := map[string]bool{}
@@ -259,7 +228,6 @@ func TestReportsAndLossesGiveNewNamesEachTime(t *testing.T) {
 }
 
 func TestGrowOfACoordinatorOrOfAUser(t *testing.T) {
-	t.Parallel()
 	demand := membership.Demand{Task: collector, Replicas: 2}
 	for name, tc := range map[string]struct {
 		before, by, after string
@@ -272,7 +240,6 @@ func TestGrowOfACoordinatorOrOfAUser(t *testing.T) {
 		"a user adds and leaves the coordinator's requests": {"uid/0", "", "uid/0", 4, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			random := counting()
 			spec := &v2alpha1.MembershipSpec{CoordinatorInstance: tc.before, RetainedPods: []v2alpha1.RetainedPod{{PodName: "old"}}}
 			apply(t, grow(random, demand), spec)
@@ -287,7 +254,6 @@ func TestGrowOfACoordinatorOrOfAUser(t *testing.T) {
 }
 
 func TestGrowIsBoundedByTheJobsLimit(t *testing.T) {
-	t.Parallel()
 	edit := grow(counting(), membership.Demand{Task: collector, Replicas: 2})
 	edit.MaxMembers = 2
 	spec := members(t, "c")
@@ -298,7 +264,6 @@ func TestGrowIsBoundedByTheJobsLimit(t *testing.T) {
 }
 
 func TestAnAggregatorIsAnsweredWithDDPLearnersAndACoordinatorWithAggregators(t *testing.T) {
-	t.Parallel()
 	for by, want := range map[names.ReplicaType]int{names.ReplicaTypeCoordinator: 1, names.ReplicaTypeAggregator: 10} {
 		spec, status := members(t, "u"), &v2alpha1.MembershipStatus{}
 		answer, err := membership.Replace{Job: job, By: by, Pods: []string{"cartpole-aggregator-00001"}}.Apply(spec, status)
@@ -312,7 +277,6 @@ func TestAnAggregatorIsAnsweredWithDDPLearnersAndACoordinatorWithAggregators(t *
 }
 
 func TestAnEditOfTheSameListHasTheSameResult(t *testing.T) {
-	t.Parallel()
 	for name, edit := range map[string]func() membership.Edit{
 		"grow": func() membership.Edit {
 			return grow(counting(), membership.Demand{Task: learner, Replicas: 2, DDPGPUs: []int32{8, 2}})

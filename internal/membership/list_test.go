@@ -6,7 +6,6 @@ package membership_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,30 +14,24 @@ import (
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestURLsListAggregatorsUnderLearners(t *testing.T) {
-	t.Parallel()
 	got := place().URLs(members(t, "clu").Members, &v2alpha1.MembershipStatus{})
 	want := membership.URLs{
 		Collectors: []string{"cartpole-collector-00001.default:22270"},
 		Learners:   []string{"cartpole-learner-00002.default:22271", "cartpole-aggregator-00003.default:22272"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("URLs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "URLs", want, got)
 }
 
 func TestURLsOfNoMembersAreEmptyAndNotNil(t *testing.T) {
-	t.Parallel()
 	want := membership.URLs{Collectors: []string{}, Learners: []string{}}
-	if diff := cmp.Diff(want, place().URLs(nil, &v2alpha1.MembershipStatus{})); diff != "" {
-		t.Errorf("URLs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "URLs", want, place().URLs(nil, &v2alpha1.MembershipStatus{}))
 }
 
 func TestURLsOfAReportedMemberAreNew(t *testing.T) {
-	t.Parallel()
 	spec := members(t, "c")
 	before := place().URLs(spec.Members, &v2alpha1.MembershipStatus{})
 	apply(t, membership.Replace{Job: job, Pods: []string{"cartpole-collector-00001"}}, spec)
@@ -49,20 +42,16 @@ func TestURLsOfAReportedMemberAreNew(t *testing.T) {
 }
 
 func TestDDPURLsAreOnePerGPUProcessInRankOrder(t *testing.T) {
-	t.Parallel()
 	const aggregator = "cartpole-aggregator-00001"
 	first, second := membership.DDPPodName(job, aggregator, 0), membership.DDPPodName(job, aggregator, 1)
 	want := []string{
 		first + ".default:22271", first + ".default:22272", first + ".default:22273",
 		second + ".default:22271",
 	}
-	if diff := cmp.Diff(want, place().DDPURLs(&v2alpha1.Member{PodName: aggregator, DDPGPUs: []int32{3, 1}}, aggregator)); diff != "" {
-		t.Errorf("URLs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "URLs", want, place().DDPURLs(&v2alpha1.Member{PodName: aggregator, DDPGPUs: []int32{3, 1}}, aggregator))
 }
 
 func TestFind(t *testing.T) {
-	t.Parallel()
 	const unit = "cartpole-aggregator-00003"
 	for name, tc := range map[string]struct {
 		pod  string
@@ -76,7 +65,6 @@ func TestFind(t *testing.T) {
 		"a name of none": {"cartpole-learner-99999", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			member, role := membership.Find(job, members(t, "clu"), &v2alpha1.MembershipStatus{}, tc.pod)
 			slot := ""
 			if member != nil {
@@ -90,7 +78,6 @@ func TestFind(t *testing.T) {
 }
 
 func TestJobNames(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		pod  string
 		want []string
@@ -102,16 +89,12 @@ func TestJobNames(t *testing.T) {
 		"a name without a dash gives none":           {"collector", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(tc.want, membership.JobNames(tc.pod)); diff != "" {
-				t.Errorf("jobs (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "jobs", tc.want, membership.JobNames(tc.pod))
 		})
 	}
 }
 
 func TestUsualGPUs(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		nodes []int32
 		want  int32
@@ -124,16 +107,12 @@ func TestUsualGPUs(t *testing.T) {
 		"the only node's":                        {[]int32{8}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := membership.UsualGPUs(tc.nodes); got != tc.want {
-				t.Errorf("got %d, want %d", got, tc.want)
-			}
+			expect.Equal(t, "result", tc.want, membership.UsualGPUs(tc.nodes))
 		})
 	}
 }
 
 func TestSplitGPUs(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		gpus, perNode int32
 		want          []int32
@@ -147,16 +126,12 @@ func TestSplitGPUs(t *testing.T) {
 		"nodes of one GPU give pods of one":  {3, 1, []int32{1, 1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(tc.want, membership.SplitGPUs(tc.gpus, tc.perNode)); diff != "" {
-				t.Errorf("cut (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "cut", tc.want, membership.SplitGPUs(tc.gpus, tc.perNode))
 		})
 	}
 }
 
 func TestLearnerGPUs(t *testing.T) {
-	t.Parallel()
 	template := func(name string, resources corev1.ResourceRequirements) *corev1.PodSpec {
 		return &corev1.PodSpec{Containers: []corev1.Container{{Name: "sidecar"}, {Name: name, Resources: resources}}}
 	}
@@ -191,16 +166,12 @@ func TestLearnerGPUs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := membership.LearnerGPUs(tc.asked, tc.template, names.DefaultGPU); got != tc.want {
-				t.Errorf("got %d, want %d", got, tc.want)
-			}
+			expect.Equal(t, "result", tc.want, membership.LearnerGPUs(tc.asked, tc.template, names.DefaultGPU))
 		})
 	}
 }
 
 func TestAnInjectedContainerDoesNotHideTheMainOne(t *testing.T) {
-	t.Parallel()
 	two := corev1.ResourceList{names.DefaultGPU: resource.MustParse("2")}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{names.AnnotationContainers: "trainer"}},
@@ -209,9 +180,7 @@ func TestAnInjectedContainerDoesNotHideTheMainOne(t *testing.T) {
 		}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "proxy"}, {Name: "trainer"}}},
 	}
-	if got := membership.PodGPUs(pod, names.DefaultGPU); got != 2 {
-		t.Errorf("the pod has %d GPUs, want 2", got)
-	}
+	expect.Equal(t, "the pod GPUs", 2, membership.PodGPUs(pod, names.DefaultGPU))
 	if got := podstate.MainContainer(pod); got.Name != "trainer" {
 		t.Errorf("the main container is %s", got.Name)
 	}

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 var start = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -107,7 +108,6 @@ func aUnit(gpus []int32, pods ...string) outline {
 func derived(index int) string { return membership.DDPPodName(job, unitPod, index) }
 
 func TestWhatPodsStandFor(t *testing.T) {
-	t.Parallel()
 	coordinator := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: names.CoordinatorPod(job), UID: "lead"},
 		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: names.Container, RestartCount: 2}}},
@@ -185,11 +185,8 @@ func TestWhatPodsStandFor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			remains := membership.Remains{Job: job, Pods: tc.pods, GPU: names.DefaultGPU, LearnerGPUs: tc.learnerGPUs}
-			if diff := cmp.Diff(tc.want, outlineOf(remains.Spec())); diff != "" {
-				t.Errorf("list (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "list", tc.want, outlineOf(remains.Spec()))
 		})
 	}
 }
@@ -204,7 +201,6 @@ func adopted() *v2alpha1.MembershipSpec {
 }
 
 func TestNamesOfAnAdoptedUnitGoWithIt(t *testing.T) {
-	t.Parallel()
 	spec, status := adopted(), &v2alpha1.MembershipStatus{}
 	if member, role := membership.Find(job, spec, status, "cartpole-ddp-learner-aaaaa"); member == nil || role != names.ReplicaTypeDDPLearner {
 		t.Errorf("the DDP learner is found as %v %q, want that of the unit", member, role)
@@ -222,16 +218,13 @@ func TestNamesOfAnAdoptedUnitGoWithIt(t *testing.T) {
 		t.Error("the unit keeps its name")
 	}
 	want := []string{membership.DDPPodName(job, now, 0), membership.DDPPodName(job, now, 1)}
-	if diff := cmp.Diff(want, membership.DDPPodNames(job, member, now)); diff != "" {
-		t.Errorf("pods of the new unit (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "pods of the new unit", want, membership.DDPPodNames(job, member, now))
 	if diff := cmp.Diff(before, place().DDPURLs(member, unitPod)); diff != "" {
 		t.Errorf("the answer to the old aggregator changes (-before +after):\n%s", diff)
 	}
 }
 
 func TestACoordinatorAfterThatOfAnAdoptedListIsAnotherOne(t *testing.T) {
-	t.Parallel()
 	if !membership.IsRestarted(adopted(), "uid/0") {
 		t.Error("the next coordinator is taken for the one that is gone")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // recall returns the recorded answer of a request, if it was done.
@@ -25,7 +26,6 @@ func recall(spec *v2alpha1.MembershipSpec, request membership.Request, now time.
 }
 
 func TestRecall(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	plain := membership.Request{Container: "uid/0", Content: []byte("two more")}
 	keyed := membership.Request{Container: "uid/0", Content: []byte("two more"), IdempotencyKey: "k"}
@@ -57,7 +57,6 @@ func TestRecall(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := &v2alpha1.MembershipSpec{}
 			answer := membership.URLs{Collectors: []string{"c"}, Learners: []string{}}
 			membership.Record(spec, tc.first, answer, noon)
@@ -73,7 +72,6 @@ func TestRecall(t *testing.T) {
 }
 
 func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	addition := membership.Request{Container: "uid/0", Content: []byte("two more")}
 	others := membership.Request{Container: "uid/1", Content: []byte("two more")}
@@ -99,7 +97,6 @@ func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
 }
 
 func TestARemovalIsARepeatUntilItIsAnswered(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	removal := membership.Request{ID: "1", Container: "uid/0", Content: []byte("two fewer"), Removal: true, Confirmed: true}
 	again, others, another := removal, removal, removal
@@ -128,7 +125,6 @@ func TestARemovalIsARepeatUntilItIsAnswered(t *testing.T) {
 		"the same after another removal": {func(spec *v2alpha1.MembershipSpec) { membership.Record(spec, another, membership.URLs{}, noon) }, again, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := &v2alpha1.MembershipSpec{}
 			membership.Record(spec, removal, membership.URLs{Collectors: []string{"c"}}, noon)
 			if !membership.IsUnanswered(&spec.Requests[0]) {
@@ -145,15 +141,12 @@ func TestARemovalIsARepeatUntilItIsAnswered(t *testing.T) {
 }
 
 func TestARemovalOfNothingIsRecordedWhereItEndsRepeatsOnce(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	removal := membership.Request{Container: "uid/0", Content: []byte("two fewer"), Removal: true}
 	spec := &v2alpha1.MembershipSpec{}
 	check := func(want bool, when string) {
 		t.Helper()
-		if got := membership.MustRecord(spec, removal); got != want {
-			t.Errorf("%s: got %t, want %t", when, got, want)
-		}
+		expect.Equal(t, when, want, membership.MustRecord(spec, removal))
 	}
 	check(false, "nothing was asked for")
 	membership.Record(spec, membership.Request{Container: "uid/1", Content: []byte("two more")}, membership.URLs{}, noon)
@@ -167,7 +160,6 @@ func TestARemovalOfNothingIsRecordedWhereItEndsRepeatsOnce(t *testing.T) {
 }
 
 func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	addition := membership.Request{ID: "1", Container: "uid/0", Content: []byte("two more")}
 	removal := membership.Request{ID: "2", Container: "uid/0", Content: []byte("two fewer"), Removal: true}
@@ -188,18 +180,13 @@ func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
 		if err != nil || done != (tc.want != nil) {
 			t.Errorf("%s: got done %t, error %v", name, done, err)
 		}
-		if diff := cmp.Diff(tc.want, got.Collectors); diff != "" {
-			t.Errorf("%s: answer (-want +got):\n%s", name, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%s: answer", name), tc.want, got.Collectors)
 	}
 	membership.Record(spec, another, membership.URLs{}, noon.Add(time.Hour))
-	if len(spec.Requests) != 1 {
-		t.Errorf("got %d records an hour later, want the newest alone", len(spec.Requests))
-	}
+	expect.Equal(t, "result", 1, len(spec.Requests))
 }
 
 func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	request := func(i int) membership.Request {
 		return membership.Request{Container: "uid/0", Content: fmt.Append(nil, i)}
@@ -208,20 +195,15 @@ func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
 	for i := range membership.MaxRequests + 3 {
 		membership.Record(spec, request(i), membership.URLs{}, noon)
 	}
-	if len(spec.Requests) != membership.MaxRequests {
-		t.Errorf("got %d records, want %d", len(spec.Requests), membership.MaxRequests)
-	}
+	expect.Equal(t, "result", membership.MaxRequests, len(spec.Requests))
 	if _, repeat, _ := recall(spec, request(membership.MaxRequests+2), noon); !repeat {
 		t.Error("the newest is forgotten")
 	}
 	membership.Record(spec, request(99), membership.URLs{}, noon.Add(time.Hour))
-	if len(spec.Requests) != 1 {
-		t.Errorf("got %d records an hour later, want the newest alone", len(spec.Requests))
-	}
+	expect.Equal(t, "result", 1, len(spec.Requests))
 }
 
 func TestRecordBoundsTheURLsKept(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	spec := &v2alpha1.MembershipSpec{}
 	large := membership.URLs{Collectors: make([]string, 3000)}
@@ -233,7 +215,6 @@ func TestRecordBoundsTheURLsKept(t *testing.T) {
 }
 
 func TestIsRestarted(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		recorded, container string
 		want                bool
@@ -244,7 +225,6 @@ func TestIsRestarted(t *testing.T) {
 		"the pod was made again":   {"uid/3", "other/0", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if got := membership.IsRestarted(&v2alpha1.MembershipSpec{CoordinatorInstance: tc.recorded}, tc.container); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}

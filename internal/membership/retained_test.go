@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // world is a job's list, with what the operator recorded of it.
@@ -65,7 +66,6 @@ func aCollector(t *testing.T) *world {
 }
 
 func TestALostPodStaysListedBesideItsReplacementUntilItIsReported(t *testing.T) {
-	t.Parallel()
 	w := aCollector(t)
 	first := w.current()
 	w.lose()
@@ -95,7 +95,6 @@ func TestALostPodStaysListedBesideItsReplacementUntilItIsReported(t *testing.T) 
 }
 
 func TestALostPodStaysListedAfterItsMemberWasRemoved(t *testing.T) {
-	t.Parallel()
 	w := aCollector(t)
 	first := w.current()
 	w.lose()
@@ -108,7 +107,6 @@ func TestALostPodStaysListedAfterItsMemberWasRemoved(t *testing.T) {
 }
 
 func TestANewCoordinatorIsNotToldOfWhatWasLostBefore(t *testing.T) {
-	t.Parallel()
 	w := &world{t: t, spec: members(t, "cc")}
 	w.lose()
 	survivor := w.current()
@@ -124,31 +122,23 @@ func TestANewCoordinatorIsNotToldOfWhatWasLostBefore(t *testing.T) {
 }
 
 func TestALostUnitIsListedByItsAggregator(t *testing.T) {
-	t.Parallel()
 	w := &world{t: t, spec: members(t, "u")}
 	first := w.current()
 	w.lose()
 	want := []string{first + ".default:22272", w.current() + ".default:22272"}
-	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Learners); diff != "" {
-		t.Errorf("learners (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "learners", want, place().Listed(w.spec, &w.status).Learners)
 	w.report(membership.DDPPodName(job, first, 0))
-	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Learners); diff != "" {
-		t.Errorf("learners after a report of a DDP learner that went with its unit (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "learners after a report of a DDP learner that went with its unit", want, place().Listed(w.spec, &w.status).Learners)
 }
 
 func TestTheURLOfALostPodKeepsThePortThatItServedOn(t *testing.T) {
-	t.Parallel()
 	w := aCollector(t)
 	first := w.current()
 	var ports []v2alpha1.SlotPort
 	for incarnation, port := range []int32{1000, 1000, 2000} {
 		ports = membership.RecordPort(ports, int32(incarnation), port)
 	}
-	if diff := cmp.Diff([]v2alpha1.SlotPort{{From: 0, Port: 1000}, {From: 2, Port: 2000}}, ports); diff != "" {
-		t.Errorf("recorded (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "recorded", []v2alpha1.SlotPort{{From: 0, Port: 1000}, {From: 2, Port: 2000}}, ports)
 	lose := func() string {
 		lost := w.current()
 		w.lose()
@@ -158,14 +148,10 @@ func TestTheURLOfALostPodKeepsThePortThatItServedOn(t *testing.T) {
 	lose()
 	second, third := lose(), lose()
 	want := []string{first + ".default:1000", second + ".default:1000", third + ".default:2000", w.current() + ".default:22270"}
-	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Collectors); diff != "" {
-		t.Errorf("of a member (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "of a member", want, place().Listed(w.spec, &w.status).Collectors)
 	w.apply(membership.Shrink{Job: job, Collectors: 1})
 	w.status.Slots = nil
-	if diff := cmp.Diff(want[:3], place().Listed(w.spec, &w.status).Collectors); diff != "" {
-		t.Errorf("of one that is removed (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "of one that is removed", want[:3], place().Listed(w.spec, &w.status).Collectors)
 }
 
 // rivals returns two collectors whose first replacements have one name.
@@ -186,7 +172,6 @@ func rivals(t *testing.T) *v2alpha1.MembershipSpec {
 }
 
 func TestMembersThatAreReportedNeverGetOneName(t *testing.T) {
-	t.Parallel()
 	spec := rivals(t)
 	shared := membership.PodName(job, &spec.Members[0], 1)
 	for how, reports := range map[string][][]string{
@@ -195,7 +180,6 @@ func TestMembersThatAreReportedNeverGetOneName(t *testing.T) {
 		"the other way around": {{spec.Members[1].PodName}, {spec.Members[0].PodName}},
 	} {
 		t.Run(how, func(t *testing.T) {
-			t.Parallel()
 			w := &world{t: t, spec: spec.DeepCopy()}
 			for _, pods := range reports {
 				w.report(pods...)
@@ -211,7 +195,6 @@ func TestMembersThatAreReportedNeverGetOneName(t *testing.T) {
 }
 
 func TestANameThatTwoMembersHaveIsListedOnce(t *testing.T) {
-	t.Parallel()
 	spec := rivals(t)
 	for i := range spec.Members {
 		spec.Members[i].FailureReports, spec.Members[i].AdvertisedFrom = 1, 1

@@ -4,6 +4,7 @@
 package names
 
 import (
+	"fmt"
 	"regexp"
 	"testing"
 
@@ -12,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestEveryRoleHasItsPortAndVariable(t *testing.T) {
-	t.Parallel()
 	type served struct {
 		port     int32
 		variable string
@@ -37,7 +38,6 @@ func TestEveryRoleHasItsPortAndVariable(t *testing.T) {
 }
 
 func TestOnlyTheNamedPortOfTheMainContainerCounts(t *testing.T) {
-	t.Parallel()
 	container := func(name, port string) corev1.Container {
 		return corev1.Container{Name: name, Ports: []corev1.ContainerPort{{Name: port, ContainerPort: 4000}}}
 	}
@@ -52,16 +52,12 @@ func TestOnlyTheNamedPortOfTheMainContainerCounts(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := DIPort(&corev1.PodSpec{Containers: tc.containers}, ReplicaTypeCollector); got != tc.want {
-				t.Errorf("port is %d, want %d", got, tc.want)
-			}
+			expect.Equal(t, "port", tc.want, DIPort(&corev1.PodSpec{Containers: tc.containers}, ReplicaTypeCollector))
 		})
 	}
 }
 
 func TestNamesAreThoseOfTheContract(t *testing.T) {
-	t.Parallel()
 	status := &v2alpha1.DIJobStatus{Restarts: 2, Reschedules: 3}
 	tests := map[string]struct{ got, want string }{
 		"coordinator":        {CoordinatorPod("job"), "job-coordinator"},
@@ -78,30 +74,23 @@ func TestNamesAreThoseOfTheContract(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if tc.got != tc.want {
-				t.Errorf("got %q, want %q", tc.got, tc.want)
-			}
+			expect.Equal(t, "result", tc.want, tc.got)
 		})
 	}
 }
 
 func TestASuffixFollowsFromItsParts(t *testing.T) {
-	t.Parallel()
 	first, again := Suffix("a", "b"), Suffix("a", "b")
 	if !regexp.MustCompile(`^[a-z0-9]{5}$`).MatchString(first) {
 		t.Errorf("suffix is %q, want five characters of a host name", first)
 	}
-	if again != first {
-		t.Errorf("the same parts give %q, then %q", first, again)
-	}
+	expect.Equal(t, fmt.Sprintf("the same parts give %q, then", first), first, again)
 	if Suffix("ab") == first {
 		t.Error("parts that only join to the same text give the same suffix")
 	}
 }
 
 func TestAnAggregatorRemembersItsUnit(t *testing.T) {
-	t.Parallel()
 	want := Unit{GPUs: []int32{8, 2}, Port: 22271}
 	got, told := UnitOf(want.Annotations())
 	if diff := cmp.Diff(want, got); diff != "" || !told {
@@ -120,7 +109,6 @@ func TestAnAggregatorRemembersItsUnit(t *testing.T) {
 }
 
 func TestAnAggregatorConfigOfAnotherNamespaceNeedsAGrant(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		shared     string
 		isClusters bool
@@ -136,13 +124,10 @@ func TestAnAggregatorConfigOfAnotherNamespaceNeedsAGrant(t *testing.T) {
 		"a pattern, which is no name": {shared: "oth*", jobs: "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "owner", Annotations: map[string]string{AnnotationSharedWith: tc.shared},
 			}}
-			if got := MayNameAggregatorConfig(tc.jobs, config, tc.isClusters); got != tc.want {
-				t.Errorf("got %t, want %t", got, tc.want)
-			}
+			expect.Equal(t, "result", tc.want, MayNameAggregatorConfig(tc.jobs, config, tc.isClusters))
 		})
 	}
 }

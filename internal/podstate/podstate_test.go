@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestContainersDecideReadinessWithoutTheCondition(t *testing.T) {
-	t.Parallel()
 	container := func(ready bool) corev1.ContainerStatus { return corev1.ContainerStatus{Ready: ready} }
 	condition := func(status corev1.ConditionStatus) []corev1.PodCondition {
 		return []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
@@ -27,10 +28,7 @@ func TestContainersDecideReadinessWithoutTheCondition(t *testing.T) {
 		"a condition in spite of a container": {corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.ConditionTrue), ContainerStatuses: []corev1.ContainerStatus{container(false)}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := ReportsReady(&corev1.Pod{Status: tc.status}); got != tc.want {
-				t.Errorf("ready is %v, want %v", got, tc.want)
-			}
+			expect.Equal(t, "ready", tc.want, ReportsReady(&corev1.Pod{Status: tc.status}))
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // noon is when these tests read the pods.
@@ -52,7 +52,6 @@ func clocked(status string) string {
 }
 
 func TestAProblemOfAPodNamesItsReason(t *testing.T) {
-	t.Parallel()
 	always, never, onFailure := corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
 	tests := map[string]struct {
 		status     string
@@ -282,7 +281,6 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pod := podIn(t, clocked(tc.status))
 			pod.Spec.RestartPolicy = tc.policy
 			if tc.edit != nil {
@@ -293,18 +291,13 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 				t.Fatalf("active is %v with %+v, want reason %q", active, problem, tc.wantReason)
 			}
 			got := []string{problem.Reason, problem.Message, problem.LastMessage}
-			if diff := cmp.Diff([]string{tc.wantReason, tc.wantText, tc.wantWords}, got); diff != "" {
-				t.Errorf("reason, message and last message (-want +got):\n%s", diff)
-			}
-			if changes != tc.wantChange {
-				t.Errorf("changes in %v, want %v", changes, tc.wantChange)
-			}
+			expect.Equal(t, "reason, message and last message", []string{tc.wantReason, tc.wantText, tc.wantWords}, got)
+			expect.Equal(t, "changes in", tc.wantChange, changes)
 		})
 	}
 }
 
 func TestACrashLoopHasOneMessageBetweenRestarts(t *testing.T) {
-	t.Parallel()
 	const end = `{terminated: {exitCode: 1, reason: Error, startedAt: A_MINUTE_AGO, finishedAt: JUST_NOW, message: bye}}`
 	seen := map[string]bool{}
 	for count, state := range map[int]string{
@@ -320,13 +313,10 @@ func TestACrashLoopHasOneMessageBetweenRestarts(t *testing.T) {
 	want := map[string]bool{
 		"container di-container crashes repeatedly: exit code 1, restarted 10+ times: bye": true,
 	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "problems", want, seen)
 }
 
 func TestTheNumbersOfNodesDoNotChangeAProblem(t *testing.T) {
-	t.Parallel()
 	var problems [][]Problem
 	for _, message := range []string{
 		"0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient memory.",
@@ -340,19 +330,15 @@ func TestTheNumbersOfNodesDoNotChangeAProblem(t *testing.T) {
 }
 
 func TestCountsAreRoundedDownToSteps(t *testing.T) {
-	t.Parallel()
 	for count, want := range map[int32]string{
 		0: "once", 1: "once", 2: "2+ times", 4: "2+ times", 5: "5+ times", 9: "5+ times", 10: "10+ times",
 		49: "20+ times", 50: "50+ times", 999: "500+ times", 2147483647: "2000000000+ times",
 	} {
-		if got := times(count); got != want {
-			t.Errorf("%d is described as %q, want %q", count, got, want)
-		}
+		expect.Equal(t, fmt.Sprintf("%d is described as", count), want, times(count))
 	}
 }
 
 func TestQuotedMessagesAreBounded(t *testing.T) {
-	t.Parallel()
 	got := LastLine("first\n" + strings.Repeat("é", 1000) + "\tthe  \"cause\"\n\n")
 	if len(got) > quotedLength+3 || !strings.HasPrefix(got, "...") || !strings.HasSuffix(got, "é the 'cause'") {
 		t.Errorf("last line is %q of %d bytes", got, len(got))

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// GroupName is the API group of Kueue, whose kind Workload tells that it is installed.
+// GroupName is the API group of Kueue, which is installed if its kind Workload is served.
 const (
 	GroupName    = "kueue.x-k8s.io"
 	WorkloadKind = "Workload"
@@ -31,64 +31,63 @@ const (
 	LabelPriorityClass = "kueue.x-k8s.io/priority-class"
 	// LabelGroup names the group of a pod.
 	LabelGroup = "kueue.x-k8s.io/pod-group-name"
-	// AnnotationGroupSize is of how many pods the group of a pod is.
+	// AnnotationGroupSize is the number of pods in the group of a pod.
 	AnnotationGroupSize = "kueue.x-k8s.io/pod-group-total-count"
-	// AnnotationRetriable is "false" on pods whose group has finished when all of
-	// its pods have ended, however they did.
+	// AnnotationRetriable is "false" on pods whose group finishes once all of its pods
+	// have finished, succeeded or failed.
 	AnnotationRetriable = "kueue.x-k8s.io/retriable-in-group"
-	// LabelManaged is "true" on pods that Kueue has taken up.
+	// LabelManaged is "true" on pods that Kueue manages.
 	LabelManaged = "kueue.x-k8s.io/managed"
 )
 
-// Gate is the scheduling gate that Kueue takes away when it admits a pod.
+// Gate is the scheduling gate that Kueue removes when it admits a pod.
 const Gate = "kueue.x-k8s.io/admission"
 
-// Finalizer is the one by which Kueue keeps pods.
+// Finalizer is Kueue's finalizer on pods.
 const Finalizer = LabelManaged
 
 // terminationTarget is the condition that Kueue writes on a pod that it evicts.
 const terminationTarget corev1.PodConditionType = "TerminationTarget"
 
-// Marks are what a pod bears for Kueue; the zero Marks are of one that does not
-// queue.
-type Marks struct {
+// PodMeta are the labels and annotations of a pod that Kueue reads; the zero PodMeta
+// are those of a pod that does not queue.
+type PodMeta struct {
 	// Queue is the name of the LocalQueue, "" for none.
 	Queue string
 	// PriorityClass is the name of the WorkloadPriorityClass, "" for none.
 	PriorityClass string
 	// Group is the name of the pod's group, "" for a pod that queues by itself.
 	Group string
-	// Size is of how many pods the group is.
+	// Size is the number of pods in the group.
 	Size int
 }
 
-// Of returns the marks of a job whose pods queue by themselves; none where the
-// job names no queue of Kueue's. The job's label is Kueue's whatever else the job
-// says; spec.scheduling.queue may be another scheduler's, which is named then.
-func Of(job *v2alpha1.DIJob) Marks {
+// ForJob returns the metadata of a job's pods, each of which queues by itself; none if
+// the job names no queue of Kueue. The queue in the job's label is always one of Kueue;
+// spec.scheduling.queue is a queue of the scheduler that the job names, if that has any.
+func ForJob(job *v2alpha1.DIJob) PodMeta {
 	queue := job.Labels[LabelQueue]
 	if scheduling := job.Spec.Scheduling; queue == "" && scheduling != nil && !hasOwnQueues(scheduling.SchedulerName) {
 		queue = scheduling.Queue
 	}
 	if queue == "" {
-		return Marks{}
+		return PodMeta{}
 	}
-	return Marks{Queue: queue, PriorityClass: job.Labels[LabelPriorityClass]}
+	return PodMeta{Queue: queue, PriorityClass: job.Labels[LabelPriorityClass]}
 }
 
-// hasOwnQueues reports whether a scheduler has queues, which a job that names the
-// scheduler means.
+// hasOwnQueues reports whether a scheduler has queues of its own.
 func hasOwnQueues(scheduler string) bool {
 	return scheduler == "volcano"
 }
 
-// groupNameLength is how long a label's value may be.
+// groupNameLength is the maximum length of a label's value.
 const groupNameLength = 63
 
-// In returns the marks of the pods of one start of the job, which are admitted
-// together. A single pod needs no group. Kueue takes no other size for a group,
-// and none back that has finished, so each start has a group of its own.
-func (m Marks) In(job *v2alpha1.DIJob, restarts, reschedules int32, size int) Marks {
+// Grouped returns the metadata of the pods of one attempt, which are admitted together.
+// A single pod needs no group. Kueue neither resizes a group nor reopens a finished one,
+// so each attempt has a group of its own.
+func (m PodMeta) Grouped(job *v2alpha1.DIJob, restarts, reschedules int32, size int) PodMeta {
 	if m.Queue == "" || size < 2 {
 		return m
 	}
@@ -99,27 +98,27 @@ func (m Marks) In(job *v2alpha1.DIJob, restarts, reschedules int32, size int) Ma
 	return m
 }
 
-// Alone returns the marks of a pod that queues in the same queue by itself.
-func (m Marks) Alone() Marks {
+// Ungrouped returns the metadata of a pod that queues in the same queue by itself.
+func (m PodMeta) Ungrouped() PodMeta {
 	m.Group, m.Size = "", 0
 	return m
 }
 
-// On returns the marks that a pod bears.
-func On(pod *corev1.Pod) Marks {
-	marks := Marks{
+// FromPod returns the metadata of a pod.
+func FromPod(pod *corev1.Pod) PodMeta {
+	meta := PodMeta{
 		Queue: pod.Labels[LabelQueue], PriorityClass: pod.Labels[LabelPriorityClass], Group: pod.Labels[LabelGroup],
 	}
-	// What is no number is of a pod that somebody else has marked, and no size.
+	// Another program wrote an annotation that is no number.
 	if size, err := strconv.Atoi(pod.Annotations[AnnotationGroupSize]); err == nil {
-		marks.Size = size
+		meta.Size = size
 	}
-	return marks
+	return meta
 }
 
-// Mark lets a pod that is to be created bear the marks. What its template has of
-// them makes way; without a queue it stays as it is.
-func (m Marks) Mark(pod *corev1.Pod) {
+// Apply writes the metadata to a new pod, over what its template has of it. Without a
+// queue the pod stays unchanged.
+func (m PodMeta) Apply(pod *corev1.Pod) {
 	if m.Queue == "" {
 		return
 	}
@@ -141,12 +140,12 @@ func (m Marks) Mark(pod *corev1.Pod) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationGroupSize] = strconv.Itoa(m.Size)
-	// Kueue would wait for another pod for each that ended else, and keep quota
-	// and pods of a job that has failed or is deleted.
+	// Otherwise Kueue waits for a replacement of each finished pod, and keeps quota and
+	// pods of a job that has failed or is deleted.
 	pod.Annotations[AnnotationRetriable] = "false"
 }
 
-// IsManaged reports whether Kueue has taken a pod up.
+// IsManaged reports whether Kueue manages a pod.
 func IsManaged(pod *corev1.Pod) bool {
 	return pod.Labels[LabelManaged] == "true"
 }
@@ -166,7 +165,7 @@ func IsAbandoned(pod *corev1.Pod) bool {
 	return IsWaiting(pod) && IsManaged(pod) && !slices.Contains(pod.Finalizers, Finalizer)
 }
 
-// Eviction returns what Kueue says of a pod that it evicts, and whether it does.
+// Eviction returns Kueue's message about a pod that it evicts, and whether it evicts it.
 func Eviction(pod *corev1.Pod) (message string, evicted bool) {
 	target := conditions.OfPod(pod, terminationTarget)
 	if target == nil || target.Status != corev1.ConditionTrue || !IsManaged(pod) {
@@ -175,9 +174,9 @@ func Eviction(pod *corev1.Pod) (message string, evicted bool) {
 	return target.Message, true
 }
 
-// IsHeld reports whether a pod has gone but for Kueue's finalizer: its node, or the
-// API server where it has none, has done with it.
-func IsHeld(pod *corev1.Pod) bool {
+// HasOnlyFinalizer reports whether only Kueue's finalizer keeps a pod: its node, or the
+// API server if it has none, has deleted it.
+func HasOnlyFinalizer(pod *corev1.Pod) bool {
 	isGone := !pod.DeletionTimestamp.IsZero() && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 	return isGone && slices.Contains(pod.Finalizers, Finalizer)
 }

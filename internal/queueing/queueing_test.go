@@ -4,10 +4,10 @@
 package queueing_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,49 +16,45 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestWhichQueueAJobNames(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		labels     map[string]string
 		scheduling *v2alpha1.Scheduling
-		want       queueing.Marks
+		want       queueing.PodMeta
 	}{
 		"a job that names none does not queue":         {},
 		"a priority without a queue is none":           {labels: map[string]string{queueing.LabelPriorityClass: "high"}},
-		"the job's label names it":                     {labels: map[string]string{queueing.LabelQueue: "team"}, want: queueing.Marks{Queue: "team"}},
-		"the spec names it":                            {scheduling: &v2alpha1.Scheduling{Queue: "team"}, want: queueing.Marks{Queue: "team"}},
+		"the job's label names it":                     {labels: map[string]string{queueing.LabelQueue: "team"}, want: queueing.PodMeta{Queue: "team"}},
+		"the spec names it":                            {scheduling: &v2alpha1.Scheduling{Queue: "team"}, want: queueing.PodMeta{Queue: "team"}},
 		"the spec's is Volcano's where that schedules": {scheduling: &v2alpha1.Scheduling{Queue: "team", SchedulerName: "volcano"}},
-		"another scheduler has no queues":              {scheduling: &v2alpha1.Scheduling{Queue: "team", SchedulerName: "mine"}, want: queueing.Marks{Queue: "team"}},
+		"another scheduler has no queues":              {scheduling: &v2alpha1.Scheduling{Queue: "team", SchedulerName: "mine"}, want: queueing.PodMeta{Queue: "team"}},
 		"the label is Kueue's whatever scheduler there is": {
 			labels:     map[string]string{queueing.LabelQueue: "team", queueing.LabelPriorityClass: "high"},
 			scheduling: &v2alpha1.Scheduling{Queue: "theirs", SchedulerName: "volcano"},
-			want:       queueing.Marks{Queue: "team", PriorityClass: "high"},
+			want:       queueing.PodMeta{Queue: "team", PriorityClass: "high"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}, Spec: v2alpha1.DIJobSpec{Scheduling: tc.scheduling}}
-			if diff := cmp.Diff(tc.want, queueing.Of(job)); diff != "" {
-				t.Errorf("marks (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "meta", tc.want, queueing.ForJob(job))
 		})
 	}
 }
 
 func TestAGroupHasANameOfItsOwnForEachStart(t *testing.T) {
-	t.Parallel()
-	marks := queueing.Marks{Queue: "team"}
+	meta := queueing.PodMeta{Queue: "team"}
 	of := func(name string, uid types.UID) *v2alpha1.DIJob {
 		return &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 	}
 	first, again := of("job", "a"), of("job", "b")
 	long := of(strings.Repeat("n", 45)+"."+strings.Repeat("-", 100), "a")
 	seen := map[string]bool{}
-	for _, group := range []queueing.Marks{
-		marks.In(first, 0, 0, 4), marks.In(first, 1, 0, 4), marks.In(first, 0, 1, 4), marks.In(first, 11, 0, 4), marks.In(first, 1, 10, 4),
-		marks.In(again, 0, 0, 4), marks.In(long, 123456, 123456, 4),
+	for _, group := range []queueing.PodMeta{
+		meta.Grouped(first, 0, 0, 4), meta.Grouped(first, 1, 0, 4), meta.Grouped(first, 0, 1, 4), meta.Grouped(first, 11, 0, 4), meta.Grouped(first, 1, 10, 4),
+		meta.Grouped(again, 0, 0, 4), meta.Grouped(long, 123456, 123456, 4),
 	} {
 		if seen[group.Group] {
 			t.Errorf("group %s is that of two starts", group.Group)
@@ -68,19 +64,18 @@ func TestAGroupHasANameOfItsOwnForEachStart(t *testing.T) {
 			t.Errorf("group %s: %v", group.Group, errs)
 		}
 		if group.Size != 4 || group.Queue != "team" {
-			t.Errorf("marks are %+v", group)
+			t.Errorf("meta are %+v", group)
 		}
 	}
-	if alone := marks.In(first, 0, 0, 1); alone != marks {
+	if alone := meta.Grouped(first, 0, 0, 1); alone != meta {
 		t.Errorf("a single pod gets %+v, want no group", alone)
 	}
-	if none := (queueing.Marks{}).In(first, 0, 0, 4); none != (queueing.Marks{}) {
+	if none := (queueing.PodMeta{}).Grouped(first, 0, 0, 4); none != (queueing.PodMeta{}) {
 		t.Errorf("a job without a queue gets %+v", none)
 	}
 }
 
 func TestAPodBearsWhatKueueReads(t *testing.T) {
-	t.Parallel()
 	template := func() *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Labels:      map[string]string{"mine": "kept", queueing.LabelQueue: "templates", queueing.LabelGroup: "templates"},
@@ -88,12 +83,12 @@ func TestAPodBearsWhatKueueReads(t *testing.T) {
 		}}
 	}
 	for name, tc := range map[string]struct {
-		marks               queueing.Marks
+		meta                queueing.PodMeta
 		pod                 *corev1.Pod
 		labels, annotations map[string]string
 	}{
 		"in a group": {
-			marks:  queueing.Marks{Queue: "team", PriorityClass: "high", Group: "job-1", Size: 4},
+			meta:   queueing.PodMeta{Queue: "team", PriorityClass: "high", Group: "job-1", Size: 4},
 			pod:    &corev1.Pod{},
 			labels: map[string]string{"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "high", "kueue.x-k8s.io/pod-group-name": "job-1"},
 			annotations: map[string]string{
@@ -101,30 +96,24 @@ func TestAPodBearsWhatKueueReads(t *testing.T) {
 			},
 		},
 		"by itself, what the template says of groups makes way": {
-			marks:  queueing.Marks{Queue: "team"},
+			meta:   queueing.PodMeta{Queue: "team"},
 			pod:    template(),
 			labels: map[string]string{"mine": "kept", "kueue.x-k8s.io/queue-name": "team"}, annotations: map[string]string{"mine": "kept"},
 		},
 		"without a queue, the template's own stay": {pod: template(), labels: template().Labels, annotations: template().Annotations},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tc.marks.Mark(tc.pod)
-			if diff := cmp.Diff(tc.labels, tc.pod.Labels); diff != "" {
-				t.Errorf("labels (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.annotations, tc.pod.Annotations); diff != "" {
-				t.Errorf("annotations (-want +got):\n%s", diff)
-			}
-			if tc.marks.Queue != "" && queueing.On(tc.pod) != tc.marks {
-				t.Errorf("the pod's marks read as %+v", queueing.On(tc.pod))
+			tc.meta.Apply(tc.pod)
+			expect.Equal(t, "labels", tc.labels, tc.pod.Labels)
+			expect.Equal(t, "annotations", tc.annotations, tc.pod.Annotations)
+			if tc.meta.Queue != "" && queueing.FromPod(tc.pod) != tc.meta {
+				t.Errorf("the pod's meta read as %+v", queueing.FromPod(tc.pod))
 			}
 		})
 	}
 }
 
 func TestWhatKueueDoesToAPodIsReadFromIt(t *testing.T) {
-	t.Parallel()
 	type state struct{ Waiting, Forsaken, Evicted, Held bool }
 	now := metav1.Now()
 	taken := func(edit func(*corev1.Pod)) *corev1.Pod {
@@ -174,12 +163,9 @@ func TestWhatKueueDoesToAPodIsReadFromIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			message, evicted := queueing.Eviction(tc.pod)
-			got := state{queueing.IsWaiting(tc.pod), queueing.IsAbandoned(tc.pod), evicted, queueing.IsHeld(tc.pod)}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("state (-want +got):\n%s", diff)
-			}
+			got := state{queueing.IsWaiting(tc.pod), queueing.IsAbandoned(tc.pod), evicted, queueing.HasOnlyFinalizer(tc.pod)}
+			expect.Equal(t, "state", tc.want, got)
 			if evicted && message != target[0].Message {
 				t.Errorf("message is %q", message)
 			}
@@ -188,12 +174,7 @@ func TestWhatKueueDoesToAPodIsReadFromIt(t *testing.T) {
 }
 
 func TestReleasingAPodTakesKueuesFinalizerOnly(t *testing.T) {
-	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"first", queueing.Finalizer, "last"}}}
-	if diff := cmp.Diff([]string{"first", "last"}, queueing.Release(pod).Finalizers); diff != "" {
-		t.Errorf("finalizers (-want +got):\n%s", diff)
-	}
-	if len(pod.Finalizers) != 3 {
-		t.Errorf("the pod that was observed is changed: %v", pod.Finalizers)
-	}
+	expect.Equal(t, "finalizers", []string{"first", "last"}, queueing.Release(pod).Finalizers)
+	expect.Equal(t, fmt.Sprintf("the pod that was observed is changed: %v", pod.Finalizers), 3, len(pod.Finalizers))
 }

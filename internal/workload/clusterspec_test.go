@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 const (
@@ -78,7 +79,6 @@ func toldOf(t *testing.T, builder *Builder, assignment *Assignment, replica int)
 }
 
 func TestWhatTensorFlowIsTold(t *testing.T) {
-	t.Parallel()
 	const domain = ".di-job.space.svc.other"
 	dynamic := func(job *v2alpha1.DIJob) {
 		job.Spec.Elastic = &v2alpha1.Elastic{Task: "worker", OnResize: v2alpha1.OnResizeContinue}
@@ -106,22 +106,18 @@ func TestWhatTensorFlowIsTold(t *testing.T) {
 			`{"cluster":{` + chief + `,` + ps + `,"worker":{}},"task":{"type":"ps","index":0}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			job := clusterJob([]string{"chief", "worker", "ps"}, tensorFlow)
 			if tc.edit != nil {
 				tc.edit(job)
 			}
 			assignment := assignmentOf(job, tc.counts...)
 			told, _ := toldOf(t, NewBuilder(job, Settings{ServiceDomain: "svc.other"}), assignment, tc.replica)
-			if diff := cmp.Diff(tc.want, told["TF_CONFIG"]); diff != "" {
-				t.Errorf("TF_CONFIG (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "TF_CONFIG", tc.want, told["TF_CONFIG"])
 		})
 	}
 }
 
 func TestWhatTorchIsTold(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"master", "worker"}, torch)
 	assignment := assignmentOf(job, 1, 3)
 	builder := NewBuilder(job, Settings{})
@@ -133,13 +129,9 @@ func TestWhatTorchIsTold(t *testing.T) {
 			"PET_MASTER_ADDR": "job-master-0.di-job.space.svc.cluster.local", "PET_MASTER_PORT": "23456", "PET_NNODES": "4", "PET_NODE_RANK": rank,
 		}
 		for key, value := range want {
-			if told[key] != value {
-				t.Errorf("rank %d: %s is %q, want %q", replica, key, told[key], value)
-			}
+			expect.Equal(t, fmt.Sprintf("rank %d: %s", replica, key), value, told[key])
 		}
-		if told["TF_CONFIG"] != "" {
-			t.Errorf("rank %d is told of TensorFlow", replica)
-		}
+		expect.Equal(t, fmt.Sprintf("rank %d is told of TensorFlow", replica), "", told["TF_CONFIG"])
 		if got, want := pod.Annotations["diengine/cluster"], "Torch: master=1,worker=3"; got != want {
 			t.Errorf("the annotation is %q, want %q", got, want)
 		}
@@ -147,7 +139,6 @@ func TestWhatTorchIsTold(t *testing.T) {
 }
 
 func TestAMasterWithoutAPortOfThatNameHasTheDefault(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"unused", "worker"}, torch)
 	assignment := assignmentOf(job, 0, 2)
 	told, _ := toldOf(t, NewBuilder(job, Settings{}), assignment, 1)
@@ -157,7 +148,6 @@ func TestAMasterWithoutAPortOfThatNameHasTheDefault(t *testing.T) {
 }
 
 func TestAJobWithoutFrameworksIsToldOfNoCluster(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"master", "worker"})
 	job.Spec.Tasks[0].Template = raw(plain)
 	assignment := assignmentOf(job, 1, 1)
@@ -176,7 +166,6 @@ func TestAJobWithoutFrameworksIsToldOfNoCluster(t *testing.T) {
 }
 
 func TestATemplateThatCannotBeReadIsNamed(t *testing.T) {
-	t.Parallel()
 	for _, framework := range []v2alpha1.ClusterSpec{tensorFlow, torch} {
 		job := clusterJob([]string{"master", "worker"}, framework)
 		job.Spec.Tasks[0].Template = raw(`{"spec":{"containers":7}}`)
@@ -190,7 +179,6 @@ func TestATemplateThatCannotBeReadIsNamed(t *testing.T) {
 // TestRanksAreDenseAndPlacesUniqueWhateverTheRoster: the ranks of the job may have
 // gaps and any order.
 func TestRanksAreDenseAndPlacesUniqueWhateverTheRoster(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		job := clusterJob([]string{"chief", "worker", "ps"}, tensorFlow, torch)
@@ -232,9 +220,7 @@ func agreeOnTheCluster(t *testing.T, job *v2alpha1.DIJob, assignment *Assignment
 		if master == "" {
 			master = told["MASTER_ADDR"]
 		}
-		if told["MASTER_ADDR"] != master {
-			t.Errorf("%s is told of master %s, others of %s", pod.Name, told["MASTER_ADDR"], master)
-		}
+		expect.Equal(t, fmt.Sprintf("%s is told of master", pod.Name), master, told["MASTER_ADDR"])
 	}
 }
 

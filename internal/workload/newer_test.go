@@ -8,12 +8,12 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // newerTemplate has members of a Kubernetes to come wherever the operator puts
@@ -42,7 +42,6 @@ func newerJob(template string) *v2alpha1.DIJob {
 }
 
 func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
-	t.Parallel()
 	assignment := &Assignment{Replicas: []Replica{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
 	builder := NewBuilder(newerJob(newerTemplate), Settings{})
 	pod, err := builder.Worker(assignment, &assignment.Replicas[0])
@@ -57,9 +56,7 @@ func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(whole, &again); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(pod, &again); diff != "" {
-		t.Errorf("what the type knows of the pod is another (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "what the type knows of the pod is another", pod, &again)
 	want := map[string]any{
 		"newer": map[string]any{"deep": []any{map[string]any{"a": int64(9007199254740993)}}}, "newerNull": nil,
 		"securityContext": map[string]any{"newer": int64(1)},
@@ -83,9 +80,7 @@ func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, added(whole["spec"], typed["spec"])); diff != "" {
-		t.Errorf("what is added to the pod (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "what is added to the pod", any(want), added(whole["spec"], typed["spec"]))
 }
 
 // added returns what a value has that another has not, where items that lack
@@ -121,14 +116,12 @@ func added(value, before any) any {
 }
 
 func TestAPodWhoseTypeKnowsAllItsFieldsIsBuiltAsItIs(t *testing.T) {
-	t.Parallel()
 	for name, template := range map[string]string{
 		"plain":          plain,
 		"in metadata":    `{"metadata":{"creationTimestamp":null,"labels":{"newer":"a"}},"spec":{"containers":[{"name":"a","resources":{"limits":{"newer":1}}}]}}`,
 		"empty and null": `{"spec":{"nodeSelector":{},"tolerations":null,"containers":[{"name":"a","env":[]}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			job := newerJob(template)
 			job.Spec.Volumes = nil
 			assignment := &Assignment{Replicas: []Replica{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
@@ -145,7 +138,6 @@ func TestAPodWhoseTypeKnowsAllItsFieldsIsBuiltAsItIs(t *testing.T) {
 }
 
 func TestEveryPodOfACoordinatorLedJobHasNewerFields(t *testing.T) {
-	t.Parallel()
 	const template = `{"spec":{"newer":1,"containers":[{"name":"di-container"}]}}`
 	job := newerJob(template)
 	job.Spec.Lifecycle, job.Spec.Volumes = v2alpha1.LifecycleCoordinatorLed, nil
@@ -175,7 +167,6 @@ func TestEveryPodOfACoordinatorLedJobHasNewerFields(t *testing.T) {
 }
 
 func TestATemplateLaidOverWhatIsKnownOfItIsTheTemplate(t *testing.T) {
-	t.Parallel()
 	var written struct {
 		Spec map[string]any `json:"spec"`
 	}
@@ -188,9 +179,7 @@ func TestATemplateLaidOverWhatIsKnownOfItIsTheTemplate(t *testing.T) {
 		t.Fatal("the spec is no object")
 	}
 	overlayStruct(built, spec, reflect.TypeFor[corev1.PodSpec]())
-	if diff := cmp.Diff(spec, built); diff != "" {
-		t.Errorf("a template laid over itself is another (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "a template laid over itself is another", spec, built)
 }
 
 // dropNewer returns a value without the members that no type knows.

@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,10 +12,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
-	t.Parallel()
 	size := func(count int32) int {
 		job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
 		assignment := assignmentOf(job, 1, count)
@@ -30,7 +31,6 @@ func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
 }
 
 func TestTheSameRosterHasTheSameConfigMapInEveryAttempt(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"a", "b"})
 	first, again, other := assignmentOf(job, 1, 2), assignmentOf(job, 1, 2), assignmentOf(job, 1, 3)
 	again.Attempt = 1
@@ -58,7 +58,6 @@ func TestTheSameRosterHasTheSameConfigMapInEveryAttempt(t *testing.T) {
 }
 
 func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"few", "many"})
 	assignment := assignmentOf(job, 3, 4000)
 	builder := NewBuilder(job, Settings{})
@@ -82,9 +81,7 @@ func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
 				t.Errorf("%s: container %s mounts %+v", pod.Name, container.Name, mounts)
 			}
 		}
-		if NodesOf(pod) != configMap.Name {
-			t.Errorf("%s refers to %q, want %q", pod.Name, NodesOf(pod), configMap.Name)
-		}
+		expect.Equal(t, fmt.Sprintf("%s refers to", pod.Name), configMap.Name, NodesOf(pod))
 		nodes := ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{configMap.Name: configMap}))
 		if len(nodes) != 4003 || nodes[replica] != pod.Name {
 			t.Errorf("%s: %d nodes are read back, at its rank %q", pod.Name, len(nodes), nodes[replica])
@@ -93,7 +90,6 @@ func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
 }
 
 func TestFiveThousandReplicasOfUsualNamesFit(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"learner", "collector"})
 	job.Name, job.Namespace = "atari-pong-impala", "team-reinforcement"
 	assignment := assignmentOf(job, 10, 4990)
@@ -107,7 +103,6 @@ func TestFiveThousandReplicasOfUsualNamesFit(t *testing.T) {
 }
 
 func TestWhatNothingCanCarryIsSaid(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"few", "many"})
 	job.Namespace = strings.Repeat("n", 63)
 	assignment := assignmentOf(job, 3, 5000)
@@ -125,7 +120,6 @@ func TestWhatNothingCanCarryIsSaid(t *testing.T) {
 }
 
 func TestAVolumeOfTheSameNameIsSaidToBeInTheWay(t *testing.T) {
-	t.Parallel()
 	job := clusterJob([]string{"many"})
 	job.Spec.Tasks[0].Template = raw(`{"spec":{"volumes":[{"name":"di-nodes","emptyDir":{}}],"containers":[{"name":"di-container"}]}}`)
 	assignment := assignmentOf(job, 4000)

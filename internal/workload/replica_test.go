@@ -4,10 +4,10 @@
 package workload
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 const plain = `{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`
@@ -81,7 +82,6 @@ func ports(container *corev1.Container) map[string]int32 {
 }
 
 func TestACoordinatorIsToldWhereItIs(t *testing.T) {
-	t.Parallel()
 	pod, err := NewBuilder(ledBy(plain), Settings{}).Coordinator()
 	if err != nil {
 		t.Fatal(err)
@@ -93,33 +93,24 @@ func TestACoordinatorIsToldWhereItIs(t *testing.T) {
 		"COORDINATOR_PORT":           "22273",
 		"KUBERNETES_COORDINATOR_URL": "job-coordinator.space:22273",
 	}
-	if diff := cmp.Diff(wantEnv, environment(&pod.Spec.Containers[0])); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "environment", wantEnv, environment(&pod.Spec.Containers[0]))
 	wantLabels := map[string]string{
 		"group-name": "diengine.opendilab.org", "dijob-name": "job", "controller-name": "di-operator",
 		"replica-type": "coordinator", "pod-name": "job-coordinator",
 	}
-	if diff := cmp.Diff(wantLabels, pod.Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "labels", wantLabels, pod.Labels)
 	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Spec.PriorityClassName != "high" {
 		t.Errorf("restart policy is %s, priority class %s, want Never and high", pod.Spec.RestartPolicy, pod.Spec.PriorityClassName)
 	}
-	if diff := cmp.Diff([]string{"data", "di-server-token"}, volumes(pod)); diff != "" {
-		t.Errorf("volumes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "volumes", []string{"data", "di-server-token"}, volumes(pod))
 	want := metav1.OwnerReference{
 		APIVersion: "diengine.opendilab.org/v2alpha1", Kind: "DIJob", Name: "job", UID: "uid",
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 	}
-	if diff := cmp.Diff([]metav1.OwnerReference{want}, pod.OwnerReferences); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "owners", []metav1.OwnerReference{want}, pod.OwnerReferences)
 }
 
 func TestTheServiceOfAReplicaSelectsItsPod(t *testing.T) {
-	t.Parallel()
 	job := ledBy(`{"metadata":{"labels":{"team":"blue","replica-type":"mine"}},"spec":{"containers":[
 		{"name":"other"},{"name":"di-container","ports":[{"name":"di-port","containerPort":4000}]}]}}`)
 	pod, err := NewBuilder(job, Settings{}).Replica(&v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeCollector}, "job-collector-abcde")
@@ -130,12 +121,8 @@ func TestTheServiceOfAReplicaSelectsItsPod(t *testing.T) {
 		t.Errorf("labels are %v, want the user's beneath ours", pod.Labels)
 	}
 	service := ReplicaService(job, pod)
-	if diff := cmp.Diff(pod.Labels, service.Labels); diff != "" {
-		t.Errorf("labels of the service against the pod's (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(pod.Labels, service.Spec.Selector); diff != "" {
-		t.Errorf("selector against the pod's labels (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "labels of the service against the pod's", pod.Labels, service.Labels)
+	expect.Equal(t, "selector against the pod's labels", pod.Labels, service.Spec.Selector)
 	if service.Name != pod.Name || service.Spec.ClusterIP != corev1.ClusterIPNone || service.Spec.Ports[0].Port != 4000 {
 		t.Errorf("service is %+v, want a headless one of the pod's name at port 4000", service)
 	}
@@ -147,7 +134,6 @@ func TestTheServiceOfAReplicaSelectsItsPod(t *testing.T) {
 }
 
 func TestOurVariablesTakeThePlaceOfTheUsers(t *testing.T) {
-	t.Parallel()
 	job := ledBy(`{"spec":{"containers":[{"name":"di-container","env":[
 		{"name":"MINE","value":"$(COORDINATOR_PORT)"},{"name":"KUBERNETES_POD_NAME","value":"wrong"}]}]}}`)
 	pod, err := NewBuilder(job, Settings{}).Coordinator()
@@ -161,13 +147,10 @@ func TestOurVariablesTakeThePlaceOfTheUsers(t *testing.T) {
 	want := []string{
 		"KUBERNETES_POD_NAMESPACE", "KUBERNETES_POD_NAME", "KUBERNETES_SERVER_URL", "COORDINATOR_PORT", "KUBERNETES_COORDINATOR_URL", "MINE",
 	}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("variables (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "variables", want, order)
 }
 
 func TestWhatAMemberAsksForIsSet(t *testing.T) {
-	t.Parallel()
 	template := `{"spec":{"containers":[{"name":"di-container","resources":{"limits":{"nvidia.com/gpu":"1","memory":"1Gi"}}}]}}`
 	tests := map[string]struct {
 		asked v2alpha1.MemberResources
@@ -191,21 +174,17 @@ func TestWhatAMemberAsksForIsSet(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, Resources: tc.asked}
 			pod, err := NewBuilder(ledBy(template), Settings{}).Replica(member, "job-learner-abcde")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, pod.Spec.Containers[0].Resources.Limits); diff != "" {
-				t.Errorf("limits (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "limits", tc.want, pod.Spec.Containers[0].Resources.Limits)
 		})
 	}
 }
 
 func TestDDPLearnersKnowTheirPlace(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		gpus      []int32
 		index     int
@@ -233,7 +212,6 @@ func TestDDPLearnersKnowTheirPlace(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			aggregator := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job-aggregator-abcde", UID: "aggregator-uid"}}
 			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, DDPGPUs: tc.gpus}
 			pod, err := NewBuilder(ledBy(plain), Settings{}).DDPLearner(member, aggregator, []string{"job-ddp-learner-aaaaa", "job-ddp-learner-bbbbb"}, tc.index)
@@ -242,29 +220,20 @@ func TestDDPLearnersKnowTheirPlace(t *testing.T) {
 			}
 			env := environment(&pod.Spec.Containers[0])
 			for key, want := range tc.wantEnv {
-				if got := env[key]; got != want {
-					t.Errorf("%s is %q, want %q", key, got, want)
-				}
+				expect.Equal(t, key, want, env[key])
 			}
-			if diff := cmp.Diff(tc.wantPorts, ports(&pod.Spec.Containers[0])); diff != "" {
-				t.Errorf("ports (-want +got):\n%s", diff)
-			}
-			if got := pod.Labels["ddp-learner-type"]; got != tc.wantKind {
-				t.Errorf("ddp-learner-type is %q, want %q", got, tc.wantKind)
-			}
+			expect.Equal(t, "ports", tc.wantPorts, ports(&pod.Spec.Containers[0]))
+			expect.Equal(t, "ddp-learner-type", tc.wantKind, pod.Labels["ddp-learner-type"])
 			if gpus := pod.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"]; gpus.Value() != int64(tc.gpus[tc.index]) {
 				t.Errorf("GPUs are %s, want %d", gpus.String(), tc.gpus[tc.index])
 			}
 			want := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "job-aggregator-abcde", UID: "aggregator-uid"}
-			if diff := cmp.Diff(want, pod.OwnerReferences[1]); diff != "" {
-				t.Errorf("second owner (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "second owner", want, pod.OwnerReferences[1])
 		})
 	}
 }
 
 func TestAnAggregatorHasNoVolumesOfTheJob(t *testing.T) {
-	t.Parallel()
 	config := &v2alpha1.AggregatorConfig{
 		Spec: v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: raw(plain)}},
 	}
@@ -272,19 +241,14 @@ func TestAnAggregatorHasNoVolumesOfTheJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"di-server-token"}, volumes(pod)); diff != "" {
-		t.Errorf("volumes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "volumes", []string{"di-server-token"}, volumes(pod))
 	if env := environment(&pod.Spec.Containers[0]); env["AGGREGATOR_PORT"] != "22272" {
 		t.Errorf("environment is %v, want AGGREGATOR_PORT 22272", env)
 	}
-	if pod.Annotations["diengine/slot"] != "a" {
-		t.Errorf("annotations are %v, want the slot", pod.Annotations)
-	}
+	expect.Equal(t, fmt.Sprintf("annotations are %v", pod.Annotations), "a", pod.Annotations["diengine/slot"])
 }
 
 func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct{ template, want string }{
 		"missing":       {"", "spec.tasks[0].template: is missing"},
 		"of wrong type": {`{"spec":{"containers":"none"}}`, "spec.tasks[0].template: does not decode"},
@@ -296,7 +260,6 @@ func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			_, err := NewBuilder(ledBy(tc.template), Settings{}).Coordinator()
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Errorf("error is %v, want one that starts with %q", err, tc.want)
@@ -306,7 +269,6 @@ func TestATemplateThatDoesNotDecodeIsNamed(t *testing.T) {
 }
 
 func TestAVolumeWhoseQuantityTakesHoursToDecodeIsNamed(t *testing.T) {
-	t.Parallel()
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Volumes: []v2alpha1.RawObject{raw(`{"name":"v","emptyDir":{"sizeLimit":"1e-2000000000"}}`)}}}
 	want := "spec.volumes[0].emptyDir.sizeLimit: 1e-2000000000: the exponent of a quantity"
 	if _, err := Volumes(job); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -323,7 +285,6 @@ func volumes(pod *corev1.Pod) []string {
 }
 
 func TestThePriorityClassOfAPodIsTheJobsElseTheTemplatesElseThatOfItsPriority(t *testing.T) {
-	t.Parallel()
 	settings := Settings{PriorityClasses: map[v2alpha1.Priority]string{v2alpha1.PriorityNormal: "usual", v2alpha1.PriorityHigh: "urgent"}}
 	tests := map[string]struct {
 		priority             v2alpha1.Priority
@@ -336,27 +297,20 @@ func TestThePriorityClassOfAPodIsTheJobsElseTheTemplatesElseThatOfItsPriority(t 
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Priority: tc.priority, PriorityClassName: tc.ofJob}}
 			template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{PriorityClassName: tc.ofPod}}
-			if got := NewBuilder(job, settings).newPod(template, "pod").Spec.PriorityClassName; got != tc.wanted {
-				t.Errorf("got %q, want %q", got, tc.wanted)
-			}
+			expect.Equal(t, "result", tc.wanted, NewBuilder(job, settings).newPod(template, "pod").Spec.PriorityClassName)
 		})
 	}
 }
 
 func TestTheSchedulerOfTheJobIsThatOfItsPods(t *testing.T) {
-	t.Parallel()
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Scheduling: &v2alpha1.Scheduling{SchedulerName: "volcano"}}}
 	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{SchedulerName: "own"}}
-	if got := NewBuilder(job, Settings{}).newPod(template, "pod").Spec.SchedulerName; got != "volcano" {
-		t.Errorf("got %q, want volcano", got)
-	}
+	expect.Equal(t, "result", "volcano", NewBuilder(job, Settings{}).newPod(template, "pod").Spec.SchedulerName)
 }
 
 func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
-	t.Parallel()
 	template := func(containers string) string {
 		return `{"metadata":{"annotations":{"diengine/containers":"forged"},"finalizers":["user/keep"]},"spec":{"containers":[` + containers + `]}}`
 	}
@@ -367,7 +321,6 @@ func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
 		"one named as the role": {template(`{"name":"log"},{"name":"coordinator"}`), "log,coordinator", "coordinator,log"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			coordinator, err := NewBuilder(ledBy(tc.template), Settings{}).Coordinator()
 			if err != nil {
 				t.Fatal(err)
@@ -378,9 +331,7 @@ func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for pod, want := range map[*corev1.Pod]string{coordinator: tc.coordinator, worker: tc.worker} {
-				if got := pod.Annotations["diengine/containers"]; got != want {
-					t.Errorf("%s says %q, want %q", pod.Name, got, want)
-				}
+				expect.Equal(t, pod.Name, want, pod.Annotations["diengine/containers"])
 				if len(pod.Finalizers) > 0 {
 					t.Errorf("%s has finalizers %v, by which its name is taken for ever", pod.Name, pod.Finalizers)
 				}

@@ -9,10 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestEveryContainerGetsATokenForDIServerAlone(t *testing.T) {
-	t.Parallel()
 	own := corev1.VolumeMount{Name: "own", MountPath: "/var/run/secrets/diengine.opendilab.org/"}
 	spec := corev1.PodSpec{
 		InitContainers: []corev1.Container{{Name: "init"}},
@@ -39,7 +40,5 @@ func TestEveryContainerGetsATokenForDIServerAlone(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	addToken(&spec)
-	if diff := cmp.Diff(want, spec); diff != "" {
-		t.Errorf("a template that has the volume is changed (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "a template that has the volume is changed", want, spec)
 }

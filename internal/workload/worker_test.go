@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestAWorkerKnowsItsPlace(t *testing.T) {
-	t.Parallel()
 	job := &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space", UID: "uid"},
 		Spec: v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
@@ -38,36 +39,27 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		"DI_NODES":         "job-my-task-1.di-job.space.svc.other,,job-my-task-0.di-job.space.svc.other",
 		"DI_MY_TASK_NODES": "job-my-task-0.di-job.space.svc.other,job-my-task-1.di-job.space.svc.other",
 	}
-	if diff := cmp.Diff(wantEnv, environmentBy(&pod.Spec.Containers[0], nodesOf(t, builder, assignment))); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "environment", wantEnv, environmentBy(&pod.Spec.Containers[0], nodesOf(t, builder, assignment)))
 	wantAnnotations := map[string]string{
 		"diengine/replicas": "2", "diengine/rank": "2", "diengine/task-rank": "0", "diengine/node": "", "diengine/containers": "di-container",
 		"diengine/attempt": "3", "diengine/reschedule": "2",
 	}
-	if diff := cmp.Diff(wantAnnotations, pod.Annotations); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "annotations", wantAnnotations, pod.Annotations)
 	wantLabels := map[string]string{
 		"diengine/operator": "di-operator", "diengine/job": "job", "diengine/task-type": "none",
 		"diengine/task-name": "my-task", "diengine/pod": "job-my-task-0",
 	}
-	if diff := cmp.Diff(wantLabels, pod.Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "labels", wantLabels, pod.Labels)
 	if pod.Spec.Hostname != "job-my-task-0" || pod.Spec.Subdomain != "di-job" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
 		t.Errorf("host %s.%s restarts %s, want job-my-task-0.di-job and Never", pod.Spec.Hostname, pod.Spec.Subdomain, pod.Spec.RestartPolicy)
 	}
-	if diff := cmp.Diff(map[string]int32{"di-port": 22270}, ports(&pod.Spec.Containers[0])); diff != "" {
-		t.Errorf("ports (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "ports", map[string]int32{"di-port": 22270}, ports(&pod.Spec.Containers[0]))
 	if diff := cmp.Diff(assignment.Nodes, ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{NodesOf(pod): nodesOf(t, builder, assignment)}))); diff != "" {
 		t.Errorf("nodes read back (-want +got):\n%s", diff)
 	}
 }
 
 func TestOnlyAPreemptibleJobsPodsNameTheirNode(t *testing.T) {
-	t.Parallel()
 	for preemptible, want := range map[bool]string{true: "node-b", false: ""} {
 		job := &v2alpha1.DIJob{
 			ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space"},
@@ -81,14 +73,11 @@ func TestOnlyAPreemptibleJobsPodsNameTheirNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pod.Annotations["diengine/node"]; got != want {
-			t.Errorf("preemptible %v: the node is %q, want %q", preemptible, got, want)
-		}
+		expect.Equal(t, fmt.Sprintf("preemptible %v: the node", preemptible), want, pod.Annotations["diengine/node"])
 	}
 }
 
 func TestTheServiceOfWorkersPublishesThoseThatAreNotReady(t *testing.T) {
-	t.Parallel()
 	service := WorkerService(&v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space"}})
 	want := corev1.ServiceSpec{
 		ClusterIP:                corev1.ClusterIPNone,
@@ -96,16 +85,11 @@ func TestTheServiceOfWorkersPublishesThoseThatAreNotReady(t *testing.T) {
 		Ports:                    []corev1.ServicePort{{Name: "di-port", Port: 22270, Protocol: corev1.ProtocolTCP}},
 		PublishNotReadyAddresses: true,
 	}
-	if diff := cmp.Diff(want, service.Spec); diff != "" {
-		t.Errorf("service (-want +got):\n%s", diff)
-	}
-	if service.Name != "di-job" {
-		t.Errorf("service is named %s, want di-job", service.Name)
-	}
+	expect.Equal(t, "service", want, service.Spec)
+	expect.Equal(t, "service is named", "di-job", service.Name)
 }
 
 func TestAPlacedPodMayRunOnNoOtherNodeByWhicheverTermOfItsTemplate(t *testing.T) {
-	t.Parallel()
 	east := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"east"}}}}
 	ours := corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"node-b"}}
 	for name, own := range map[string]*corev1.Affinity{
@@ -116,7 +100,6 @@ func TestAPlacedPodMayRunOnNoOtherNodeByWhicheverTermOfItsTemplate(t *testing.T)
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			spec := &corev1.PodSpec{Affinity: own.DeepCopy()}
 			place(spec, "node-b")
 			terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
@@ -128,9 +111,7 @@ func TestAPlacedPodMayRunOnNoOtherNodeByWhicheverTermOfItsTemplate(t *testing.T)
 			if own != nil && own.NodeAffinity != nil && len(terms) != 2 {
 				t.Errorf("%d terms are left of 2", len(terms))
 			}
-			if spec.NodeName != "" {
-				t.Error("the pod goes around the scheduler")
-			}
+			expect.Equal(t, "the pod goes around the scheduler", "", spec.NodeName)
 		})
 	}
 }

@@ -67,7 +67,7 @@ func (p *Plan) createMember(pod *corev1.Pod, err error) {
 		p.Invalidate(err.Error())
 		return
 	}
-	p.Queued().Mark(pod)
+	p.Queued().Apply(pod)
 	p.CreatePod(pod)
 }
 

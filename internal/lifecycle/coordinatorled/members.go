@@ -62,7 +62,7 @@ func (p *Plan) slots() ([]slot, bool) {
 	return slots, true
 }
 
-// findShadowed marks slots that share a pod's name with another slot: the names of
+// findShadowed meta slots that share a pod's name with another slot: the names of
 // replacements follow from a short hash. The slot that the pod was created for keeps
 // the name, else the first of the list.
 func (p *Plan) findShadowed(slots []slot) {

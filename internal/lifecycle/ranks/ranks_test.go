@@ -4,17 +4,16 @@
 package ranks
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestRanksReadAsTheyAreWritten(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		text string
 		want []int32
@@ -29,12 +28,9 @@ func TestRanksReadAsTheyAreWritten(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			set := Read(tc.text)
 			for rank := range int32(10) {
-				if got := set.Has(rank); got != slices.Contains(tc.want, rank) {
-					t.Errorf("%q has rank %d: %v", tc.text, rank, got)
-				}
+				expect.Equal(t, fmt.Sprintf("%q has rank %d", tc.text, rank), slices.Contains(tc.want, rank), set.Has(rank))
 			}
 			if set.Has(math.MaxInt32) {
 				t.Errorf("%q has the highest rank", tc.text)
@@ -44,16 +40,11 @@ func TestRanksReadAsTheyAreWritten(t *testing.T) {
 }
 
 func TestRecordedRanksAreReadAsTheyWereWritten(t *testing.T) {
-	t.Parallel()
 	for text, ranks := range map[string][]int32{
 		"0": {0}, "1-2,4": {1, 2, 4}, "4,3": {4, 3}, "3,0-1": {3, 0, 1},
 	} {
-		if got := FormatRun(ranks); got != text {
-			t.Errorf("%v is written as %q, want %q", ranks, got, text)
-		}
-		if diff := cmp.Diff(ranks, ReadRun(text)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%v is written as", ranks), text, FormatRun(ranks))
+		expect.Equal(t, fmt.Sprintf("%q", text), ranks, ReadRun(text))
 	}
 	for _, text := range []string{"", "x", "3-1", "-1", "0-99999999", "1,,2"} {
 		if got := ReadRun(text); got != nil {

@@ -82,11 +82,11 @@ func AsksForGang(job *v2alpha1.DIJob) bool {
 }
 
 // Queued returns Kueue's metadata for the job's pods, none if the job has no queue.
-func (in *Input) Queued() queueing.Marks {
+func (in *Input) Queued() queueing.PodMeta {
 	if !in.Kueue || in.isVolcanosQueue() {
-		return queueing.Marks{}
+		return queueing.PodMeta{}
 	}
-	return queueing.Of(in.Job)
+	return queueing.ForJob(in.Job)
 }
 
 // isVolcanosQueue reports whether the queue in the spec is a queue of Volcano, which

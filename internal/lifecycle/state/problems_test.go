@@ -11,7 +11,6 @@ import (
 )
 
 func TestManyPodsAreCountedInSteps(t *testing.T) {
-	t.Parallel()
 	problems := make([]podProblem, 100)
 	for i := range problems {
 		problems[i].pod = &corev1.Pod{}

@@ -27,11 +27,11 @@ func (p *Plan) ReportQueue() {
 	var queue string
 	queued, waiting, managed := 0, 0, 0
 	for _, pod := range p.Current() {
-		marks := queueing.On(pod)
-		if marks.Queue == "" || podstate.Terminating(pod) || podstate.Finished(pod) {
+		meta := queueing.FromPod(pod)
+		if meta.Queue == "" || podstate.Terminating(pod) || podstate.Finished(pod) {
 			continue
 		}
-		queue = marks.Queue
+		queue = meta.Queue
 		queued++
 		if queueing.IsWaiting(pod) {
 			waiting++

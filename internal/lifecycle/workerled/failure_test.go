@@ -4,20 +4,18 @@
 package workerled
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 func TestOnlyWhatIsRestartedMoreOftenThanByDefaultWaits(t *testing.T) {
-	t.Parallel()
 	const s = time.Second
 	want := []time.Duration{0, 0, 0, 0, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 256 * s, 300 * s, 300 * s}
 	for restarts, want := range want {
-		if got := restartBackoff(int32(restarts)); got != want {
-			t.Errorf("restart %d waits %v, want %v", restarts, got, want)
-		}
+		expect.Equal(t, fmt.Sprintf("restart %d waits", restarts), want, restartBackoff(int32(restarts)))
 	}
-	if got := restartBackoff(1 << 30); got != 300*s {
-		t.Errorf("the backoff grows to %v", got)
-	}
+	expect.Equal(t, "the backoff grows to", 300*s, restartBackoff(1<<30))
 }

@@ -33,8 +33,8 @@ type gangPlan struct {
 	// they are not.
 	provider *gang.Provider
 	group    string
-	// words are the status of the scheduler: why the gang is not placed.
-	words gang.Words
+	// status is the status of the scheduler: why the gang is not placed.
+	status gang.SchedulerStatus
 	// missing describes why there is no scheduler for the gang, "" if there is one.
 	missing string
 }
@@ -169,7 +169,7 @@ func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
 // that it would keep waiting for too many members are created without it, or recreated
 // without it if they wait already.
 func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) state.Result {
-	p.gang.words = provider.Read(group)
+	p.gang.status = provider.Read(group)
 	group = p.renameOwner(group)
 	isEnough := leastOf(p.Job, p.counts.Total) >= provider.Least(group)
 	if len(team.members) == 0 || !team.waiting && isEnough {
@@ -183,7 +183,7 @@ func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructur
 		p.Invalidate(err.Error())
 		return state.Settled
 	}
-	synced, possible := provider.Level(group, wanted)
+	synced, possible := provider.Sync(group, wanted)
 	switch {
 	case !possible && !team.started:
 		return p.replaceGroup(group)
@@ -246,7 +246,7 @@ func (p *Plan) replaceGroup(group *unstructured.Unstructured) state.Result {
 	p.deleteWaiting()
 	p.DeletePodGroups()
 	p.Decision.UpdatePodGroup = nil
-	p.gang.words = gang.Words{
+	p.gang.status = gang.SchedulerStatus{
 		Reason:  v2alpha1.ReasonGangReplaced,
 		Message: fmt.Sprintf("%s %s is replaced by one of another size or scheduler", gang.Kind, group.GetName()),
 	}
@@ -298,8 +298,8 @@ func (p *Plan) reportPlacing() {
 		}
 	case placed > 0 && conditions.IsTrue(p.Status(), condition):
 	default:
-		words := p.whyNotPlaced()
-		p.setGangScheduled(corev1.ConditionFalse, words.Reason, words.Message)
+		status := p.whyNotPlaced()
+		p.setGangScheduled(corev1.ConditionFalse, status.Reason, status.Message)
 	}
 }
 
@@ -326,21 +326,21 @@ func (p *Plan) isPlaced(pod *corev1.Pod) bool {
 
 // whyNotPlaced returns the scheduler's reason and message from the PodGroup, completed
 // from the pods.
-func (p *Plan) whyNotPlaced() gang.Words {
-	words := p.gang.words
+func (p *Plan) whyNotPlaced() gang.SchedulerStatus {
+	status := p.gang.status
 	for _, pod := range p.Pods {
-		if words.Reason != "" && words.Message != "" {
+		if status.Reason != "" && status.Message != "" {
 			break
 		}
-		if said := gang.OfPod(pod); said != (gang.Words{}) && !p.IsStale(pod) {
-			words = gang.Words{Reason: cmp.Or(words.Reason, said.Reason), Message: cmp.Or(words.Message, said.Message)}
+		if said := gang.StatusOfPod(pod); said != (gang.SchedulerStatus{}) && !p.IsStale(pod) {
+			status = gang.SchedulerStatus{Reason: cmp.Or(status.Reason, said.Reason), Message: cmp.Or(status.Message, said.Message)}
 		}
 	}
-	if words.Reason == "" {
-		return gang.Words{Reason: v2alpha1.ReasonGangWaiting, Message: "the scheduler has not scheduled the pods yet"}
+	if status.Reason == "" {
+		return gang.SchedulerStatus{Reason: v2alpha1.ReasonGangWaiting, Message: "the scheduler has not scheduled the pods yet"}
 	}
-	words.Message = podstate.SchedulerMessage(cmp.Or(words.Message, "the scheduler finds no nodes for the pods"))
-	return words
+	status.Message = podstate.SchedulerMessage(cmp.Or(status.Message, "the scheduler finds no nodes for the pods"))
+	return status
 }
 
 // setGangScheduled sets the condition. It records an event when the gang is placed, when

@@ -24,7 +24,7 @@ type Plan struct {
 	planned     ranks.Set
 	plannedText string
 	// marked is the metadata for Kueue of pods that are created now, once it is known.
-	marked *queueing.Marks
+	meta *queueing.PodMeta
 	// gang is the gang of pods that are created now.
 	gang gangPlan
 }

@@ -17,19 +17,18 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// A job that queues by Kueue does so through its pods. Those of one start of a
-// worker-led job are one group, which is admitted, evicted and finished as a
-// whole. Kueue takes neither another size for a group nor a finished one back, so
-// what starts again is a group of its own, of which attempt and reschedule tell. A
-// pod that is made again joins the group while others of it live; else it queues
-// by itself. What was started without a queue goes on without.
+// A job queues with Kueue through its pods. The pods of one attempt of a worker-led job
+// are one group, which is admitted, evicted and finished as a whole. Kueue neither
+// resizes a group nor reopens a finished one, so each attempt and reschedule has a group
+// of its own. A recreated pod joins the group while others of it are active; otherwise
+// it queues by itself. A job that started without a queue continues without one.
 
 // groupOf returns the metadata of a pod of a worker-led job, and whether the pod is in a
 // group that the operator created.
-func (in *Input) groupOf(pod *corev1.Pod) (queueing.Marks, bool) {
-	marks := queueing.On(pod)
-	ours := marks.In(in.Job, podstate.Attempt(pod), podstate.Reschedule(pod), marks.Size)
-	return marks, marks.Size > 1 && marks == ours && marks.Group != ""
+func (in *Input) groupOf(pod *corev1.Pod) (queueing.PodMeta, bool) {
+	meta := queueing.FromPod(pod)
+	ours := meta.Grouped(in.Job, podstate.Attempt(pod), podstate.Reschedule(pod), meta.Size)
+	return meta, meta.Size > 1 && meta == ours && meta.Group != ""
 }
 
 // isGrouped reports whether the pods of a status's attempt are a group that Kueue admits
@@ -43,7 +42,7 @@ func (in *Input) isGrouped(status *v2alpha1.DIJobStatus) bool {
 
 // isInLine reports whether a pod keeps its group unfinished.
 func isInLine(pod *corev1.Pod) bool {
-	return !podstate.Finished(pod) && !queueing.IsHeld(pod) && !queueing.IsAbandoned(pod)
+	return !podstate.Finished(pod) && !queueing.HasOnlyFinalizer(pod) && !queueing.IsAbandoned(pod)
 }
 
 // whyRequeued describes why all replicas must queue again, "" if they need not.
@@ -52,14 +51,14 @@ func (p *Plan) whyRequeued() string {
 		return ""
 	}
 	for _, pod := range p.Current() {
-		marks, grouped := p.groupOf(pod)
+		meta, grouped := p.groupOf(pod)
 		message, evicted := queueing.Eviction(pod)
 		switch {
 		case grouped && evicted:
 			return "Kueue evicted the job, which queues again: " + message
-		case grouped && marks.Size != int(p.counts.Total):
+		case grouped && meta.Size != int(p.counts.Total):
 			// It was resized while it was suspended, and some of its pods are left.
-			return fmt.Sprintf("the job has %d replicas, but queues for %d", p.counts.Total, marks.Size)
+			return fmt.Sprintf("the job has %d replicas, but queues for %d", p.counts.Total, meta.Size)
 		}
 	}
 	switch {
@@ -84,37 +83,37 @@ func (p *Plan) isDeserted() bool {
 	})
 }
 
-// marks returns Kueue's metadata for pods of a worker-led job that are created now.
-func (p *Plan) marks() queueing.Marks {
-	if p.marked == nil {
-		marks := p.findMarks()
-		p.marked = &marks
+// podMeta returns Kueue's metadata for pods of a worker-led job that are created now.
+func (p *Plan) podMeta() queueing.PodMeta {
+	if p.meta == nil {
+		meta := p.findPodMeta()
+		p.meta = &meta
 	}
-	return *p.marked
+	return *p.meta
 }
 
-func (p *Plan) findMarks() queueing.Marks {
+func (p *Plan) findPodMeta() queueing.PodMeta {
 	members := p.Current()
 	isFresh := len(members) == 0 && p.completed().IsEmpty()
 	if isFresh {
-		return p.Queued().In(p.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas))
+		return p.Queued().Grouped(p.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas))
 	}
-	var former queueing.Marks
+	var former queueing.PodMeta
 	for _, pod := range members {
-		marks, grouped := p.groupOf(pod)
+		meta, grouped := p.groupOf(pod)
 		if grouped && isInLine(pod) {
-			return marks
+			return meta
 		}
 		if grouped {
-			former = marks
+			former = meta
 		}
 	}
-	isUnqueued := func(pod *corev1.Pod) bool { return queueing.On(pod).Queue == "" }
+	isUnqueued := func(pod *corev1.Pod) bool { return queueing.FromPod(pod).Queue == "" }
 	switch {
 	case former.Queue != "":
-		return former.Alone()
+		return former.Ungrouped()
 	case slices.ContainsFunc(members, isUnqueued):
-		return queueing.Marks{}
+		return queueing.PodMeta{}
 	}
 	return p.Queued()
 }
@@ -138,7 +137,7 @@ func (p *Plan) releaseHeld() state.Result {
 		_, evicted := queueing.Eviction(pod)
 		isRecorded := podstate.PlausibleCount(podstate.Attempt(pod), p.Job.Status.Restarts) < p.Job.Status.Restarts ||
 			podstate.PlausibleCount(podstate.Reschedule(pod), p.Job.Status.Reschedules) < p.Job.Status.Reschedules
-		if queueing.IsHeld(pod) && (!evicted || isRecorded || !p.IsStale(pod)) {
+		if queueing.HasOnlyFinalizer(pod) && (!evicted || isRecorded || !p.IsStale(pod)) {
 			p.Decision.ReleasePods = append(p.Decision.ReleasePods, queueing.Release(pod))
 		}
 	}

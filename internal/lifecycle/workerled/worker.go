@@ -310,6 +310,6 @@ func (p *Plan) createWorker(replica *workload.Replica) {
 		return
 	}
 	p.gang.mark(pod)
-	p.marks().Mark(pod)
+	p.podMeta().Apply(pod)
 	p.CreatePod(pod)
 }
