@@ -8,19 +8,14 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 )
 
-const (
-	// submitters is how many jobs are submitted at a time.
-	submitters = 16
-	// jobsEvery is how often is asked how jobs do.
-	jobsEvery = 500 * time.Millisecond
-)
+// jobsEvery is the pause between two looks at the jobs.
+const jobsEvery = 500 * time.Millisecond
 
 func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err := w.submitter.Create(ctx, job); err != nil {
@@ -29,16 +24,11 @@ func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// submitAll submits jobs of so many pods each, some at a time.
+// submitAll submits the jobs of a shape.
 func (w *world) submitAll(ctx context.Context, s shape) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(submitters)
-	for i := range s.jobs {
-		group.Go(func() error {
-			return w.submit(ctx, harness.WorkerLedJob(oursNamespace, fmt.Sprintf("job-%04d", i), s.pods))
-		})
-	}
-	return group.Wait()
+	return w.SubmitAll(ctx, s.jobs, func(ctx context.Context, index int) error {
+		return w.submit(ctx, harness.WorkerLedJob(oursNamespace, fmt.Sprintf("job-%04d", index), s.pods))
+	})
 }
 
 // waitPods returns when so many pods exist in a namespace, and when the last came.

@@ -5,13 +5,10 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
@@ -103,19 +100,11 @@ func (w *world) warmUp(ctx context.Context) error {
 	return w.clear(ctx)
 }
 
-// clear deletes all jobs with their objects, and returns when the operator is idle.
+// clear deletes all jobs, and returns when the operator is idle.
 func (w *world) clear(ctx context.Context) error {
-	w.Say("deleting everything")
-	for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}, &v2alpha1.Membership{}} {
-		if err := w.API.DeleteAllOf(ctx, object, client.InNamespace(oursNamespace)); err != nil {
-			return fmt.Errorf("deleting %T: %w", object, err)
-		}
-	}
-	before := w.kubelet.Pods()
-	err := w.waitFor(ctx, "pods deleted", pollEvery, before, func() (int, error) { return before - w.kubelet.Pods(), w.kubelet.Err() })
-	if err != nil {
+	if err := w.Clear(ctx, oursNamespace, &w.kubelet.Kubelet); err != nil {
 		return err
 	}
-	_, err = w.WaitQuiet(ctx, 500*time.Millisecond)
+	_, err := w.WaitQuiet(ctx, 500*time.Millisecond)
 	return err
 }

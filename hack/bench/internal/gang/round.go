@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -19,10 +17,8 @@ import (
 )
 
 const (
-	// submitters is how many jobs are submitted at a time.
-	submitters = 16
-	jobsEvery  = time.Second
-	sayEvery   = 5 * time.Second
+	jobsEvery = time.Second
+	sayEvery  = 5 * time.Second
 )
 
 // outcome is what came of one round.
@@ -60,26 +56,21 @@ func (w *world) play(ctx context.Context, namespace string, jobs, pods int, gang
 	if done.asked, err = w.Since(mark); err != nil {
 		return nil, err
 	}
-	return done, w.clear(ctx, namespace)
+	return done, w.Clear(ctx, namespace, w.kubelet)
 }
 
 func (w *world) submitAll(ctx context.Context, namespace string, jobs, pods int, gang bool) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(submitters)
-	for i := range jobs {
-		group.Go(func() error {
-			job := harness.WorkerLedJob(namespace, fmt.Sprintf("job-%04d", i), pods)
-			if gang {
-				job.Spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
-			}
-			w.ledgers[namespace].submit(job.Name, time.Now())
-			if err := w.submitter.Create(ctx, job); err != nil {
-				return fmt.Errorf("submitting job %s: %w", job.Name, err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
+	return w.SubmitAll(ctx, jobs, func(ctx context.Context, index int) error {
+		job := harness.WorkerLedJob(namespace, fmt.Sprintf("job-%04d", index), pods)
+		if gang {
+			job.Spec.Scheduling = &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}}
+		}
+		w.ledgers[namespace].submit(job.Name, time.Now())
+		if err := w.submitter.Create(ctx, job); err != nil {
+			return fmt.Errorf("submitting job %s: %w", job.Name, err)
+		}
+		return nil
+	})
 }
 
 // waitEnded returns when all jobs have ended, or after the harness.Patience of the run, and
@@ -114,23 +105,4 @@ func (w *world) waitEnded(ctx context.Context, namespace string, jobs int, done 
 	}
 	w.Say("%s: only %d of %d jobs have ended after %s", namespace, done.succeeded, jobs, harness.Patience)
 	return w.kubelet.Err()
-}
-
-// clear deletes what a round has made.
-func (w *world) clear(ctx context.Context, namespace string) error {
-	w.Say("%s: deleting all there is", namespace)
-	for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}} {
-		if err := w.API.DeleteAllOf(ctx, object, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("deleting %T of %s: %w", object, namespace, err)
-		}
-	}
-	for deadline := time.Now().Add(harness.Patience); w.kubelet.Pods() > 0; {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("deleting pods of %s: %d are left", namespace, w.kubelet.Pods())
-		}
-		if err := pace.Pause(ctx, jobsEvery); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
@@ -126,4 +128,35 @@ func (w *World) WaitQuiet(ctx context.Context, quiet time.Duration) (controlplan
 		return 0, fmt.Errorf("waiting until requests cease: %w", err)
 	}
 	return mark, nil
+}
+
+// Clear deletes the jobs of a namespace with all their objects, and returns when the
+// kubelet sees no pod any more.
+func (w *World) Clear(ctx context.Context, namespace string, kubelet *Kubelet) error {
+	w.Say("deleting all jobs of %s", namespace)
+	for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}, &v2alpha1.Membership{}} {
+		if err := w.API.DeleteAllOf(ctx, object, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("deleting %T of %s: %w", object, namespace, err)
+		}
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, Patience, true, func(context.Context) (bool, error) {
+		return kubelet.Pods() == 0, kubelet.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("deleting pods of %s, %d are left: %w", namespace, kubelet.Pods(), err)
+	}
+	return nil
+}
+
+// submitters is how many jobs are submitted at a time.
+const submitters = 16
+
+// SubmitAll submits so many jobs, some at a time.
+func (w *World) SubmitAll(ctx context.Context, jobs int, submit func(ctx context.Context, index int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(submitters)
+	for i := range jobs {
+		group.Go(func() error { return submit(ctx, i) })
+	}
+	return group.Wait()
 }

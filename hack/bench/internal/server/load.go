@@ -23,9 +23,8 @@ const (
 
 // load is the calls of coordinators.
 type load struct {
-	server    string
-	callers   []coordinator.Caller
-	keepAlive bool
+	server  string
+	callers []coordinator.Caller
 	// writes is how many writes a second the coordinators share.
 	writes float64
 }
@@ -42,7 +41,7 @@ type measured struct {
 func (l *load) generate(ctx context.Context, long time.Duration) (*measured, error) {
 	lines := make([]*line, len(l.callers))
 	for i := range lines {
-		lines[i] = &line{Line: coordinator.NewLine(l.server, &l.callers[i], l.keepAlive)}
+		lines[i] = &line{Line: coordinator.NewLine(l.server, &l.callers[i], false)}
 		defer lines[i].Close()
 	}
 	result := &measured{}

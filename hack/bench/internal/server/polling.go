@@ -31,10 +31,9 @@ const (
 
 // pollingRow is a way to poll.
 type pollingRow struct {
-	name      string
-	polls     bool
-	keepAlive bool
-	writes    float64
+	name   string
+	polls  bool
+	writes float64
 	// bare is the reference: a handler that does nothing, in the same place.
 	bare bool
 }
@@ -72,7 +71,7 @@ func (b *bench) runPolling(ctx context.Context) (_ figures.Limits, err error) {
 	}
 	defer harness.Close(&err, run.server.Stop)
 	fmt.Fprintf(b.Out, "%d jobs of a coordinator, %d collectors and a learner (made in %s); di-server, mode enforce, %s, ready after %s.\n"+
-		"Each coordinator polls every %s from its own address, by a new connection for each request unless keep-alive; %s a row.\n\n",
+		"Each coordinator polls every %s from its own address, by a new connection for each request; %s a row.\n\n",
 		b.jobs, pollingCollectors, made.Round(time.Second), harness.ServerMemoryLimit, time.Since(began).Round(time.Millisecond), pollingInterval, b.duration)
 	run.table = b.Table(0)
 	fmt.Fprintln(run.table, "what\tGETs/s\terrors\tGET p50\tp99\tp99.9\twrites/s\twrite p50\tp99\tAPI requests\twatches begun\tCPU\tRSS\tpeak RSS")
@@ -80,10 +79,7 @@ func (b *bench) runPolling(ctx context.Context) (_ figures.Limits, err error) {
 		{name: "di-server, idle"},
 		{name: "di-server, GETs", polls: true},
 		{name: "bare gin handler, GETs", polls: true, bare: true},
-		{name: "di-server, GETs, keep-alive", polls: true, keepAlive: true},
-		{name: "bare gin handler, GETs, keep-alive", polls: true, keepAlive: true, bare: true},
 		{name: "di-server, GETs and writes", polls: true, writes: b.writes},
-		{name: "di-server, GETs and writes, keep-alive", polls: true, keepAlive: true, writes: b.writes},
 	} {
 		if err := run.measure(ctx, row); err != nil {
 			return nil, errors.Join(err, run.table.Flush())
@@ -120,7 +116,7 @@ func (r *polling) measure(ctx context.Context, row pollingRow) (err error) {
 	if err != nil {
 		return err
 	}
-	calls := &load{server: target.Address, keepAlive: row.keepAlive, writes: row.writes}
+	calls := &load{server: target.Address, writes: row.writes}
 	if row.polls {
 		calls.callers = r.callers
 	}

@@ -27,7 +27,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/etcd"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 	"opendilab.org/di-orchestrator/webhook"
@@ -126,7 +125,7 @@ func (r *migrationRun) store(ctx context.Context) error {
 	if err := r.Etcd().Put(ctx, copies); err != nil {
 		return err
 	}
-	if err := r.waitQuiet(ctx); err != nil {
+	if _, err := r.WaitQuiet(ctx, quiet); err != nil {
 		return err
 	}
 	r.before = map[string][]byte{}
@@ -190,7 +189,7 @@ func (r *migrationRun) pattern(ctx context.Context, i, size int) (*stored, error
 	if err := r.finish(ctx, jobName(i)); err != nil {
 		return nil, err
 	}
-	if err := r.waitQuiet(ctx); err != nil {
+	if _, err := r.WaitQuiet(ctx, quiet); err != nil {
 		return nil, err
 	}
 	value, err := r.Etcd().Get(ctx, etcd.Job(namespace, jobName(i)))
@@ -237,22 +236,6 @@ func (w *world) poll(ctx context.Context, what string, come func(context.Context
 		return fmt.Errorf("waiting for %s: %w", what, err)
 	}
 	return nil
-}
-
-// waitQuiet returns when the operators have asked for nothing but Leases, and
-// probed, for a while.
-func (w *world) waitQuiet(ctx context.Context) error {
-	return w.poll(ctx, "the operators to rest", func(ctx context.Context) (bool, error) {
-		mark, err := w.Mark()
-		if err != nil {
-			return false, err
-		}
-		if err := pace.Pause(ctx, quiet); err != nil {
-			return false, err
-		}
-		asked, err := w.askedSince(mark)
-		return asked.Total("get", "list", "patch", "update", "delete") == 0, err
-	})
 }
 
 // askedSince counts what the operators have asked for, Leases apart.
