@@ -25,7 +25,7 @@ func main() {
 
 func newCommand() *cobra.Command {
 	var (
-		spec  bundle.Spec
+		spec  = bundle.Spec{Platform: bundle.HostPlatform()}
 		files []string
 		out   string
 	)
@@ -58,9 +58,6 @@ func newCommand() *cobra.Command {
 	f.StringVar(&out, "out", "", "tarball to write; relative to the working directory (required)")
 	f.StringArrayVar(&files, "file", nil, "SOURCE=PATH: put the file SOURCE at the absolute PATH in the image (repeatable, required)")
 	f.StringArrayVar(&spec.Entrypoint, "entrypoint", nil, "program and fixed arguments, one per flag (required)")
-	f.StringArrayVar(&spec.Env, "env", nil, "KEY=VALUE set in every container (repeatable)")
-	f.StringVar(&spec.User, "user", bundle.NonRoot, "user[:group] of the process")
-	f.StringVar(&spec.Platform, "platform", bundle.HostPlatform(), "operating system and architecture of the binaries")
 	for _, name := range []string{"name", "out", "file", "entrypoint"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic(err) // The flag is defined a few lines above.

@@ -12,8 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 )
 
 const chartFolder = "charts/di-orchestrator"
@@ -65,55 +63,18 @@ func (r *release) copyChart(ctx context.Context, folder string) error {
 }
 
 // withRepository returns a file of the chart with another default of
-// image.repository. All else, comments too, stays as it is.
+// image.repository. All else, comments too, stays the same.
 func withRepository(file string, content []byte, repository string) ([]byte, error) {
-	switch file {
-	case "values.yaml":
-		return replaceValue(content, repository, "image", "repository")
-	case "README.md":
-		old := "| image.repository | string | `\"" + operatorImage + "\"` |"
-		if bytes.Count(content, []byte(old)) != 1 {
-			return nil, fmt.Errorf("want one line that begins with %q", old)
-		}
-		return bytes.Replace(content, []byte(old), []byte(strings.Replace(old, operatorImage, repository, 1)), 1), nil
-	default:
+	begins := map[string]string{
+		"values.yaml": "\n  repository: ",
+		"README.md":   "\n| image.repository | string | `\"",
+	}[file]
+	if begins == "" {
 		return content, nil
 	}
-}
-
-// replaceValue puts another plain scalar in the place of the one at the path.
-func replaceValue(content []byte, value string, path ...string) ([]byte, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(content, &document); err != nil {
-		return nil, err
+	old, changed := []byte(begins+operatorImage), []byte(begins+repository)
+	if count := bytes.Count(content, old); count != 1 {
+		return nil, fmt.Errorf("%d lines begin with %q, want one", count, begins+operatorImage)
 	}
-	node := &document
-	if len(node.Content) == 1 {
-		node = node.Content[0]
-	}
-	for _, key := range path {
-		if node = member(node, key); node == nil {
-			return nil, fmt.Errorf("%s is missing", strings.Join(path, "."))
-		}
-	}
-	lines := bytes.SplitAfter(content, []byte("\n"))
-	line := lines[node.Line-1]
-	start := node.Column - 1
-	if node.Kind != yaml.ScalarNode || !bytes.HasPrefix(line[start:], []byte(node.Value)) {
-		return nil, fmt.Errorf("%s is no plain scalar on one line", strings.Join(path, "."))
-	}
-	lines[node.Line-1] = []byte(string(line[:start]) + value + string(line[start+len(node.Value):]))
-	return bytes.Join(lines, nil), nil
-}
-
-func member(mapping *yaml.Node, key string) *yaml.Node {
-	if mapping.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == key {
-			return mapping.Content[i+1]
-		}
-	}
-	return nil
+	return bytes.Replace(content, old, changed, 1), nil
 }

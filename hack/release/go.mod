@@ -8,7 +8,6 @@ require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/google/uuid v1.6.0
 	github.com/spf13/cobra v1.10.2
-	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/mod v0.42.0
 	opendilab.org/di-orchestrator/hack/image v0.0.0
 	sigs.k8s.io/kustomize/api v0.21.1

@@ -54,7 +54,6 @@ func (r *release) imageSpec(b binary, facts map[string]string) bundle.Spec {
 		Name:       r.imageName(b.program),
 		Platform:   b.platform.String(),
 		Entrypoint: []string{"/" + b.program.name},
-		User:       bundle.NonRoot,
 		Files:      []bundle.File{{Source: r.binaryPath(b), Path: "/" + b.program.name}},
 		Labels:     facts,
 		Created:    r.source.time,

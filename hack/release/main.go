@@ -50,65 +50,34 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newPreflightCommand(), newBuildCommand(), newCheckCommand())
+	var twice, fresh bool
+	preflight := command("preflight", "Refuse what build would refuse, and build nothing",
+		func(_ context.Context, r *release) error { return r.preflight(twice) })
+	preflight.Flags().BoolVar(&twice, "twice", false, "refuse what check would refuse, too")
+	build := command("build", "Build a release into a folder, in place of its content",
+		func(ctx context.Context, r *release) error { return r.build(ctx) })
+	check := command("check", "Build the commit again in a clone, and compare with the folder, byte by byte",
+		func(ctx context.Context, r *release) error { return r.check(ctx, fresh) })
+	check.Flags().BoolVar(&fresh, "fresh", false, "compile everything again, with an empty build cache")
+	root.AddCommand(preflight, build, check)
 	return root
 }
 
-func newPreflightCommand() *cobra.Command {
+func command(name, short string, do func(context.Context, *release) error) *cobra.Command {
 	opts := &options{}
-	var twice bool
 	cmd := &cobra.Command{
-		Use:   "preflight --version VERSION --helm FILE",
-		Short: "Refuse what build would refuse, and build nothing",
+		Use:   name + " --version VERSION --helm FILE",
+		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			release, err := opts.release(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			return release.preflight(twice)
+			return do(cmd.Context(), release)
 		},
 	}
 	opts.bind(cmd)
-	cmd.Flags().BoolVar(&twice, "twice", false, "refuse what check would refuse, too")
-	return cmd
-}
-
-func newBuildCommand() *cobra.Command {
-	opts := &options{}
-	cmd := &cobra.Command{
-		Use:   "build --version VERSION --helm FILE",
-		Short: "Build a release into a folder, in place of what is there",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			release, err := opts.release(cmd.Context(), cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			return release.build(cmd.Context())
-		},
-	}
-	opts.bind(cmd)
-	return cmd
-}
-
-func newCheckCommand() *cobra.Command {
-	opts := &options{}
-	var fresh bool
-	cmd := &cobra.Command{
-		Use:   "check --version VERSION --helm FILE",
-		Short: "Build the commit again in a clone, and compare with what is in the folder, byte by byte",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			release, err := opts.release(cmd.Context(), cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			return release.check(cmd.Context(), fresh)
-		},
-	}
-	opts.bind(cmd)
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "compile everything again, with an empty build cache")
 	return cmd
 }
 

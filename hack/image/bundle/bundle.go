@@ -24,8 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// NonRoot is the user and group which images run as unless told otherwise.
-const NonRoot = "65532:65532"
+// nonRoot is the user and group that images run as.
+const nonRoot = "65532:65532"
 
 // Spec says what an image holds.
 type Spec struct {
@@ -35,13 +35,9 @@ type Spec struct {
 	Platform string
 	// Entrypoint is the program with its fixed arguments.
 	Entrypoint []string
-	// Env are KEY=VALUE pairs.
-	Env []string
-	// User is the user and optionally the group of the process.
-	User string
 	// Files are the contents.
 	Files []File
-	// Labels are told of the image by its configuration.
+	// Labels are those of the image's configuration.
 	Labels map[string]string
 	// Created is when the image says that it was made: the start of 1970 where
 	// it is zero.
@@ -175,8 +171,8 @@ func configure(img v1.Image, spec Spec, platform *v1.Platform) (v1.Image, error)
 	}
 	config.Config.Labels = spec.Labels
 	config.Config.Entrypoint = spec.Entrypoint
-	config.Config.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, spec.Env...)
-	config.Config.User = spec.User
+	config.Config.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}
+	config.Config.User = nonRoot
 	config.Config.WorkingDir = "/"
 	img, err = mutate.ConfigFile(img, config)
 	if err != nil {

@@ -31,7 +31,7 @@ func writeProgram(t *testing.T, changed time.Time) string {
 
 func specFor(program string) Spec {
 	return Spec{
-		Name: "example:dev", Platform: "linux/amd64", Entrypoint: []string{"/bin/program"}, User: NonRoot,
+		Name: "example:dev", Platform: "linux/amd64", Entrypoint: []string{"/bin/program"},
 		Files: []File{{Source: program, Path: "/bin/program"}},
 	}
 }
@@ -69,8 +69,8 @@ func TestTheTarballHoldsWhatWasAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != NonRoot || config.OS != "linux" || config.Architecture != "amd64" {
-		t.Errorf("user %q on %s/%s, want %q on linux/amd64", config.Config.User, config.OS, config.Architecture, NonRoot)
+	if config.Config.User != nonRoot || config.OS != "linux" || config.Architecture != "amd64" {
+		t.Errorf("user %q on %s/%s, want %q on linux/amd64", config.Config.User, config.OS, config.Architecture, nonRoot)
 	}
 	if !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) {
 		t.Errorf("entrypoint %q, want /bin/program", config.Config.Entrypoint)

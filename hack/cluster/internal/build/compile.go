@@ -292,7 +292,7 @@ func (c *Cache) makePauseImage(ctx context.Context) func(path string) error {
 			return err
 		}
 		_, err = bundle.WriteFile(bundle.Spec{
-			Name: PauseImageName, Platform: bundle.HostPlatform(), Entrypoint: []string{"/pause"}, User: bundle.NonRoot,
+			Name: PauseImageName, Platform: bundle.HostPlatform(), Entrypoint: []string{"/pause"},
 			Files: []bundle.File{{Source: binary, Path: "/pause"}},
 		}, path)
 		return errors.Join(err, os.Remove(binary))
