@@ -46,14 +46,14 @@ the same for people.`,
 
 // runPreflight looks until the API server answers, and says what was found.
 func runPreflight(ctx context.Context, options *installOptions, out io.Writer) error {
-	looker, err := newLooker(options.namespace)
+	inspector, err := newInspector(options.namespace)
 	if err != nil {
 		return err
 	}
 	var report *preflight.Report
 	var last error
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
-		report, last = looker.Look(ctx)
+		report, last = inspector.Inspect(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func runPreflight(ctx context.Context, options *installOptions, out io.Writer) e
 	return nil
 }
 
-func newLooker(namespace string) (*preflight.Looker, error) {
+func newInspector(namespace string) (*preflight.Inspector, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w", err)
@@ -77,6 +77,6 @@ func newLooker(namespace string) (*preflight.Looker, error) {
 	if err != nil {
 		return nil, err
 	}
-	looker := &preflight.Looker{Namespace: namespace, Rules: validation.NewRules(schema, validation.Bounds{})}
-	return looker, looker.Connect(config)
+	inspector := &preflight.Inspector{Namespace: namespace, Rules: validation.NewRules(schema, validation.Bounds{})}
+	return inspector, inspector.Connect(config)
 }

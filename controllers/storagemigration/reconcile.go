@@ -142,8 +142,8 @@ func (m *Reconciler) act(ctx context.Context, s *state, decision migration.Decis
 		return next, m.switchStorage(ctx, s)
 	case migration.StepBegin:
 		return next, m.save(ctx, s, migration.Begin(&s.Observed))
-	case migration.StepGoOn:
-		return next, m.save(ctx, s, migration.GoOn(&s.Observed))
+	case migration.StepContinue:
+		return next, m.save(ctx, s, migration.Continued(&s.Observed))
 	case migration.StepRewrite:
 		return next, m.rewrite(ctx, s)
 	case migration.StepRetry:
@@ -321,7 +321,7 @@ func (m *Reconciler) isTakenOver() bool {
 // reference has another version.
 func (m *Reconciler) observeJobs(ctx context.Context, s *state) error {
 	found, err := m.misversioned(ctx, s.Wanted)
-	if s.Strangers = len(found); err != nil {
+	if s.Misversioned = len(found); err != nil {
 		return err
 	}
 	release := migration.ReleaseOf(s.Wanted)

@@ -153,8 +153,8 @@ func TestAVersionCeasesToBeServedAndIsServedAgain(t *testing.T) {
 	w.Expect(admissionprobe.Probe(t.Context(), cluster.client, w.namespace)).To(Succeed(), "the probe goes the way that there is")
 
 	// An installer leaves it so.
-	var told bytes.Buffer
-	w.Expect((&crds.Installer{API: cluster.client, Namespace: "di-system", Out: &told}).Install(t.Context())).To(Succeed())
+	var printed bytes.Buffer
+	w.Expect((&crds.Installer{API: cluster.client, Namespace: "di-system", Out: &printed}).Install(t.Context())).To(Succeed())
 	w.expectServed("v2alpha1")
 
 	w.annotate(crds.AnnotationStopServing, "")
@@ -177,7 +177,7 @@ func (w *world) expectServed(versions ...string) {
 	}
 }
 
-// waitAnswer waits until job applied is answered for at a version as it is to be.
+// waitAnswer waits until reading job applied at a version gives the expected error.
 func (w *world) waitAnswer(version string, is func(error) bool) {
 	w.t.Helper()
 	job := &unstructured.Unstructured{}
@@ -187,7 +187,7 @@ func (w *world) waitAnswer(version string, is func(error) bool) {
 	}).Should(Satisfy(is))
 }
 
-func TestTheOperatorFollowsTheWishWhileItRuns(t *testing.T) {
+func TestARunningOperatorFollowsTheDesiredVersion(t *testing.T) {
 	w := newWorld(t, "v2alpha1")
 	w.create(w.job("job", "v2alpha1"))
 	mgr, err := ctrl.NewManager(cluster.Config, ctrl.Options{

@@ -57,7 +57,7 @@ func TestStoredObjectsComeToBeStoredInTheWantedVersion(t *testing.T) {
 	}
 	w.create(w.aggregatorConfig("config"))
 	w.Expect(w.storedAs("dijobs", "a")).To(Equal("v1alpha1"))
-	// One that is being deleted is stored as long as somebody holds it.
+	// A terminating one is stored until its finalizers are removed.
 	deleted := w.job("deleted", "v1alpha1")
 	deleted.SetFinalizers([]string{"example.com/held"})
 	w.create(deleted)
@@ -76,8 +76,8 @@ func TestStoredObjectsComeToBeStoredInTheWantedVersion(t *testing.T) {
 func TestObjectsThatBreakRulesAreMigrated(t *testing.T) {
 	w := newWorld(t, "v1alpha1")
 	w.create(w.job("whole", "v1alpha1"))
-	// A release that checked less has stored it: it lacks what is required, and has
-	// what is in no list of values.
+	// A release that checked less has stored it: a required field is missing, and a
+	// value is not in its enum.
 	broken := map[string]any{
 		"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
 		"metadata": map[string]any{"name": "broken.by.dots", "namespace": w.namespace, "uid": "broken", "creationTimestamp": "2022-01-01T00:00:00Z", "generation": 1},
@@ -240,7 +240,7 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 	w.expectMigrated("v2alpha1", "a", "stuck", "z")
 }
 
-// policy is a rule of somebody else, in the way of one job.
+// policy is an admission policy that refuses updates of one job.
 type policy struct {
 	w    *world
 	name string

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package migration tests how stored objects come to be stored in another
-// version, on a real API server, whose etcd tells how they are.
+// version, on a real API server and etcd.
 package migration
 
 import (

@@ -48,7 +48,7 @@ func newAPI(t *testing.T) client.Client {
 	return api
 }
 
-// install installs and returns what was told.
+// install installs and returns what was printed.
 func install(t *testing.T, api client.Client) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -80,8 +80,8 @@ func update(t *testing.T, api client.Client, change func(*apiextensionsv1.Custom
 func TestInstallingAndRetiringDefinitions(t *testing.T) {
 	api := newAPI(t)
 	t.Run("a bare cluster gets all definitions, whose conversion leads to the given namespace", func(t *testing.T) {
-		if told := install(t, api); strings.Count(told, "created") != 3 {
-			t.Errorf("got %q, want three definitions created", told)
+		if printed := install(t, api); strings.Count(printed, "created") != 3 {
+			t.Errorf("got %q, want three definitions created", printed)
 		}
 		if service := get(t, api).Spec.Conversion.Webhook.ClientConfig.Service; service.Namespace != "di-elsewhere" {
 			t.Errorf("got service %v", service)
@@ -89,8 +89,8 @@ func TestInstallingAndRetiringDefinitions(t *testing.T) {
 	})
 	t.Run("installing again writes nothing", func(t *testing.T) {
 		before := get(t, api)
-		if told := install(t, api); strings.Count(told, "up to date") != 3 {
-			t.Errorf("got %q, want three definitions up to date", told)
+		if printed := install(t, api); strings.Count(printed, "up to date") != 3 {
+			t.Errorf("got %q, want three definitions up to date", printed)
 		}
 		if after := get(t, api); after.ResourceVersion != before.ResourceVersion {
 			t.Error("the definition was written")
@@ -101,16 +101,16 @@ func TestInstallingAndRetiringDefinitions(t *testing.T) {
 			definition.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/convert")}
 			version := &definition.Spec.Versions[1]
 			delete(version.Schema.OpenAPIV3Schema.Properties["spec"].Properties, "suspend")
-			definition.Annotations["somebody"] = "else"
+			definition.Annotations["other"] = "tool"
 		})
-		if told := install(t, api); strings.Count(told, "updated") != 1 {
-			t.Errorf("got %q, want one definition updated", told)
+		if printed := install(t, api); strings.Count(printed, "updated") != 1 {
+			t.Errorf("got %q, want one definition updated", printed)
 		}
 		updated := get(t, api)
 		if _, known := updated.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["spec"].Properties["suspend"]; !known {
 			t.Error("the schema is not up to date")
 		}
-		if url := updated.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || updated.Annotations["somebody"] != "else" {
+		if url := updated.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || updated.Annotations["other"] != "tool" {
 			t.Errorf("got conversion %v and annotations %v", updated.Spec.Conversion, updated.Annotations)
 		}
 	})
@@ -209,7 +209,7 @@ func makeEarlier(t *testing.T, api client.Client, namespace string) {
 		return fmt.Errorf("got %w", err)
 	})
 	earlier := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
-		Name: dijobs, Annotations: map[string]string{inject: namespace + "/di-serving-cert", "somebody": "else"},
+		Name: dijobs, Annotations: map[string]string{inject: namespace + "/di-serving-cert", "other": "tool"},
 	}}
 	definition.Spec.DeepCopyInto(&earlier.Spec)
 	version := known("v1alpha1", "coordinator")
@@ -236,14 +236,14 @@ func releases(t *testing.T, api client.Client) {
 		t.Fatal(err)
 	}
 	before := get(t, api)
-	if told := install(t, api); !strings.Contains(told, "left as v0.2.2 made it") || !strings.Contains(told, "next: let the operator start") {
-		t.Errorf("got %q", told)
+	if printed := install(t, api); !strings.Contains(printed, "left as v0.2.2 made it") || !strings.Contains(printed, "next: let the operator start") {
+		t.Errorf("got %q", printed)
 	}
 	after := get(t, api)
 	if !equality.Semantic.DeepEqual(after.Spec, before.Spec) {
 		t.Errorf("got spec %v", after.Spec)
 	}
-	if _, injected := after.Annotations[inject]; injected || after.Annotations["somebody"] != "else" {
+	if _, injected := after.Annotations[inject]; injected || after.Annotations["other"] != "tool" {
 		t.Errorf("got annotations %v", after.Annotations)
 	}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); err != nil || len(configuration.Annotations) > 0 {
@@ -284,7 +284,7 @@ func prepares(t *testing.T, api client.Client) {
 	if origin, storage := crds.OriginOf(after), crds.StorageOf(after); origin != crds.OriginOurs || storage != "v1alpha1" || len(after.Spec.Versions) != 2 {
 		t.Errorf("got a definition of %s that stores %s", origin, storage)
 	}
-	if url := after.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || *url != "https://127.0.0.1:1/convert" || after.Annotations["somebody"] != "else" {
+	if url := after.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || *url != "https://127.0.0.1:1/convert" || after.Annotations["other"] != "tool" {
 		t.Errorf("got conversion %v and annotations %v", after.Spec.Conversion, after.Annotations)
 	}
 	after.Annotations[crds.AnnotationTakeover] = crds.TakenOver + " nothing is left"

@@ -54,12 +54,12 @@ type Installer struct {
 	API client.Client
 	// Namespace has the Service of the webhooks.
 	Namespace string
-	// OwnCertificates says that the operator signs its certificate, so that nobody
-	// else is to write bundles.
+	// OwnCertificates says that the operator signs its certificate, so that no other
+	// tool may write bundles.
 	OwnCertificates bool
 	// NoTakeover refuses definitions of an earlier release that is not taken over yet.
 	NoTakeover bool
-	// Out is told each step, a line at a time.
+	// Out receives a line for each step.
 	Out io.Writer
 
 	// earlier is the release whose definitions were found.
@@ -97,7 +97,7 @@ func (i *Installer) Install(ctx context.Context) error {
 	if err := i.releaseConfigurations(ctx); err != nil {
 		return err
 	}
-	return i.tell("next: let the operator start. It takes over what %s has left in namespace %s, and says how far it is in the annotation %s of dijobs.%s",
+	return i.printf("next: let the operator start. It takes over what %s has left in namespace %s, and says how far it is in the annotation %s of dijobs.%s",
 		i.earlier, i.Namespace, AnnotationTakeover, v2alpha1.GroupName)
 }
 
@@ -138,7 +138,7 @@ func read(content []byte, namespace string) (*apiextensionsv1.CustomResourceDefi
 }
 
 // stopped returns the version that an administrator wants to be served no more,
-// which the definition of DIJobs tells; empty for none.
+// as the definition of DIJobs says; empty for none.
 func (i *Installer) stopped(ctx context.Context) (string, error) {
 	jobs, err := read(crd.DIJobs(), i.Namespace)
 	if err != nil {
@@ -161,7 +161,7 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 		if err := i.API.Create(ctx, built.DeepCopy(), fieldManager); err != nil {
 			return fmt.Errorf("creating customresourcedefinition %s: %w", built.Name, err)
 		}
-		return i.tell("%s: created", built.Name)
+		return i.printf("%s: created", built.Name)
 	case origin.IsEarlier():
 		i.earlier = origin
 		return i.release(ctx, built, stored)
@@ -179,17 +179,17 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 
 func (i *Installer) update(ctx context.Context, merged, stored *apiextensionsv1.CustomResourceDefinition) error {
 	if isSame(merged, stored) {
-		return i.tell("%s: up to date", stored.Name)
+		return i.printf("%s: up to date", stored.Name)
 	}
 	if err := i.API.Update(ctx, merged, fieldManager); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %w", stored.Name, err)
 	}
-	return i.tell("%s: updated", stored.Name)
+	return i.printf("%s: updated", stored.Name)
 }
 
 // release takes away what has cert-manager overwrite the bundle that the operator
 // is to publish in a definition of an earlier release, and has Helm keep one that it
-// owns. Nothing else is changed, as nobody converts yet.
+// owns. Nothing else is changed, because no webhook converts yet.
 func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.CustomResourceDefinition) error {
 	if err := checkStored(built, stored); err != nil {
 		return err
@@ -206,12 +206,12 @@ func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.
 		changes = append(changes, fmt.Sprintf(", but for the annotation %s=%s, by which Helm leaves it alone", annotationPolicy, policyKeep))
 	}
 	if len(changes) == 0 {
-		return i.tell("%s: left as %s made it", stored.Name, OriginOf(stored))
+		return i.printf("%s: left as %s made it", stored.Name, OriginOf(stored))
 	}
 	if err := i.API.Update(ctx, released, fieldManager); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %w", stored.Name, err)
 	}
-	return i.tell("%s: left as %s made it%s", stored.Name, OriginOf(stored), strings.Join(changes, ""))
+	return i.printf("%s: left as %s made it%s", stored.Name, OriginOf(stored), strings.Join(changes, ""))
 }
 
 // releaseConfigurations does the same in the webhook configurations.
@@ -241,7 +241,7 @@ func (i *Installer) releaseConfiguration(ctx context.Context, configuration clie
 	if err := i.API.Update(ctx, configuration, fieldManager); err != nil {
 		return fmt.Errorf("updating webhook configuration %s: %w", name, err)
 	}
-	return i.tell("%s: the annotation %s is removed", name, AnnotationInject)
+	return i.printf("%s: the annotation %s is removed", name, AnnotationInject)
 }
 
 // get returns a definition, nil where there is none.
@@ -300,7 +300,7 @@ func (i *Installer) Retire(ctx context.Context, mutating, validating, definition
 		if err := client.IgnoreNotFound(i.API.Delete(ctx, configuration)); err != nil {
 			return fmt.Errorf("deleting webhook configuration %s: %w", configuration.GetName(), err)
 		}
-		if err := i.tell("%s: deleted", configuration.GetName()); err != nil {
+		if err := i.printf("%s: deleted", configuration.GetName()); err != nil {
 			return err
 		}
 	}
@@ -313,29 +313,29 @@ func (i *Installer) retire(ctx context.Context, name string) error {
 		return err
 	}
 	if stored == nil {
-		return i.tell("%s: not there", name)
+		return i.printf("%s: not there", name)
 	}
 	retired, err := retire(stored)
 	if err != nil {
 		return err
 	}
 	if retired == nil {
-		return i.tell("%s: needs no webhook", name)
+		return i.printf("%s: needs no webhook", name)
 	}
 	if err := i.API.Update(ctx, retired, fieldManager); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %w", name, err)
 	}
-	return i.tell("%s: served as it is stored, without a webhook", name)
+	return i.printf("%s: served as it is stored, without a webhook", name)
 }
 
-func (i *Installer) tell(format string, args ...any) error {
+func (i *Installer) printf(format string, args ...any) error {
 	if _, err := fmt.Fprintf(i.Out, format+"\n", args...); err != nil {
-		return fmt.Errorf("telling what was done: %w", err)
+		return fmt.Errorf("printing what was done: %w", err)
 	}
 	return nil
 }
 
-// otherWasFirst reports whether a write was refused as another came before it.
+// otherWasFirst reports whether a write failed because another came before it.
 func otherWasFirst(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }

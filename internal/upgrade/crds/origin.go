@@ -28,7 +28,7 @@ const (
 	OriginWorkerLed Origin = "v1.1"
 	// OriginBeforeTasks is v1.0.0, whose v2alpha1 is another one.
 	OriginBeforeTasks Origin = "v1.0.0"
-	// OriginUnknown cannot be told.
+	// OriginUnknown is none of these.
 	OriginUnknown Origin = "unknown"
 )
 
@@ -37,7 +37,7 @@ func (o Origin) IsEarlier() bool {
 	return o == OriginCoordinatorLed || o == OriginWorkerLed
 }
 
-// OriginOf tells whose a definition is, which is nil where there is none: by its
+// OriginOf returns whose a definition is, which is nil where there is none: by its
 // versions, and where these are not enough by the fields that its schemas know.
 // No release before this program had two versions of a kind.
 func OriginOf(definition *apiextensionsv1.CustomResourceDefinition) Origin {
@@ -88,7 +88,7 @@ func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {
 }
 
 // NamespaceOf returns where the earlier release that made a definition has its
-// webhooks; empty where the definition does not tell.
+// webhooks; empty where the definition does not say.
 func NamespaceOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	conversion := definition.Spec.Conversion
 	if !isServedByWebhook(conversion) || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {

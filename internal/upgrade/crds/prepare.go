@@ -18,23 +18,23 @@ import (
 // preparer owns what is written into definitions of an earlier release.
 const preparer = client.FieldOwner("di-orchestrator-takeover")
 
-// Preparer gives definitions of an earlier release the version that they lack,
-// once somebody serves the conversion to it.
+// Preparer adds the missing version to definitions of an earlier release,
+// once a webhook serves the conversion to it.
 type Preparer struct {
 	// API reads and writes definitions; its scheme knows them.
 	API client.Client
 	// Namespace is that of the operator.
 	Namespace string
-	// OwnCertificates says that nobody else is to write bundles.
+	// OwnCertificates says that no other tool may write bundles.
 	OwnCertificates bool
 	// NoTakeover refuses definitions of an earlier release that is not taken over yet.
 	NoTakeover bool
-	// Log is told what was written.
+	// Log receives what was written.
 	Log logr.Logger
 }
 
 // Prepare completes the definitions, each by one write: from the first moment
-// that there are two versions, somebody converts between them and is trusted. What
+// that there are two versions, a trusted webhook converts between them. What
 // is stored stays. Several may do it at once. It costs one read of each
 // definition where there is nothing to do.
 func (p *Preparer) Prepare(ctx context.Context, conversion *apiextensionsv1.CustomResourceConversion) error {

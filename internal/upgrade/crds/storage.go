@@ -4,17 +4,13 @@
 package crds
 
 import (
-	"fmt"
-	"strings"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
 // AnnotationStorageVersion is on a definition and names the version that its
-// objects are to be stored in. Administrators write it; whatever changes a
-// definition obeys it.
+// objects must be stored in. Administrators write it.
 const AnnotationStorageVersion = v2alpha1.GroupName + "/storage-version"
 
 // AnnotationStopServing is on the definition of DIJobs and names the version
@@ -30,21 +26,6 @@ func StorageOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 		}
 	}
 	return ""
-}
-
-// WantedStorage returns the version that objects of a definition are to be
-// stored in: that of the annotation, else v2alpha1. The error says which
-// versions the annotation may name.
-func WantedStorage(definition *apiextensionsv1.CustomResourceDefinition) (string, error) {
-	wanted, annotated := definition.Annotations[AnnotationStorageVersion]
-	if !annotated {
-		wanted = v2alpha1.GroupVersion.Version
-	}
-	if versionOf(definition, wanted) == nil {
-		return "", fmt.Errorf("customresourcedefinition %s: wanted storage version %q (annotation %s): want one of %s",
-			definition.Name, wanted, AnnotationStorageVersion, strings.Join(versionNames(definition), ", "))
-	}
-	return wanted, nil
 }
 
 // WithStorage returns a copy of a definition that stores a version, which it must

@@ -22,17 +22,6 @@ func storedAs(version string) *apiextensionsv1.CustomResourceDefinition {
 	return definition
 }
 
-func TestTheDesiredStorageVersionIsV2alpha1UnlessTheAnnotationNamesAnother(t *testing.T) {
-	g := NewWithT(t)
-	definition := storedAs("v1alpha1")
-	g.Expect(crds.WantedStorage(definition)).To(Equal("v2alpha1"))
-	definition.Annotations = map[string]string{crds.AnnotationStorageVersion: "v1alpha1"}
-	g.Expect(crds.WantedStorage(definition)).To(Equal("v1alpha1"))
-	definition.Annotations[crds.AnnotationStorageVersion] = "v3"
-	_, err := crds.WantedStorage(definition)
-	g.Expect(err).To(MatchError(And(ContainSubstring(`storage version "v3"`), ContainSubstring("want one of v1alpha1, v2alpha1"))))
-}
-
 func TestSwitchingTheStorageVersionLeavesOneStoredAndTheOriginalAsItWas(t *testing.T) {
 	g := NewWithT(t)
 	definition := storedAs("v1alpha1")

@@ -43,18 +43,18 @@ type Observed struct {
 	Definition string
 	// Retired says that the definition is left without an operator.
 	Retired bool
-	// Wanted is the version that objects are to be stored in, and Stopped the one
-	// that is to be served no more, empty for none.
+	// Wanted is the desired storage version, and Stopped the one
+	// that must not be served any more, empty for none.
 	Wanted, Stopped string
 	// TakenOver says that nothing of an earlier release acts any more, and that
 	// what it made is ours.
 	TakenOver bool
 	// Misrun names the jobs, with the reasons, that the release would misrun for
-	// which objects are to be stored in the wanted version.
+	// which the desired storage version is set.
 	Misrun []string
-	// Strangers is how many objects name their job as an owner in another version
+	// Misversioned is how many objects name their job as an owner in another version
 	// than the wanted one.
-	Strangers int
+	Misversioned int
 	// Record is how far it is: the zero value before anything was done.
 	Record Record
 	// Now is the time of the observation.
@@ -64,58 +64,58 @@ type Observed struct {
 	Settle, Retry time.Duration
 }
 
-// Step is what is to be done next.
+// Step is a step of a migration.
 type Step string
 
 // The steps.
 const (
-	// StepRest is that nothing is to be done.
+	// StepRest does nothing.
 	StepRest Step = "Rest"
-	// StepWait is to look again after a while.
+	// StepWait reconciles again after a while.
 	StepWait Step = "Wait"
-	// StepBlock is to tell why nothing can be done, and to look again after a while.
+	// StepBlock reports why nothing can be done, and reconciles again after a while.
 	StepBlock Step = "Block"
-	// StepServe is to serve all versions that are not to be served no more.
+	// StepServe serves all versions that are not stopped.
 	StepServe Step = "Serve"
-	// StepMoveOwners is to have owner references name the wanted version.
+	// StepMoveOwners changes owner references to the desired version.
 	StepMoveOwners Step = "MoveOwners"
-	// StepSwitch is to store objects in the wanted version from now on, if the way
-	// through the API server works in both.
+	// StepSwitch stores objects in the desired version from now on, if the API server
+	// admits them in both.
 	StepSwitch Step = "Switch"
-	// StepBegin is to record that a rewriting begins.
+	// StepBegin records that a rewriting begins.
 	StepBegin Step = "Begin"
-	// StepGoOn is to record that the definition has changed, though not where objects
-	// are stored, so that the rewriting goes on where it is.
-	StepGoOn Step = "GoOn"
-	// StepRewrite is to write the next page of objects.
+	// StepContinue records that the definition has changed, but not its storage version,
+	// so that the rewriting continues.
+	StepContinue Step = "Continue"
+	// StepRewrite writes the next page of objects.
 	StepRewrite Step = "Rewrite"
-	// StepRetry is to write the objects again that could not be written.
+	// StepRetry writes the objects again that could not be written.
 	StepRetry Step = "Retry"
-	// StepPrune is to record in the definition that objects are stored in the wanted
+	// StepPrune records in the definition that objects are stored in the desired
 	// version only.
 	StepPrune Step = "Prune"
-	// StepStopServing is to serve a version no more.
+	// StepStopServing stops serving a version.
 	StepStopServing Step = "StopServing"
-	// StepClean is to take a version that is not served from the managedFields of
+	// StepClean removes a version that is not served from the managedFields of
 	// all objects.
 	StepClean Step = "Clean"
-	// StepFinish is to record that all is done.
+	// StepFinish records that the migration is finished.
 	StepFinish Step = "Finish"
 )
 
-// Decision is what is to be done next.
+// Decision is the next step.
 type Decision struct {
 	Step Step
-	// After is when to look again, of the steps Wait and Block.
+	// After is when to reconcile again, for the steps Wait and Block.
 	After time.Duration
 	// Message says why, of the step Block.
 	Message string
 }
 
-// blockedFor is when to look again at what somebody has to change.
+// blockedFor is when to reconcile again while an administrator must change something.
 const blockedFor = time.Minute
 
-// ownersFor is when to look again at what waits for the jobs' definition.
+// ownersFor is when to reconcile again what waits for the jobs' definition.
 const ownersFor = 10 * time.Second
 
 // Decide returns the next step.
@@ -144,7 +144,7 @@ func Decide(o *Observed) Decision {
 // decideServed returns the next step where all objects are stored as wanted.
 func (o *Observed) decideServed() Decision {
 	switch {
-	case o.Strangers > 0:
+	case o.Misversioned > 0:
 		return Decision{Step: StepMoveOwners}
 	case o.Record.Phase == PhaseSettling || o.Record.Phase == PhaseRewriting:
 		return Decision{Step: StepFinish}
@@ -180,7 +180,7 @@ func (o *Observed) fault() string {
 	return ""
 }
 
-// IsAtRest tells that all is as it is wanted, and is recorded as such.
+// IsAtRest reports whether everything is as desired, and recorded so.
 func (o *Observed) IsAtRest() bool {
 	if o.Storage != o.Wanted || !o.isPruned() || o.Record.Blocked != "" {
 		return false
@@ -198,7 +198,7 @@ func (o *Observed) decideSwitch() Decision {
 	switch {
 	case len(o.Misrun) > 0:
 		return Decision{Step: StepBlock, After: blockedFor, Message: misrunMessage(o.Wanted, o.Misrun)}
-	case o.Wanted != v2alpha1.Version && o.Strangers > 0:
+	case o.Wanted != v2alpha1.Version && o.Misversioned > 0:
 		// An earlier release, which knows no other version, is to find its own.
 		return Decision{Step: StepMoveOwners}
 	}
@@ -227,7 +227,7 @@ func (o *Observed) decideRewrite() Decision {
 	case record.Target != o.Wanted || !o.isStoredAsBefore() || record.Phase != PhaseSettling && record.Phase != PhaseRewriting:
 		return Decision{Step: StepBegin}
 	case record.Generation != o.Generation:
-		return Decision{Step: StepGoOn}
+		return Decision{Step: StepContinue}
 	case record.Phase == PhaseSettling && o.Now.Before(record.Since.Add(o.Settle)):
 		return Decision{Step: StepWait, After: record.Since.Add(o.Settle).Sub(o.Now)}
 	case !record.Listed && len(record.Failed) < MaxFailures:
@@ -240,8 +240,8 @@ func (o *Observed) decideRewrite() Decision {
 	return Decision{Step: StepRetry}
 }
 
-// isStoredAsBefore tells that objects have been stored in the wanted version, and in no
-// other, since the record was written. The definition said so then and says so now,
+// isStoredAsBefore reports whether objects have been stored in the desired version, and in
+// no other, since the record was written. The definition said so then and says so now,
 // and each change of it counts its generation: one alone led to nothing else, while
 // two may have led away and back.
 func (o *Observed) isStoredAsBefore() bool {
@@ -249,7 +249,7 @@ func (o *Observed) isStoredAsBefore() bool {
 	return o.Record.Definition == o.Definition && (changes == 0 || changes == 1)
 }
 
-// isPruned tells that objects are known to be stored in the wanted version only.
+// isPruned reports whether objects are known to be stored in the desired version only.
 func (o *Observed) isPruned() bool {
 	return len(o.Stored) == 1 && o.Stored[0] == o.Wanted
 }

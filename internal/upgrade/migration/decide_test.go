@@ -30,10 +30,10 @@ func TestDecide(t *testing.T) {
 		"a definition without an operator is left": {func(o *Observed) { o.Storage, o.Retired = "v1alpha1", true }, StepRest},
 		"one version needs nothing":                {func(o *Observed) { o.Versions = both[:1] }, StepRest},
 		"another is stored":                        {func(o *Observed) { o.Storage = "v1alpha1" }, StepSwitch},
-		"owners follow the way forward":            {func(o *Observed) { o.Storage, o.Strangers = "v1alpha1", 1 }, StepSwitch},
-		"owners go before the way back":            {func(o *Observed) { o.Wanted, o.Strangers = "v1alpha1", 1 }, StepMoveOwners},
+		"owners follow the way forward":            {func(o *Observed) { o.Storage, o.Misversioned = "v1alpha1", 1 }, StepSwitch},
+		"owners go before the way back":            {func(o *Observed) { o.Wanted, o.Misversioned = "v1alpha1", 1 }, StepMoveOwners},
 		"the way back would misrun a job":          {func(o *Observed) { o.Wanted, o.Misrun = "v1alpha1", []string{"a"} }, StepBlock},
-		"the wish is no version":                   {func(o *Observed) { o.Wanted = "v3" }, StepBlock},
+		"an unknown version":                       {func(o *Observed) { o.Wanted = "v3" }, StepBlock},
 		"a switched one begins":                    {func(o *Observed) { o.Stored = stored }, StepBegin},
 		"a record of another target is of no use":  {func(o *Observed) { o.Stored, o.Record = stored, Record{Target: "v1alpha1", Phase: PhaseRewriting} }, StepBegin},
 		"nor one since when it may have been another": {func(o *Observed) {
@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 		}, StepBegin},
 		"one change of something else is noted": {func(o *Observed) {
 			o.Stored, o.Generation, o.Record = stored, 2, Record{Target: "v2alpha1", Generation: 1, Phase: PhaseRewriting}
-		}, StepGoOn},
+		}, StepContinue},
 		"a finished record neither": {func(o *Observed) { o.Stored, o.Record = stored, Record{Target: "v2alpha1", Phase: PhaseFinished} }, StepBegin},
 		"API servers get time": {func(o *Observed) {
 			o.Stored, o.Record = stored, Record{Target: "v2alpha1", Phase: PhaseSettling, Since: now}
@@ -69,9 +69,9 @@ func TestDecide(t *testing.T) {
 			o.Stored, o.Record = stored, Record{Target: "v2alpha1", Phase: PhaseRewriting, Failed: make([]Failure, MaxFailures), Tried: now.Add(-time.Hour)}
 		}, StepRetry},
 		"pruned":                        {func(o *Observed) { o.Record = Record{Target: "v2alpha1", Phase: PhaseRewriting, Listed: true} }, StepFinish},
-		"owners are moved at the end":   {func(o *Observed) { o.Record, o.Strangers = Record{Target: "v2alpha1", Phase: PhaseRewriting}, 1 }, StepMoveOwners},
-		"a version is to be stopped":    {func(o *Observed) { o.Stopped = "v1alpha1" }, StepStopServing},
-		"but no owner may name it":      {func(o *Observed) { o.Stopped, o.Strangers = "v1alpha1", 1 }, StepMoveOwners},
+		"owners are moved at the end":   {func(o *Observed) { o.Record, o.Misversioned = Record{Target: "v2alpha1", Phase: PhaseRewriting}, 1 }, StepMoveOwners},
+		"a version must be stopped":     {func(o *Observed) { o.Stopped = "v1alpha1" }, StepStopServing},
+		"but no owner may name it":      {func(o *Observed) { o.Stopped, o.Misversioned = "v1alpha1", 1 }, StepMoveOwners},
 		"nor may it be stored":          {func(o *Observed) { o.Stopped, o.Stored = "v1alpha1", stored }, StepBegin},
 		"nor wanted":                    {func(o *Observed) { o.Stopped, o.Wanted = "v1alpha1", "v1alpha1" }, StepBlock},
 		"the other cannot be stopped":   {func(o *Observed) { o.Stopped = "v2alpha1" }, StepBlock},

@@ -43,8 +43,8 @@ func ReleaseOf(version string) Release {
 	return ""
 }
 
-// Misruns returns why a release would run a job in another way than it is to be
-// run; nothing where it would not, as for a job that has finished or is being
+// Misruns returns why a release would run a job in another way than its spec
+// says; nothing where it would not, as for a job that has finished or is being
 // deleted.
 func Misruns(job *v2alpha1.DIJob, release Release) []string {
 	if !job.DeletionTimestamp.IsZero() || job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed {

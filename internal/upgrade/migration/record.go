@@ -43,7 +43,7 @@ type Failure struct {
 // what is known of it after the operator was killed, so it changes after each
 // page of objects.
 type Record struct {
-	// Target is the version that objects are to be stored in.
+	// Target is the desired storage version.
 	Target string `json:"target"`
 	// Generation is the last one of the definition under which it is known that
 	// objects were stored in the target version since the rewriting began, and
@@ -70,7 +70,7 @@ type Record struct {
 	// tried last.
 	Failed []Failure `json:"failed,omitempty"`
 	Tried  time.Time `json:"tried,omitzero"`
-	// Blocked says why nothing goes on, where somebody has to do something.
+	// Blocked says why the migration cannot continue until an administrator acts.
 	Blocked string `json:"blocked,omitempty"`
 	// Cleaned is the version that no object's managedFields name any more.
 	Cleaned string `json:"cleaned,omitempty"`
@@ -83,8 +83,8 @@ func Begin(o *Observed) Record {
 	}
 }
 
-// GoOn returns the record of a rewriting that goes on under another generation.
-func GoOn(o *Observed) Record {
+// Continued returns the record of a rewriting that continues under another generation.
+func Continued(o *Observed) Record {
 	record := o.Record
 	record.Generation = o.Generation
 	return record

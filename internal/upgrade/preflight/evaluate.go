@@ -37,7 +37,7 @@ const annotationReleased = "meta.helm.sh/release-namespace"
 type World struct {
 	// Server is the version of the API server.
 	Server string
-	// Namespace is where DI Orchestrator is to be.
+	// Namespace is where DI Orchestrator will be installed.
 	Namespace string
 	// Definitions are those of our group that there are.
 	Definitions []*apiextensionsv1.CustomResourceDefinition
@@ -51,23 +51,23 @@ type World struct {
 	Missing []Right
 }
 
-// Judge returns what a world means for an installation; nothing of objects is
+// Evaluate returns what a world means for an installation; nothing of objects is
 // in it yet.
-func Judge(world *World) *Report {
+func Evaluate(world *World) *Report {
 	report := &Report{Server: world.Server, Namespace: world.Namespace, Release: release(world.Definitions), Deployments: world.Deployments}
 	for _, definition := range world.Definitions {
 		report.Definitions = append(report.Definitions, describe(definition))
 	}
-	report.Findings = append(report.Findings, judgeServer(world.Server)...)
+	report.Findings = append(report.Findings, evaluateServer(world.Server)...)
 	for _, missing := range world.Missing {
 		report.Findings = append(report.Findings, missing.finding())
 	}
 	for _, definition := range world.Definitions {
-		report.Findings = append(report.Findings, judgeDefinition(definition, world.Namespace)...)
+		report.Findings = append(report.Findings, evaluateDefinition(definition, world.Namespace)...)
 	}
-	report.Findings = append(report.Findings, judgeDeployments(world, report.Release)...)
-	report.Findings = append(report.Findings, judgeInjection(world)...)
-	report.Findings = append(report.Findings, judgeService(world.ServerService)...)
+	report.Findings = append(report.Findings, evaluateDeployments(world, report.Release)...)
+	report.Findings = append(report.Findings, evaluateInjection(world)...)
+	report.Findings = append(report.Findings, evaluateService(world.ServerService)...)
 	report.Steps = steps(report.Release)
 	return report
 }
@@ -95,7 +95,7 @@ func describe(definition *apiextensionsv1.CustomResourceDefinition) Definition {
 	return found
 }
 
-func judgeServer(server string) []Finding {
+func evaluateServer(server string) []Finding {
 	parsed, err := version.ParseGeneric(server)
 	if err != nil {
 		return []Finding{{Severity: Warning, Message: fmt.Sprintf("the version of the API server, %q, cannot be read", server)}}
@@ -106,7 +106,7 @@ func judgeServer(server string) []Finding {
 	return nil
 }
 
-func judgeDefinition(definition *apiextensionsv1.CustomResourceDefinition, namespace string) []Finding {
+func evaluateDefinition(definition *apiextensionsv1.CustomResourceDefinition, namespace string) []Finding {
 	object := "customresourcedefinition " + definition.Name
 	var findings []Finding
 	switch crds.OriginOf(definition) {
@@ -148,7 +148,7 @@ func injection(object string) Finding {
 	}
 }
 
-func judgeInjection(world *World) []Finding {
+func evaluateInjection(world *World) []Finding {
 	var findings []Finding
 	for _, object := range world.Injected {
 		findings = append(findings, injection(object))
@@ -189,7 +189,7 @@ func isEarlier(name string) bool {
 }
 
 // programIn returns which program of an earlier release a container runs: up to
-// v0.2.2 each was one of its own, and later one that is told which to be.
+// v0.2.2 each was one of its own, and later one program with a command for each.
 func programIn(container *corev1.Container) string {
 	runs := append(slices.Clone(container.Command), container.Args...)
 	programs := []string{programOf(container.Image)}
@@ -216,10 +216,10 @@ func programOf(image string) string {
 	return name
 }
 
-// judgeDeployments: those of the namespace that have their usual names are scaled
-// to zero by the takeover; others nobody stops, and an operator among them would
-// go on acting.
-func judgeDeployments(world *World, release crds.Origin) []Finding {
+// evaluateDeployments: those of the namespace that have their usual names are scaled
+// to zero by the takeover; nothing stops others, and an operator among them would
+// still act.
+func evaluateDeployments(world *World, release crds.Origin) []Finding {
 	var findings []Finding
 	for i := range world.Deployments {
 		found := &world.Deployments[i]
@@ -247,8 +247,8 @@ func judgeDeployments(world *World, release crds.Origin) []Finding {
 	return findings
 }
 
-// judgeService: Helm refuses to take an object over that it does not know.
-func judgeService(service *corev1.Service) []Finding {
+// evaluateService: Helm refuses to take an object over that it does not know.
+func evaluateService(service *corev1.Service) []Finding {
 	if service == nil || service.Labels[labelName] == nameOfAll {
 		return nil
 	}

@@ -70,7 +70,7 @@ func network(raw []byte, object string) []Finding {
 	}
 	hub, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
 	if err != nil {
-		// What cannot be converted was told.
+		// An object that cannot be converted is reported already.
 		return nil
 	}
 	var job struct {
@@ -88,7 +88,7 @@ func network(raw []byte, object string) []Finding {
 			Phase v2alpha1.Phase `json:"phase"`
 		} `json:"status"`
 	}
-	// What is of another type is told by the rules of admission.
+	// The rules of admission report values of a wrong type.
 	_ = json.Unmarshal(hub, &job)
 	if slices.Contains([]v2alpha1.Phase{"", v2alpha1.JobSucceeded, v2alpha1.JobFailed}, job.Status.Phase) {
 		return nil
@@ -183,7 +183,7 @@ func unknown(raw []byte, head *head) []string {
 	default:
 		typed = &v2alpha1.AggregatorConfig{}
 	}
-	// What has another type than ours is told by the rules of admission.
+	// The rules of admission report values of a wrong type.
 	strict, err := kjson.UnmarshalStrict(raw, typed)
 	if err != nil {
 		return nil
@@ -260,7 +260,7 @@ func decode(raw []byte) map[string]any {
 	return object
 }
 
-// head is what tells one object from another.
+// head identifies an object.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -272,7 +272,7 @@ type head struct {
 
 func header(raw []byte) head {
 	var found head
-	// What does not decode has no name, and is told by the conversion.
+	// What does not decode has no name, and the conversion reports it.
 	_ = json.Unmarshal(raw, &found)
 	return found
 }

@@ -50,7 +50,7 @@ func TestAnObjectIsExamined(t *testing.T) {
 		"a job of v0.2.2":                      {jobOf("v1alpha1", "job", coordinator+`}`, `,"status":{"phase":"Created","replicaStatus":{"Coordinator":{"active":1},"Learner":{}}}`), nil},
 		"its policy in the seed's letters":     {jobOf("v1alpha1", "job", coordinator+`,"cleanPodPolicy":"ALL"}`, ""), nil},
 		"a job of v1.1.3":                      {jobOf("v2alpha1", "job", tasks+`,"backoffLimit":3}`, `,"status":{"phase":"Running","profilings":{},"restarts":1}`), nil},
-		"a field that nobody knows":            {jobOf("v2alpha1", "job", tasks+`,"topology":"star"}`, `,"status":{"generation":3}`), []string{"Stop dijob rl/job: would lose spec.topology, status.generation"}},
+		"an unknown field":                     {jobOf("v2alpha1", "job", tasks+`,"topology":"star"}`, `,"status":{"generation":3}`), []string{"Stop dijob rl/job: would lose spec.topology, status.generation"}},
 		"extended that cannot be kept":         {jobOf("v1alpha1", "job", coordinator+`,"extended":{"nonsense":1}}`, ""), []string{"Stop dijob rl/job: would lose spec.extended.nonsense", "Warning dijob rl/job: a new object like this would be refused: spec.extended.nonsense"}},
 		"a job of v1.0.0":                      {jobOf("v2alpha1", "job", `{"template":`+template+`,"minReplicas":2}`, ""), []string{"Stop dijob rl/job: is a job of v1.0.0"}},
 		"a name that is too long for v1alpha1": {jobOf("v1alpha1", long, coordinator+`}`, ""), []string{"Warning dijob rl/" + long + ": a new object like this would be refused: metadata.name"}},
@@ -83,7 +83,7 @@ func TestAnObjectIsExamined(t *testing.T) {
 	}
 }
 
-func TestAWorldIsJudged(t *testing.T) {
+func TestAClusterIsEvaluated(t *testing.T) {
 	t.Parallel()
 	definition := func(version, field string) *apiextensionsv1.CustomResourceDefinition {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
@@ -108,7 +108,7 @@ func TestAWorldIsJudged(t *testing.T) {
 		"nothing at all":                {World{Server: "v1.36.3"}, nil},
 		"an API server that is too old": {World{Server: "v1.29.14"}, []string{"Stop : Kubernetes v1.29.14 is older than 1.30"}},
 		"a provider's version":          {World{Server: "v1.30.2-gke.1023000"}, nil},
-		"a definition of nobody": {
+		"an unknown definition": {
 			World{Server: "v1.36.3", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "anything")}},
 			[]string{"Stop customresourcedefinition dijobs.diengine.opendilab.org: is of no known release"},
 		},
@@ -138,7 +138,7 @@ func TestAWorldIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			report := Judge(&tc.world)
+			report := Evaluate(&tc.world)
 			g.Expect(report.Findings).To(HaveLen(len(tc.want)), "%v", report.Findings)
 			for i := range report.Findings {
 				g.Expect(fmt.Sprintf("%s %s: %s", report.Findings[i].Severity, report.Findings[i].Object, report.Findings[i].Message)).To(HavePrefix(tc.want[i]))
@@ -230,17 +230,17 @@ func TestManyObjectsAreLookedAtAPageAtATime(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	const total = 2_300
-	var told []int64
+	var progress []int64
 	cluster := &pages{total: total}
-	looker := &Looker{reader: cluster, Rules: rules(t), Progress: func(_ string, done, _ int64) { told = append(told, done) }}
+	inspector := &Inspector{reader: cluster, Rules: rules(t), Progress: func(_ string, done, _ int64) { progress = append(progress, done) }}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	definition.Spec.Names.Kind, definition.Spec.Names.Plural = "DIJob", "dijobs"
 	definition.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v2alpha1", Served: true, Storage: true}}
 	report := &Report{}
-	g.Expect(looker.examine(t.Context(), definition, report)).To(Succeed())
+	g.Expect(inspector.examine(t.Context(), definition, report)).To(Succeed())
 	g.Expect(report.Objects).To(ConsistOf(Count{Kind: "DIJob", Version: "v2alpha1", Objects: total}))
 	g.Expect(report.Findings).To(BeEmpty())
-	g.Expect(told).To(Equal([]int64{500, 1000, 1500, 2000, 2300}))
+	g.Expect(progress).To(Equal([]int64{500, 1000, 1500, 2000, 2300}))
 	g.Expect(cluster.expired).To(BeTrue())
 	g.Expect(cluster.longest).To(Equal(500))
 }

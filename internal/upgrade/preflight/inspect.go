@@ -36,15 +36,15 @@ const pageSize = 500
 // controlPlane is on the Deployments of earlier releases, and on others.
 const controlPlane = "control-plane"
 
-// Looker looks at a cluster. It only reads.
-type Looker struct {
-	// Namespace is where DI Orchestrator is to be.
+// Inspector inspects a cluster. It only reads.
+type Inspector struct {
+	// Namespace is where DI Orchestrator will be installed.
 	Namespace string
 	// Rules are those of admission.
 	Rules Rules
 	// Installing says that who asks will install, and needs the rights for that.
 	Installing bool
-	// Progress is told how many objects of a kind were looked at, and how many are
+	// Progress receives how many objects of a kind were inspected, and how many are
 	// left as far as that is known; it may be nil.
 	Progress func(kind string, done, left int64)
 
@@ -54,8 +54,8 @@ type Looker struct {
 	server discovery.ServerVersionInterface
 }
 
-// Connect sets how the API server is reached. It calls nobody yet.
-func (l *Looker) Connect(config *rest.Config) error {
+// Connect sets how the API server is reached. It sends no request yet.
+func (l *Inspector) Connect(config *rest.Config) error {
 	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(nil)
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, authorizationv1.AddToScheme, admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme,
@@ -64,7 +64,7 @@ func (l *Looker) Connect(config *rest.Config) error {
 			return fmt.Errorf("registering types: %w", err)
 		}
 	}
-	// What there is is known, so that nobody needs to be asked.
+	// The kinds are known, so that no discovery is needed.
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, v2alpha1.GroupVersion} {
 		mapper.Add(version.WithKind(kindJob), meta.RESTScopeNamespace)
 		mapper.Add(version.WithKind(kindAggregator), meta.RESTScopeNamespace)
@@ -91,14 +91,14 @@ func (l *Looker) Connect(config *rest.Config) error {
 	return nil
 }
 
-// Look looks at everything. What one may not read is a finding; an error is that
+// Inspect inspects everything. What one may not read is a finding; an error is that
 // the API server does not answer.
-func (l *Looker) Look(ctx context.Context) (*Report, error) {
+func (l *Inspector) Inspect(ctx context.Context) (*Report, error) {
 	world, err := l.world(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report := Judge(world)
+	report := Evaluate(world)
 	for _, definition := range world.Definitions {
 		if kind := definition.Spec.Names.Kind; kind != kindJob && kind != kindAggregator {
 			continue
@@ -111,7 +111,7 @@ func (l *Looker) Look(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-func (l *Looker) world(ctx context.Context) (*World, error) {
+func (l *Inspector) world(ctx context.Context) (*World, error) {
 	world := &World{Namespace: l.Namespace}
 	info, err := l.server.ServerVersion()
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *World) may(resource string) bool {
 }
 
 // missing asks for every right whether it is there.
-func (l *Looker) missing(ctx context.Context) ([]Right, error) {
+func (l *Inspector) missing(ctx context.Context) ([]Right, error) {
 	var missing []Right
 	for _, right := range l.rights() {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -155,7 +155,7 @@ func definitionNames() []string {
 }
 
 // rights are what reading needs, and what an installation does.
-func (l *Looker) rights() []Right {
+func (l *Inspector) rights() []Right {
 	const extensions, admission = apiextensionsv1.GroupName, admissionregistrationv1.GroupName
 	rights := []Right{
 		{Verb: "list", Group: v2alpha1.GroupName, Resource: "dijobs", Reading: true},
@@ -186,7 +186,7 @@ func (l *Looker) rights() []Right {
 }
 
 // get reads an object, and reports whether there is one.
-func (l *Looker) get(ctx context.Context, namespace, name string, object client.Object) (bool, error) {
+func (l *Inspector) get(ctx context.Context, namespace, name string, object client.Object) (bool, error) {
 	err := l.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	if apierrors.IsNotFound(err) {
 		return false, nil
@@ -197,7 +197,7 @@ func (l *Looker) get(ctx context.Context, namespace, name string, object client.
 	return true, nil
 }
 
-func (l *Looker) definitions(ctx context.Context, world *World) error {
+func (l *Inspector) definitions(ctx context.Context, world *World) error {
 	if !world.may("customresourcedefinitions") {
 		return nil
 	}
@@ -216,7 +216,7 @@ func (l *Looker) definitions(ctx context.Context, world *World) error {
 
 // deployments finds those of earlier releases, wherever they are and whatever
 // they are called: v1.1 had names as values of its chart.
-func (l *Looker) deployments(ctx context.Context, world *World) error {
+func (l *Inspector) deployments(ctx context.Context, world *World) error {
 	if !world.may("deployments") {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (l *Looker) deployments(ctx context.Context, world *World) error {
 	return nil
 }
 
-func (l *Looker) configurations(ctx context.Context, world *World) error {
+func (l *Inspector) configurations(ctx context.Context, world *World) error {
 	for _, one := range []struct {
 		name, resource string
 		object         client.Object
@@ -253,9 +253,9 @@ func (l *Looker) configurations(ctx context.Context, world *World) error {
 	return nil
 }
 
-// service reads the one object that Helm has to be told to take over. Helm has
+// service reads the one object that Helm takes over only on request. Helm has
 // done so, or refused, before any hook runs.
-func (l *Looker) service(ctx context.Context, world *World) error {
+func (l *Inspector) service(ctx context.Context, world *World) error {
 	if !l.Installing || !world.may("services") {
 		return nil
 	}
@@ -268,8 +268,8 @@ func (l *Looker) service(ctx context.Context, world *World) error {
 }
 
 // examine looks at all objects of a definition, a page at a time, in the version
-// that they are stored in, so that nobody needs to convert them.
-func (l *Looker) examine(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, report *Report) error {
+// that they are stored in, so that no conversion is needed.
+func (l *Inspector) examine(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, report *Report) error {
 	kind, version := definition.Spec.Names.Kind, readable(definition)
 	if version == "" || slices.ContainsFunc(report.Findings, func(one Finding) bool {
 		missing := Right{Verb: "list", Group: v2alpha1.GroupName, Resource: definition.Spec.Names.Plural, Reading: true}
@@ -307,8 +307,8 @@ func (l *Looker) examine(ctx context.Context, definition *apiextensionsv1.Custom
 	}
 }
 
-// restarted returns from where a list goes on whose first page has become too
-// old; nothing where that is not what failed.
+// restarted returns where to continue a list whose first page has expired, and
+// nothing if another error occurred.
 func restarted(err error) string {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {

@@ -6,7 +6,7 @@
 // survive, and what is in the way. It takes every stored object through the
 // conversion and the rules that the operator will apply.
 //
-// Judging is pure and rests on a World; Look, which fills one, only reads.
+// Evaluate is pure and takes a World; Inspect, which fills one, only reads.
 package preflight
 
 import "opendilab.org/di-orchestrator/internal/upgrade/crds"
@@ -15,11 +15,11 @@ import "opendilab.org/di-orchestrator/internal/upgrade/crds"
 type Severity string
 
 const (
-	// Stop is what an installation must not begin with.
+	// Stop prevents an installation.
 	Stop Severity = "Stop"
-	// Warning is what somebody is to look at, and what stops nothing.
+	// Warning needs attention, and stops nothing.
 	Warning Severity = "Warning"
-	// Note is what will be done, or is as it is.
+	// Note is information.
 	Note Severity = "Note"
 )
 
@@ -67,7 +67,7 @@ type Definition struct {
 type Report struct {
 	// Server is the version of the API server.
 	Server string `json:"server"`
-	// Namespace is where DI Orchestrator is to be, or is.
+	// Namespace is where DI Orchestrator is, or will be installed.
 	Namespace string `json:"namespace"`
 	// Release is whose installation was found: none, this program, or an earlier
 	// release.

@@ -19,7 +19,7 @@ import (
 )
 
 // Bridge has nodes know an earlier di-server under all names that ports of Service
-// di-server have before and after somebody writes that, in either direction.
+// di-server have before and after it is written, in either direction.
 type Bridge struct {
 	// API reads pods and Services, and writes EndpointSlices.
 	API       client.Client
@@ -27,7 +27,7 @@ type Bridge struct {
 	// Settle is how long nodes are given to learn of endpoints.
 	Settle time.Duration
 	Clock  clock.Clock
-	// Out is told what was done, a line at a time.
+	// Out receives what was done, a line at a time.
 	Out io.Writer
 }
 
@@ -81,7 +81,7 @@ func (b *Bridge) build(ctx context.Context, service *corev1.Service, ports []int
 	_, err := fmt.Fprintf(b.Out, "service %s: pods %s are endpoints under the port names of both releases; waiting %s until nodes know\n",
 		service.Name, strings.Join(bridged, ", "), b.Settle)
 	if err != nil {
-		return fmt.Errorf("telling what was done: %w", err)
+		return fmt.Errorf("printing what was done: %w", err)
 	}
 	return b.wait(ctx)
 }

@@ -33,7 +33,7 @@ const (
 	// ourLabel is on our pods and on none of an earlier release.
 	ourLabel = "app.kubernetes.io/name"
 	ourName  = "di-orchestrator"
-	// componentLabel tells our pods apart.
+	// componentLabel distinguishes our pods.
 	componentLabel, serverComponent = "app.kubernetes.io/component", "server"
 	// planeLabel is on pods of every release, and earlier Services select by it.
 	planeLabel = "control-plane"
@@ -161,7 +161,7 @@ func lists(slice *discoveryv1.EndpointSlice, service, pod string) bool {
 	})
 }
 
-// leads reports whether nodes are told to send calls of a port to a pod.
+// leads reports whether nodes send calls of a port to a pod.
 func leads(slice *discoveryv1.EndpointSlice, service, port, pod string) bool {
 	return lists(slice, service, pod) && !isBridge(slice) &&
 		slices.ContainsFunc(slice.Ports, func(one discoveryv1.EndpointPort) bool { return ptr.Deref(one.Name, "") == port }) &&

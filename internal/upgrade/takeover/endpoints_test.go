@@ -169,7 +169,7 @@ func (n *nodes) failures() []string {
 	return n.failed
 }
 
-// installed is a v0.2.2 of which di-server is left, and nodes that call it.
+// installed is a v0.2.2 whose di-server is left, and nodes that call it.
 func installed(t *testing.T) *nodes {
 	t.Helper()
 	n := &nodes{WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now())}
@@ -283,7 +283,7 @@ func (n *nodes) takeOver(t *testing.T) {
 	n.Expect(<-ended).To(Succeed())
 }
 
-func TestNoNodeEverLeadsACallToNobody(t *testing.T) {
+func TestEveryNodeSendsEachCallToAReadyPod(t *testing.T) {
 	t.Run("while v0.2.2 is taken over", func(t *testing.T) {
 		n := installed(t)
 		(&running{WithT: n.WithT, api: n.api, namespace: n.namespace}).define(t)

@@ -109,14 +109,14 @@ func (r *Runner) deployment(name string) *appsv1.Deployment {
 // count takes a pod of the namespace into account, where it is of an earlier release.
 func (o *Observed) count(pod *corev1.Pod) {
 	if name := earlierOf(pod); name != "" {
-		// Also one that has ended is told: its container may be started again.
+		// Also a finished pod counts: its container may be started again.
 		o.Pods[name] = append(o.Pods[name], pod.Name)
 	}
 }
 
-// earlierOf returns the earlier Deployment that a pod is of, empty for none. Labels do
-// not tell those of an earlier di-server from ours; the name of the ReplicaSet that
-// owns them does, and so it does where the Deployment is gone.
+// earlierOf returns the earlier Deployment that a pod belongs to, empty for none. Pods of
+// an earlier di-server have the labels of ours; the name of the ReplicaSet that owns
+// them differs, also after the Deployment is deleted.
 func earlierOf(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "ReplicaSet" {

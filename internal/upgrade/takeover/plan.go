@@ -3,9 +3,9 @@
 
 // Package takeover puts this program in the place of an earlier release that is
 // installed beside it, step by step, so that no two operators act on a job and
-// no call goes unanswered: its webhooks go first, then its operator, and its
-// di-server once ours answers. What is to be done follows from what is found, so
-// that it can be broken off after any write and taken up again. It changes no job.
+// every call is answered: its webhooks go first, then its operator, and its
+// di-server once ours answers. The next step follows from what is observed, so that
+// the takeover can be interrupted after any write and resumed. It changes no job.
 package takeover
 
 import (
@@ -35,7 +35,7 @@ const (
 	// StepAwaitDrain waits until no Service leads to the earlier di-server.
 	StepAwaitDrain Step = "AwaitDrain"
 	// StepStopServer scales the earlier di-server to zero, once nodes know that nothing
-	// leads to it: it ends the moment that it is told to.
+	// leads to it: it ends as soon as it receives SIGTERM.
 	StepStopServer Step = "StopServer"
 	// StepAwaitServerEnd waits until its pods are gone, as they too write.
 	StepAwaitServerEnd Step = "AwaitServerEnd"

@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 )
 
-func TestNothingIsLeftToDoOnceJobsAreAdmittedAndNobodyElseActs(t *testing.T) {
+func TestNothingIsLeftToDoOnceJobsAreAdmittedAndNoOtherOperatorActs(t *testing.T) {
 	g := NewWithT(t)
 	observed := &takeover.Observed{Acting: true, Probed: true}
 	g.Expect(takeover.Next(observed)).To(Equal(takeover.StepDone))
@@ -32,7 +32,7 @@ func TestALineSaysTheStepAndWhatComesAfterIt(t *testing.T) {
 }
 
 // Whatever is found, the steps end, and nothing acts beside what was there.
-func TestFromAnyStateTheStepsEndAndNobodyActsBesideAnotherOperator(t *testing.T) {
+func TestFromAnyStateTheStepsEndAndTwoOperatorsNeverAct(t *testing.T) {
 	for state := range states() {
 		g := NewWithT(t)
 		observed := state

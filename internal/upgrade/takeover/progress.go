@@ -12,19 +12,19 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// patience is how long the takeover may get on with nothing before somebody is
-// told. No pods are made from StopOperator to Probe.
+// patience is how long the takeover may make no progress before an Event reports it.
+// No pods are created from StopOperator to Probe.
 const patience = time.Minute
 
-// progress tells how long the takeover has not got on. It gets on when fewer steps
-// are left than ever before: who undoes one again and again, as a tool that scales
-// a Deployment up, does not have it begin again.
+// progress measures how long the takeover is stalled. It makes progress when fewer steps
+// are left than ever before: a tool that undoes a step again and again, such as one that
+// scales a Deployment up, does not reset it.
 type progress struct {
 	begun bool
 	// left are how many steps were left at best, and since when.
 	left  int
 	since time.Time
-	// due is after how long somebody is told next.
+	// due is after how long the next Event is recorded.
 	due time.Duration
 }
 
@@ -36,8 +36,8 @@ func (p *progress) observe(left int, now time.Time) time.Duration {
 	return now.Sub(p.since)
 }
 
-// overdue reports whether somebody is to be told now: after a minute, and after twice
-// as long each time, as Events are forgotten.
+// overdue reports whether an Event is due: after a minute, and after twice as long each
+// time, because Events expire.
 func (p *progress) overdue(waiting time.Duration) bool {
 	if waiting < p.due {
 		return false
@@ -48,18 +48,18 @@ func (p *progress) overdue(waiting time.Duration) bool {
 	return true
 }
 
-// complaint says what a step waits for, for how long, what failed last, and what
-// helps.
-func complaint(step Step, observed *Observed, waiting time.Duration, failed string) string {
+// stallMessage says what a step waits for, for how long, what failed last, and what
+// may help.
+func stallMessage(step Step, observed *Observed, waiting time.Duration, failed string) string {
 	line := fmt.Sprintf("%s: no progress for %s; %s", step, waiting.Truncate(time.Second), explain(step, observed))
 	if failed != "" {
 		line += "; " + failed
 	}
-	return line + "; " + advise(step)
+	return line + "; " + advice(step)
 }
 
-// advise says what helps where a step is not got over.
-func advise(step Step) string {
+// advice says what may help where a step is stalled.
+func advice(step Step) string {
 	switch step {
 	case StepStopOperator, StepStopServer:
 		return "remove them from whatever scales them up again"
@@ -93,7 +93,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// waitingSteps are those that may not be got over at once.
+// waitingSteps are those that may take a while.
 func waitingSteps() []string {
 	return []string{
 		string(StepDeleteWebhooks), string(StepStopOperator), string(StepAwaitOperator), string(StepAwaitServer),
@@ -101,11 +101,11 @@ func waitingSteps() []string {
 	}
 }
 
-// tell says how long it has been at a step, and at no other.
-func (m *Metrics) tell(step Step, waiting time.Duration) {
+// observe sets how long the takeover has been at a step, and at no other.
+func (m *Metrics) observe(step Step, waiting time.Duration) {
 	m.waiting.Reset()
 	m.waiting.WithLabelValues(string(step)).Set(waiting.Seconds())
 }
 
-// rest says that nothing is waited for.
-func (m *Metrics) rest() { m.waiting.Reset() }
+// reset says that nothing is waited for.
+func (m *Metrics) reset() { m.waiting.Reset() }

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// lookInterval is how often it is looked whether what is waited for has come.
+	// lookInterval is how often the cluster is observed.
 	lookInterval = time.Second
 	// fieldManager owns what is written.
 	fieldManager = client.FieldOwner("di-orchestrator-takeover")
@@ -48,11 +48,11 @@ type Options struct {
 	Settle time.Duration
 	// Recorder takes Events about the definition.
 	Recorder events.EventRecorder
-	// Metrics tell for how long it has not got on.
+	// Metrics report for how long it is stalled.
 	Metrics *Metrics
-	// Clock tells when to look again, and for how long it has not got on.
+	// Clock measures intervals and for how long it is stalled.
 	Clock clock.WithTicker
-	// Log is told each step, and what goes wrong and is tried again.
+	// Log receives each step, and errors that are retried.
 	Log logr.Logger
 }
 
@@ -61,18 +61,18 @@ type Runner struct {
 	options        Options
 	mayAct, done   chan struct{}
 	acting, probed bool
-	// told is what was last made known, and failed what last went wrong.
-	told, failed string
-	progress     progress
+	// reported is the last line that was logged, and failed the last error.
+	reported, failed string
+	progress         progress
 	// ports are those of Services, and drained is whether they lead to ours alone.
-	ports, drained lasting
+	ports, drained unchanged
 	// portsKnown and drainKnown are whether nodes have had the time to learn of that.
 	portsKnown, drainKnown bool
-	// waits is what it was last at; nil where there is nothing to take over.
+	// waits is the last step; nil where there is nothing to take over.
 	waits *waits
 }
 
-// waits is what the takeover is at, as long as it does not get on.
+// waits is the step at which the takeover is stalled.
 type waits struct {
 	definition *metav1.PartialObjectMetadata
 	step       Step
@@ -109,13 +109,13 @@ func (r *Runner) Start(ctx context.Context) error {
 		again, err := r.advance(ctx)
 		select {
 		case <-r.done:
-			r.options.Metrics.rest()
+			r.options.Metrics.reset()
 			return nil
 		default:
 		}
 		if ctx.Err() == nil {
-			r.complain(err)
-			r.watch()
+			r.logOnce(err)
+			r.reportStall()
 		}
 		if again && err == nil {
 			continue
@@ -130,8 +130,8 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// complain tells an error, once for as long as it lasts.
-func (r *Runner) complain(err error) {
+// logOnce logs an error, once while it lasts.
+func (r *Runner) logOnce(err error) {
 	if err == nil {
 		r.failed = ""
 		return
@@ -142,25 +142,25 @@ func (r *Runner) complain(err error) {
 	r.failed = err.Error()
 }
 
-// watch tells for how long the takeover has not got on, also while nothing can be
-// looked at.
-func (r *Runner) watch() {
+// reportStall reports for how long the takeover is stalled, also while nothing can be
+// observed.
+func (r *Runner) reportStall() {
 	if r.waits == nil {
 		return
 	}
 	at := r.waits
 	waiting := r.progress.observe(at.left, r.options.Clock.Now())
-	r.options.Metrics.tell(at.step, waiting)
+	r.options.Metrics.observe(at.step, waiting)
 	if !r.progress.overdue(waiting) {
 		return
 	}
-	line := complaint(at.step, at.observed, waiting, r.failed)
+	line := stallMessage(at.step, at.observed, waiting, r.failed)
 	r.options.Log.Info("Takeover stalled", "step", at.step, "waiting", waiting.String(), "message", line)
 	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverStalled, "TakeOver", "%s", recorder.Note(line))
 }
 
-// advance looks, and does the next step. It reports whether the one after it can
-// follow at once where there is no error.
+// advance observes, and does the next step. It reports whether the one after it can
+// follow at once.
 func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
@@ -178,8 +178,8 @@ func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if Next(observed) == StepAct {
-		// Nothing is written for it, so that it is not told alone: who comes after a
-		// crash has to do it again.
+		// Nothing is written for it, so that it is not reported alone: after a crash it
+		// must be done again.
 		r.act()
 		observed.Acting = true
 	}
@@ -188,7 +188,7 @@ func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 		r.waits = &waits{definition: definition, step: plan[0], observed: observed, left: len(plan)}
 	}
 	if said != "" || findsEarlier(plan) || len(plan) == 0 {
-		if err := r.tell(ctx, definition, said, observed); err != nil {
+		if err := r.report(ctx, definition, said, observed); err != nil {
 			return false, err
 		}
 	}
@@ -257,13 +257,13 @@ func (r *Runner) stop(ctx context.Context, name string) error {
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("scaling Deployment %s/%s to zero: %w", r.options.Namespace, name, err)
 	}
-	// Somebody else wrote it meanwhile: what it is now is looked at next.
+	// On a conflict it is read again in the next round.
 	return nil
 }
 
-// tell makes known what comes next, where it is something else than before: in
-// the definition's annotation first, which outlives this process.
-func (r *Runner) tell(ctx context.Context, definition *metav1.PartialObjectMetadata, said string, observed *Observed) error {
+// report publishes the next step if it has changed: in the definition's annotation
+// first, which outlives this process.
+func (r *Runner) report(ctx context.Context, definition *metav1.PartialObjectMetadata, said string, observed *Observed) error {
 	line := Describe(observed)
 	if line != said {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{crds.AnnotationTakeover: line}}})
@@ -274,11 +274,11 @@ func (r *Runner) tell(ctx context.Context, definition *metav1.PartialObjectMetad
 			return fmt.Errorf("saying in customresourcedefinition %s how far the takeover is: %w", definition.Name, err)
 		}
 	}
-	if line == r.told || said == "" && IsDone(line) {
-		// Where there was nothing to take over nobody needs to hear of it.
+	if line == r.reported || said == "" && IsDone(line) {
+		// Nothing was taken over: no log line and no Event.
 		return nil
 	}
-	r.told = line
+	r.reported = line
 	r.options.Log.Info("Taking over an earlier release", "step", Next(observed), "message", line)
 	reason := v2alpha1.ReasonTakingOver
 	if IsDone(line) {

@@ -72,7 +72,7 @@ func start(t *testing.T) *running {
 		API: api, Namespace: r.namespace, Definition: definition, Recorder: r.events, Metrics: metrics, Clock: r.clock, Log: logr.Discard(),
 		Probe: func(context.Context) error {
 			if r.refused.Load() {
-				return errors.New("nobody answers")
+				return errors.New("no answer")
 			}
 			return nil
 		},
@@ -106,7 +106,7 @@ func (r *running) define(t *testing.T) {
 	})
 }
 
-// leaveOperator leaves a Deployment of v0.2.2 and its pod, which nobody ends.
+// leaveOperator creates a Deployment of v0.2.2 and its pod, which keeps running.
 func (r *running) leaveOperator(t *testing.T) {
 	t.Helper()
 	labels := map[string]string{"control-plane": "di-operator", appsv1.DefaultDeploymentUniqueLabelKey: "5d9c"}
@@ -167,8 +167,8 @@ func (r *running) endPod(t *testing.T) {
 }
 
 // The takeovers share the definition, so that one follows the other.
-func TestATakeoverThatDoesNotGetOn(t *testing.T) {
-	t.Run("is told after a minute, and seldom after that", func(t *testing.T) {
+func TestAStalledTakeover(t *testing.T) {
+	t.Run("is reported after a minute, and seldom after that", func(t *testing.T) {
 		r := start(t)
 		r.pass(59 * time.Second)
 		r.Expect(r.warnings()).To(BeEmpty())
@@ -188,7 +188,7 @@ func TestATakeoverThatDoesNotGetOn(t *testing.T) {
 		r.pass(time.Second)
 		r.Expect(r.waiting()).To(Equal(map[string]float64{"Probe": 0}))
 		r.pass(time.Minute)
-		r.Expect(r.warnings()).To(ConsistOf(And(HavePrefix("Warning TakeoverStalled Probe: no progress for 1m0s; "), ContainSubstring("nobody answers"))))
+		r.Expect(r.warnings()).To(ConsistOf(And(HavePrefix("Warning TakeoverStalled Probe: no progress for 1m0s; "), ContainSubstring("no answer"))))
 
 		r.refused.Store(false)
 		r.Eventually(r.clock.HasWaiters).Should(BeTrue())
@@ -196,7 +196,7 @@ func TestATakeoverThatDoesNotGetOn(t *testing.T) {
 		r.Eventually(r.runner.Done()).Should(BeClosed())
 		r.Eventually(r.waiting).Should(BeEmpty())
 	})
-	t.Run("is told also where somebody undoes a step again and again", func(t *testing.T) {
+	t.Run("is reported also where a tool undoes a step again and again", func(t *testing.T) {
 		r := start(t)
 		for range 4 {
 			r.pass(20 * time.Second)

@@ -23,16 +23,16 @@ import (
 // DefaultSettle is how long nodes are given to learn of Services and endpoints.
 const DefaultSettle = 5 * time.Second
 
-// lasting tells for how long something that is looked at has been the same. It
-// forgets all with its process, which only makes others wait for longer.
-type lasting struct {
+// unchanged measures for how long something has been the same. A new process starts
+// from zero, which only makes the takeover wait longer.
+type unchanged struct {
 	seen  string
 	since time.Time
 }
 
-func (l *lasting) observe(seen string, now time.Time) time.Duration {
+func (l *unchanged) observe(seen string, now time.Time) time.Duration {
 	if l.since.IsZero() || l.seen != seen {
-		*l = lasting{seen: seen, since: now}
+		*l = unchanged{seen: seen, since: now}
 	}
 	return now.Sub(l.since)
 }

@@ -46,12 +46,12 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s %s may change something", request.Method, request.URL)
 	}
 	if strings.HasPrefix(request.URL.Path, "/apis/diengine.opendilab.org/") && request.URL.Query().Get("limit") != "500" {
-		return nil, errors.New("objects are to be read in pages: " + request.URL.String())
+		return nil, errors.New("objects must be read in pages: " + request.URL.String())
 	}
 	return r.next.RoundTrip(request)
 }
 
-// look looks at the cluster as a user does, and lets nobody write.
+// look inspects the cluster as a user, and refuses writes.
 func look(t *testing.T, user string) *preflight.Report {
 	t.Helper()
 	config := rest.CopyConfig(environment.Config)
@@ -61,11 +61,11 @@ func look(t *testing.T, user string) *preflight.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	looker := &preflight.Looker{Namespace: legacy.SystemNamespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
-	if err := looker.Connect(config); err != nil {
+	inspector := &preflight.Inspector{Namespace: legacy.SystemNamespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
+	if err := inspector.Connect(config); err != nil {
 		t.Fatal(err)
 	}
-	report, err := looker.Look(t.Context())
+	report, err := inspector.Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func foundV100(t *testing.T, report *preflight.Report, made []legacy.Job) {
 	g.Expect(report.Steps).To(BeEmpty())
 }
 
-// foundOurs: nobody serves the conversion, which is not needed to look.
+// foundOurs: the conversion is not served, and an inspection does not need it.
 func foundOurs(t *testing.T, api client.Client) {
 	t.Helper()
 	g := NewWithT(t)

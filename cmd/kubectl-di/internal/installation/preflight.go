@@ -72,14 +72,14 @@ func look(ctx context.Context, env *cli.Env, namespace string) (*preflight.Repor
 	}
 	progress := cli.NewProgress(env.ErrOut)
 	defer progress.End()
-	looker := &preflight.Looker{Namespace: namespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
+	inspector := &preflight.Inspector{Namespace: namespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
 	if cli.Width(env.ErrOut) > 0 {
-		looker.Progress = func(kind string, done, left int64) {
+		inspector.Progress = func(kind string, done, left int64) {
 			progress.State(kind, fmt.Sprintf("%d of %d checked", done, done+left))
 		}
 	}
-	if err := looker.Connect(found.Config()); err != nil {
+	if err := inspector.Connect(found.Config()); err != nil {
 		return nil, err
 	}
-	return looker.Look(ctx)
+	return inspector.Inspect(ctx)
 }
