@@ -90,7 +90,7 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cut counts a connection and reports whether it is to be cut.
+// cut counts a connection and reports whether it must be cut.
 func (k *kubelet) cut() bool {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()

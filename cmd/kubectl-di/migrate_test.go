@@ -128,32 +128,11 @@ func (w *world) migrate(t *testing.T, args ...string) ran {
 	return w.run(t, "default", append([]string{"migrate"}, args...)...)
 }
 
-func TestMigrateRefusesWhatIsNotRightBeforeAnybodyIsCalled(t *testing.T) {
-	t.Parallel()
-	for want, args := range map[string][]string{
-		"name one of --to, --stop-serving and --serve; kubectl di migrate status reports the progress": {},
-		"name one of --to, --stop-serving and --serve; kubectl di migrate status":                      {"--to", "v2alpha1", "--serve", "v1alpha1"},
-		`--to "v3": want one of v1alpha1, v2alpha1`:                                                    {"--to", "v3"},
-		`--stop-serving "v2alpha1": want one of v1alpha1`:                                              {"--stop-serving", "v2alpha1"},
-		`--serve "v3": want one of v1alpha1`:                                                           {"--serve", "v3"},
-		"--for-release goes with --to":                                                                 {"--serve", "v1alpha1", "--for-release", "v0.2.2"},
-		`--for-release "v1.0.0": want one of v0.2.2, v1.1.3`:                                           {"--to", "v2alpha1", "--for-release", "v1.0.0"},
-		"release v0.2.2 stores objects in v1alpha1":                                                    {"--to", "v2alpha1", "--for-release", "v0.2.2"},
-		"release v1.1.3 stores objects in v2alpha1":                                                    {"--to", "v1alpha1", "--for-release", "v1.1.3"},
-		`--output "xml": want one of json, yaml`:                                                       {"status", "-o", "xml"},
-	} {
-		got := kubectlDI(t, "", append([]string{"migrate", "--kubeconfig", "/nope"}, args...)...)
-		if got.code != cli.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
-			t.Errorf("%v: got %+v, want %s", args, got, want)
-		}
-	}
-}
-
 // The definitions are the same for all of it, so that one follows the other.
 func TestMigrateSaysWhatIsWantedAndHowFarItIs(t *testing.T) {
 	t.Parallel()
 	w := worldOfDefinitions(t)
-	t.Run("who lacks a right is told which role allows it", w.whoLacksARightToMigrateIsTold)
+	t.Run("a missing right is named with the role that gives it", w.aMissingRightIsNamed)
 	t.Run("the desired versions are changed, or it is refused", w.theDesiredIsChangedOrRefused)
 	t.Run("status says what comes next in each phase", w.statusSaysWhatComesNext)
 	t.Run("status is for scripts", w.statusIsForScripts)
@@ -266,7 +245,7 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 		as   stored
 		want string
 	}{
-		{"nothing is to be done", atRest(), after},
+		{"nothing is left", atRest(), after},
 		{"no operator has recorded anything", toV1(v2alpha1.Version, nil), before + "  next: an operator in namespace di-system begins; none has recorded anything yet\n"},
 		{"only a migration before is recorded", toV1(v2alpha1.Version, &earlier), before + "  next: objects will be stored in v1alpha1\n"},
 		{"it is blocked", toV1(v2alpha1.Version, &blocked), before + "  next: waits: objects are not stored in v1alpha1, because\n"},
@@ -280,10 +259,10 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 		{"all is written", pruned, "dijobs: stored in v1alpha1, wanted v1alpha1, served v1alpha1 and v2alpha1\n" +
 			"  1001 of 1001 objects, 100.1 a second, 0s left\n  next: owner references will name v1alpha1\n"},
 		{"it was uninstalled", retired, during + "  500 of 1001 objects, 50.0 a second, 10s left\n  next: it continues when DI Orchestrator, which was uninstalled, is installed again\n"},
-		{"a version is to be served no more", stopping("", earlier), after +
+		{"a version will no longer be served", stopping("", earlier), after +
 			"  7 of 7 objects\n  next: owner references will name v2alpha1; then v1alpha1 is no longer served\n"},
 		{"a version is served no more", stopping(v1alpha1.Version, earlier), less + "  7 of 7 objects\n  next: v1alpha1 is removed from the objects' managedFields\n"},
-		{"a version is to be served again", serving, less + "  7 of 7 objects\n  next: v1alpha1 is served again\n"},
+		{"a version will be served again", serving, less + "  7 of 7 objects\n  next: v1alpha1 is served again\n"},
 	} {
 		w.are(t, tc.as)
 		got := w.migrate(t, "status")
@@ -291,7 +270,7 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 		if got.code != cli.Done || got.stderr != "" || !both || text != tc.want {
 			t.Errorf("%s: got %+v, want %s", tc.when, got, tc.want)
 		}
-		if done := strings.HasSuffix(others, "All is done.\n"); done != (tc.when == "nothing is to be done") {
+		if done := strings.HasSuffix(others, "All is done.\n"); done != (tc.when == "nothing is left") {
 			t.Errorf("%s: got %s", tc.when, got.stdout)
 		}
 	}
@@ -340,9 +319,9 @@ func (w *world) statusIsWatched(t *testing.T) {
 	}
 }
 
-// whoLacksARightToMigrateIsTold has kubectl make each role that the command says
+// aMissingRightIsNamed has kubectl make each role that the command says
 // is missing, and gives it to the user, until none is.
-func (w *world) whoLacksARightToMigrateIsTold(t *testing.T) {
+func (w *world) aMissingRightIsNamed(t *testing.T) {
 	w.are(t, atRest())
 	given := func(args []string, want string) {
 		t.Helper()

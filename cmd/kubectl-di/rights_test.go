@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,9 +95,9 @@ func (w *world) readyServer(t *testing.T, namespace, node string) {
 	must(t, w.live.Status().Update(t.Context(), pod))
 }
 
-// TestWhoLacksARightIsToldWhich has kubectl make each role that the command says
+// TestAMissingRightIsNamed has kubectl make each role that the command says
 // is missing, and gives it to the user, until none is.
-func TestWhoLacksARightIsToldWhich(t *testing.T) {
+func TestAMissingRightIsNamed(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
@@ -127,6 +128,38 @@ func TestWhoLacksARightIsToldWhich(t *testing.T) {
 	}
 	if members := w.members(t, job, v2alpha1.TaskTypeCollector); len(members) > 0 {
 		t.Errorf("%+v came of nothing", members)
+	}
+}
+
+// TestEveryCommandNamesTheRightThatItLacks gives each user some rights of a command only.
+func TestEveryCommandNamesTheRightThatItLacks(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.scalable(t, ns, "pong", nil)
+	k := w.newLogKubelet(t, job)
+	k.start(t, k.worker(t, 0), names.Container, "one")
+	jobs, pods := rule(v2alpha1.GroupName, "dijobs", "get"), rule("", "pods", "list")
+	for i, tc := range []struct {
+		args, want string
+		granted    []rbacv1.PolicyRule
+	}{
+		{"suspend pong", "patch-dijobs --verb=patch --resource=dijobs.diengine.opendilab.org", []rbacv1.PolicyRule{jobs}},
+		{"scale pong --replicas=4", "get-scale --verb=get --resource=dijobs.diengine.opendilab.org/scale", []rbacv1.PolicyRule{jobs}},
+		{"scale pong --replicas=4", "update-scale --verb=update --resource=dijobs.diengine.opendilab.org/scale", []rbacv1.PolicyRule{jobs, rule(v2alpha1.GroupName, "dijobs/scale", "get")}},
+		{"submit -f -", "create-dijobs --verb=create --resource=dijobs.diengine.opendilab.org", nil},
+		{"submit -f - --watch", "list-watch-dijobs --verb=list,watch --resource=dijobs.diengine.opendilab.org", []rbacv1.PolicyRule{rule(v2alpha1.GroupName, "dijobs", "create")}},
+		{"logs pong", "get-dijobs --verb=get --resource=dijobs.diengine.opendilab.org", nil},
+		{"logs pong", "list-pods --verb=list --resource=pods", []rbacv1.PolicyRule{jobs}},
+		{"logs pong", "get-log --verb=get --resource=pods/log", []rbacv1.PolicyRule{jobs, pods}},
+		{"logs pong -f", "list-watch-", []rbacv1.PolicyRule{jobs, pods, rule("", "pods/log", "get")}},
+	} {
+		name := fmt.Sprintf("user-%d-%s", i, ns)
+		w.grant(t, ns, user(name), tc.granted...)
+		got := w.fed(t, ns, manifest("submitted"), append(strings.Fields(tc.args), "--as", name)...)
+		if want := "kubectl -n NS create role kubectl-di-" + tc.want; got.code != cli.Failed || !strings.Contains(plain(got.stderr, ns), want) {
+			t.Errorf("%s: got %+v, want %s", tc.args, got, want)
+		}
 	}
 }
 
@@ -203,7 +236,7 @@ func (w *world) isEnoughForJobs(t *testing.T, ns, system string) {
 	}
 }
 
-func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
+func TestAGivenTokenIsAuthorizedByItsRoles(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
@@ -232,7 +265,7 @@ func TestATokenOfOnesOwnIsJudgedByItsRoles(t *testing.T) {
 	}
 }
 
-func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
+func TestWrongUseIsReportedBeforeAnyCall(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"the type of replicas is missing: want collector or learner":                    {"add"},
@@ -257,6 +290,16 @@ func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
 		"--server and --server-service exclude each other":                                                {"add", "learner", "a", "--server", "x", "--server-service", "y"},
 		"POD is missing: name a collector, learner or aggregator, see kubectl get pods -l dijob-name=JOB": {"restart", "a"},
 		`POD "A_b": want the name of a pod`:                                                               {"restart", "a", "A_b"},
+		"name one of --to, --stop-serving and --serve; kubectl di migrate status reports the progress":    {"migrate"},
+		"name one of --to, --stop-serving and --serve; kubectl di migrate status":                         {"migrate", "--to", "v2alpha1", "--serve", "v1alpha1"},
+		`--to "v3": want one of v1alpha1, v2alpha1`:                                                       {"migrate", "--to", "v3"},
+		`--stop-serving "v2alpha1": want one of v1alpha1`:                                                 {"migrate", "--stop-serving", "v2alpha1"},
+		`--serve "v3": want one of v1alpha1`:                                                              {"migrate", "--serve", "v3"},
+		"--for-release goes with --to":                                                                    {"migrate", "--serve", "v1alpha1", "--for-release", "v0.2.2"},
+		`--for-release "v1.0.0": want one of v0.2.2, v1.1.3`:                                              {"migrate", "--to", "v2alpha1", "--for-release", "v1.0.0"},
+		"release v0.2.2 stores objects in v1alpha1":                                                       {"migrate", "--to", "v2alpha1", "--for-release", "v0.2.2"},
+		"release v1.1.3 stores objects in v2alpha1":                                                       {"migrate", "--to", "v1alpha1", "--for-release", "v1.1.3"},
+		`--output "xml": want one of json, yaml` + "\n":                                                   {"migrate", "status", "-o", "xml"},
 	} {
 		got := kubectlDI(t, "", append(args, "--kubeconfig", "/nope")...)
 		if got.code != cli.Usage || got.stdout != "" || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
@@ -265,6 +308,55 @@ func TestWrongUseIsToldBeforeAnybodyIsCalled(t *testing.T) {
 	}
 	if got := kubectlDI(t, "", "add", "collector", "a", "--kubeconfig", "/nope"); got.code != cli.Failed ||
 		!strings.Contains(got.stderr, "reading the kubeconfig: stat /nope: no such file or directory") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestWhatIsWrongIsReported runs commands that read the cluster first, or need not.
+func TestWhatIsWrongIsReported(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	for _, tc := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"logs nope", cli.Failed, `dijobs.diengine.opendilab.org "nope" not found` + "\nnamespace NS has cartpole, pong\n"},
+		{"logs cartpole --task actor", cli.Failed, "--task actor: job NS/cartpole has no such task, but coordinator, collector, learner, aggregator, ddp-learner\n"},
+		{"logs cartpole learner-x", cli.Failed, "--pod learner-x: job NS/cartpole has no such pod, but cartpole-coordinator\n"},
+		{"logs cartpole -c x", cli.Failed, "--container x: no pod has such a container, but di-container\n"},
+		{"logs", cli.Usage, "JOB is missing"},
+		{"logs pods/x", cli.Usage, `"pods/x"`},
+		{"logs cartpole -c x --all-containers", cli.Usage, "--container x: --all-containers takes it too"},
+		{"logs cartpole -f -p", cli.Usage, "--previous: what ran before prints nothing more"},
+		{"logs cartpole --since 1m --since-time x", cli.Usage, "--since-time x: --since is given too"},
+		{"logs cartpole --since-time noon", cli.Usage, "--since-time noon: must be like"},
+		{"logs cartpole --since -1s", cli.Usage, "--since -1s: must be greater than 0"},
+		{"logs cartpole --tail -2", cli.Usage, "--tail -2: must be 0 or more"},
+		{"logs cartpole --max-log-requests 0", cli.Usage, "--max-log-requests 0: must be 1 or more"},
+		{"logs cartpole --color red", cli.Usage, `--color "red": want one of auto, always, never`},
+		{"top nope", cli.Failed, "\nnamespace NS has cartpole, pong\n"},
+		{"top", cli.Usage, "JOB is missing"},
+		{"top pong ping", cli.Usage, `"ping": one job at a time`},
+		{"top pong -o xml", cli.Usage, `--output "xml": want one of json, yaml, name`},
+		{"top pong --once -w", cli.Usage, "--watch: prints lines, and neither --once nor -o"},
+		{"top pong -w -o json", cli.Usage, "--watch: prints lines, and neither --once nor -o"},
+		{"describe nope pong", cli.Failed, `dijobs.diengine.opendilab.org "nope" not found`},
+		{"describe", cli.Usage, "JOB is missing"},
+		{"describe pong -l a=b", cli.Usage, "exclude each other"},
+		{"describe -l a=b", cli.Failed, "-l a=b: selects no job of namespace NS"},
+		{"describe pong --as nobody", cli.Failed, "--verb=get --resource=dijobs.diengine.opendilab.org"},
+	} {
+		got := w.run(t, ns, strings.Fields(tc.args)...)
+		hasPage := tc.args == "describe nope pong"
+		if got.code != tc.code || (got.stdout != "") != hasPage || !strings.Contains(plain(got.stderr, ns), tc.want) {
+			t.Errorf("%v: got %+v", tc.args, got)
+		}
+	}
+	if got := w.run(t, w.namespace(t), "logs", "nope"); !strings.Contains(got.stderr, "has no jobs: is another one meant (-n)?") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -99,30 +99,6 @@ func TestEachChangeOfAJobIsPrinted(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithTopIsSaid(t *testing.T) {
-	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
-	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"nope"}, cli.Failed, "\nnamespace NS has pong\n"},
-		{nil, cli.Usage, "JOB is missing"},
-		{[]string{"pong", "ping"}, cli.Usage, `"ping": one job at a time`},
-		{[]string{"pong", "-o", "xml"}, cli.Usage, "--output \"xml\": want one of json, yaml, name"},
-		{[]string{"pong", "--once", "-w"}, cli.Usage, "--watch: prints lines, and neither --once nor -o"},
-		{[]string{"pong", "-w", "-o", "json"}, cli.Usage, "--watch: prints lines, and neither --once nor -o"},
-	} {
-		got := w.run(t, ns, append([]string{"top"}, tc.args...)...)
-		if got.code != tc.code || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), tc.want) {
-			t.Errorf("%v: got %+v", tc.args, got)
-		}
-	}
-}
-
 func TestARightThatTopNeedsIsNamed(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)

@@ -93,7 +93,7 @@ func (w *world) end() error {
 	return errors.Join(errs...)
 }
 
-// startWorld starts the world; it is to be ended also where that fails.
+// startWorld starts the world; it must be ended also where that fails.
 func startWorld() (*world, error) {
 	w := &world{}
 	environment, err := testkit.StartAPI()

@@ -23,7 +23,7 @@ import (
 )
 
 // tiredAPI is an API server of one job that fails at first, ends a watch, has
-// forgotten the version that another is to begin at, and goes on.
+// forgotten the version that another must begin at, and continues.
 type tiredAPI struct {
 	*httptest.Server
 	mutex          sync.Mutex
@@ -60,7 +60,7 @@ func (a *tiredAPI) job(annotations map[string]string) string {
 // becomes changes the job's phase.
 func (a *tiredAPI) becomes(phase v2alpha1.Phase) { a.version, a.phase = a.version+1, phase }
 
-func (a *tiredAPI) tell(w http.ResponseWriter, kind watch.EventType, object string) {
+func (a *tiredAPI) send(w http.ResponseWriter, kind watch.EventType, object string) {
 	fmt.Fprintf(w, `{"type":%q,"object":%s}`, kind, object)
 }
 
@@ -78,24 +78,24 @@ func (a *tiredAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJobList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, a.version, a.job(nil))
 		return
 	case query.Get("sendInitialEvents") == "true":
-		a.tell(w, watch.Added, a.job(nil))
-		a.tell(w, watch.Bookmark, a.job(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
+		a.send(w, watch.Added, a.job(nil))
+		a.send(w, watch.Bookmark, a.job(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 	}
 	switch a.watches++; a.watches {
 	case 1:
 		a.becomes(v2alpha1.JobStarting)
-		a.tell(w, watch.Modified, a.job(nil))
+		a.send(w, watch.Modified, a.job(nil))
 	case 2:
 		a.becomes(v2alpha1.JobRunning)
-		a.tell(w, watch.Error, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+		a.send(w, watch.Error, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
 	default:
 		a.becomes(v2alpha1.JobSucceeded)
-		a.tell(w, watch.Modified, a.job(nil))
+		a.send(w, watch.Modified, a.job(nil))
 	}
 }
 
-// fate is what becomes of the job of a tiredAPI.
-func fate() []v2alpha1.Phase {
+// phases are those of the job of a tiredAPI.
+func phases() []v2alpha1.Phase {
 	return []v2alpha1.Phase{v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobSucceeded}
 }
 
@@ -108,7 +108,7 @@ func TestAJobIsFollowedThroughWatchesThatEnd(t *testing.T) {
 		seen = append(seen, job.Status.Phase)
 		return job.Status.Phase == v2alpha1.JobSucceeded, nil
 	})
-	if err != nil || !slices.Equal(slices.Compact(seen), fate()) {
+	if err != nil || !slices.Equal(slices.Compact(seen), phases()) {
 		t.Errorf("%v: saw %v", err, seen)
 	}
 	if len(said) != 1 || !strings.HasPrefix(said[0], "kubectl-di: watching job rl/pong: ") || !strings.HasSuffix(said[0], "; trying again") {
@@ -116,7 +116,7 @@ func TestAJobIsFollowedThroughWatchesThatEnd(t *testing.T) {
 	}
 }
 
-func TestItIsToldThatAWatchBrokeAndIsRestored(t *testing.T) {
+func TestABrokenWatchIsReportedUntilItIsRestored(t *testing.T) {
 	t.Parallel()
 	found := newTiredAPI(t)
 	ctx, stop := context.WithCancel(t.Context())
