@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
@@ -78,12 +77,8 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 // refuses.
 func submitsBothVersions(t *testing.T, api *webhooks.API) {
 	t.Helper()
-	added, err := api.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	must(t, err)
-	kubeconfig, err := added.KubeConfig()
-	must(t, err)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	writeFile(t, path, string(kubeconfig))
+	writeFile(t, path, string(api.KubeConfig))
 	submit := func(stdin string, args ...string) ran {
 		return kubectlDI(t, stdin, append([]string{"submit", "--kubeconfig", path, "-n", "di-system", "-o", "name", "-f"}, args...)...)
 	}

@@ -17,10 +17,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,20 +46,9 @@ type stored struct {
 // definition of each kind in one.
 func worldOfDefinitions(t *testing.T) *world {
 	t.Helper()
-	w := &world{}
+	w, err := startCluster()
 	t.Cleanup(func() { must(t, w.end()) })
-	environment, err := testkit.StartAPI()
 	must(t, err)
-	w.environment = environment
-	environment.Config.QPS = -1
-	w.stop = append(w.stop, environment.Stop)
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v2alpha1.AddToScheme} {
-		must(t, add(scheme))
-	}
-	w.live, err = client.New(environment.Config, client.Options{Scheme: scheme})
-	must(t, err)
-	must(t, w.addAdministrator())
 	must(t, w.live.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}))
 	return w
 }

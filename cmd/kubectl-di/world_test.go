@@ -23,10 +23,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -95,50 +93,38 @@ func (w *world) end() error {
 
 // startWorld starts the world; it must be ended also where that fails.
 func startWorld() (*world, error) {
+	w, err := startCluster()
+	if err != nil {
+		return w, err
+	}
+	return w, errors.Join(w.allowLearnersOfGPUs(context.Background()), w.serve())
+}
+
+// startCluster starts an API server, and writes the kubeconfig of a user who may do
+// everything.
+func startCluster() (*world, error) {
 	w := &world{}
 	environment, err := testkit.StartAPI()
 	if err != nil {
 		return w, err
 	}
-	w.environment = environment
-	environment.Config.QPS = -1
-	w.stop = append(w.stop, environment.Stop)
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v2alpha1.AddToScheme(scheme)); err != nil {
+	w.environment, w.stop = environment, append(w.stop, environment.Stop)
+	if w.live, err = testkit.NewClient(environment.Config); err != nil {
 		return w, err
-	}
-	if w.live, err = client.New(environment.Config, client.Options{Scheme: scheme}); err != nil {
-		return w, err
-	}
-	if err := w.addAdministrator(); err != nil {
-		return w, err
-	}
-	return w, errors.Join(w.allowLearnersOfGPUs(context.Background()), w.serve(scheme))
-}
-
-// addAdministrator writes the kubeconfig of a user who may do everything.
-func (w *world) addAdministrator() error {
-	added, err := w.environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		return err
-	}
-	content, err := added.KubeConfig()
-	if err != nil {
-		return err
 	}
 	folder, err := os.MkdirTemp("", "kubectl-di-")
 	if err != nil {
-		return err
+		return w, err
 	}
 	w.stop = append(w.stop, func() error { return os.RemoveAll(folder) })
 	w.kubeconfig = filepath.Join(folder, "kubeconfig")
-	return os.WriteFile(w.kubeconfig, content, 0o600)
+	return w, os.WriteFile(w.kubeconfig, environment.KubeConfig, 0o600)
 }
 
 // serve starts a cache and a di-server on it.
-func (w *world) serve(scheme *runtime.Scheme) error {
+func (w *world) serve() error {
 	options := store.CacheOptions()
-	options.Scheme = scheme
+	options.Scheme = w.live.Scheme()
 	informers, err := cache.New(w.environment.Config, options)
 	if err != nil {
 		return err
@@ -151,7 +137,7 @@ func (w *world) serve(scheme *runtime.Scheme) error {
 		return err
 	}
 	go func() { stopped <- informers.Start(ctx) }()
-	w.cached, err = client.New(w.environment.Config, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: informers}})
+	w.cached, err = client.New(w.environment.Config, client.Options{Scheme: w.live.Scheme(), Cache: &client.CacheOptions{Reader: informers}})
 	if err != nil {
 		return err
 	}

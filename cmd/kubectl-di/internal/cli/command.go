@@ -119,7 +119,8 @@ func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string)
 
 // NewJobsCommand returns a command that takes jobs by name or by label, and runs with
 // those that it could read.
-func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error) *cobra.Command {
+func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster,
+	jobs []*v2alpha1.DIJob) error) *cobra.Command {
 	command := help.Command()
 	var selector string
 	var names []string

@@ -101,7 +101,8 @@ type Objects struct {
 func BindObjects(command *cobra.Command, done string) *Objects {
 	o := &Objects{flags: genericclioptions.NewPrintFlags(done)}
 	forms := o.flags.AllowedFormats()
-	Enum(command, &o.dryRun, "dry-run", "", "none", "none, client (only print the objects) or server (have the API server try it)", "none", "client", "server")
+	Enum(command, &o.dryRun, "dry-run", "", "none", "none, client (only print the objects) or server (have the API server try it)", "none",
+		"client", "server")
 	o.flags.JSONYamlPrintFlags.AddFlags(command)
 	o.flags.TemplatePrinterFlags.AddFlags(command)
 	for flag, usage := range map[string]string{

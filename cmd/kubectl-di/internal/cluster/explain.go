@@ -37,7 +37,8 @@ func explain(purpose string, err error, verbs ...string) error {
 	if isSub {
 		qualified += "/" + subresource
 	}
-	remedy := fmt.Sprintf("%s kubectl-di-%s-%s --verb=%s --resource=%s", create, strings.ReplaceAll(verb, ",", "-"), cmp.Or(subresource, base), verb, qualified)
+	remedy := fmt.Sprintf("%s kubectl-di-%s-%s --verb=%s --resource=%s", create, strings.ReplaceAll(verb, ",", "-"),
+		cmp.Or(subresource, base), verb, qualified)
 	if isByName(resource, verb) && name != "" {
 		remedy += " --resource-name=" + name
 	}

@@ -187,7 +187,8 @@ func whyNoPod(job *v2alpha1.DIJob) error {
 	case ptr.Deref(job.Spec.Suspend, false):
 		return fmt.Errorf("job %s is suspended: resume it first", key)
 	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed:
-		return fmt.Errorf("job %s is in phase %s and has no coordinator yet: try again when pod %s exists", key, phase, names.CoordinatorPod(job.Name))
+		return fmt.Errorf("job %s is in phase %s and has no coordinator yet: try again when pod %s exists", key, phase,
+			names.CoordinatorPod(job.Name))
 	}
 	return fmt.Errorf("job %s is in phase %s and has no pods yet: try again when it has", key, phase)
 }

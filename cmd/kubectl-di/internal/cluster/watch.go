@@ -68,7 +68,8 @@ func WatchPods(job *v2alpha1.DIJob) Watched {
 
 // WatchEvents watches the events of a namespace.
 func WatchEvents(namespace string) Watched {
-	return Watched{&corev1.Event{}, "watching the events of namespace " + namespace, &corev1.EventList{}, client.ListOptions{Namespace: namespace}}
+	return Watched{&corev1.Event{}, "watching the events of namespace " + namespace, &corev1.EventList{},
+		client.ListOptions{Namespace: namespace}}
 }
 
 func named(namespace, name string) client.ListOptions {
@@ -77,7 +78,8 @@ func named(namespace, name string) client.ListOptions {
 
 // FollowJob shows a job now, and after each change, until seen returns true. A job that
 // is deleted is an error. It reports a broken connection, and continues.
-func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report func(string), seen func(*v2alpha1.DIJob) (bool, error)) error {
+func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report func(string),
+	seen func(*v2alpha1.DIJob) (bool, error)) error {
 	exists := false
 	return c.follow(ctx, WatchJob(namespace, name), report, func(change Change) (bool, error) {
 		job, isJob := change.Object.(*v2alpha1.DIJob)
@@ -193,7 +195,8 @@ func (l *link) check(ctx context.Context, err error) error {
 			l.send(Change{Restored: true})
 		}
 		return nil
-	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		// The reflector lists again then.
 		return err
 	}

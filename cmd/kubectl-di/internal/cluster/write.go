@@ -85,7 +85,8 @@ func (c *Cluster) SetSuspended(ctx context.Context, job *v2alpha1.DIJob, suspend
 // Scale sets the number of replicas of a job's elastic task by its scale subresource, as
 // kubectl scale does, and returns the number before. The check may refuse it for the
 // current number. A dry run is not written.
-func (c *Cluster) Scale(ctx context.Context, job *v2alpha1.DIJob, replicas int32, check func(current int32) error, dryRun bool) (int32, error) {
+func (c *Cluster) Scale(ctx context.Context, job *v2alpha1.DIJob, replicas int32, check func(current int32) error,
+	dryRun bool) (int32, error) {
 	var options []client.SubResourceUpdateOption
 	if dryRun {
 		options = append(options, client.DryRunAll)

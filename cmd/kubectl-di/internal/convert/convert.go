@@ -75,7 +75,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags := command.Flags()
 	flags.StringArrayVarP(&options.files, "filename", "f", nil, "file or folder to read, - for stdin; may be repeated")
 	flags.BoolVarP(&options.recursive, "recursive", "R", false, "read subfolders too")
-	cli.Enum(command, &options.to, "to", "", v2alpha1.Version, "version to convert to: v1alpha1 or v2alpha1", v1alpha1.Version, v2alpha1.Version)
+	cli.Enum(command, &options.to, "to", "", v2alpha1.Version, "version to convert to: v1alpha1 or v2alpha1", v1alpha1.Version,
+		v2alpha1.Version)
 	cli.Enum(command, &options.output, "output", "o", "", "yaml or json; by default each document stays what it is", formatYAML, formatJSON)
 	flags.StringVar(&options.outputDir, "output-dir", "", "folder to write the files to, instead of stdout")
 	flags.BoolVarP(&options.inPlace, "in-place", "w", false, "write the files back, instead of to stdout")

@@ -200,7 +200,8 @@ func (o *convertOptions) filesInDir(outputs []output) ([]file, error) {
 			path = strings.TrimSuffix(path, filepath.Ext(path)) + "." + o.output
 		}
 		if other := taken[path]; other != "" {
-			return nil, fmt.Errorf("%s and %s would both be written to %s; convert them one by one, to folders of their own", other, out.input.name, path)
+			return nil, fmt.Errorf("%s and %s would both be written to %s; convert them one by one, to folders of their own", other,
+				out.input.name, path)
 		}
 		if err := overwrites(path, outputs); err != nil {
 			return nil, err

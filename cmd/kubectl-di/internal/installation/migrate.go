@@ -57,9 +57,9 @@ func NewMigrateCommand(env *cli.Env) *cobra.Command {
   # No longer serve v1alpha1, when no client uses it
   kubectl di migrate --stop-serving v1alpha1`,
 	}, o.change)
-	flags := command.Flags()
 	cli.Enum(command, &o.to, "to", "", "", "version to store objects in: v1alpha1 or v2alpha1", v1alpha1.Version, v2alpha1.Version)
-	cli.Enum(command, &o.release, "for-release", "", "", "earlier release that will run the jobs: v0.2.2, which --to v1alpha1 is for, or v1.1.3, which stores v2alpha1",
+	cli.Enum(command, &o.release, "for-release", "", "",
+		"earlier release that will run the jobs: v0.2.2, which --to v1alpha1 is for, or v1.1.3, which stores v2alpha1",
 		string(migration.ReleaseV0), string(migration.ReleaseV1))
 	cli.Enum(command, &o.stop, "stop-serving", "", "", "version to serve no longer: v1alpha1", v1alpha1.Version)
 	cli.Enum(command, &o.serve, "serve", "", "", "version to serve again: v1alpha1", v1alpha1.Version)
@@ -84,7 +84,7 @@ func NewMigrateCommand(env *cli.Env) *cobra.Command {
   # For a script: whether all objects are stored in the desired version
   kubectl di migrate status -o json | jq -e .done`,
 	}, o.status)
-	flags = status.Flags()
+	flags := status.Flags()
 	flags.BoolVarP(&o.watch, "watch", "w", false, "continue until all is done")
 	flags.StringVar(&o.namespace, "operator-namespace", "", "namespace of the operator; by default that of its webhooks")
 	o.output.Bind(status, "print it")
@@ -126,7 +126,8 @@ func jobsDefinition(ctx context.Context, found *cluster.Cluster) (*apiextensions
 }
 
 // annotate sets an annotation of a definition, or removes it.
-func annotate(ctx context.Context, found *cluster.Cluster, definition *apiextensionsv1.CustomResourceDefinition, key string, value *string) error {
+func annotate(ctx context.Context, found *cluster.Cluster, definition *apiextensionsv1.CustomResourceDefinition, key string,
+	value *string) error {
 	content, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{key: value}}})
 	if err != nil {
 		return fmt.Errorf("encoding annotations: %w", err)
@@ -188,7 +189,8 @@ func misruns(ctx context.Context, found *cluster.Cluster, release migration.Rele
 
 func (o *migrating) stopServing(ctx context.Context, found *cluster.Cluster, jobs *apiextensionsv1.CustomResourceDefinition) error {
 	if jobs.Annotations[crds.AnnotationStorageVersion] == o.stop {
-		return fmt.Errorf("nothing was changed: %s is the desired version of stored objects: first run kubectl di migrate --to %s", o.stop, v2alpha1.Version)
+		return fmt.Errorf("nothing was changed: %s is the desired version of stored objects: first run kubectl di migrate --to %s", o.stop,
+			v2alpha1.Version)
 	}
 	if slices.Contains(jobs.Status.StoredVersions, o.stop) {
 		return fmt.Errorf("nothing was changed: objects may still be stored in %s: kubectl di migrate status reports the progress", o.stop)

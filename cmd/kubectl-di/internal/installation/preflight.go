@@ -56,7 +56,8 @@ func NewPreflightCommand(env *cli.Env) *cobra.Command {
 		}
 		return err
 	})
-	command.Flags().StringVar(&namespace, "server-namespace", names.SystemNamespace, "namespace of DI Orchestrator, also where it is not installed yet")
+	command.Flags().StringVar(&namespace, "server-namespace", names.SystemNamespace,
+		"namespace of DI Orchestrator, also where it is not installed yet")
 	output.Bind(command, "print the report")
 	return command
 }

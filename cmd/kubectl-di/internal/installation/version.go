@@ -142,7 +142,8 @@ func (v *versions) print(out, warnings io.Writer) error {
 		}
 	}
 	if len(others) > 0 {
-		fmt.Fprintf(warnings, "kubectl-di: this plugin is %s, but %s: of one release they know the same fields and flags\n", v.Client.Version, strings.Join(others, " and "))
+		fmt.Fprintf(warnings, "kubectl-di: this plugin is %s, but %s: of one release they know the same fields and flags\n", v.Client.Version,
+			strings.Join(others, " and "))
 	}
 	return aligned.Flush()
 }

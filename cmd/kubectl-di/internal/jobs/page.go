@@ -63,7 +63,8 @@ func (p *page) render() []byte {
 	p.writePart(&out, "Last failure:", "", p.job.Status.LastFailure != nil, p.lastFailure)
 	p.writePart(&out, "Tasks:", "", true, p.tasks)
 	p.writePart(&out, "Pods:", partPods, true, p.podTable)
-	p.writePart(&out, "Members, which the coordinator asked for:", partMembers, p.job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed, p.members)
+	p.writePart(&out, "Members, which the coordinator asked for:", partMembers, p.job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed,
+		p.members)
 	if p.membership != nil && len(p.membership.Spec.RetainedPods) > 0 {
 		fmt.Fprintf(&out, "  Retained pods, gone and still advertised: %d\n", len(p.membership.Spec.RetainedPods))
 	}
@@ -183,7 +184,8 @@ func (p *page) conditions() table {
 	rows := table{{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}}
 	for i := range p.job.Status.Conditions {
 		condition := &p.job.Status.Conditions[i]
-		rows = append(rows, []string{condition.Type, string(condition.Status), p.age(condition.LastTransitionTime), condition.Reason, condition.Message})
+		rows = append(rows, []string{condition.Type, string(condition.Status), p.age(condition.LastTransitionTime), condition.Reason,
+			condition.Message})
 	}
 	return rows
 }
@@ -249,7 +251,8 @@ func (p *page) podTable() table {
 			restarts += fmt.Sprintf(" (recreated: %d)", recreated)
 		}
 		rows = append(rows, []string{
-			cmp.Or(replicas.Role(pod), none), pod.Name, statusOf(pod), restarts, exitCode(pod), cmp.Or(pod.Spec.NodeName, none), p.age(&pod.CreationTimestamp),
+			cmp.Or(replicas.Role(pod), none), pod.Name, statusOf(pod), restarts, exitCode(pod),
+			cmp.Or(pod.Spec.NodeName, none), p.age(&pod.CreationTimestamp),
 		})
 	}
 	return rows
@@ -350,7 +353,8 @@ func (p *page) eventTable() table {
 		if event.InvolvedObject.Kind == "Pod" {
 			about = "pod " + event.InvolvedObject.Name
 		}
-		rows = append(rows, []string{event.Type, event.Reason, age, about, cmp.Or(event.Source.Component, event.ReportingController), event.Message})
+		rows = append(rows, []string{event.Type, event.Reason, age, about, cmp.Or(event.Source.Component, event.ReportingController),
+			event.Message})
 	}
 	return rows
 }

@@ -68,7 +68,8 @@ has failed, was deleted or is not at its end by --timeout; 2 wrong use.`,
 	flags.BoolVarP(&o.files.Recursive, "recursive", "R", false, "read subfolders too")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "follow the jobs until they end")
 	o.timeout.Bind(command, "follow no longer than this; the jobs continue (default as long as it takes)")
-	cli.Enum(command, &o.validation, "validate", "", "strict", "strict refuses fields that the API does not know, warn warns about them, ignore drops them",
+	cli.Enum(command, &o.validation, "validate", "", "strict",
+		"strict refuses fields that the API does not know, warn warns about them, ignore drops them",
 		"strict", "warn", "ignore")
 	o.objects = cli.BindObjects(command, "submitted")
 	cli.Before(command, o.check)

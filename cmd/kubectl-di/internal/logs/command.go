@@ -54,7 +54,8 @@ type options struct {
 // NewCommand returns kubectl di logs.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := options{Env: env}
-	command := cli.Help{Use: "logs JOB [POD...]", Short: "Print the logs of all replicas of a job at once", Long: long, Example: example}.Command()
+	command := cli.Help{Use: "logs JOB [POD...]", Short: "Print the logs of all replicas of a job at once", Long: long,
+		Example: example}.Command()
 	command.RunE = o.run
 	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -75,7 +76,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVarP(&o.previous, "previous", "p", false, "The logs of the containers before their last restart")
 	flags.BoolVar(&o.prefix, "prefix", true, "Begin each line with the name of its replica")
 	flags.IntVar(&o.most, "max-log-requests", 100, "Follow no more containers than this at once")
-	cli.Enum(command, &o.colour, "color", "", "auto", "Colour the names of replicas: auto (on a terminal), always or never", "auto", "always", "never")
+	cli.Enum(command, &o.colour, "color", "", "auto", "Colour the names of replicas: auto (on a terminal), always or never", "auto",
+		"always", "never")
 	return command
 }
 

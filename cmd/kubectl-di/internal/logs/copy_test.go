@@ -200,14 +200,14 @@ func TestWhatAPodTellsOfAContainer(t *testing.T) {
 			status: &corev1.ContainerStatus{State: waiting("ImagePullBackOff", "no such image")},
 			want:   state{waiting: "ImagePullBackOff: no such image"},
 		},
-		"it runs":             {status: &corev1.ContainerStatus{State: running, ContainerID: "a"}, want: state{instance: "a", isRunning: true}},
-		"it runs again":       {status: &corev1.ContainerStatus{State: running, ContainerID: "b", RestartCount: 1, LastTerminationState: ended("a", 1)}, want: state{instance: "b", previous: "a", isRunning: true, restarts: 1}},
+		"it runs":           {status: &corev1.ContainerStatus{State: running, ContainerID: "a"}, want: state{instance: "a", isRunning: true}},
+		"it runs again":     {status: &corev1.ContainerStatus{State: running, ContainerID: "b", RestartCount: 1, LastTerminationState: ended("a", 1)}, want: state{instance: "b", previous: "a", isRunning: true, restarts: 1}},
 		"it waits to start": {status: &corev1.ContainerStatus{State: waiting("CrashLoopBackOff", ""), LastTerminationState: ended("a", 1)}, want: state{instance: "a", waiting: "CrashLoopBackOff"}},
-		"it ended for good":   {policy: corev1.RestartPolicyNever, status: &corev1.ContainerStatus{State: ended("a", 1)}, want: state{instance: "a", isOver: true}},
-		"it ended well":       {policy: corev1.RestartPolicyOnFailure, status: &corev1.ContainerStatus{State: ended("a", 0)}, want: state{instance: "a", isOver: true}},
-		"it failed":           {policy: corev1.RestartPolicyOnFailure, status: &corev1.ContainerStatus{State: ended("a", 1)}, want: state{instance: "a"}},
-		"its pod ended":       {policy: corev1.RestartPolicyAlways, phase: corev1.PodSucceeded, status: &corev1.ContainerStatus{State: ended("a", 0)}, want: state{instance: "a", isOver: true}},
-		"it has no id":   {status: &corev1.ContainerStatus{State: running, RestartCount: 2, LastTerminationState: ended("", 1)}, want: state{instance: "#2", previous: "#1", isRunning: true, restarts: 2}},
+		"it ended for good": {policy: corev1.RestartPolicyNever, status: &corev1.ContainerStatus{State: ended("a", 1)}, want: state{instance: "a", isOver: true}},
+		"it ended well":     {policy: corev1.RestartPolicyOnFailure, status: &corev1.ContainerStatus{State: ended("a", 0)}, want: state{instance: "a", isOver: true}},
+		"it failed":         {policy: corev1.RestartPolicyOnFailure, status: &corev1.ContainerStatus{State: ended("a", 1)}, want: state{instance: "a"}},
+		"its pod ended":     {policy: corev1.RestartPolicyAlways, phase: corev1.PodSucceeded, status: &corev1.ContainerStatus{State: ended("a", 0)}, want: state{instance: "a", isOver: true}},
+		"it has no id":      {status: &corev1.ContainerStatus{State: running, RestartCount: 2, LastTerminationState: ended("", 1)}, want: state{instance: "#2", previous: "#1", isRunning: true, restarts: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -167,7 +167,8 @@ func (f *following) loop(ctx context.Context, working *sync.WaitGroup) error {
 		case <-ctx.Done():
 			return f.printer.flush()
 		case <-f.retained:
-			f.notices.print("job %s/%s has finished, and its spec.cleanPodPolicy None keeps pods: %s no longer followed", f.job.Namespace, f.job.Name, containersAre(f.live))
+			f.notices.print("job %s/%s has finished, and its spec.cleanPodPolicy None keeps pods: %s no longer followed", f.job.Namespace,
+				f.job.Name, containersAre(f.live))
 			return f.printer.flush()
 		case next := <-f.events:
 			if next.failed != nil {

@@ -79,7 +79,8 @@ func (c *call) printResized(ctx context.Context, by int32, message string) error
 		now.MinReplicas, now.MaxReplicas = &least, &most
 		text = fmt.Sprintf("%s: %+d for task %q: the allocator gives it %s replicas\n", title(job), by, now.Task, now.bounds())
 	case isLimited:
-		return c.printLimited(&now, fmt.Sprintf("%s: granted are %s: %s", title(job), granted, now.desired()), strings.HasPrefix(granted, "0 of "))
+		return c.printLimited(&now, fmt.Sprintf("%s: granted are %s: %s", title(job), granted, now.desired()),
+			strings.HasPrefix(granted, "0 of "))
 	case now.MinReplicas != nil || now.MaxReplicas != nil:
 		text += fmt.Sprintf("  the operator keeps task %q at %s replicas\n", now.Task, now.bounds())
 	}

@@ -74,7 +74,8 @@ func serverURL(given string) (string, error) {
 		address = "http://" + address
 	}
 	parsed, err := url.Parse(address)
-	isServer := err == nil && parsed.Host != "" && (parsed.Scheme == "http" || parsed.Scheme == "https") && parsed.RawQuery == "" && parsed.User == nil
+	isServer := err == nil && parsed.Host != "" && (parsed.Scheme == "http" || parsed.Scheme == "https") && parsed.RawQuery == "" &&
+		parsed.User == nil
 	if given != "" && !isServer {
 		return "", cli.Usagef("--server %q: want a URL such as http://localhost:8080", given)
 	}

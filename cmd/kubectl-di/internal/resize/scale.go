@@ -101,7 +101,8 @@ func (o *scaling) run(ctx context.Context, name string) error {
 func (o *scaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
 	before, err := found.Scale(ctx, job, o.replicas, func(current int32) error {
 		if o.current >= 0 && current != o.current {
-			return fmt.Errorf("%s has %s of task %q desired, not %d: nothing was done", title(job), counted(int(current), "replica"), task, o.current)
+			return fmt.Errorf("%s has %s of task %q desired, not %d: nothing was done", title(job), counted(int(current), "replica"), task,
+				o.current)
 		}
 		return nil
 	}, !o.objects.IsReal())
@@ -124,7 +125,8 @@ func (o *scaling) scalable(job *v2alpha1.DIJob) (string, error) {
 	task := names.TaskName(&job.Spec.Tasks[elastic])
 	switch {
 	case o.task != "" && o.task != task:
-		return "", fmt.Errorf("%s resizes task %q and not %q: name the other in spec.elastic.task, or change its replicas in spec.tasks", title(job), task, o.task)
+		return "", fmt.Errorf("%s resizes task %q and not %q: name the other in spec.elastic.task, or change its replicas in spec.tasks",
+			title(job), task, o.task)
 	case job.Spec.Preemptible && !cluster.IsFinished(job):
 		_, least, most := sizing.Range(job)
 		now := resizedJob{MinReplicas: &least, MaxReplicas: &most}

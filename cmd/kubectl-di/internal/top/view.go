@@ -97,29 +97,24 @@ func counts(all []Count) string {
 	for _, one := range all {
 		texts = append(texts, fmt.Sprintf("%s %d/%d", cmp.Or(one.Name, "(no node)"), one.Ready, one.Wanted))
 	}
-	if len(texts) == 0 {
-		return "-"
-	}
-	return strings.Join(texts, " · ")
+	return cmp.Or(strings.Join(texts, " · "), "-")
 }
 
-// allocation says how many ranks each node was given.
+// allocation returns how many ranks each node was given.
 func allocation(nodes []string) string {
-	if len(nodes) == 0 {
-		return "nowhere yet"
-	}
-	ranks := map[string]int{}
-	var order []string
+	var given []Count
 	for _, node := range nodes {
-		if ranks[node]++; ranks[node] == 1 {
-			order = append(order, node)
+		at := slices.IndexFunc(given, func(count Count) bool { return count.Name == node })
+		if at < 0 {
+			at, given = len(given), append(given, Count{Name: node})
 		}
+		given[at].Ready++
 	}
 	var texts []string
-	for _, node := range order {
-		texts = append(texts, fmt.Sprintf("%s ×%d", node, ranks[node]))
+	for _, one := range given {
+		texts = append(texts, fmt.Sprintf("%s ×%d", one.Name, one.Ready))
 	}
-	return strings.Join(texts, " · ")
+	return cmp.Or(strings.Join(texts, " · "), "nowhere yet")
 }
 
 // curves draws the numbers that the job reports, the first of them.
@@ -136,15 +131,15 @@ func (m *model) curves(most int) []string {
 }
 
 func (m *model) tabs() string {
-	var tabs []string
+	var tabs strings.Builder
 	for p := range panes {
 		if p == m.pane {
-			tabs = append(tabs, lipgloss.NewStyle().Reverse(true).Render("["+p.String()+"]"))
+			tabs.WriteString(lipgloss.NewStyle().Reverse(true).Render("[" + p.String() + "]"))
 		} else {
-			tabs = append(tabs, " "+p.String()+" ")
+			tabs.WriteString(" " + p.String() + " ")
 		}
 	}
-	return strings.Join(tabs, "")
+	return tabs.String()
 }
 
 func (m *model) foot() string {
@@ -186,71 +181,39 @@ func (m *model) help() []string {
 
 // table returns the list of the pane.
 func (m *model) table() *table {
+	s := &m.snapshot
 	switch m.pane {
 	case paneNodes:
-		return m.nodeTable()
-	case paneProfilings:
-		return m.profilingTable()
-	case paneEvents:
-		return m.eventTable()
-	case paneReplicas, panes:
-	}
-	return m.replicaTable()
-}
-
-func (m *model) replicaTable() *table {
-	s := &m.snapshot
-	return &table{
-		header: []string{"REPLICA", "TASK", "READY", "STATUS", "RESTARTS", "AGE", "NODE"}, ranks: []int{0, 5, 4, 1, 2, 3, 6},
-		count: len(s.Replicas), row: func(at int) []string {
-			r := &s.Replicas[at]
-			ready := "no"
-			if r.Ready {
-				ready = "yes"
-			}
-			return []string{r.Name, r.Task, ready, r.Status, strconv.Itoa(int(r.Restarts)), replicas.Age(m.now, r.CreatedAt), r.Node}
-		},
-	}
-}
-
-func (m *model) nodeTable() *table {
-	s := &m.snapshot
-	return &table{
-		header: []string{"NODE", "READY", "REPLICAS", "ALLOCATED"}, ranks: []int{0, 1, 2, 3},
-		count: len(s.Nodes), row: func(at int) []string {
+		return &table{[]string{"NODE", "READY", "REPLICAS", "ALLOCATED"}, []int{0, 1, 2, 3}, false, len(s.Nodes), func(at int) []string {
 			node := s.Nodes[at]
 			given := len(s.Allocation) - len(slices.DeleteFunc(slices.Clone(s.Allocation), func(other string) bool { return other == node.Name }))
 			return []string{cmp.Or(node.Name, "(no node)"), strconv.Itoa(node.Ready), strconv.Itoa(node.Wanted), strconv.Itoa(given)}
-		},
-	}
-}
-
-func (m *model) profilingTable() *table {
-	names := m.world.numbers()
-	return &table{
-		header: []string{"NUMBER", "LAST", "LEAST", "MOST", "CURVE"}, ranks: []int{0, 1, 4, 3, 2}, isLong: true,
-		count: len(names), row: func(at int) []string {
+		}}
+	case paneProfilings:
+		names := m.world.numbers()
+		return &table{[]string{"NUMBER", "LAST", "LEAST", "MOST", "CURVE"}, []int{0, 1, 4, 3, 2}, true, len(names), func(at int) []string {
 			series := m.world.series[names[at]]
 			return []string{
 				names[at], number(last(series)), number(slices.Min(series)), number(slices.Max(series)), sparkline(series, max(8, m.width/2)),
 			}
-		},
-	}
-}
-
-func (m *model) eventTable() *table {
-	s := &m.snapshot
-	return &table{
-		header: []string{"AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"}, ranks: []int{0, 3, 1, 2, 0}, isLong: true,
-		count: len(s.Events), row: func(at int) []string {
+		}}
+	case paneEvents:
+		return &table{[]string{"AGE", "TYPE", "REASON", "OBJECT", "MESSAGE"}, []int{0, 3, 1, 2, 0}, true, len(s.Events), func(at int) []string {
 			event := &s.Events[at]
-			seen := replicas.Age(m.now, event.At)
+			age := replicas.Age(m.now, event.At)
 			if event.Count > 1 {
-				seen += fmt.Sprintf(" (x%d)", event.Count)
+				age += fmt.Sprintf(" (x%d)", event.Count)
 			}
-			return []string{seen, event.Type, event.Reason, event.Object, event.Message}
-		},
+			return []string{age, event.Type, event.Reason, event.Object, event.Message}
+		}}
+	case paneReplicas, panes:
 	}
+	header, ranks := []string{"REPLICA", "TASK", "READY", "STATUS", "RESTARTS", "AGE", "NODE"}, []int{0, 5, 4, 1, 2, 3, 6}
+	return &table{header, ranks, false, len(s.Replicas), func(at int) []string {
+		r := &s.Replicas[at]
+		ready := map[bool]string{true: "yes", false: "no"}[r.Ready]
+		return []string{r.Name, r.Task, ready, r.Status, strconv.Itoa(int(r.Restarts)), replicas.Age(m.now, r.CreatedAt), r.Node}
+	}}
 }
 
 func colourPhase(phase v2alpha1.Phase) lipgloss.Style {
@@ -265,7 +228,7 @@ func colourPhase(phase v2alpha1.Phase) lipgloss.Style {
 	return style.Foreground(lipgloss.Yellow)
 }
 
-// colourRow shows at a glance which rows are of trouble.
+// colourRow highlights the rows of problems.
 func colourRow(row string) string {
 	for _, word := range []string{"BackOff", "Failed", "Error", "OOMKilled", "Warning", "Evicted", "Exit "} {
 		if strings.Contains(row, word) {

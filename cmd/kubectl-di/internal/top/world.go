@@ -208,8 +208,8 @@ func (w *world) collect(path string, value any) {
 	}
 	switch value := value.(type) {
 	case float64:
-		series := append(w.series[path], value)
-		w.series[path] = series[max(0, len(series)-mostReports):]
+		w.series[path] = append(w.series[path], value)
+		w.series[path] = w.series[path][max(0, len(w.series[path])-mostReports):]
 	case map[string]any:
 		for key, inner := range value {
 			w.collect(join(key), inner)

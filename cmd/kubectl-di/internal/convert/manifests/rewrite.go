@@ -116,7 +116,8 @@ func (d *Document) layout() layout {
 
 func dump(document *yaml.Node, as layout) ([]byte, error) {
 	var out bytes.Buffer
-	dumper, err := yaml.NewDumper(&out, yaml.WithV4Defaults(), yaml.WithIndent(as.indent), yaml.WithCompactSeqIndent(as.compact), yaml.WithLineWidth(-1))
+	dumper, err := yaml.NewDumper(&out, yaml.WithV4Defaults(), yaml.WithIndent(as.indent), yaml.WithCompactSeqIndent(as.compact),
+		yaml.WithLineWidth(-1))
 	if err != nil {
 		return nil, fmt.Errorf("writing YAML: %w", err)
 	}
