@@ -58,7 +58,7 @@ func byAuthors() []attack {
 		{name: "a forged count of restarts does not become the job's", once: true,
 			step: annotatePod("restarted", names.AnnotationAttempt, "2147483647"), holds: neverRestarted("restarted")},
 		{name: "a forged Membership is not sized by", once: true, step: forgeMembership},
-		{name: "a pod with the labels of a job alone is let be", once: true, step: labelPod, holds: isLetBe},
+		{name: "a pod with only the labels of a job stays unchanged", once: true, step: labelPod, holds: isLetBe},
 	}
 }
 

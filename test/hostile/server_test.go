@@ -52,8 +52,8 @@ func onServer() []attack {
 		{name: "a pod of no job reads nothing", gets: refusals, step: asStranger(message{method: "GET", url: "/v1alpha1/replicas?" + victim})},
 		{name: "a pod of no job creates nothing", gets: refusals, step: asStranger(message{method: "POST", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
 		{name: "a pod of no job deletes nothing", gets: refusals, step: asStranger(message{method: "DELETE", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
-		{name: "an address of nobody is refused", gets: refusals, step: asNobody(message{method: "GET", url: "/v1alpha1/replicas?" + victim})},
-		{name: "an address of nobody creates nothing", gets: refusals, step: asNobody(message{method: "POST", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
+		{name: "an address of no pod is refused", gets: refusals, step: asNobody(message{method: "GET", url: "/v1alpha1/replicas?" + victim})},
+		{name: "an address of no pod creates nothing", gets: refusals, step: asNobody(message{method: "POST", url: "/v1alpha1/replicas", body: body(`"collectors":{"replicas":1}`)})},
 		{name: "what proxies say of the caller is ignored", gets: refusals, step: func(ctx context.Context, w *world, attacker int) string {
 			return asNobody(message{method: "GET", url: "/v1alpha1/replicas?" + victim, header: http.Header{
 				"X-Forwarded-For": {w.callers[0].From}, "X-Real-Ip": {w.callers[0].From}, "Forwarded": {"for=" + w.callers[0].From},
@@ -90,10 +90,10 @@ func onServer() []attack {
 					[]byte("POST /v1alpha1/replicas HTTP/1.1\r\nHost: s\r\nContent-Length: 60000\r\n\r\n{"))
 			})
 		}},
-		{name: "a job that polls without a pause is in nobody's way", step: asOwn(func(pod string) message {
+		{name: "a job that polls without a pause delays no other", step: asOwn(func(pod string) message {
 			return message{method: "GET", url: "/v1alpha1/replicas?namespace=" + intruders + "&coordinator=" + pod}
 		})},
-		{name: "a job that resizes without a pause is in nobody's way", step: asOwn(func(pod string) message {
+		{name: "a job that resizes without a pause delays no other", step: asOwn(func(pod string) message {
 			return message{method: "POST", url: "/v1alpha1/replicas", body: fmt.Appendf(nil,
 				`{"namespace":%q,"coordinator":%q,"collectors":{"replicas":1}}`, intruders, pod)}
 		})},
