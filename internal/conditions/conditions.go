@@ -51,7 +51,7 @@ func SetStatus(condition *v2alpha1.DIJobCondition, value corev1.ConditionStatus,
 }
 
 // Clear sets a condition to False if it was ever set. It removes the reason,
-// because tables show a condition's reason whatever its status is.
+// because tables show the reason of a condition with any status.
 func Clear(status *v2alpha1.DIJobStatus, kind string, now time.Time) {
 	if condition := Find(status, kind); condition != nil {
 		SetStatus(condition, corev1.ConditionFalse, now)

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs tests what the docs tell readers to do.
+// Package docs tests the docs: commands, messages, tables and words.
 package docs
 
 import (
@@ -18,16 +18,16 @@ import (
 
 // Block is a block of code of a page.
 type Block struct {
-	// Page is the page, relative to the root of the checkout, and Line where the
-	// block's content begins.
+	// Page is the page, relative to the root of the checkout, and Line the first
+	// line of the block's content.
 	Page string
 	Line int
-	// Language is what the page says of it; empty where it does not.
+	// Language is the language of the block; empty if the page names none.
 	Language string
 	// Text is its content.
 	Text string
-	// Run is the name of the walk that the block is a step of, as the comment
-	// <!-- run: NAME --> before it says; empty for none.
+	// Run is the name in the comment <!-- run: NAME --> before the block; empty for
+	// none. Tests run the blocks of a name in their order.
 	Run string
 }
 
@@ -62,14 +62,14 @@ func newBlock(page string, source []byte, node ast.Node) *Block {
 	return block
 }
 
-// mark returns the name in the comment before a block, which readers do not see.
+// mark returns the name in the comment before a block.
 func mark(source []byte, before ast.Node) string {
 	if before == nil || before.Kind() != ast.KindHTMLBlock {
 		return ""
 	}
-	told := regexp.MustCompile(`<!-- run: ([a-z-]+) -->`).FindSubmatch(before.Lines().Value(source))
-	if told == nil {
+	found := regexp.MustCompile(`<!-- run: ([a-z-]+) -->`).FindSubmatch(before.Lines().Value(source))
+	if found == nil {
 		return ""
 	}
-	return string(told[1])
+	return string(found[1])
 }

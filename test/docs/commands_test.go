@@ -22,10 +22,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// check tells what is wrong with a command of a page.
+// check returns the error of a command of a page.
 type check func(c *checker, page string, args []string) error
 
-// checks are the programs that the docs call, each with what is looked at.
+// checks are the checks of the programs that the docs call.
 func checks() map[string]check {
 	return map[string]check{
 		"make":            (*checker).makeTarget,
@@ -37,19 +37,19 @@ func checks() map[string]check {
 	}
 }
 
-// unchecked are the programs of which nothing is looked at, with why.
+// unchecked are the programs without a check, with the reason.
 func unchecked() map[string]string {
 	return map[string]string{
 		"cat":               "writes the files that later commands name",
 		"chmod":             "an install step of the reader's own machine",
 		"cp":                "an install step of the reader's own machine",
 		"docker":            "needs a container engine",
-		"eval":              "what it evaluates is checked by itself",
-		"grep":              "reads what the command before it prints",
-		"jq":                "reads what the command before it prints",
-		"sleep":             "only takes its time",
-		"source":            "what it reads is checked by itself",
-		"bin/cluster":       "the local cluster, which the end-to-end tests bring up by it",
+		"eval":              "its input is checked separately",
+		"grep":              "reads the output of the command before it",
+		"jq":                "reads the output of the command before it",
+		"sleep":             "only waits",
+		"source":            "its input is checked separately",
+		"bin/cluster":       "the end-to-end tests start the local cluster with it",
 		"hack/push-release": "pushes to a registry",
 		"Out-String":        "PowerShell's own",
 		"Invoke-Expression": "PowerShell's own",
@@ -75,7 +75,7 @@ func TestEveryCommandOfTheDocsIsOneThatThereIs(t *testing.T) {
 	}
 	for program := range unchecked() {
 		if !c.met[program] {
-			t.Errorf("no page calls %s any more: take it off the list", program)
+			t.Errorf("no page calls %s: remove it from the list", program)
 		}
 	}
 	for program := range checks() {
@@ -146,9 +146,9 @@ func blocksOf(t *testing.T, page string) []*Block {
 	return blocks
 }
 
-// script returns what of a block is shell: all of it, of a console what follows
-// the prompt, and of one that does not say its language all, if its first line
-// calls a program that the docs call.
+// script returns the shell commands of a block: all of it, or the lines with a prompt
+// of a console. A block without a language is shell if its first line calls a
+// program that the docs call.
 func script(b *Block) string {
 	switch b.Language {
 	case "sh", "bash", "shell":
@@ -177,7 +177,7 @@ func script(b *Block) string {
 func commandsOf(b *Block) ([][]string, error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(script(b)), b.Page)
 	if err != nil {
-		return nil, fmt.Errorf("this is no shell: %w", err)
+		return nil, fmt.Errorf("this is not shell: %w", err)
 	}
 	var found [][]string
 	syntax.Walk(file, func(node syntax.Node) bool {
@@ -218,14 +218,14 @@ func literal(word *syntax.Word) string {
 	return out.String()
 }
 
-// checker looks at commands.
+// checker checks commands.
 type checker struct {
 	t       *testing.T
 	targets []string
-	// program is our own, and flags what the help of a command of a program says.
+	// program is our own, and help has the help texts of programs' commands.
 	program string
 	help    map[string]string
-	// met are the programs that were called.
+	// met are the called programs.
 	met map[string]bool
 }
 
@@ -254,7 +254,7 @@ func (c *checker) command(page string, args []string) error {
 	if _, isUnchecked := unchecked()[args[0]]; isUnchecked {
 		return nil
 	}
-	return fmt.Errorf("%s is a program that this test does not know: add a check, or why there is none", args[0])
+	return fmt.Errorf("program %s has no check: add one, or the reason for none", args[0])
 }
 
 func (c *checker) makeTarget(_ string, args []string) error {
@@ -267,7 +267,7 @@ func (c *checker) makeTarget(_ string, args []string) error {
 	return errors.Join(all...)
 }
 
-// helm holds a command to helm's help, and what it sets to the chart's schema.
+// helm checks a command against helm's help, and its values against the chart's schema.
 func (c *checker) helm(_ string, args []string) error {
 	helm := os.Getenv("HELM")
 	if helm == "" {
@@ -289,7 +289,7 @@ func (c *checker) helm(_ string, args []string) error {
 	return c.run(helm, template...)
 }
 
-// velero holds a restore to what it is known to take, as the program is not here.
+// velero checks the flags of a restore against a list, because the program is not installed.
 func (c *checker) velero(_ string, args []string) error {
 	known := []string{"--include-namespaces", "--from-backup", "--selector", "--status-include-resources"}
 	for _, arg := range args {
@@ -305,7 +305,7 @@ func (c *checker) ours(_ string, args []string) error {
 	return c.flags(c.program, args)
 }
 
-// flags holds the flags of a command to the help of the program.
+// flags checks the flags of a command against the help of the program.
 func (c *checker) flags(program string, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return nil
@@ -329,7 +329,7 @@ func (c *checker) flags(program string, args []string) error {
 	return nil
 }
 
-// name is what users call a program, whatever its file is called here.
+// name returns the name of a program for users, without the version of its file here.
 func name(program string) string {
 	return strings.TrimRight(filepath.Base(program), "34")
 }
@@ -352,8 +352,8 @@ func verbs() []string {
 	}
 }
 
-// kubectl looks at the verb, and at the files and folders that are named. What
-// kubectl di is told its own tests look at.
+// kubectl checks the verb, and the named files and folders. The plugin's own tests
+// check kubectl di.
 func (c *checker) kubectl(page string, args []string) error {
 	verb := positional(args)
 	if verb == "di" {
@@ -375,7 +375,7 @@ func (c *checker) kubectl(page string, args []string) error {
 	return errors.Join(all...)
 }
 
-// positional returns the first argument that is no flag nor a flag's value.
+// positional returns the first argument that is neither a flag nor its value.
 func positional(args []string) string {
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
@@ -388,8 +388,8 @@ func positional(args []string) string {
 	return ""
 }
 
-// file looks at a file of manifests, or a kustomization, of the checkout. One
-// that the page itself writes is the page's.
+// file checks that a file of manifests, or a kustomization, exists in the checkout
+// or is written by the page itself.
 func (c *checker) file(page, path string, kustomization bool) error {
 	if path == "-" || strings.HasPrefix(path, "http") || strings.ToUpper(path) == path {
 		return nil
@@ -424,7 +424,7 @@ func decodes(content []byte) error {
 	}
 }
 
-// goTool looks at the packages that go is told to build, run or test.
+// goTool checks the packages that go builds, runs or tests.
 func (c *checker) goTool(_ string, args []string) error {
 	if len(args) == 0 || !slices.Contains([]string{"build", "run", "test", "vet"}, args[0]) {
 		return nil

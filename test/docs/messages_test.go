@@ -23,10 +23,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// minFragment is how long a part of a message is that proves something.
+// minFragment is the minimum length of a fragment that identifies a message.
 const minFragment = 12
 
-// kubernetes are texts of the guide that are not ours.
+// kubernetes are texts of the guide that Kubernetes writes.
 func kubernetes() []string {
 	return []string{
 		"argument list too long", "conversion webhook for", "Kind=DIJob failed", "failed calling webhook", "certificate signed by unknown authority",
@@ -41,17 +41,17 @@ func TestTheTextsOfTroubleshootingAreThoseOfTheProgram(t *testing.T) {
 		for _, fragment := range fragments(span) {
 			checked++
 			if !strings.Contains(ours, fragment) {
-				t.Errorf("no program says %q, of `%s`", fragment, span)
+				t.Errorf("no program has %q, of `%s`", fragment, span)
 			}
 		}
 	}
 	if checked < 25 {
-		t.Errorf("%d texts were looked at: is the guide read at all?", checked)
+		t.Errorf("%d texts were checked: is the guide read at all?", checked)
 	}
 }
 
-// spans returns what is quoted as code in the text of a page and is more than a
-// word, without commands.
+// spans returns the texts in code font of a page that have several words and are no
+// commands.
 func spans(t *testing.T, page string) []string {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(testkit.Root(), page))
@@ -81,8 +81,8 @@ func spans(t *testing.T, page string) []string {
 	return found
 }
 
-// fragments returns the parts of an example of a message that do not differ from
-// one to another: what is between names, numbers and what was left out.
+// fragments returns the constant parts of an example of a message: the texts between
+// names, numbers and omissions.
 func fragments(span string) []string {
 	varying := regexp.MustCompile(`\.\.\.|"[^"]*"|\*v1\.\w+ \S+|\([^)]*\)|\b(exit code )?[0-9]+\+?|\bj-[a-z0-9-]+|\bdi-container\b| x | n1 |: | of container\b|\bdi-server$|create dijobs/replicas|diengine\.opendilab\.org`)
 	var found []string
