@@ -13,7 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
-func TestProberCallsAtItsPaceWhateverBecomesOfCalls(t *testing.T) {
+func TestProberCallsAtItsPaceAlsoIfCallsFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		probed := &pace.Prober{Every: time.Second, Call: func(ctx context.Context, number int) error {

@@ -115,7 +115,7 @@ func TestThePinsOfThisCheckoutAreComplete(t *testing.T) {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is not built", name)
 		}
-		if cache.Has(name) || !strings.HasPrefix(cache.Path(name), cache.Dir()) {
+		if cache.Has(name) || !strings.HasPrefix(cache.Path(name), cache.dir) {
 			t.Errorf("%s is at %s in an empty cache", name, cache.Path(name))
 		}
 	}

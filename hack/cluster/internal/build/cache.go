@@ -63,9 +63,6 @@ func (c *Cache) find(name string) entry {
 	return entry{}
 }
 
-// Dir is the folder of the cache.
-func (c *Cache) Dir() string { return c.dir }
-
 // Path is where a program or file is, or will be once it is built.
 func (c *Cache) Path(name string) string { return c.find(name).path }
 
