@@ -227,7 +227,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 			"rollback", demo.Release, "1", "--wait", helmWaiting())
 	}
 
-	It("goes on as it was when an upgrade fails at its first hook, and is upgraded after that", func(ctx SpecContext) {
+	It("keeps running when an upgrade fails at its first hook, and is upgraded after that", func(ctx SpecContext) {
 		before := append(systemUIDs(ctx, operatorPods), systemUIDs(ctx, serverPods)...)
 		helmFailure(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=e2e-none", "--timeout=15s")
 		probers := tokens.all()

@@ -40,7 +40,7 @@ const (
 func restoreNode(ctx SpecContext, name string) {
 	By("giving node " + name + " its power back")
 	output, err := callCluster(ctx, "node", "start", name)
-	Expect(err).NotTo(HaveOccurred(), func() string { return told(ctx, output)() })
+	Expect(err).NotTo(HaveOccurred(), func() string { return diagnostics(ctx, output)() })
 	By("waiting until it is ready, and taking the taint off it")
 	Eventually(func(g Gomega) {
 		node, err := core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -55,7 +55,7 @@ func restoreNode(ctx SpecContext, name string) {
 			_, err = core.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
 			g.Expect(err).NotTo(HaveOccurred())
 		}
-	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), told(ctx, "node "+name+" is ready"))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), diagnostics(ctx, "node "+name+" is ready"))
 	By("waiting until the operator and di-server are at full strength")
 	expectRolledOut(ctx)
 	// The API server may still have a connection to an operator that was there, which

@@ -85,7 +85,7 @@ func expectAdmitting(ctx SpecContext) {
 	job.SetNamespace(metav1.NamespaceDefault)
 	Eventually(func(ctx context.Context) error {
 		return api.Create(ctx, job.DeepCopy(), client.DryRunAll)
-	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), told(ctx, "jobs are admitted"))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), diagnostics(ctx, "jobs are admitted"))
 }
 
 // expectRolledOut waits until all replicas of our programs are ready.
@@ -97,7 +97,7 @@ func expectRolledOut(ctx SpecContext) {
 			status := deployment.Status
 			g.Expect(status.ObservedGeneration).To(Equal(deployment.Generation))
 			g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.AvailableReplicas}).To(HaveEach(*deployment.Spec.Replicas), "%+v", status)
-		}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), told(ctx, "deployment "+name+" is rolled out"))
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), diagnostics(ctx, "deployment "+name+" is rolled out"))
 	}
 }
 
@@ -107,28 +107,28 @@ func deleteNamespace(ctx SpecContext, name string) {
 		err := core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "namespace %s is still there: %v", name, err)
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), func() string {
-		return told(ctx, "namespace "+name+" is deleted")() +
-			said(ctx, "get", "namespace", name, "--output=yaml") +
-			said(ctx, "get", dijobs+",memberships,pods,services", "--namespace="+name, "--output=wide")
+		return diagnostics(ctx, "namespace "+name+" is deleted")() +
+			kubectlReport(ctx, "get", "namespace", name, "--output=yaml") +
+			kubectlReport(ctx, "get", dijobs+",memberships,pods,services", "--namespace="+name, "--output=wide")
 	})
 }
 
-// told is what a failed clean-up tells: what was awaited, and how the cluster is. No
+// diagnostics describes a failed clean-up: what was awaited, and the state of the cluster. No
 // AfterEach comes after it.
-func told(ctx SpecContext, awaited string) func() string {
+func diagnostics(ctx SpecContext, awaited string) func() string {
 	return func() string {
 		return awaited + "\n" +
-			said(ctx, "get", "nodes", "--output=wide") +
-			said(ctx, "get", "nodes", `--output=jsonpath={range .items[*]}{.metadata.name} {.spec.taints}{"\n"}{end}`) +
-			said(ctx, "get", "pods", "--all-namespaces", "--output=wide") +
-			said(ctx, "get", "deployments", "--namespace="+names.SystemNamespace, "--output=wide") +
-			said(ctx, "get", "events", "--namespace="+names.SystemNamespace, "--sort-by=.lastTimestamp") +
-			said(ctx, "logs", "--namespace="+names.SystemNamespace, "--selector="+operatorPods, "--tail=40", "--prefix")
+			kubectlReport(ctx, "get", "nodes", "--output=wide") +
+			kubectlReport(ctx, "get", "nodes", `--output=jsonpath={range .items[*]}{.metadata.name} {.spec.taints}{"\n"}{end}`) +
+			kubectlReport(ctx, "get", "pods", "--all-namespaces", "--output=wide") +
+			kubectlReport(ctx, "get", "deployments", "--namespace="+names.SystemNamespace, "--output=wide") +
+			kubectlReport(ctx, "get", "events", "--namespace="+names.SystemNamespace, "--sort-by=.lastTimestamp") +
+			kubectlReport(ctx, "logs", "--namespace="+names.SystemNamespace, "--selector="+operatorPods, "--tail=40", "--prefix")
 	}
 }
 
-// said is what kubectl says, whatever that is.
-func said(ctx SpecContext, args ...string) string {
+// kubectlReport returns what kubectl prints, whatever that is.
+func kubectlReport(ctx SpecContext, args ...string) string {
 	output, _ := exec.CommandContext(ctx, kubectl, append(args, "--request-timeout=1m")...).CombinedOutput()
 	return "\n$ kubectl " + strings.Join(args, " ") + "\n" + string(output)
 }

@@ -68,12 +68,12 @@ func create(object func() *unstructured.Unstructured) func(context.Context, *wor
 		made := object()
 		made.SetNamespace(intruders)
 		made.SetName(fmt.Sprintf("huge-%d", attacker))
-		return told(ctx, w.API.Create(ctx, made))
+		return outcomeOf(ctx, w.API.Create(ctx, made))
 	}
 }
 
-// told returns what the API server said to a write.
-func told(ctx context.Context, err error) string {
+// outcomeOf returns the outcome of a write to the API server.
+func outcomeOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
 		return accepted
@@ -138,7 +138,7 @@ func patchJob(name, subresource, patch string) func(context.Context, *world, int
 		if err != nil {
 			return err.Error()
 		}
-		return told(ctx, w.API.SubResource(subresource).Patch(ctx, job, client.RawPatch(types.MergePatchType, []byte(patch))))
+		return outcomeOf(ctx, w.API.SubResource(subresource).Patch(ctx, job, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 }
 
@@ -175,7 +175,7 @@ func annotatePod(name, key, value string) func(context.Context, *world, int) str
 			return fmt.Sprintf("%d pods, %v", len(pods), err)
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-		return told(ctx, w.API.Patch(ctx, &pods[0], client.RawPatch(types.MergePatchType, patch)))
+		return outcomeOf(ctx, w.API.Patch(ctx, &pods[0], client.RawPatch(types.MergePatchType, patch)))
 	}
 }
 
@@ -207,18 +207,18 @@ func forgeMembership(ctx context.Context, w *world, _ int) string {
 		return err.Error()
 	}
 	spec := `{"spec":{"members":[{"slot":"s","task":"collector","podName":"forged-collector-aaaaa","failureReports":2000000000,"advertisedFrom":0}]}}`
-	first := told(ctx, w.API.Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(spec))))
+	first := outcomeOf(ctx, w.API.Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(spec))))
 	status := `{"status":{"slots":[{"slot":"s","losses":2000000000}]}}`
-	second := told(ctx, w.API.SubResource("status").Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(status))))
+	second := outcomeOf(ctx, w.API.SubResource("status").Patch(ctx, list, client.RawPatch(types.MergePatchType, []byte(status))))
 	pod := names.CoordinatorPod("forged")
 	read := message{method: "GET", url: "/v1alpha1/replicas?namespace=" + intruders + "&coordinator=" + pod}
 	return strings.Join([]string{first, second, w.sendAs(ctx, pod, read)}, ", ")
 }
 
-// labelPod creates a pod that bears the labels of a bystander's job and no owner.
+// labelPod creates a pod that has the labels of a bystander's job and no owner.
 func labelPod(ctx context.Context, w *world, _ int) string {
 	pod := strayPod()
-	return told(ctx, w.API.Create(ctx, pod))
+	return outcomeOf(ctx, w.API.Create(ctx, pod))
 }
 
 func strayPod() *corev1.Pod {

@@ -62,7 +62,7 @@ func otherAudience(url string) func(context.Context, *world, int) string {
 			return failed(ctx)
 		}
 		return send(ctx, &message{
-			method: "GET", from: nobody(attacker), url: "http://" + w.server.Address + url,
+			method: "GET", from: unusedAddress(attacker), url: "http://" + w.server.Address + url,
 			header: http.Header{"Authorization": {"Bearer " + request.Status.Token}},
 		})
 	}
@@ -108,7 +108,7 @@ func twoLengths(url string) func(context.Context, *world, int) string {
 		defer cancel()
 		from := w.kubelet.address(intruders, fmt.Sprintf("stranger-%d", attacker))
 		if from == "" {
-			from = nobody(attacker)
+			from = unusedAddress(attacker)
 		}
 		conn, err := dialFrom(bounded, from, w.server.Address)
 		if err != nil {
@@ -145,7 +145,7 @@ func lastAnswer(ctx context.Context, conn io.Reader) string {
 }
 
 func oldTLS(ctx context.Context, w *world, attacker int) string {
-	conn, err := dialFrom(ctx, nobody(attacker), w.operator.Address)
+	conn, err := dialFrom(ctx, unusedAddress(attacker), w.operator.Address)
 	if err != nil {
 		return failed(ctx)
 	}

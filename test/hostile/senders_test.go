@@ -24,8 +24,8 @@ const answerTime = 15 * time.Second
 // noAnswer is the outcome of a request that was cut off or not answered.
 const noAnswer = "no answer"
 
-// nobody returns the address of an attacker that no pod has.
-func nobody(attacker int) string {
+// unusedAddress returns the address of an attacker that no pod has.
+func unusedAddress(attacker int) string {
 	return fmt.Sprintf("127.9.0.%d", attacker+1)
 }
 

@@ -39,7 +39,7 @@ func onServer() []attack {
 	asNobody := func(m message) func(context.Context, *world, int) string {
 		return func(ctx context.Context, w *world, attacker int) string {
 			sent := m
-			sent.from, sent.url = nobody(attacker), "http://"+w.server.Address+m.url
+			sent.from, sent.url = unusedAddress(attacker), "http://"+w.server.Address+m.url
 			return send(ctx, &sent)
 		}
 	}
@@ -78,15 +78,15 @@ func onServer() []attack {
 		{name: "paths that are made up find nothing", gets: []string{"400", "401", "403", "404", "501", "301", "307", noAnswer}, step: madeUpPath},
 		{name: "heads that never end are cut off", step: func(ctx context.Context, w *world, attacker int) string {
 			return holdMany(ctx, 250, func() string {
-				return hold(ctx, nobody(attacker), w.server.Address, false, []byte("GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 60_000)))
+				return hold(ctx, unusedAddress(attacker), w.server.Address, false, []byte("GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 60_000)))
 			})
 		}},
 		{name: "connections that say nothing are bounded", step: func(ctx context.Context, w *world, attacker int) string {
-			return holdMany(ctx, 500, func() string { return hold(ctx, nobody(attacker), w.server.Address, false, nil) })
+			return holdMany(ctx, 500, func() string { return hold(ctx, unusedAddress(attacker), w.server.Address, false, nil) })
 		}},
 		{name: "bodies that never end are cut off", step: func(ctx context.Context, w *world, attacker int) string {
 			return holdMany(ctx, 50, func() string {
-				return hold(ctx, nobody(attacker), w.server.Address, false,
+				return hold(ctx, unusedAddress(attacker), w.server.Address, false,
 					[]byte("POST /v1alpha1/replicas HTTP/1.1\r\nHost: s\r\nContent-Length: 60000\r\n\r\n{"))
 			})
 		}},
@@ -254,5 +254,5 @@ func madeUpPath(ctx context.Context, w *world, attacker int) string {
 		"/v1alpha1/replicas/", "//v1alpha1/replicas", "/v1alpha1/replicas/..%2f..%2fhealthz", "/v1alpha1/%2e%2e/replicas",
 		"/V1ALPHA1/replicas", "/v2alpha1/../../etc/passwd/replicas", "/v2alpha1/" + strings.Repeat("a", 4000) + "/replicas", "/debug/pprof/",
 	}
-	return send(ctx, &message{method: "GET", from: nobody(attacker), url: "http://" + w.server.Address + paths[int(time.Now().UnixNano())%len(paths)]})
+	return send(ctx, &message{method: "GET", from: unusedAddress(attacker), url: "http://" + w.server.Address + paths[int(time.Now().UnixNano())%len(paths)]})
 }

@@ -82,16 +82,16 @@ func refusal(err error) error {
 // call calls one of the servers, and after a connection error another one, as
 // a Service leads a client to one that is there. It returns the server that
 // answered.
-func (t *trial) call(ctx context.Context, by caller, server int, asked request) (answer, int, error) {
+func (t *fixture) call(ctx context.Context, by caller, server int, asked request) (answer, int, error) {
 	body, err := json.Marshal(asked.body)
 	if err != nil {
 		return answer{}, 0, fmt.Errorf("encoding a request: %w", err)
 	}
 	var refused error
 	for range 1 + retries {
-		told, err := t.send(ctx, by, "http://"+t.servers[server].at.Address()+asked.path, asked, body)
+		replied, err := t.send(ctx, by, "http://"+t.servers[server].at.Address()+asked.path, asked, body)
 		if err == nil || refusal(err) != nil || ctx.Err() != nil {
-			return told, server, err
+			return replied, server, err
 		}
 		refused = err
 		server = (server + 1) % len(t.servers)
@@ -103,7 +103,7 @@ func (t *trial) call(ctx context.Context, by caller, server int, asked request) 
 }
 
 // send sends a request once, on a connection of its own, as deployed clients do.
-func (t *trial) send(ctx context.Context, by caller, url string, asked request, body []byte) (answer, error) {
+func (t *fixture) send(ctx context.Context, by caller, url string, asked request, body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	sent, err := http.NewRequestWithContext(ctx, asked.method, url, bytes.NewReader(body))
@@ -138,7 +138,7 @@ func (t *trial) send(ctx context.Context, by caller, url string, asked request, 
 }
 
 // list asks one server, once, what its job has.
-func (t *trial) list(ctx context.Context, by caller, server int, parameter string) (answer, error) {
+func (t *fixture) list(ctx context.Context, by caller, server int, parameter string) (answer, error) {
 	query := url.Values{"namespace": {by.namespace}, parameter: {by.pod}}
 	asked := request{method: http.MethodGet, path: "/v1alpha1/replicas?" + query.Encode()}
 	return t.send(ctx, by, "http://"+t.servers[server].at.Address()+asked.path, asked, []byte("{}"))

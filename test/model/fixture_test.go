@@ -29,10 +29,10 @@ import (
 const (
 	jobName    = "cartpole"
 	configName = "aggregator-config"
-	// patience is how long a job may take to become what it is to be, on a
+	// patience is how long a job may take to reach the desired state, on a
 	// machine that has much else to do.
 	patience = testkit.Patience
-	// recalled is how many rounds are told of when one fails.
+	// recalled is how many rounds are printed when one fails.
 	recalled = 4
 )
 
@@ -42,8 +42,8 @@ type endpoint struct {
 	at *proxy.Proxy
 }
 
-// trial is one job, all that works for it, and what it is meant to be.
-type trial struct {
+// fixture is one job, the programs that work for it, and its model.
+type fixture struct {
 	api       *cluster
 	namespace string
 	// random makes the choices of a round; it follows from seed and round, so
@@ -65,7 +65,7 @@ type trial struct {
 	// endangered is set while a server is to end in a round.
 	endangered bool
 
-	// played counts the moves.
+	// played counts the operations.
 	played map[string]int
 
 	group sync.WaitGroup
@@ -73,17 +73,17 @@ type trial struct {
 	mutex   sync.Mutex
 	faults  []error
 	history [][]string
-	// told are the URLs in answers of a round.
-	told []string
+	// replied are the URLs in answers of a round.
+	replied []string
 }
 
-// newTrial submits a job and starts what works for it.
-func newTrial(ctx context.Context, api *cluster, number int, seed uint64) (*trial, error) {
+// newFixture submits a job and starts what works for it.
+func newFixture(ctx context.Context, api *cluster, number int, seed uint64) (*fixture, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("model-%d-", number)}}
 	if err := api.client.Create(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("making a namespace: %w", err)
 	}
-	t := &trial{
+	t := &fixture{
 		api: api, namespace: namespace.Name, seed: seed, played: map[string]int{}, reported: map[string]bool{}, model: newModel(), history: [][]string{nil},
 		machines: &machines{
 			api: api, namespace: namespace.Name, network: 20 + number, down: map[string]bool{}, uids: map[string]types.UID{},
@@ -106,7 +106,7 @@ func newTrial(ctx context.Context, api *cluster, number int, seed uint64) (*tria
 }
 
 // submit makes the job as a user does.
-func (t *trial) submit(ctx context.Context) error {
+func (t *fixture) submit(ctx context.Context) error {
 	template := func(policy, port string) v2alpha1.RawObject {
 		return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
 			`{"spec":{%s"containers":[{"name":"di-container","image":"di"%s}]}}`, policy, port)}}
@@ -129,7 +129,7 @@ func (t *trial) submit(ctx context.Context) error {
 }
 
 // fail notes what went wrong beside the rounds.
-func (t *trial) fail(err error) {
+func (t *fixture) fail(err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if err != nil {
@@ -139,15 +139,15 @@ func (t *trial) fail(err error) {
 
 // wait waits until all that works for the job has ended, and returns what went
 // wrong with it.
-func (t *trial) wait() error {
+func (t *fixture) wait() error {
 	t.group.Wait()
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	return errors.Join(append(t.faults, t.machines.fault())...)
 }
 
-// say adds a line to the history of the round.
-func (t *trial) say(format string, arguments ...any) {
+// logf adds a line to the history of the round.
+func (t *fixture) logf(format string, arguments ...any) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	last := len(t.history) - 1
@@ -155,7 +155,7 @@ func (t *trial) say(format string, arguments ...any) {
 }
 
 // tail is the history of the last rounds.
-func (t *trial) tail() string {
+func (t *fixture) tail() string {
 	var lines []string
 	for _, round := range t.history[max(0, len(t.history)-recalled):] {
 		lines = append(lines, round...)
@@ -164,7 +164,7 @@ func (t *trial) tail() string {
 }
 
 // play plays the rounds, and ends the job.
-func (t *trial) play(ctx context.Context, rounds int) error {
+func (t *fixture) play(ctx context.Context, rounds int) error {
 	if err := t.settle(ctx); err != nil {
 		return fmt.Errorf("the job does not start: %w", err)
 	}
@@ -177,16 +177,16 @@ func (t *trial) play(ctx context.Context, rounds int) error {
 	return t.finish(ctx)
 }
 
-// round plays one move, while something may disturb it, and waits until the
-// job is what it is to be.
-func (t *trial) round(ctx context.Context, number int) error {
+// round plays one operation, while something may disturb it, and waits until the
+// job matches the model.
+func (t *fixture) round(ctx context.Context, number int) error {
 	before := t.model.listed().all()
-	t.told = nil
+	t.replied = nil
 	t.random = rand.New(rand.NewPCG(t.seed, uint64(number)))
 	played := t.choose()
 	t.played[played.name]++
 	disturbed := t.disturb(played)
-	t.say("round %d: %s, %s", number, played.name, disturbed.name)
+	t.logf("round %d: %s, %s", number, played.name, disturbed.name)
 	t.startPolling(ctx)
 	disturbed.begin()
 	err := played.play(t, ctx)
@@ -200,13 +200,13 @@ func (t *trial) round(ctx context.Context, number int) error {
 		return err
 	}
 	after := t.model.listed().all()
-	t.say("  listed: %s", strings.Join(after, " "))
-	return round{before, after, t.told}.judge(sightings)
+	t.logf("  listed: %s", strings.Join(after, " "))
+	return round{before, after, t.replied}.check(sightings)
 }
 
 // settle waits until the job is what the model says, and completes the model
-// by the names that nobody was told yet.
-func (t *trial) settle(ctx context.Context) error {
+// by the names that no client knows yet.
+func (t *fixture) settle(ctx context.Context) error {
 	return eventually(ctx, patience, func(ctx context.Context) error {
 		found, err := t.read(ctx)
 		if err != nil {
@@ -220,7 +220,7 @@ func (t *trial) settle(ctx context.Context) error {
 		lists, units := want.Lists, want.Units
 		want.Lists, want.Units = nil, nil
 		if diff := difference(want, got); diff != "" {
-			return fmt.Errorf("the job is not what it is to be (-want +got):\n%s", diff)
+			return fmt.Errorf("the job differs from the model (-want +got):\n%s", diff)
 		}
 		t.coordinator.address = found.pod(t.coordinator.pod).Status.PodIP
 		want.Lists, want.Units = lists, units
@@ -228,7 +228,7 @@ func (t *trial) settle(ctx context.Context) error {
 			return err
 		}
 		if diff := difference(want, got); diff != "" {
-			return fmt.Errorf("the servers do not say what they are to say (-want +got):\n%s", diff)
+			return fmt.Errorf("the servers do not answer as expected (-want +got):\n%s", diff)
 		}
 		t.model = next
 		return nil
@@ -241,23 +241,23 @@ func difference(want, got view) string {
 
 // ask completes the view by what the servers tell the coordinator and the
 // aggregators.
-func (t *trial) ask(ctx context.Context, found *state, m *model, got *view) error {
+func (t *fixture) ask(ctx context.Context, found *state, m *model, got *view) error {
 	for server := range t.servers {
-		told, err := t.listFinally(ctx, t.coordinator, server, coordinator)
+		replied, err := t.listFinally(ctx, t.coordinator, server, coordinator)
 		if err != nil {
 			return err
 		}
-		got.Lists = append(got.Lists, told.urls().sorted())
+		got.Lists = append(got.Lists, replied.urls().sorted())
 		units := map[string][]string{}
 		for _, one := range m.replicas {
 			if !one.isUnit() {
 				continue
 			}
 			by := t.callerIn(found, podOf(one.url))
-			if told, err = t.listFinally(ctx, by, server, aggregator); err != nil {
+			if replied, err = t.listFinally(ctx, by, server, aggregator); err != nil {
 				return err
 			}
-			units[by.pod] = told.Learners
+			units[by.pod] = replied.Learners
 		}
 		got.Units = append(got.Units, units)
 	}
@@ -265,16 +265,16 @@ func (t *trial) ask(ctx context.Context, found *state, m *model, got *view) erro
 }
 
 // listFinally asks a server; an error status is one that no waiting mends.
-func (t *trial) listFinally(ctx context.Context, by caller, server int, parameter string) (answer, error) {
-	told, err := t.list(ctx, by, server, parameter)
+func (t *fixture) listFinally(ctx context.Context, by caller, server int, parameter string) (answer, error) {
+	replied, err := t.list(ctx, by, server, parameter)
 	if refusal(err) != nil {
-		return told, &finalError{fmt.Errorf("GET by %s of server %d: %w", by.pod, server, err)}
+		return replied, &finalError{fmt.Errorf("GET by %s of server %d: %w", by.pod, server, err)}
 	}
-	return told, err
+	return replied, err
 }
 
 // callerIn returns the client in a pod.
-func (t *trial) callerIn(found *state, pod string) caller {
+func (t *fixture) callerIn(found *state, pod string) caller {
 	by := caller{namespace: t.namespace, pod: pod}
 	if existing := found.pod(pod); existing != nil {
 		by.address = existing.Status.PodIP
@@ -283,17 +283,17 @@ func (t *trial) callerIn(found *state, pod string) caller {
 }
 
 // summary says how often what was played.
-func (t *trial) summary() string {
+func (t *fixture) summary() string {
 	var starts []string
 	for _, one := range []*program{t.operator, t.servers[0].program, t.servers[1].program} {
-		_, count := one.living()
+		_, count := one.running()
 		starts = append(starts, fmt.Sprintf("%s %d", one.name, count))
 	}
 	return fmt.Sprintf("moves: %v; processes: %s; pods: %d", t.played, strings.Join(starts, ", "), len(t.machines.uids))
 }
 
 // finish lets the coordinator succeed: what the job has left is cleaned up.
-func (t *trial) finish(ctx context.Context) error {
+func (t *fixture) finish(ctx context.Context) error {
 	t.history = append(t.history, []string{"the coordinator succeeds"})
 	found, err := t.read(ctx)
 	if err != nil {

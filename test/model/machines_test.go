@@ -71,7 +71,7 @@ func (m *machines) follow(ctx context.Context, changes watch.Interface) {
 	for event := range changes.ResultChan() {
 		if pod, isPod := event.Object.(*corev1.Pod); isPod {
 			m.record(pod)
-			go m.tend(ctx, pod)
+			go m.sync(ctx, pod)
 		}
 	}
 }
@@ -94,9 +94,8 @@ func (m *machines) fault() error {
 	return m.reused
 }
 
-// tend brings a pod a step on. That it changed meanwhile is told by the next
-// event of it.
-func (m *machines) tend(ctx context.Context, pod *corev1.Pod) {
+// sync brings a pod a step on. A conflict is followed by another event.
+func (m *machines) sync(ctx context.Context, pod *corev1.Pod) {
 	switch {
 	case m.isDown(pod.Spec.NodeName):
 	case pod.DeletionTimestamp != nil:
@@ -168,12 +167,12 @@ func losses() []loss {
 		{"deleted by hand", (*machines).remove},
 		{"deleted by force", (*machines).destroy},
 		{"evicted through the API", (*machines).evict},
-		{"evicted by its kubelet", (*machines).expel},
+		{"evicted by its kubelet", (*machines).evictByKubelet},
 		{"failed", (*machines).fail},
 	}
 }
 
-const blamelessLosses = 4
+const disruptions = 4
 
 func (m *machines) remove(ctx context.Context, pod *corev1.Pod) error {
 	return client.IgnoreNotFound(m.api.client.Delete(ctx, pod))
@@ -187,9 +186,9 @@ func (m *machines) evict(ctx context.Context, pod *corev1.Pod) error {
 	return client.IgnoreNotFound(m.api.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{}))
 }
 
-// expel ends a pod as a kubelet does on a node that runs out of memory: the
-// pod stays, and is told to have failed.
-func (m *machines) expel(ctx context.Context, pod *corev1.Pod) error {
+// evictByKubelet ends a pod as a kubelet does on a node that runs out of memory: the
+// pod stays, and its phase is Failed.
+func (m *machines) evictByKubelet(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) {
 		end(status, 137)
 		status.Reason = "Evicted"
@@ -259,7 +258,7 @@ func nodeLosses() [][]loss {
 	}
 }
 
-// comeBack lets a lost node tend its pods again.
+// comeBack makes a lost node sync its pods again.
 func (m *machines) comeBack(ctx context.Context, node string) error {
 	m.setDown(node, false)
 	var list corev1.PodList
@@ -268,7 +267,7 @@ func (m *machines) comeBack(ctx context.Context, node string) error {
 	}
 	for i := range list.Items {
 		if list.Items[i].Spec.NodeName == node {
-			m.tend(ctx, &list.Items[i])
+			m.sync(ctx, &list.Items[i])
 		}
 	}
 	return nil

@@ -61,8 +61,8 @@ type replica struct {
 	// born is the name of its first pod, by which its slot is found; slot is
 	// its identity in the cluster, "" while it is not known.
 	born, slot string
-	// url is that of its living pod; "" while the name of the pod that replaces
-	// the last one was told to nobody.
+	// url is that of its running pod; "" while the name of the pod that replaces
+	// the last one is not known to a client.
 	url string
 	// learners are the DDP learner pods of a unit, in rank order, as far as known.
 	learners []string
@@ -70,7 +70,7 @@ type replica struct {
 	lost []string
 }
 
-// pods are the names of the replica's living pods.
+// pods are the names of the replica's running pods.
 func (r *replica) pods() []string {
 	if r.url == "" {
 		return nil
@@ -81,7 +81,7 @@ func (r *replica) pods() []string {
 // stray is the URL of a lost pod of a replica that was removed later.
 type stray struct{ task, url string }
 
-// model is what a job is meant to have, and what its coordinator is to be told.
+// model is the desired state of a job, and the expected answers to its coordinator.
 type model struct {
 	// replicas are the wanted ones, oldest first.
 	replicas []*replica
@@ -99,7 +99,7 @@ func newModel() *model {
 	return &model{container: 1, used: map[string]bool{}}
 }
 
-// clone returns a model that is to be changed without this one.
+// clone returns a deep copy.
 func (m *model) clone() *model {
 	other := *m
 	other.replicas = make([]*replica, len(m.replicas))
@@ -183,7 +183,7 @@ func (m *model) remove(task string, count int) []*replica {
 	return removed
 }
 
-// report replaces each replica that has a living pod of a name, once, lists
+// report replaces each replica that has a running pod of a name, once, lists
 // lost pods of a name no longer, and returns the replicas concerned, and which
 // of them got a new name.
 func (m *model) report(names []string) (concerned []*replica, replaced map[*replica]bool) {
@@ -224,13 +224,13 @@ func (m *model) rebuild() {
 	}
 }
 
-// urls are lists of URLs as a coordinator is told them.
+// urls are lists of URLs as di-server answers them to a coordinator.
 type urls struct {
 	Collectors []string
 	Learners   []string
 }
 
-// listed returns what the coordinator is to be told, sorted.
+// listed returns the expected list for the coordinator, sorted.
 func (m *model) listed() urls {
 	lists := map[string][]string{collector: {}, learner: {}}
 	for _, one := range m.replicas {

@@ -20,46 +20,46 @@ import (
 // size is how many replicas a job may have before it gets no more.
 const size = 8
 
-// move is something that befalls a job or that its coordinator does.
-type move struct {
+// operation is a failure of something, or a request of the coordinator.
+type operation struct {
 	name string
 	// weight is how often it is chosen, beside the others.
 	weight int
 	// possible reports whether it can be played now; nil for always.
-	possible func(*trial) bool
+	possible func(*fixture) bool
 	// waits tells that it waits for the operator, which then must not be kept down.
 	waits bool
-	play  func(*trial, context.Context) error
+	play  func(*fixture, context.Context) error
 }
 
-func moves() []move {
-	small := func(t *trial) bool { return len(t.model.replicas) <= size }
-	some := func(t *trial) bool { return len(t.model.replicas) > 0 }
-	return []move{
-		{name: "add", weight: 16, possible: small, play: (*trial).add},
-		{name: "remove", weight: 20, possible: some, play: (*trial).removeSome},
-		{name: "report", weight: 12, possible: some, play: (*trial).reportSome},
-		{name: "report lost ones", weight: 5, possible: (*trial).hasLost, play: (*trial).reportLost},
-		{name: "report DDP learners", weight: 6, possible: (*trial).hasUnit, play: (*trial).reportUnit},
-		{name: "lose pods", weight: 14, possible: some, play: (*trial).losePods},
-		{name: "lose pods and report them", weight: 6, possible: some, play: (*trial).loseAndReport},
-		{name: "lose a node", weight: 7, waits: true, play: (*trial).loseNode},
-		{name: "lose services", weight: 4, play: (*trial).loseServices},
-		{name: "restart containers of replicas", weight: 3, possible: some, play: (*trial).crashSome},
-		{name: "restart the coordinator's container", weight: 6, waits: true, play: (*trial).restartCoordinator},
-		{name: "lose the coordinator", weight: 5, waits: true, play: (*trial).loseCoordinator},
-		{name: "delete the Membership", weight: 5, waits: true, play: (*trial).deleteMembership},
-		{name: "ask again", weight: 5, possible: small, play: (*trial).askAgain},
-		{name: "ask both servers at once", weight: 8, possible: small, play: (*trial).askAtOnce},
-		{name: "add and lose what is new", weight: 6, possible: small, waits: true, play: (*trial).addAndLose},
+func operations() []operation {
+	small := func(t *fixture) bool { return len(t.model.replicas) <= size }
+	some := func(t *fixture) bool { return len(t.model.replicas) > 0 }
+	return []operation{
+		{name: "add", weight: 16, possible: small, play: (*fixture).add},
+		{name: "remove", weight: 20, possible: some, play: (*fixture).removeSome},
+		{name: "report", weight: 12, possible: some, play: (*fixture).reportSome},
+		{name: "report lost ones", weight: 5, possible: (*fixture).hasLost, play: (*fixture).reportLost},
+		{name: "report DDP learners", weight: 6, possible: (*fixture).hasUnit, play: (*fixture).reportUnit},
+		{name: "lose pods", weight: 14, possible: some, play: (*fixture).losePods},
+		{name: "lose pods and report them", weight: 6, possible: some, play: (*fixture).loseAndReport},
+		{name: "lose a node", weight: 7, waits: true, play: (*fixture).loseNode},
+		{name: "lose services", weight: 4, play: (*fixture).loseServices},
+		{name: "restart containers of replicas", weight: 3, possible: some, play: (*fixture).crashSome},
+		{name: "restart the coordinator's container", weight: 6, waits: true, play: (*fixture).restartCoordinator},
+		{name: "lose the coordinator", weight: 5, waits: true, play: (*fixture).loseCoordinator},
+		{name: "delete the Membership", weight: 5, waits: true, play: (*fixture).deleteMembership},
+		{name: "ask again", weight: 5, possible: small, play: (*fixture).askAgain},
+		{name: "ask both servers at once", weight: 8, possible: small, play: (*fixture).askAtOnce},
+		{name: "add and lose what is new", weight: 6, possible: small, waits: true, play: (*fixture).addAndLose},
 	}
 }
 
-// choose chooses a move that is possible.
-func (t *trial) choose() move {
-	var possible []move
+// choose chooses an operation that is possible.
+func (t *fixture) choose() operation {
+	var possible []operation
 	total := 0
-	for _, one := range moves() {
+	for _, one := range operations() {
 		if one.possible == nil || one.possible(t) {
 			possible = append(possible, one)
 			total += one.weight
@@ -75,7 +75,7 @@ func (t *trial) choose() move {
 }
 
 // some chooses between one and so many of a list, or all there are.
-func some[T any](t *trial, list []T, most int) []T {
+func some[T any](t *fixture, list []T, most int) []T {
 	list = slices.Clone(list)
 	t.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	if len(list) == 0 {
@@ -84,12 +84,12 @@ func some[T any](t *trial, list []T, most int) []T {
 	return list[:1+t.random.IntN(min(most, len(list)))]
 }
 
-func (t *trial) hasLost() bool { return len(t.lostPods()) > 0 }
+func (t *fixture) hasLost() bool { return len(t.lostPods()) > 0 }
 
-func (t *trial) hasUnit() bool { return slices.ContainsFunc(t.model.replicas, (*replica).isUnit) }
+func (t *fixture) hasUnit() bool { return slices.ContainsFunc(t.model.replicas, (*replica).isUnit) }
 
 // lostPods are the lost pods that are still listed.
-func (t *trial) lostPods() []string {
+func (t *fixture) lostPods() []string {
 	var found []string
 	for _, one := range t.model.replicas {
 		for _, url := range one.lost {
@@ -103,7 +103,7 @@ func (t *trial) lostPods() []string {
 }
 
 // heads are the pods of replicas whose URLs are listed.
-func (t *trial) heads() []string {
+func (t *fixture) heads() []string {
 	var found []string
 	for _, one := range t.model.replicas {
 		found = append(found, podOf(one.url))
@@ -112,7 +112,7 @@ func (t *trial) heads() []string {
 }
 
 // allPods are all pods of replicas.
-func (t *trial) allPods() []string {
+func (t *fixture) allPods() []string {
 	var found []string
 	for _, one := range t.model.replicas {
 		found = append(found, one.pods()...)
@@ -121,7 +121,7 @@ func (t *trial) allPods() []string {
 }
 
 // gonePods are the pods that were replaced or removed and are not listed.
-func (t *trial) gonePods() []string {
+func (t *fixture) gonePods() []string {
 	known := slices.Concat(t.allPods(), t.lostPods())
 	var gone []string
 	for name := range t.model.used {
@@ -133,19 +133,19 @@ func (t *trial) gonePods() []string {
 	return gone
 }
 
-func (t *trial) add(ctx context.Context) error {
+func (t *fixture) add(ctx context.Context) error {
 	_, err := t.post(ctx, t.someDemand(), "")
 	return err
 }
 
-func (t *trial) removeSome(ctx context.Context) error {
+func (t *fixture) removeSome(ctx context.Context) error {
 	collectors := t.random.IntN(min(4, len(t.model.of(collector))) + 1)
 	learners := t.random.IntN(min(3, len(t.model.of(learner))) + 1)
 	return t.delete(ctx, collectors, learners)
 }
 
-// reportSome reports living pods, and among them twice, gone and lost ones.
-func (t *trial) reportSome(ctx context.Context) error {
+// reportSome reports running pods, and among them twice, gone and lost ones.
+func (t *fixture) reportSome(ctx context.Context) error {
 	pods := some(t, t.allPods(), 3)
 	if t.random.IntN(2) == 0 {
 		pods = append(pods, some(t, pods, 2)...)
@@ -162,11 +162,11 @@ func (t *trial) reportSome(ctx context.Context) error {
 	return t.report(ctx, pods)
 }
 
-func (t *trial) reportLost(ctx context.Context) error {
+func (t *fixture) reportLost(ctx context.Context) error {
 	return t.report(ctx, some(t, t.lostPods(), 3))
 }
 
-func (t *trial) reportUnit(ctx context.Context) error {
+func (t *fixture) reportUnit(ctx context.Context) error {
 	var units []*replica
 	for _, one := range t.model.replicas {
 		if one.isUnit() {
@@ -179,7 +179,7 @@ func (t *trial) reportUnit(ctx context.Context) error {
 }
 
 // losePods loses pods in any ways at once.
-func (t *trial) losePods(ctx context.Context) error {
+func (t *fixture) losePods(ctx context.Context) error {
 	pods := some(t, t.allPods(), 3)
 	if err := t.lose(ctx, pods, losses()); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (t *trial) losePods(ctx context.Context) error {
 }
 
 // lose loses pods at once, each in one of the ways.
-func (t *trial) lose(ctx context.Context, pods []string, ways []loss) error {
+func (t *fixture) lose(ctx context.Context, pods []string, ways []loss) error {
 	found, err := t.read(ctx)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (t *trial) lose(ctx context.Context, pods []string, ways []loss) error {
 		if pod == nil {
 			return fmt.Errorf("pod %s is gone already", name)
 		}
-		t.say("  %s is %s", name, way.name)
+		t.logf("  %s is %s", name, way.name)
 		group.Go(func() { faults[i] = way.do(t.machines, ctx, pod) })
 	}
 	group.Wait()
@@ -209,26 +209,26 @@ func (t *trial) lose(ctx context.Context, pods []string, ways []loss) error {
 }
 
 // loseAndReport loses pods while the coordinator reports them.
-func (t *trial) loseAndReport(ctx context.Context) error {
+func (t *fixture) loseAndReport(ctx context.Context) error {
 	pods := some(t, t.heads(), 2)
 	body, server := t.reportBody(t.coordinator, pods), t.anyServer()
 	t.reported[fmt.Sprint(body)] = true
-	var told urls
+	var replied urls
 	var failed error
 	var group sync.WaitGroup
 	group.Go(func() {
-		told, failed = t.write(ctx, t.coordinator, server, request{http.MethodPost, failedPath, body, ""})
+		replied, failed = t.write(ctx, t.coordinator, server, request{http.MethodPost, failedPath, body, ""})
 	})
 	err := t.lose(ctx, pods, losses())
 	group.Wait()
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	return t.acceptReport(pods, told)
+	return t.acceptReport(pods, replied)
 }
 
 // loseNode loses a node, and with it maybe the coordinator.
-func (t *trial) loseNode(ctx context.Context) error {
+func (t *fixture) loseNode(ctx context.Context) error {
 	node := nodeNames()[t.random.IntN(len(nodeNames()))]
 	ways := nodeLosses()[t.random.IntN(len(nodeLosses()))]
 	if err := t.stopPolling(); err != nil {
@@ -247,7 +247,7 @@ func (t *trial) loseNode(ctx context.Context) error {
 			lost = append(lost, pod.Name)
 		}
 	}
-	t.say("  %s is lost, its pods %v are %s", node, lost, ways[0].name)
+	t.logf("  %s is lost, its pods %v are %s", node, lost, ways[0].name)
 	err = errors.Join(t.machines.loseNode(ctx, pods, ways), t.machines.comeBack(ctx, node))
 	if err != nil {
 		return err
@@ -259,13 +259,13 @@ func (t *trial) loseNode(ctx context.Context) error {
 	return t.startAgain(ctx)
 }
 
-func (t *trial) loseServices(ctx context.Context) error {
+func (t *fixture) loseServices(ctx context.Context) error {
 	found, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
 	for _, service := range some(t, found.services, 3) {
-		t.say("  service %s is deleted", service.Name)
+		t.logf("  service %s is deleted", service.Name)
 		if err := t.api.client.Delete(ctx, &service); err != nil {
 			return fmt.Errorf("deleting a service: %w", err)
 		}
@@ -273,17 +273,17 @@ func (t *trial) loseServices(ctx context.Context) error {
 	return nil
 }
 
-func (t *trial) crashSome(ctx context.Context) error {
+func (t *fixture) crashSome(ctx context.Context) error {
 	return t.lose(ctx, some(t, t.allPods(), 2), []loss{{"restarted in place", (*machines).crash}})
 }
 
 // stopPolling lets the coordinator ask nothing more in this round.
-func (t *trial) stopPolling() error {
+func (t *fixture) stopPolling() error {
 	_, err := t.poller.finish()
 	return err
 }
 
-func (t *trial) restartCoordinator(ctx context.Context) error {
+func (t *fixture) restartCoordinator(ctx context.Context) error {
 	if err := t.stopPolling(); err != nil {
 		return err
 	}
@@ -293,18 +293,18 @@ func (t *trial) restartCoordinator(ctx context.Context) error {
 	return t.firstRequest(ctx)
 }
 
-func (t *trial) loseCoordinator(ctx context.Context) error {
+func (t *fixture) loseCoordinator(ctx context.Context) error {
 	if err := t.stopPolling(); err != nil {
 		return err
 	}
-	if err := t.lose(ctx, []string{t.coordinator.pod}, losses()[:blamelessLosses]); err != nil {
+	if err := t.lose(ctx, []string{t.coordinator.pod}, losses()[:disruptions]); err != nil {
 		return err
 	}
 	return t.startAgain(ctx)
 }
 
 // startAgain waits for a new coordinator, which asks for what it wants.
-func (t *trial) startAgain(ctx context.Context) error {
+func (t *fixture) startAgain(ctx context.Context) error {
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (t *trial) startAgain(ctx context.Context) error {
 }
 
 // firstRequest is that of a coordinator's new container.
-func (t *trial) firstRequest(ctx context.Context) error {
+func (t *fixture) firstRequest(ctx context.Context) error {
 	t.model.container++
 	around := func(task string) int { return max(0, len(t.model.of(task))+t.random.IntN(4)-2) }
 	_, err := t.post(ctx, t.newDemand(around(collector), around(learner)), "")
@@ -321,7 +321,7 @@ func (t *trial) firstRequest(ctx context.Context) error {
 
 // deleteMembership deletes the list by hand; the coordinator may ask for more
 // before it is made again.
-func (t *trial) deleteMembership(ctx context.Context) error {
+func (t *fixture) deleteMembership(ctx context.Context) error {
 	list := &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: jobName}}
 	if err := t.api.client.Delete(ctx, list); err != nil {
 		return fmt.Errorf("deleting the Membership: %w", err)
@@ -338,7 +338,7 @@ func (t *trial) deleteMembership(ctx context.Context) error {
 
 // askAgain sends a request twice, which is done once; after a removal it is
 // meant.
-func (t *trial) askAgain(ctx context.Context) error {
+func (t *fixture) askAgain(ctx context.Context) error {
 	asked, key := t.someDemand(), ""
 	if t.random.IntN(3) == 0 {
 		key = fmt.Sprintf("demand %d", t.asked)
@@ -365,9 +365,9 @@ func (t *trial) askAgain(ctx context.Context) error {
 }
 
 // askAtOnce sends several requests to both servers at once, and a report.
-func (t *trial) askAtOnce(ctx context.Context) error {
+func (t *fixture) askAtOnce(ctx context.Context) error {
 	asked := make([]demand, 2+t.random.IntN(2))
-	told := make([][]urls, len(asked))
+	replied := make([][]urls, len(asked))
 	faults := make([]error, len(asked)*len(t.servers)+1)
 	var group sync.WaitGroup
 	pods := some(t, t.heads(), 2)
@@ -375,11 +375,11 @@ func (t *trial) askAtOnce(ctx context.Context) error {
 	t.reported[fmt.Sprint(body)] = true
 	for i := range asked {
 		asked[i] = t.newDemand(1+t.random.IntN(2), t.random.IntN(2))
-		told[i] = make([]urls, len(t.servers))
+		replied[i] = make([]urls, len(t.servers))
 		sent := request{http.MethodPost, replicasPath, asked[i].body(t.coordinator), ""}
 		for server := range t.servers {
 			group.Go(func() {
-				told[i][server], faults[1+i*len(t.servers)+server] = t.write(ctx, t.coordinator, server, sent)
+				replied[i][server], faults[1+i*len(t.servers)+server] = t.write(ctx, t.coordinator, server, sent)
 			})
 		}
 	}
@@ -395,10 +395,10 @@ func (t *trial) askAtOnce(ctx context.Context) error {
 		return err
 	}
 	for i := range asked {
-		if !slices.Equal(told[i][0].all(), told[i][1].all()) {
-			return fmt.Errorf("two servers answered one request with %v", told[i])
+		if !slices.Equal(replied[i][0].all(), replied[i][1].all()) {
+			return fmt.Errorf("two servers answered one request with %v", replied[i])
 		}
-		if err := t.accept(asked[i], told[i][0]); err != nil {
+		if err := t.accept(asked[i], replied[i][0]); err != nil {
 			return err
 		}
 	}
@@ -407,15 +407,15 @@ func (t *trial) askAtOnce(ctx context.Context) error {
 }
 
 // addAndLose loses some of the new replicas as soon as they run and can be
-// reached. Until a pod has its service nobody reaches it, and an operator that ends
+// reached. Until a pod has its Service no client reaches it, and an operator that ends
 // then may make another pod of the same name.
-func (t *trial) addAndLose(ctx context.Context) error {
-	told, err := t.post(ctx, t.someDemand(), "")
+func (t *fixture) addAndLose(ctx context.Context) error {
+	replied, err := t.post(ctx, t.someDemand(), "")
 	if err != nil {
 		return err
 	}
 	var pods []string
-	for _, url := range some(t, told.all(), 2) {
+	for _, url := range some(t, replied.all(), 2) {
 		pods = append(pods, podOf(url))
 	}
 	err = eventually(ctx, patience, func(ctx context.Context) error {
@@ -443,14 +443,14 @@ func (t *trial) addAndLose(ctx context.Context) error {
 	return nil
 }
 
-// disturbance is what befalls the programs while a move is played.
+// disturbance is a failure of a program during an operation.
 type disturbance struct {
 	name          string
 	begin, finish func()
 }
 
-// disturb chooses what disturbs a move.
-func (t *trial) disturb(played move) disturbance {
+// disturb chooses what disturbs an operation.
+func (t *fixture) disturb(played operation) disturbance {
 	nothing := disturbance{"undisturbed", func() {}, func() {}}
 	t.endangered = false
 	switch t.random.IntN(10) {
@@ -461,7 +461,7 @@ func (t *trial) disturb(played move) disturbance {
 		return t.endProgram(t.servers[t.anyServer()].program, 1+t.random.IntN(2))
 	case 4:
 		one := t.servers[t.anyServer()]
-		return disturbance{one.name + " is stopped", func() { go t.retire(one.program) }, func() {}}
+		return disturbance{one.name + " is stopped", func() { go t.terminate(one.program) }, func() {}}
 	case 5:
 		if played.waits {
 			return nothing
@@ -474,20 +474,20 @@ func (t *trial) disturb(played move) disturbance {
 	return nothing
 }
 
-func (t *trial) retire(one *program) {
-	if current, _ := one.living(); current != nil {
-		current.retire()
+func (t *fixture) terminate(one *program) {
+	if current, _ := one.running(); current != nil {
+		current.terminate()
 	}
 }
 
-// endProgram ends a program at one of its writes, else after the move or not at all.
-func (t *trial) endProgram(one *program, write int) disturbance {
+// endProgram ends a program at one of its writes, else after the operation or not at all.
+func (t *fixture) endProgram(one *program, write int) disturbance {
 	reaches, anyway := t.random.IntN(2) == 0, t.random.IntN(2) == 0
-	var current *life
+	var current *process
 	return disturbance{
 		name: fmt.Sprintf("the %s ends at its write %d, which reaches: %t, else after it: %t", one.name, write, reaches, anyway),
 		begin: func() {
-			current, _ = one.living()
+			current, _ = one.running()
 			current.endAt(write, reaches)
 		},
 		finish: func() {

@@ -33,7 +33,7 @@ type poller struct {
 }
 
 // startPolling starts to ask in the name of the coordinator.
-func (t *trial) startPolling(ctx context.Context) {
+func (t *fixture) startPolling(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	t.poller = &poller{stop: stop}
 	by := t.coordinator
@@ -48,13 +48,13 @@ func (t *trial) startPolling(ctx context.Context) {
 }
 
 // poll asks a server once. What fails before there is an answer is no fault.
-func (t *trial) poll(ctx context.Context, by caller, server int) (sighting, error) {
-	_, start := t.servers[server].living()
-	told, err := t.list(ctx, by, server, coordinator)
+func (t *fixture) poll(ctx context.Context, by caller, server int) (sighting, error) {
+	_, start := t.servers[server].running()
+	replied, err := t.list(ctx, by, server, coordinator)
 	if err != nil {
 		return sighting{}, refusal(err)
 	}
-	return sighting{server, start, told.urls().all()}, nil
+	return sighting{server, start, replied.urls().all()}, nil
 }
 
 func (p *poller) note(one sighting, err error) {
@@ -66,25 +66,25 @@ func (p *poller) note(one sighting, err error) {
 	}
 }
 
-// finish stops to ask and returns what was told.
+// finish stops to ask and returns the answers.
 func (p *poller) finish() ([]sighting, error) {
 	p.stop()
 	p.group.Wait()
 	return p.sightings, p.fault
 }
 
-// round is what the coordinator may be told while a round goes on.
+// round is what may be answered to the coordinator during a round.
 type round struct {
 	// before and after are what is listed before and after it.
 	before, after []string
-	// told are the URLs in answers of the round.
-	told []string
+	// replied are the URLs in answers of the round.
+	replied []string
 }
 
-// judge says what is wrong with what the coordinator was told: what is listed
+// check returns what is wrong with the answers to the coordinator: what is listed
 // before and after a round must be listed all the time, what comes must not go
 // again, and nothing else may be listed.
-func (r round) judge(sightings []sighting) error {
+func (r round) check(sightings []sighting) error {
 	type process struct{ server, start int }
 	known := map[process]map[string]bool{}
 	for _, one := range sightings {
@@ -95,13 +95,13 @@ func (r round) judge(sightings []sighting) error {
 		for _, url := range r.after {
 			listed := slices.Contains(one.seen, url)
 			if !listed && (slices.Contains(r.before, url) || known[by][url]) {
-				return fmt.Errorf("server %d listed %s and then did not, though nobody took it away: %v", one.server, url, one.seen)
+				return fmt.Errorf("server %d listed %s and then did not, though it was not removed: %v", one.server, url, one.seen)
 			}
 			known[by][url] = listed
 		}
 		for _, url := range one.seen {
-			if !slices.Contains(r.before, url) && !slices.Contains(r.after, url) && !slices.Contains(r.told, url) {
-				return fmt.Errorf("server %d listed %s, which is nobody's: %v", one.server, url, one.seen)
+			if !slices.Contains(r.before, url) && !slices.Contains(r.after, url) && !slices.Contains(r.replied, url) {
+				return fmt.Errorf("server %d listed %s, which belongs to no replica: %v", one.server, url, one.seen)
 			}
 		}
 	}

@@ -12,11 +12,10 @@ import (
 
 var errEnded = errors.New("the process has ended")
 
-// life is that of one process: it ends when it is told to, or at one of its
-// writes, which then has reached the API server or not. A process whose life
-// has ended can do nothing more: all that it asks of the API server fails, and
-// what it answers to clients does not arrive.
-type life struct {
+// process is one process of a program. It ends on request, or at one of its writes,
+// which has reached the API server or not. After that each of its requests to the API
+// server fails, and its answers do not reach clients.
+type process struct {
 	// cut keeps answers from clients.
 	cut func()
 	// stop lets the process's goroutines end.
@@ -28,23 +27,23 @@ type life struct {
 	// reaches reports whether the last write reaches the API server.
 	reaches bool
 	over    bool
-	// retired is set when the process was told to stop and finish what it has begun.
-	retired bool
+	// terminating is set when the process must stop after it has finished its requests.
+	terminating bool
 }
 
-func newLife(cut, stop func()) *life {
-	return &life{cut: cut, stop: stop, left: -1}
+func newProcess(cut, stop func()) *process {
+	return &process{cut: cut, stop: stop, left: -1}
 }
 
 // endAt plans the end of the process at its n-th write from now, counted from 1.
-func (l *life) endAt(n int, reaches bool) {
+func (l *process) endAt(n int, reaches bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.left, l.reaches = n, reaches
 }
 
 // end ends the process at once.
-func (l *life) end() {
+func (l *process) end() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.over {
@@ -55,30 +54,30 @@ func (l *life) end() {
 	l.stop()
 }
 
-// retire asks the process to stop as a rolling update does.
-func (l *life) retire() {
+// terminate asks the process to stop as a rolling update does.
+func (l *process) terminate() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.retired = true
+	l.terminating = true
 	l.stop()
 }
 
-func (l *life) isOver() bool {
+func (l *process) isOver() bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	return l.over
 }
 
 // isExpected reports whether the process was to end.
-func (l *life) isExpected() bool {
+func (l *process) isExpected() bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	return l.over || l.retired
+	return l.over || l.terminating
 }
 
 // isLast counts a write, and reports whether it is the last one and whether it
 // reaches the API server.
-func (l *life) isLast() (last, reaches bool) {
+func (l *process) isLast() (last, reaches bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.left > 0 {
@@ -88,41 +87,41 @@ func (l *life) isLast() (last, reaches bool) {
 }
 
 // wrap makes a transport one of the process.
-func (l *life) wrap(next http.RoundTripper) http.RoundTripper {
-	return &transport{life: l, next: next}
+func (l *process) wrap(next http.RoundTripper) http.RoundTripper {
+	return &transport{process: l, next: next}
 }
 
 type transport struct {
-	life *life
-	next http.RoundTripper
+	process *process
+	next    http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if t.life.isOver() {
+	if t.process.isOver() {
 		return nil, discard(request)
 	}
 	if isWrite(request) {
-		if last, reaches := t.life.isLast(); last {
-			return nil, t.breathe(request, reaches)
+		if last, reaches := t.process.isLast(); last {
+			return nil, t.lastWrite(request, reaches)
 		}
 	}
 	response, err := t.next.RoundTrip(request)
-	if t.life.isOver() {
+	if t.process.isOver() {
 		return nil, errors.Join(errEnded, closeBody(response))
 	}
 	return response, err
 }
 
-// breathe does the last write, or not, and ends the process before it knows
+// lastWrite does the last write, or not, and ends the process before it knows
 // what came of it.
-func (t *transport) breathe(request *http.Request, reaches bool) error {
+func (t *transport) lastWrite(request *http.Request, reaches bool) error {
 	if !reaches {
-		t.life.end()
+		t.process.end()
 		return discard(request)
 	}
 	response, err := t.next.RoundTrip(request)
-	t.life.end()
+	t.process.end()
 	return errors.Join(errEnded, err, closeBody(response))
 }
 

@@ -42,8 +42,8 @@ const (
 // nothing but what the API server has.
 type program struct {
 	name string
-	// start runs a process of that life until it ends.
-	start func(context.Context, *life) error
+	// start runs a process until it ends.
+	start func(context.Context, *process) error
 	// cut keeps the answers of a process that ends from its clients.
 	cut func()
 
@@ -51,7 +51,7 @@ type program struct {
 	held sync.Mutex
 
 	mutex   sync.Mutex
-	current *life
+	current *process
 	// starts counts the processes.
 	starts int
 }
@@ -61,7 +61,7 @@ func (p *program) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.held.Lock()
 		running, cancel := context.WithCancel(ctx)
-		current := newLife(p.cut, cancel)
+		current := newProcess(p.cut, cancel)
 		p.mutex.Lock()
 		p.current, p.starts = current, p.starts+1
 		p.mutex.Unlock()
@@ -69,15 +69,15 @@ func (p *program) run(ctx context.Context) error {
 		err := p.start(running, current)
 		cancel()
 		if !current.isExpected() && ctx.Err() == nil {
-			return fmt.Errorf("the %s ended by itself: %w", p.name, errors.Join(err, errors.New("it was to go on")))
+			return fmt.Errorf("the %s ended by itself: %w", p.name, errors.Join(err, errors.New("it must run until the test stops it")))
 		}
 	}
 	return nil
 }
 
-// living returns the life of the current process, nil before the first, and
+// running returns the current process, nil before the first, and
 // its number.
-func (p *program) living() (*life, int) {
+func (p *program) running() (*process, int) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return p.current, p.starts
@@ -85,15 +85,15 @@ func (p *program) living() (*life, int) {
 
 // kill ends the current process.
 func (p *program) kill() {
-	if current, _ := p.living(); current != nil {
+	if current, _ := p.running(); current != nil {
 		current.end()
 	}
 }
 
 // newOperator is the operator on the jobs of one namespace.
 func newOperator(api *cluster, namespace string) *program {
-	start := func(ctx context.Context, life *life) error {
-		mgr, err := newManager(api, namespace, life, controllers.CacheOptions(), api.log)
+	start := func(ctx context.Context, process *process) error {
+		mgr, err := newManager(api, namespace, process, controllers.CacheOptions(), api.log)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ var servingAt = regexp.MustCompile(`"Serving" "address"="([^"]+)"`)
 
 // newServer is a di-server that clients reach by the proxy.
 func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *program {
-	start := func(ctx context.Context, life *life) error {
+	start := func(ctx context.Context, process *process) error {
 		defer at.Lead()
 		log := funcr.New(func(_, line string) {
 			if found := servingAt.FindStringSubmatch(line); found != nil {
@@ -122,7 +122,7 @@ func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *pro
 			}
 			api.log.Info(line, "server", number)
 		}, funcr.Options{})
-		mgr, err := newManager(api, namespace, life, store.CacheOptions(), log)
+		mgr, err := newManager(api, namespace, process, store.CacheOptions(), log)
 		if err != nil {
 			return err
 		}
@@ -146,11 +146,11 @@ func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *pro
 }
 
 // newManager makes the manager of a process: with caches of its own, and a
-// connection to the API server that ends with its life. Each job has processes
+// connection to the API server that ends with its process. Each job has processes
 // of its own, so that what ends one disturbs no other job.
-func newManager(api *cluster, namespace string, life *life, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
+func newManager(api *cluster, namespace string, process *process, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
 	mortal := rest.CopyConfig(api.config)
-	mortal.Wrap(life.wrap)
+	mortal.Wrap(process.wrap)
 	// By a selector, and not as the cache's only namespace, for which the cache
 	// has an informer of another kind than in the programs.
 	options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", namespace)

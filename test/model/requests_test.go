@@ -26,7 +26,7 @@ type demand struct {
 func tasks() []string { return []string{collector, learner} }
 
 // newDemand makes a demand that differs from all others.
-func (t *trial) newDemand(collectors, learners int) demand {
+func (t *fixture) newDemand(collectors, learners int) demand {
 	t.asked++
 	cpus := int64(100 + t.asked)
 	gpus := []int32{0, 0, 1, 2, 8, 10}[t.random.IntN(6)]
@@ -37,7 +37,7 @@ func (t *trial) newDemand(collectors, learners int) demand {
 }
 
 // someDemand asks for a few replicas, and for at least one.
-func (t *trial) someDemand() demand {
+func (t *fixture) someDemand() demand {
 	collectors, learners := t.random.IntN(4), t.random.IntN(3)
 	if collectors+learners == 0 {
 		collectors = 1
@@ -55,37 +55,37 @@ func (d demand) body(by caller) any {
 }
 
 // anyServer chooses the server that a client is led to.
-func (t *trial) anyServer() int {
+func (t *fixture) anyServer() int {
 	return t.random.IntN(len(t.servers))
 }
 
 // write sends a write and notes what was answered.
-func (t *trial) write(ctx context.Context, by caller, server int, asked request) (urls, error) {
-	told, answered, err := t.call(ctx, by, server, asked)
-	t.say("  %s %s %v key %q to server %d: %v %v, by server %d", asked.method, asked.path, asked.body, asked.key, server, told, err, answered)
+func (t *fixture) write(ctx context.Context, by caller, server int, asked request) (urls, error) {
+	replied, answered, err := t.call(ctx, by, server, asked)
+	t.logf("  %s %s %v key %q to server %d: %v %v, by server %d", asked.method, asked.path, asked.body, asked.key, server, replied, err, answered)
 	if err != nil {
 		return urls{}, fmt.Errorf("%s %s: %w", asked.method, asked.path, err)
 	}
 	t.mutex.Lock()
-	t.told = append(t.told, told.urls().all()...)
+	t.replied = append(t.replied, replied.urls().all()...)
 	t.mutex.Unlock()
-	return told.urls(), t.recheck(ctx, by, answered, asked, told.urls().all())
+	return replied.urls(), t.recheck(ctx, by, answered, asked, replied.urls().all())
 }
 
 // recheck proves that a server lists what it has answered at once.
-func (t *trial) recheck(ctx context.Context, by caller, server int, asked request, told []string) error {
+func (t *fixture) recheck(ctx context.Context, by caller, server int, asked request, replied []string) error {
 	if by.pod != t.coordinator.pod {
 		return nil
 	}
-	_, before := t.servers[server].living()
+	_, before := t.servers[server].running()
 	listed, err := t.list(ctx, by, server, coordinator)
 	if err != nil {
 		return refusal(err)
 	}
-	if _, after := t.servers[server].living(); after != before {
+	if _, after := t.servers[server].running(); after != before {
 		return nil
 	}
-	for _, url := range told {
+	for _, url := range replied {
 		if slices.Contains(listed.urls().all(), url) == (asked.method == http.MethodDelete) {
 			return fmt.Errorf("server %d answered %s %s with %s, and then listed %v", server, asked.method, asked.path, url, listed)
 		}
@@ -94,23 +94,23 @@ func (t *trial) recheck(ctx context.Context, by caller, server int, asked reques
 }
 
 // post asks for more replicas and adds to the model what is answered.
-func (t *trial) post(ctx context.Context, asked demand, key string) (urls, error) {
-	told, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, replicasPath, asked.body(t.coordinator), key})
+func (t *fixture) post(ctx context.Context, asked demand, key string) (urls, error) {
+	replied, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, replicasPath, asked.body(t.coordinator), key})
 	if err != nil {
-		return told, err
+		return replied, err
 	}
-	return told, t.accept(asked, told)
+	return replied, t.accept(asked, replied)
 }
 
 // accept adds to the model what was answered to a demand.
-func (t *trial) accept(asked demand, told urls) error {
+func (t *fixture) accept(asked demand, replied urls) error {
 	complete := t.model.isComplete()
 	if complete {
 		t.model.forget()
 	}
 	t.model.asker = t.model.container
 	for _, task := range tasks() {
-		answered, wanted := told.of(task), asked.counts[task]
+		answered, wanted := replied.of(task), asked.counts[task]
 		fresh := answered
 		if complete {
 			present := t.model.of(task)
@@ -119,7 +119,7 @@ func (t *trial) accept(asked demand, told urls) error {
 			for _, one := range present {
 				at := slices.Index(fresh, one.url)
 				if at < 0 {
-					return fmt.Errorf("the restarted coordinator was not told of %s: %v", one.url, answered)
+					return fmt.Errorf("the answer to the restarted coordinator lacks %s: %v", one.url, answered)
 				}
 				fresh = slices.Delete(fresh, at, at+1)
 			}
@@ -138,7 +138,7 @@ func (t *trial) accept(asked demand, told urls) error {
 }
 
 // checkForm proves that URLs are such as deployed clients know.
-func (t *trial) checkForm(role string, fresh []string) error {
+func (t *fixture) checkForm(role string, fresh []string) error {
 	for _, url := range fresh {
 		if !strings.HasPrefix(url, jobName+"-"+role+"-") || !strings.HasSuffix(url, fmt.Sprintf(".%s:%d", t.namespace, ports[role])) {
 			return fmt.Errorf("%s is no URL of a %s", url, role)
@@ -148,7 +148,7 @@ func (t *trial) checkForm(role string, fresh []string) error {
 }
 
 // delete asks for fewer replicas.
-func (t *trial) delete(ctx context.Context, collectors, learners int) error {
+func (t *fixture) delete(ctx context.Context, collectors, learners int) error {
 	body := map[string]any{
 		"namespace": t.namespace, "coordinator": t.coordinator.pod,
 		"collectors": amount{Replicas: collectors}, "learners": amount{Replicas: learners},
@@ -159,12 +159,12 @@ func (t *trial) delete(ctx context.Context, collectors, learners int) error {
 		t.asked++
 		key = fmt.Sprintf("removal %d", t.asked)
 	}
-	told, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodDelete, replicasPath, body, key})
+	replied, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodDelete, replicasPath, body, key})
 	if err != nil {
 		return err
 	}
 	for task, count := range map[string]int{collector: collectors, learner: learners} {
-		answered := told.of(task)
+		answered := replied.of(task)
 		var due []string
 		for _, one := range t.model.remove(task, count) {
 			due = append(due, one.url)
@@ -177,7 +177,7 @@ func (t *trial) delete(ctx context.Context, collectors, learners int) error {
 }
 
 // reportBody says in which role each name has failed; some as URLs.
-func (t *trial) reportBody(by caller, pods []string) any {
+func (t *fixture) reportBody(by caller, pods []string) any {
 	lists := map[string][]string{collector: {}, learner: {}}
 	for _, pod := range pods {
 		task := learner
@@ -196,7 +196,7 @@ func (t *trial) reportBody(by caller, pods []string) any {
 
 // report reports pods as failed in the coordinator's name. What was reported before by
 // the same words, and would be taken for that, has a key that tells it apart.
-func (t *trial) report(ctx context.Context, pods []string) error {
+func (t *fixture) report(ctx context.Context, pods []string) error {
 	body, key := t.reportBody(t.coordinator, pods), ""
 	said := fmt.Sprint(body)
 	if t.reported[said] {
@@ -204,20 +204,20 @@ func (t *trial) report(ctx context.Context, pods []string) error {
 		key = fmt.Sprintf("report %d", t.asked)
 	}
 	t.reported[said] = true
-	told, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, failedPath, body, key})
+	replied, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, failedPath, body, key})
 	if err != nil {
 		return err
 	}
-	return t.acceptReport(pods, told)
+	return t.acceptReport(pods, replied)
 }
 
 // acceptReport replaces in the model what was reported, by what was answered.
-func (t *trial) acceptReport(pods []string, told urls) error {
+func (t *fixture) acceptReport(pods []string, replied urls) error {
 	concerned, replaced := t.model.report(pods)
-	left := map[string][]string{collector: told.Collectors, learner: told.Learners}
+	left := map[string][]string{collector: replied.Collectors, learner: replied.Learners}
 	for _, one := range concerned {
 		if len(left[one.task]) == 0 {
-			return fmt.Errorf("a %s was reported, and nothing is told of it", one.task)
+			return fmt.Errorf("a %s was reported, and the answer does not replace it", one.task)
 		}
 		url := left[one.task][0]
 		left[one.task] = left[one.task][1:]
@@ -235,19 +235,19 @@ func (t *trial) acceptReport(pods []string, told urls) error {
 		}
 	}
 	if surplus := slices.Concat(left[collector], left[learner]); len(surplus) > 0 {
-		return fmt.Errorf("nobody reported what was replaced by %v", surplus)
+		return fmt.Errorf("replaced by %v without a report", surplus)
 	}
 	return nil
 }
 
 // reportLearners reports DDP learners in the name of their aggregator.
-func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string) error {
+func (t *fixture) reportLearners(ctx context.Context, unit *replica, pods []string) error {
 	found, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
 	by := t.callerIn(found, podOf(unit.url))
-	told, err := t.write(ctx, by, t.anyServer(), request{http.MethodPost, failedPath, t.reportBody(by, pods), ""})
+	replied, err := t.write(ctx, by, t.anyServer(), request{http.MethodPost, failedPath, t.reportBody(by, pods), ""})
 	if t.isOver(ctx, by, err) {
 		t.model.report(pods)
 		return nil
@@ -256,10 +256,10 @@ func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string
 		return err
 	}
 	t.model.report(pods)
-	if len(told.Collectors) > 0 || len(told.Learners) != int(unit.gpus) {
-		return fmt.Errorf("the aggregator of a unit of %d GPUs was told of %v", unit.gpus, told)
+	if len(replied.Collectors) > 0 || len(replied.Learners) != int(unit.gpus) {
+		return fmt.Errorf("the aggregator of a unit of %d GPUs got %v", unit.gpus, replied)
 	}
-	for _, url := range told.Learners {
+	for _, url := range replied.Learners {
 		if pod := podOf(url); !slices.Contains(unit.learners, pod) {
 			if err := t.model.use(pod); err != nil {
 				return err
@@ -273,7 +273,7 @@ func (t *trial) reportLearners(ctx context.Context, unit *replica, pods []string
 // isOver reports whether an aggregator that has reported its unit was not answered
 // before the unit went, as these drain for a moment only: there is nobody then
 // who could ask again.
-func (t *trial) isOver(ctx context.Context, by caller, err error) bool {
+func (t *fixture) isOver(ctx context.Context, by caller, err error) bool {
 	var status *statusError
 	if !errors.As(err, &status) || status.status != http.StatusNotFound && status.status != http.StatusUnauthorized {
 		return false

@@ -3,7 +3,7 @@
 
 // Package model tests coordinator-led jobs against a model: random requests,
 // losses, and ends of the operator and of di-server, after each of which the
-// job is to be what a few lines say that it is meant to be.
+// job must match a model of a few lines.
 //
 // API server, etcd, controllers and di-server are real. Machines are not, and
 // neither is the coordinator: see machines and caller.
@@ -77,7 +77,7 @@ func TestJobsAreWhatTheModelSaysAfterRandomOperations(t *testing.T) {
 func try(all context.Context, api *cluster, number int, seed uint64, rounds int) (string, error) {
 	ctx, cancel := context.WithCancel(all)
 	defer cancel()
-	t, err := newTrial(ctx, api, number, seed)
+	t, err := newFixture(ctx, api, number, seed)
 	if err != nil {
 		return "", err
 	}

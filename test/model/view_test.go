@@ -105,8 +105,8 @@ type state struct {
 	services []corev1.Service
 }
 
-// read reads what the API server has of the trial's job.
-func (t *trial) read(ctx context.Context) (*state, error) {
+// read reads what the API server has of the fixture's job.
+func (t *fixture) read(ctx context.Context) (*state, error) {
 	found := &state{list: &v2alpha1.Membership{}}
 	key := client.ObjectKey{Namespace: t.namespace, Name: jobName}
 	if err := t.api.client.Get(ctx, key, &found.job); err != nil {
@@ -185,7 +185,7 @@ func (s *state) serviceName(service *corev1.Service) string {
 	return service.Name
 }
 
-// learn completes the model by the names that nobody was told yet, which the
+// learn completes the model by the names that no client knows yet, which the
 // pods of each slot tell.
 func (m *model) learn(s *state, namespace string) error {
 	fresh := func(slot, role string) []string {

@@ -137,14 +137,14 @@ func kubectl(ctx context.Context, namespace string, variables []string, args ...
 	return string(out), err
 }
 
-// said returns a value without members that are null or empty, which typed
+// withoutEmpty returns a value without members that are null or empty, which typed
 // clients write for all that they know and did not find.
-func said(value any) any {
+func withoutEmpty(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
 		kept := map[string]any{}
 		for key, member := range value {
-			if member = said(member); member != nil {
+			if member = withoutEmpty(member); member != nil {
 				kept[key] = member
 			}
 		}
@@ -155,7 +155,7 @@ func said(value any) any {
 	case []any:
 		kept := make([]any, len(value))
 		for i, item := range value {
-			kept[i] = said(item)
+			kept[i] = withoutEmpty(item)
 		}
 		return kept
 	}
