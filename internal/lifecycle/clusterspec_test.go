@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 )
 
@@ -154,7 +153,7 @@ func (o *Outcome) delayFirstStatus(observed *Observed, decision *Decision) {
 	job := observed.Job
 	isFirst := job.Status.Phase == "" && o.Status.Phase == v2alpha1.JobPending && len(o.Status.Conditions) == 1
 	isIncomplete := len(decision.CreatePods) == 0 || decision.More || decision.HeldBack || decision.Waits || len(decision.Conflicts) > 0
-	if !isFirst || isIncomplete || job.Spec.Preemptible || workerled.MayRestartOnResize(job) || state.IsCoordinatorLed(job) {
+	if !isFirst || isIncomplete || job.Spec.Preemptible || sizing.MayRestart(job) || state.IsCoordinatorLed(job) {
 		return
 	}
 	job.Status.DeepCopyInto(&o.Status)

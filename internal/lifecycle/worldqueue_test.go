@@ -9,11 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )

@@ -88,7 +88,8 @@ func mayImport() map[string][]string {
 		"internal/validation/jsontype": {"internal/quantity"},
 		"internal/validation/semantic": {"apis/v2alpha1", "internal/netlimit", "internal/quantity", "internal/validation/jsontype"},
 		"internal/lifecycle": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/coordinatorled", "internal/lifecycle/state", "internal/lifecycle/workerled", "internal/limits",
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/coordinatorled", "internal/lifecycle/sizing", "internal/lifecycle/state",
+			"internal/lifecycle/workerled", "internal/limits",
 		},
 		"internal/lifecycle/coordinatorled": {
 			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/limits", "internal/membership", "internal/names", "internal/podstate",

@@ -6,12 +6,11 @@ package ranks
 import (
 	"maps"
 
-	"opendilab.org/di-orchestrator/internal/podstate"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -91,4 +90,36 @@ func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, replicas [
 		}
 	}
 	return ranks
+}
+
+// Record returns the ranks of replicas by task.
+func Record(job *v2alpha1.DIJob, replicas []workload.Replica) map[string]string {
+	byTask := map[string][]int32{}
+	for i := range replicas {
+		task := names.TaskName(&job.Spec.Tasks[replicas[i].Task])
+		byTask[task] = append(byTask[task], replicas[i].Rank)
+	}
+	record := make(map[string]string, len(byTask))
+	for task, run := range byTask {
+		record[task] = FormatRun(run)
+	}
+	return record
+}
+
+// IsCompletedByOther reports whether a completed rank belongs to another replica in the
+// order of the spec.
+func IsCompletedByOther(job *v2alpha1.DIJob, completed *Set, byTask []int32) bool {
+	former := Former(job, job.Status.Scaling)
+	var first int32
+	for i, count := range byTask {
+		run := ReadRun(former[names.TaskName(&job.Spec.Tasks[i])])
+		for index := range count {
+			isSame := int(index) < len(run) && run[index] == first+index
+			if completed.Has(first+index) && !isSame {
+				return true
+			}
+		}
+		first += count
+	}
+	return false
 }

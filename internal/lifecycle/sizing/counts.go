@@ -11,9 +11,8 @@ import (
 	"maps"
 	"math"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 )

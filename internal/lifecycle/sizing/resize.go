@@ -8,9 +8,8 @@ import (
 	"maps"
 	"slices"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
@@ -138,4 +137,32 @@ func (r *Resize) writer(job *v2alpha1.DIJob, wanted *Counts, isElastic bool) wri
 		return tasksWriter(job)
 	}
 	return boundsWriter(job, r.To)
+}
+
+// WhyRestarted describes what makes resizes restart all replicas, "" if nothing does.
+func WhyRestarted(job *v2alpha1.DIJob, resizes []Resize) string {
+	switch {
+	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
+		return "spec.elastic.onResize: Restart"
+	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
+		// The size of its world and the ranks in it are fixed while it runs.
+		return "spec.clusterSpec: Torch"
+	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
+		// Only the worker itself reads its entry.
+	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
+		// Its cluster is fixed while it runs.
+		return "spec.clusterSpec: TensorFlow"
+	}
+	return ""
+}
+
+// isOnlyElastic reports whether no task but the elastic one is resized.
+func isOnlyElastic(job *v2alpha1.DIJob, resizes []Resize) bool {
+	task := names.TaskName(&job.Spec.Tasks[names.ElasticTask(&job.Spec)])
+	return !slices.ContainsFunc(resizes, func(resize Resize) bool { return resize.Task != task })
+}
+
+// MayRestart reports whether a resize may restart all replicas.
+func MayRestart(job *v2alpha1.DIJob) bool {
+	return len(job.Spec.ClusterSpec) > 0 || WhyRestarted(job, nil) != ""
 }

@@ -8,13 +8,12 @@ import (
 	"slices"
 	"strconv"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"

@@ -6,13 +6,12 @@ package workerled
 import (
 	"slices"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/podstate"
-
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -30,16 +29,7 @@ func (p *Plan) recordRanks() {
 	if replicas := p.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
 		return
 	}
-	byTask := map[string][]int32{}
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		task := names.TaskName(&p.Job.Spec.Tasks[replica.Task])
-		byTask[task] = append(byTask[task], replica.Rank)
-	}
-	scaling.Ranks = make(map[string]string, len(byTask))
-	for task, run := range byTask {
-		scaling.Ranks[task] = ranks.FormatRun(run)
-	}
+	scaling.Ranks = ranks.Record(p.Job, p.assignment.Replicas)
 }
 
 // isAnyMoved reports whether a replica without a pod has another rank than recorded. The
@@ -67,19 +57,7 @@ func (in *Input) isCompletedByOther() bool {
 	if before == nil || in.recorded.IsEmpty() {
 		return false
 	}
-	former := ranks.Former(in.Job, before)
-	var first int32
-	for i, count := range in.counts.ByTask {
-		ranks := ranks.ReadRun(former[names.TaskName(&in.Job.Spec.Tasks[i])])
-		for index := range count {
-			isSame := int(index) < len(ranks) && ranks[index] == first+index
-			if in.recorded.Has(first+index) && !isSame {
-				return true
-			}
-		}
-		first += count
-	}
-	return false
+	return ranks.IsCompletedByOther(in.Job, &in.recorded, in.counts.ByTask)
 }
 
 // hasForeignRank reports whether a pod was created with a rank that another replica has

@@ -11,13 +11,14 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
-	corev1 "k8s.io/api/core/v1"
-
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -72,7 +73,7 @@ func (p *Plan) whyRescheduled() string {
 // whyRestarted describes what makes a resize restart all replicas, "" if it does not.
 // The status tells which pods are of the current attempt.
 func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
-	if why := whyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
+	if why := sizing.WhyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
 		return why
 	}
 	return "Kueue admits all replicas together"
@@ -148,34 +149,6 @@ func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
 }
 
-// whyRestarted describes what makes resizes restart all replicas, "" if nothing does.
-func whyRestarted(job *v2alpha1.DIJob, resizes []sizing.Resize) string {
-	switch {
-	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
-		return "spec.elastic.onResize: Restart"
-	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
-		// The size of its world and the ranks in it are fixed while it runs.
-		return "spec.clusterSpec: Torch"
-	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
-		// Only the worker itself reads its entry.
-	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
-		// Its cluster is fixed while it runs.
-		return "spec.clusterSpec: TensorFlow"
-	}
-	return ""
-}
-
-// isOnlyElastic reports whether no task but the elastic one is resized.
-func isOnlyElastic(job *v2alpha1.DIJob, resizes []sizing.Resize) bool {
-	task := names.TaskName(&job.Spec.Tasks[names.ElasticTask(&job.Spec)])
-	return !slices.ContainsFunc(resizes, func(resize sizing.Resize) bool { return resize.Task != task })
-}
-
-// MayRestartOnResize reports whether a resize may restart all replicas.
-func MayRestartOnResize(job *v2alpha1.DIJob) bool {
-	return len(job.Spec.ClusterSpec) > 0 || whyRestarted(job, nil) != ""
-}
-
 // digestOf returns a digest of an allocation, "" for none.
 func digestOf(allocation []string) string {
 	if len(allocation) == 0 {
@@ -183,4 +156,53 @@ func digestOf(allocation []string) string {
 	}
 	sum := sha256.Sum256([]byte(strings.Join(allocation, ",")))
 	return hex.EncodeToString(sum[:8])
+}
+
+// reportResizes records one event for all tasks that were resized.
+func (p *Plan) reportResizes() {
+	texts := make([]string, len(p.resizes))
+	for i, resize := range p.resizes {
+		texts[i] = resize.Describe(p.Job, &p.counts)
+	}
+	if len(texts) == 0 {
+		return
+	}
+	message := state.Few(texts, "; ")
+	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
+	if len(p.Pods) > 0 && p.whyRestarted(p.Status()) == "" && !state.IsSuspended(p.Job) {
+		conditions.Set(p.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
+	}
+}
+
+// endResize clears the condition of a resize once exactly the desired pods exist and are
+// ready.
+func (p *Plan) endResize() {
+	const condition = v2alpha1.ConditionResizing
+	if conditions.IsTrue(p.Status(), condition) && (state.IsFinished(p.Status()) || state.IsSuspended(p.Job) || p.hasNoExcess() && p.isAllReady()) {
+		conditions.Clear(p.Status(), condition, p.Now)
+	}
+}
+
+// hasNoExcess reports whether every pod belongs to a desired replica.
+func (p *Plan) hasNoExcess() bool {
+	desired := make(map[string]bool, len(p.assignment.Replicas))
+	for i := range p.assignment.Replicas {
+		desired[p.assignment.Replicas[i].Pod] = true
+	}
+	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
+}
+
+// nameElastic writes the elastic task and its count into the spec of a job that was
+// stored before the webhook did. The API server cannot serve the scale subresource
+// without them.
+func (p *Plan) nameElastic() state.Result {
+	elastic := names.ElasticTask(&p.Job.Spec)
+	written := ptr.Deref(p.Job.Spec.Elastic, v2alpha1.Elastic{})
+	if elastic < 0 || written.Replicas != nil && written.Task != "" || state.IsFinished(&p.Job.Status) {
+		return state.Continue
+	}
+	written.Task = names.TaskName(&p.Job.Spec.Tasks[elastic])
+	written.Replicas = ptr.To(sizing.Count(p.Job, elastic))
+	p.Decision.Elastic = &written
+	return state.Continue
 }

@@ -8,12 +8,11 @@ import (
 	"maps"
 	"slices"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
