@@ -119,7 +119,7 @@ const metricsIntro = `# Metrics
 Both programs serve Prometheus' metrics at ` + "`/metrics`" + ` on port 8082, each pod its own. The chart scrapes them by
 ` + "`monitoring.serviceMonitor.enabled`" + `, and has [alerts](runbooks.md) and a dashboard over them.
 
-No label names a job, a namespace or a caller: the tables have all values of all labels, and what is none of them is counted as
+No label names a job, a namespace or a caller. The tables have all values of all labels. Any other value counts as
 ` + "`other`" + `. Counters of jobs are counted once the status that says so is written, so once, also when a write had to be
 repeated. Counters begin at 0 when a pod starts or another one is elected: ask for ` + "`rate` or `increase`" + `. Of the controllers and
 the allocator only the elected operator tells.

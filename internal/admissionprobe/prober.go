@@ -99,7 +99,7 @@ func (p *Prober) Register(registerer prometheus.Registerer) error {
 		}}},
 	})
 	m.duration = m.Histogram(telemetry.Metric{
-		Name: "di_orchestrator_probe_duration_seconds", Help: "Duration of an admission probe, whatever its result.", Unit: "seconds",
+		Name: "di_orchestrator_probe_duration_seconds", Help: "Duration of an admission probe, with any result.", Unit: "seconds",
 	}, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15)
 	m.ok = m.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_probe_ok", Unit: "none",
