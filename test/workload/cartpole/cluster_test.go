@@ -253,6 +253,13 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// count is the number of lines so far.
+func (o *output) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.lines)
+}
+
 // outcome is the last line without what may differ from run to run.
 func (o *output) outcome() string {
 	o.mu.Lock()

@@ -81,7 +81,7 @@ func TestANewCoordinatorContinuesFromTheStateOfTheLearners(t *testing.T) {
 		inCluster(t, func(c *cluster) {
 			first, second := &output{}, &output{}
 			c.fault = func(request string) int {
-				if strings.HasPrefix(request, http.MethodGet) && len(first.lines) == 5 {
+				if strings.HasPrefix(request, http.MethodGet) && first.count() == 5 {
 					return http.StatusInternalServerError
 				}
 				return 0
@@ -89,7 +89,9 @@ func TestANewCoordinatorContinuesFromTheStateOfTheLearners(t *testing.T) {
 			if err := c.coordinate(first, easyTarget, gpus, "--strict", "--pause-after=5"); err == nil {
 				c.Fatal("the first coordinator did not end")
 			}
+			c.mu.Lock()
 			c.fault = nil
+			c.mu.Unlock()
 			c.wantReached(second, c.coordinate(second, easyTarget, "--collectors=0", "--learners=0"))
 			if !strings.HasPrefix(second.lines[0], "round=5 ") {
 				c.Errorf("began with %q, want round 5", second.lines[0])

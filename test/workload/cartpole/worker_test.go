@@ -77,12 +77,12 @@ func TestAWorkerThatComesLateSucceeds(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(c *cluster) {
 		late := len(workers()) - 1
-		var result error
+		result := make(chan error, 1)
 		out := &output{at: "result=reached", react: func() {
-			c.wait.Go(func() { result = c.work(c.ctx, late, io.Discard) })
+			c.wait.Go(func() { result <- c.work(c.ctx, late, io.Discard) })
 		}}
 		err := c.workAll(c.ctx, out, late)
-		if err := errors.Join(err, result); err != nil {
+		if err := errors.Join(err, <-result); err != nil {
 			c.Error(err)
 		}
 	})
