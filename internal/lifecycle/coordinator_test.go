@@ -254,7 +254,7 @@ func TestAReplicaThatFailsAgainWaits(t *testing.T) {
 	decision := Decide(w.observe())
 	expect.Equal(t, "looks again after", 10*time.Second, decision.RequeueAfter)
 	w.settle()
-	expect.Equal(t, fmt.Sprintf("%s was replaced by", second), second, w.current(slot)[0])
+	expect.Equal(t, second+" was replaced by", second, w.current(slot)[0])
 	w.now = w.now.Add(10 * time.Second)
 	w.settle()
 	if got := w.current(slot)[0]; got == second {

@@ -466,7 +466,7 @@ func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 					t.Errorf("restarts are %d, pods %v", w.job.Status.Restarts, w.podNames())
 				}
 				for name, pod := range w.pods {
-					expect.Equal(t, fmt.Sprintf("%s is placed on", name), "a", workerled.PlacedOn(pod))
+					expect.Equal(t, name+" is placed on", "a", workerled.PlacedOn(pod))
 				}
 			})
 		}

@@ -411,7 +411,7 @@ func TestGrowthTakesTheRanksThatShrinkingLeft(t *testing.T) {
 	}
 	expect.Equal(t, "ranks", want, got)
 	for _, name := range []string{"job-learner-0", "job-collector-0", "job-evaluator-0"} {
-		expect.Equal(t, fmt.Sprintf("%s was created", name), 1, w.created[name])
+		expect.Equal(t, name+" was created", 1, w.created[name])
 	}
 }
 

@@ -38,6 +38,8 @@ func Rank(pod *corev1.Pod) int32 {
 	return Unranked
 }
 
+// AnnotatedNumber returns the number in an annotation of a pod, otherwise for none that
+// is not negative.
 func AnnotatedNumber(pod *corev1.Pod, annotation string, otherwise int32) int32 {
 	value, err := strconv.ParseInt(pod.Annotations[annotation], 10, 32)
 	if err != nil || value < 0 {

@@ -19,7 +19,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// coordinatorRules are the rules of a coordinator-led job, in order.
 // memberPlan is the plan of a coordinator-led job.
 type Plan struct {
 	*state.Plan

@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// summarizeReplicas writes the counts of a coordinator-led job and, unless a rule has
+// Summarize writes the counts of a coordinator-led job and, unless a rule has
 // set it, the phase.
 func (p *Plan) Summarize() {
 	status := p.Status()

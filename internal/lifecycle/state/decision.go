@@ -109,8 +109,10 @@ type Rule struct {
 type Result bool
 
 const (
+	// Continue applies the following rules.
 	Continue Result = false
-	Settled  Result = true
+	// Settled ends the rules.
+	Settled Result = true
 )
 
 // IsAdoption reports whether something is adopted, so that nothing else is decided.

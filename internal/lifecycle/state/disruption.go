@@ -22,9 +22,13 @@ import (
 // backoff is as long as the disruptions have lasted. The status survives a restart
 // of the operator.
 
-// FirstBackoff is the minimum delay before a pod that was disrupted repeatedly is
-// recreated. LongestBackoff bounds every backoff of a pod.
-const FirstBackoff, LongestBackoff = 10 * time.Second, 5 * time.Minute
+const (
+	// FirstBackoff is the minimum delay before a pod that was disrupted repeatedly is
+	// recreated.
+	FirstBackoff = 10 * time.Second
+	// LongestBackoff bounds every backoff of a pod.
+	LongestBackoff = 5 * time.Minute
+)
 
 // quietPeriod is how long all pods of a job must be ready and undisrupted before the
 // backoff resets.

@@ -77,6 +77,7 @@ func genuine(observed *Observed) map[string]*corev1.ConfigMap {
 	return found
 }
 
+// AsksForGang reports whether a job asks for a gang.
 func AsksForGang(job *v2alpha1.DIJob) bool {
 	return job.Spec.Scheduling != nil && job.Spec.Scheduling.Gang != nil
 }

@@ -153,6 +153,7 @@ func (p *Plan) CleanUp() Result {
 	return Settled
 }
 
+// CleanPodPolicy returns which pods of a finished job are deleted.
 func (in *Input) CleanPodPolicy() v2alpha1.CleanPodPolicy {
 	return cmp.Or(in.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 }

@@ -54,10 +54,12 @@ func (p *Plan) isTaken(kind, name string, all map[string]Taken) bool {
 	return true
 }
 
+// IsPodTaken reports whether another owner has the name of a pod.
 func (p *Plan) IsPodTaken(name string) bool {
 	return p.isTaken("pod", name, p.in.TakenPods)
 }
 
+// IsConfigMapTaken reports whether another owner has the name of a ConfigMap.
 func (p *Plan) IsConfigMapTaken(name string) bool {
 	return p.isTaken("ConfigMap", name, p.in.TakenConfigMaps)
 }

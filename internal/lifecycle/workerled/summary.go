@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// summarizeWorkers writes the counts of a worker-led job and, unless a rule has set it,
+// Summarize writes the counts of a worker-led job and, unless a rule has set it,
 // the phase.
 func (p *Plan) Summarize() {
 	status := p.Status()

@@ -11,17 +11,17 @@ import (
 )
 
 // Equal fails the test if what was got differs from what is wanted, and continues it.
-func Equal[T any](t testing.TB, what string, want, got T) {
-	t.Helper()
+func Equal[T any](tb testing.TB, what string, want, got T) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
+		tb.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
 // MustEqual fails the test if what was got differs from what is wanted, and ends it.
-func MustEqual[T any](t testing.TB, what string, want, got T) {
-	t.Helper()
+func MustEqual[T any](tb testing.TB, what string, want, got T) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("%s (-want +got):\n%s", what, diff)
+		tb.Fatalf("%s (-want +got):\n%s", what, diff)
 	}
 }
