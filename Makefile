@@ -125,7 +125,8 @@ generate: ## Generate deep copies, the references and the diagrams.
 manifests: ## Generate CRDs and RBAC.
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	go run ./hack/crd config/crd/bases/diengine.opendilab.org_dijobs.yaml
-	$(TOOL) controller-gen rbac:roleName=di-orchestrator-operator paths=./cmd/... paths=./controllers/... paths=./webhook/... paths=./internal/certs/... output:rbac:dir=config/rbac/operator
+	$(TOOL) controller-gen rbac:roleName=di-orchestrator-operator paths=./cmd/... paths=./controllers/... output:rbac:dir=config/rbac/operator
+	$(TOOL) controller-gen rbac:roleName=di-orchestrator-webhook paths=./webhook/... output:rbac:dir=config/rbac/webhook
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-takeover paths=./internal/upgrade/takeover/... output:rbac:dir=config/rbac/takeover
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-server paths=./server/... output:rbac:dir=config/rbac/server
 	go run ./hack/chart config charts/di-orchestrator

@@ -7,16 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
-	"go.uber.org/zap/zaptest/observer"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,125 +27,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
-
-// way is an operator's way to the API server.
-type way struct {
-	mutex sync.Mutex
-	// writes are what its controllers have written.
-	writes []string
-	// noLeases has calls about Leases not be answered.
-	noLeases atomic.Bool
-}
-
-func (w *way) wrap(next http.RoundTripper) http.RoundTripper {
-	return transport(func(request *http.Request) (*http.Response, error) {
-		switch path := request.URL.Path; {
-		case strings.Contains(path, "/leases"):
-			if w.noLeases.Load() {
-				<-request.Context().Done()
-				return nil, context.Cause(request.Context())
-			}
-		// What every operator keeps, and Events, which tell of what was.
-		case strings.Contains(path, "/secrets/"), strings.Contains(path, "/events"), strings.Contains(path, "webhookconfigurations"),
-			strings.Contains(path, "/customresourcedefinitions/"):
-		case request.Method != http.MethodGet:
-			w.mutex.Lock()
-			w.writes = append(w.writes, request.Method+" "+path)
-			w.mutex.Unlock()
-		}
-		return next.RoundTrip(request)
-	})
-}
-
-// taken returns what was written, and forgets it.
-func (w *way) taken() []string {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	writes := w.writes
-	w.writes = nil
-	return writes
-}
-
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
-
-// candidate is an operator in this process, one of several.
-type candidate struct {
-	way
-	address  string
-	lines    *observer.ObservedLogs
-	registry *prometheus.Registry
-	// stop stops it, and says what it ended with.
-	stop func() error
-}
-
-// startCandidate starts an operator; the API server calls the webhooks of one of them.
-func startCandidate(t *testing.T, config *rest.Config, called string) *candidate {
-	t.Helper()
-	started := &candidate{address: freeAddress(t), registry: prometheus.NewRegistry()}
-	var options operatorOptions
-	options.addFlags(pflag.NewFlagSet("operator", pflag.ContinueOnError))
-	options.leaderElect, options.namespace, options.probeInterval = true, names.SystemNamespace, 0
-	options.metricsAddress, options.probeAddress = "0", "0"
-	options.webhookAddress, options.webhookURL = started.address, "https://"+started.address
-	if called != "" {
-		options.webhookURL = "https://" + called
-	}
-	log, lines := testkit.ObserveLog()
-	started.lines = lines
-	config = rest.CopyConfig(config)
-	config.Wrap(started.wrap)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- serveOperator(ctx, config, log, &options, observers{metrics: started.registry}) }()
-	started.stop = sync.OnceValue(func() error {
-		cancel()
-		return <-ended
-	})
-	t.Cleanup(func() {
-		if err := started.stop(); err != nil {
-			t.Errorf("the operator ends with %v", err)
-		}
-		if t.Failed() {
-			for _, line := range lines.All() {
-				t.Log(started.address, line.Time.Format(time.StampMilli), line.Message, line.ContextMap())
-			}
-		}
-	})
-	return started
-}
-
-// has is nil once an operator has logged a line so often.
-func (c *candidate) has(message string, times int) func(context.Context) error {
-	return func(context.Context) error {
-		if found := c.lines.FilterMessageSnippet(message).Len(); found < times {
-			return fmt.Errorf("it has logged that %d times", found)
-		}
-		return nil
-	}
-}
-
-// tells reports whether an operator tells of jobs by its metrics.
-func (c *candidate) tells(t *testing.T) bool {
-	t.Helper()
-	families, err := c.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() == "di_orchestrator_jobs" {
-			return true
-		}
-	}
-	return false
-}
-
-// elections are a cluster with operators one of which is elected.
-type elections struct {
-	config *rest.Config
-	api    client.Client
-}
 
 // startAPI starts an API server that calls webhooks, for one test.
 func startAPI(t *testing.T) *envtest.Environment {
@@ -167,20 +46,37 @@ func startAPI(t *testing.T) *envtest.Environment {
 	return environment
 }
 
+// elections are a cluster with webhooks and operators, one of which is the leader.
+type elections struct {
+	api        client.Client
+	kubeconfig string
+}
+
 func newElections(t *testing.T) *elections {
 	t.Helper()
 	environment := startAPI(t)
+	e := &elections{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := os.WriteFile(e.kubeconfig, environment.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
 	quick := rest.CopyConfig(environment.Config)
 	quick.QPS, quick.WarningHandler = -1, rest.NoWarnings{}
-	api, err := client.New(quick, client.Options{Scheme: scheme})
-	if err != nil {
+	if e.api, err = client.New(quick, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	return &elections{config: environment.Config, api: api}
+	return e
+}
+
+// startCandidate starts an operator, which serves its metrics and campaigns.
+func (e *elections) startCandidate(t *testing.T) (candidate *process, metricsURL string) {
+	t.Helper()
+	address := freeAddress(t)
+	return start(t, e.kubeconfig, nil, "operator", "--leader-elect", "--metrics-address="+address, "--probe-address=0", "--webhook-probe-interval=0"),
+		"http://" + address + "/metrics"
 }
 
 func (e *elections) lease(ctx context.Context) (*coordinationv1.Lease, error) {
@@ -188,10 +84,10 @@ func (e *elections) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	return lease, e.api.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: leaderElectionID}, lease)
 }
 
-// elected waits until somebody else than another one holds the Lease, and returns who.
-func (e *elections) elected(t *testing.T, other string) (holder string) {
+// leader waits until another than one holds the Lease, and returns its identity.
+func (e *elections) leader(t *testing.T, other string) (holder string) {
 	t.Helper()
-	await(t, "another operator is elected", func(ctx context.Context) error {
+	await(t, "another operator is the leader", func(ctx context.Context) error {
 		lease, err := e.lease(ctx)
 		if err != nil {
 			return err
@@ -204,7 +100,7 @@ func (e *elections) elected(t *testing.T, other string) (holder string) {
 	return holder
 }
 
-// give gives the Lease to somebody, whoever holds it.
+// give gives the Lease to a holder by force.
 func (e *elections) give(t *testing.T, holder string) {
 	t.Helper()
 	await(t, "the Lease is given to another", func(ctx context.Context) error {
@@ -243,8 +139,8 @@ func (e *elections) run(t *testing.T, name string) {
 	})
 }
 
-// read reads a job in the version that is not stored, until it is told to stop. Then it
-// says how often, and what failed.
+// read reads a job in the version that is not stored until it is stopped. It then returns
+// the number of reads, and the first failure.
 func (e *elections) read(t *testing.T, name string) (stop func() (int, error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -270,66 +166,78 @@ func (e *elections) read(t *testing.T, name string) (stop func() (int, error)) {
 	}
 }
 
-const lostLine = "Lost the lease"
+// reportsJobs reports whether an operator has the metric of jobs.
+func reportsJobs(t *testing.T, url string) bool {
+	t.Helper()
+	var text []byte
+	await(t, "the metrics are served", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		text, err = io.ReadAll(response.Body)
+		return errors.Join(err, response.Body.Close())
+	})
+	return strings.Contains(string(text), "di_orchestrator_jobs{")
+}
 
-func TestWebhooksOutliveALostLeaseAndWhoLostItCanBeElectedAgain(t *testing.T) {
-	t.Parallel()
-	e := newElections(t)
-	first := startCandidate(t, e.config, "")
-	if err := webhooks.WaitCalled(t.Context(), e.config); err != nil {
-		t.Fatal(err)
-	}
-	e.run(t, "one")
-	firstName := e.elected(t, "")
-	second := startCandidate(t, e.config, first.address)
-	await(t, "the second operator campaigns", second.has("Attempting to acquire leader lease", 1))
-	stop := e.read(t, "one")
+const campaigningLine = "Attempting to acquire leader lease"
 
-	// An API server that does not answer about Leases: the first one cannot renew its
-	// own. All conversions are asked of it all the time.
-	first.noLeases.Store(true)
-	await(t, "the first operator has lost the lease", first.has(lostLine, 1))
-	first.taken()
-	e.elected(t, firstName)
-	e.run(t, "two")
-	if writes := first.taken(); len(writes) > 0 {
-		t.Errorf("after it has lost the lease the first operator wrote %v", writes)
-	}
-	if first.tells(t) {
-		t.Error("it still tells of jobs by its metrics")
-	}
-	await(t, "the second operator tells of jobs by its metrics", func(context.Context) error {
-		if !second.tells(t) {
+func (p *process) logs(t *testing.T, line string) {
+	t.Helper()
+	await(t, "it logs "+line, func(context.Context) error {
+		if !strings.Contains(p.log(), line) {
 			return errors.New("it does not")
 		}
 		return nil
 	})
+}
 
-	// Somebody takes the lease away by force.
-	first.noLeases.Store(false)
-	e.give(t, firstName)
-	await(t, "the second operator has lost the lease", second.has(lostLine, 1))
-	second.taken()
-	e.run(t, "three")
-	if writes := second.taken(); len(writes) > 0 {
-		t.Errorf("after it has lost the lease the second operator wrote %v", writes)
+func TestAnOperatorThatLosesItsLeaseEndsAndAnotherActsWhileWebhooksServe(t *testing.T) {
+	t.Parallel()
+	e := newElections(t)
+	first, firstMetrics := e.startCandidate(t)
+	first.logs(t, "Waiting for the webhooks to convert jobs")
+	hooks := startWebhooks(t, e.kubeconfig)
+	e.run(t, "one")
+	e.leader(t, "")
+	second, secondMetrics := e.startCandidate(t)
+	second.logs(t, campaigningLine)
+	if !reportsJobs(t, firstMetrics) || reportsJobs(t, secondMetrics) {
+		t.Error("only the leader reports jobs by its metrics")
+	}
+	stop := e.read(t, "one")
+
+	e.give(t, "another")
+	if err := first.command.Wait(); err == nil || !strings.Contains(first.log(), "leader election lost") {
+		t.Errorf("the operator that lost its Lease ends with %v", err)
+	}
+	leader := e.leader(t, "another")
+	e.run(t, "two")
+	if !reportsJobs(t, secondMetrics) {
+		t.Error("the new leader does not report jobs by its metrics")
 	}
 
+	third, _ := e.startCandidate(t)
+	third.logs(t, campaigningLine)
+	if err := second.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	leader = e.leader(t, leader)
+	e.run(t, "three")
+
+	// One that stops releases the Lease.
+	third.stop(t)
+	if lease, err := e.lease(t.Context()); err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == leader {
+		t.Errorf("it has stopped and holds the Lease: %v", err)
+	}
 	reads, err := stop()
 	if err != nil || reads == 0 {
-		t.Errorf("of %d reads that had to be converted one failed: %v", reads, err)
+		t.Errorf("one of %d reads that had to be converted failed: %v", reads, err)
 	}
-	t.Logf("%d reads that had to be converted", reads)
-
-	// It is given back at once.
-	if err := first.stop(); err != nil {
-		t.Errorf("the first operator ends with %v", err)
-	}
-	if lease, err := e.lease(t.Context()); err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == firstName {
-		t.Errorf("it has stopped and holds the lease: %v", err)
-	}
-	e.elected(t, firstName)
-	if complaints := first.lines.FilterMessageSnippet("stop sequence").All(); len(complaints) > 0 {
-		t.Errorf("it complains as it stops: %v", complaints)
-	}
+	hooks.stop(t)
 }

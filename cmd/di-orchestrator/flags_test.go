@@ -48,14 +48,18 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"--queueing yunikorn", "auto, none or kueue"},
 		},
 		"certificates of a Secret that is not named": {
-			[]string{"operator", "--webhook-certificates", "secret"},
+			[]string{"webhook", "--webhook-certificates", "secret"},
 			[]string{"--webhook-certificates secret", "--webhook-secret"},
 		},
 		"a Secret for certificates of the operator's own": {
-			[]string{"operator", "--webhook-secret", "tls"},
+			[]string{"webhook", "--webhook-secret", "tls"},
 			[]string{"--webhook-secret tls", "--webhook-certificates secret"},
 		},
 		"certificates from nowhere": {
+			[]string{"webhook", "--webhook-certificates", "files"},
+			[]string{"--webhook-certificates files", "own or secret"},
+		},
+		"certificates from nowhere for the operator": {
 			[]string{"operator", "--webhook-certificates", "files"},
 			[]string{"--webhook-certificates files", "own or secret"},
 		},

@@ -41,13 +41,13 @@ func newInstallCommand() *cobra.Command {
 		`Creates the CustomResourceDefinitions that are missing and brings the others up to
 date, and returns when the API server serves them. Of those that v0.2.2 or v1.1 has
 made it only takes away what has cert-manager write certificates into them; the
-operator takes them over when it serves webhooks. Pods of an earlier di-server are
+webhooks take them over when they serve. Pods of an earlier di-server are
 made known to nodes under the port names that Service di-server is about to have.
 It can be repeated, and changes nothing where all is up to date. The chart runs it
 before it installs or upgrades anything else.`,
 		func(ctx context.Context, api client.Client, options *installOptions, out io.Writer) error {
-			if certificates != certificatesOwn && certificates != certificatesSecret {
-				return fmt.Errorf("--webhook-certificates %s: must be %s or %s", certificates, certificatesOwn, certificatesSecret)
+			if err := checkCertificates(certificates); err != nil {
+				return err
 			}
 			installer := &crds.Installer{
 				API: api, Namespace: options.namespace, OwnCertificates: certificates == certificatesOwn, NoTakeover: !takesOver, Out: out,
@@ -60,7 +60,7 @@ before it installs or upgrades anything else.`,
 	bindSettle(command.Flags(), &settle)
 	bindTakeover(command.Flags(), &takesOver)
 	command.Flags().StringVar(&certificates, "webhook-certificates", certificatesOwn,
-		"as the operator's flag; with own, no other tool may write CA bundles into the CRDs; with secret, only an earlier release may not")
+		"as the webhooks' flag; with own, no other tool may write CA bundles into the CRDs; with secret, only an earlier release may not")
 	return command
 }
 

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command di-orchestrator is both programs of DI Orchestrator in one binary:
-// the operator (controllers and webhooks) and di-server.
+// Command di-orchestrator is the programs of DI Orchestrator in one binary: the
+// operator (the controllers), the webhooks, and di-server.
 package main
 
 import (
@@ -36,6 +36,6 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newOperatorCommand(), newServerCommand(), newPreflightCommand(), newInstallCommand(), newRetireCommand(), newProbeCommand())
+	root.AddCommand(newOperatorCommand(), newWebhookCommand(), newServerCommand(), newPreflightCommand(), newInstallCommand(), newRetireCommand(), newProbeCommand())
 	return root
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/internal/telemetry"
@@ -60,34 +61,41 @@ func described(collector prometheus.Collector) map[string][]string {
 	return all
 }
 
-// operatorMetrics makes the operator as it is made to run, and returns what it registers.
-func operatorMetrics(t *testing.T, config *rest.Config) *recorded {
+// registered makes a program as it is made to run, and returns what it registers.
+func registered(t *testing.T, process *processOptions, addFlags func(*pflag.FlagSet), newManager func(observers) (ctrl.Manager, error)) *recorded {
 	t.Helper()
 	registry := &recorded{Registry: prometheus.NewRegistry()}
-	var options operatorOptions
-	options.addFlags(pflag.NewFlagSet("operator", pflag.ContinueOnError))
-	options.metricsAddress, options.probeAddress = "0", "0"
-	made, err := newOperator(t.Context(), config, logr.Discard(), &options, observers{metrics: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := made.newTerm(t.Context(), registry); err != nil {
+	addFlags(pflag.NewFlagSet("program", pflag.ContinueOnError))
+	process.metricsAddress, process.probeAddress = "0", "0"
+	if _, err := newManager(observers{metrics: registry}); err != nil {
 		t.Fatal(err)
 	}
 	return registry
 }
 
-// serverMetrics does the same for di-server.
-func serverMetrics(t *testing.T, config *rest.Config) *recorded {
+// programs returns what each program registers, by its title.
+func programs(t *testing.T, config *rest.Config) []documented {
 	t.Helper()
-	registry := &recorded{Registry: prometheus.NewRegistry()}
-	var options serverOptions
-	options.addFlags(pflag.NewFlagSet("server", pflag.ContinueOnError))
-	options.metricsAddress, options.probeAddress = "0", "0"
-	if _, err := newServerManager(t.Context(), config, logr.Discard(), &options, observers{metrics: registry}); err != nil {
-		t.Fatal(err)
+	var operator operatorOptions
+	var hooks webhookOptions
+	var server serverOptions
+	return []documented{
+		{"Operator", registered(t, &operator.processOptions, operator.addFlags, func(watching observers) (ctrl.Manager, error) {
+			return newOperatorManager(t.Context(), rest.CopyConfig(config), logr.Discard(), &operator, watching)
+		})},
+		{"Webhooks", registered(t, &hooks.processOptions, hooks.addFlags, func(watching observers) (ctrl.Manager, error) {
+			return newWebhookManager(t.Context(), rest.CopyConfig(config), logr.Discard(), &hooks, watching)
+		})},
+		{"di-server", registered(t, &server.processOptions, server.addFlags, func(watching observers) (ctrl.Manager, error) {
+			return newServerManager(t.Context(), rest.CopyConfig(config), logr.Discard(), &server, watching)
+		})},
 	}
-	return registry
+}
+
+// documented is a program with its metrics.
+type documented struct {
+	title string
+	*recorded
 }
 
 // borrowed are metrics of libraries that the alerts or the dashboard ask for,
@@ -98,9 +106,9 @@ func borrowed() []telemetry.Metric {
 			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator"}}}},
 		{Name: "controller_runtime_reconcile_time_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time that a pass took; operator.",
 			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator"}}}},
-		{Name: "controller_runtime_webhook_latency_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time to answer a question of admission, by path; operator.",
+		{Name: "controller_runtime_webhook_latency_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time to answer a question of admission, by path; webhooks.",
 			Labels: []telemetry.Label{{Name: "webhook", About: "the path"}}},
-		{Name: "leader_election_master_status", Type: telemetry.TypeGauge, Unit: "none", Help: "Whether this operator is elected: 1 for yes, 0 for no.",
+		{Name: "leader_election_master_status", Type: telemetry.TypeGauge, Unit: "none", Help: "Whether this operator is the leader: 1 for yes, 0 for no.",
 			Labels: []telemetry.Label{{Name: "name", Values: []string{leaderElectionID}}}},
 		{Name: "process_cpu_seconds_total", Type: telemetry.TypeCounter, Unit: "seconds", Help: "Processor time that was used."},
 		{Name: "process_resident_memory_bytes", Type: telemetry.TypeGauge, Unit: "bytes", Help: "Memory that is in use."},
@@ -116,35 +124,33 @@ func borrowed() []telemetry.Metric {
 
 const metricsIntro = `# Metrics
 
-Both programs serve Prometheus' metrics at ` + "`/metrics`" + ` on port 8082, each pod its own. The chart scrapes them by
+All programs serve Prometheus' metrics at ` + "`/metrics`" + ` on port 8082, each pod its own. The chart scrapes them by
 ` + "`monitoring.serviceMonitor.enabled`" + `, and has [alerts](runbooks.md) and a dashboard over them.
 
 No label names a job, a namespace or a caller. The tables have all values of all labels. Any other value counts as
 ` + "`other`" + `. Counters of jobs are counted once the status that says so is written, so once, also when a write had to be
-repeated. Counters begin at 0 when a pod starts or another one is elected: ask for ` + "`rate` or `increase`" + `. Of the controllers and
-the allocator only the elected operator tells.
+repeated. Counters begin at 0 when a pod starts: ask for ` + "`rate` or `increase`" + `. Of the controllers and
+the allocator only the leader reports what happens.
 
-This page is written from what both programs register: ` + "`go test ./cmd/di-orchestrator -run Metrics -update`" + `.
+This page is written from what the programs register: ` + "`go test ./cmd/di-orchestrator -run Metrics -update`" + `.
 `
 
 // reference writes the reference of all metrics.
-func reference(operator, server []telemetry.Metric) string {
+func reference(programs []documented) string {
 	var text strings.Builder
 	text.WriteString(metricsIntro)
-	for _, part := range []struct {
-		title   string
-		metrics []telemetry.Metric
-	}{
-		{"Operator", operator}, {"di-server", server},
-		{"Of the libraries\n\nThese are told too, and many more. They are what the alerts and the dashboard ask for.", borrowed()},
-	} {
-		fmt.Fprintf(&text, "\n## %s\n\n| metric | type | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n", part.title)
-		slices.SortFunc(part.metrics, func(a, b telemetry.Metric) int { return strings.Compare(a.Name, b.Name) })
-		for i := range part.metrics {
-			m := &part.metrics[i]
+	section := func(title string, all []telemetry.Metric) {
+		fmt.Fprintf(&text, "\n## %s\n\n| metric | type | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n", title)
+		slices.SortFunc(all, func(a, b telemetry.Metric) int { return strings.Compare(a.Name, b.Name) })
+		for i := range all {
+			m := &all[i]
 			fmt.Fprintf(&text, "| `%s` | %s | %s | %s | %s |\n", m.Name, m.Type, m.Unit, labelsOf(m), m.Help)
 		}
 	}
+	for _, program := range programs {
+		section(program.title, program.metrics)
+	}
+	section("Of the libraries\n\nThese are told too, and many more. They are what the alerts and the dashboard ask for.", borrowed())
 	return text.String()
 }
 
@@ -165,7 +171,7 @@ func labelsOf(metric *telemetry.Metric) string {
 // with the labels that they have, and have not too many series.
 func checkWhole(t *testing.T, registry *recorded) {
 	t.Helper()
-	registered := described(registry.Registry)
+	all := described(registry.Registry)
 	for i := range registry.metrics {
 		m := &registry.metrics[i]
 		var labels []string
@@ -180,17 +186,17 @@ func checkWhole(t *testing.T, registry *recorded) {
 		if m.Help == "" || m.Unit == "" {
 			t.Errorf("%s has no help, or no unit", m.Name)
 		}
-		if !slices.Equal(labels, registered[m.Name]) {
-			t.Errorf("%s is described with labels %v, and registered with %v", m.Name, labels, registered[m.Name])
+		if !slices.Equal(labels, all[m.Name]) {
+			t.Errorf("%s is described with labels %v, and registered with %v", m.Name, labels, all[m.Name])
 		}
-		delete(registered, m.Name)
+		delete(all, m.Name)
 	}
-	for name := range registered {
+	for name := range all {
 		t.Errorf("%s is registered, and no telemetry.Set describes it", name)
 	}
 }
 
-func TestTheReferenceOfMetricsIsThatOfWhatBothProgramsRegister(t *testing.T) {
+func TestTheReferenceOfMetricsListsWhatTheProgramsRegister(t *testing.T) {
 	t.Parallel()
 	environment, err := testkit.StartAPI()
 	if err != nil {
@@ -201,9 +207,10 @@ func TestTheReferenceOfMetricsIsThatOfWhatBothProgramsRegister(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	operator, server := operatorMetrics(t, environment.Config), serverMetrics(t, environment.Config)
-	checkWhole(t, operator)
-	checkWhole(t, server)
+	all := programs(t, environment.Config)
+	for _, program := range all {
+		checkWhole(t, program.recorded)
+	}
 	libraries, isCollector := metrics.Registry.(prometheus.Collector)
 	if !isCollector {
 		t.Fatal("controller-runtime's registry does not tell what it has")
@@ -225,7 +232,7 @@ func TestTheReferenceOfMetricsIsThatOfWhatBothProgramsRegister(t *testing.T) {
 			t.Errorf("%s is registered past the registerer that was given", name)
 		}
 	}
-	checkFile(t, filepath.Join(testkit.Root(), "docs", "metrics.md"), reference(operator.metrics, server.metrics))
+	checkFile(t, filepath.Join(testkit.Root(), "docs", "metrics.md"), reference(all))
 }
 
 func checkFile(t *testing.T, file, want string) {

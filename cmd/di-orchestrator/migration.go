@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,23 +41,22 @@ func (o *migrationOptions) validate() error {
 	return nil
 }
 
-// addMigration adds the migration of stored objects, which begins when what an
-// earlier release left is taken over.
-func addMigration(mgr ctrl.Manager, definitions *storagemigration.Definitions, recorder events.EventRecorder, options *operatorOptions,
-	registerer prometheus.Registerer, takenOver <-chan struct{},
-) error {
-	api, err := newMigrationClient(mgr, options.migration.qps)
+// addMigration adds the migration of stored objects, which begins when the takeover of an
+// earlier release is done.
+func (o *operator) addMigration(definitions *storagemigration.Definitions, takenOver <-chan struct{}) error {
+	options := o.options
+	api, err := newMigrationClient(o.mgr, options.migration.qps)
 	if err != nil {
 		return err
 	}
-	metrics, err := storagemigration.NewMetrics(registerer)
+	metrics, err := storagemigration.NewMetrics(o.metrics)
 	if err != nil {
 		return err
 	}
-	return storagemigration.Setup(mgr, definitions, storagemigration.Options{
+	return storagemigration.Setup(o.mgr, definitions, storagemigration.Options{
 		API:       api,
-		Cached:    mgr.GetClient(),
-		Recorder:  recorder,
+		Cached:    o.mgr.GetClient(),
+		Recorder:  o.recorder,
 		Namespace: options.namespace,
 		TakenOver: takenOver,
 		Probe: func(ctx context.Context) error {

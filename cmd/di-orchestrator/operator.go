@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -15,54 +14,39 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/dijob"
-	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/election"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
-	"opendilab.org/di-orchestrator/webhook"
 )
 
-// leaderElectionID names the lease of the operator whose controllers act.
+// leaderElectionID names the Lease of the operator whose controllers act.
 const leaderElectionID = "di-orchestrator-operator"
 
 const (
-	// leaseTime is after how long without news of the elected operator another one
-	// is elected, renewTime how long that one goes on without a word from the API
-	// server, and leaseRetry how often each of them looks. Its webhooks outlive it, as
-	// an API server that is slow needs them most.
-	leaseTime  = 15 * time.Second
-	renewTime  = 10 * time.Second
-	leaseRetry = 2 * time.Second
+	// leaseDuration is how long after the leader's last renewal a standby waits before it
+	// acquires the Lease.
+	leaseDuration = 15 * time.Second
+	// renewDeadline is after how long without a renewal the leader gives up, and its
+	// process ends. client-go then tries to release the Lease for half that time before it
+	// reports the loss: with a retry period before it, this is still within the Lease.
+	renewDeadline = 8 * time.Second
+	retryPeriod   = 2 * time.Second
 )
 
-// Where the webhooks' certificate is from.
-const (
-	certificatesOwn    = "own"
-	certificatesSecret = "secret"
-)
-
-// Whose the queues are that jobs name.
+// The queue managers of jobs that name a queue.
 const (
 	queueingAuto  = "auto"
 	queueingNone  = "none"
@@ -71,20 +55,16 @@ const (
 
 type operatorOptions struct {
 	processOptions
+	jobOptions
+	installationOptions
 	leaderElect    bool
-	namespace      string
-	webhookAddress string
-	webhookService string
-	webhookURL     string
-	certificates   string
-	webhookSecret  string
 	workers        int
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
-	// forceDeleteAfter is how long pods that do not go are left; 0 for ever.
+	// forceDeleteAfter is when terminating pods on lost nodes are force-deleted; 0 for never.
 	forceDeleteAfter time.Duration
-	// queueing reports whether the queues that jobs name are Kueue's.
+	// queueing names the queue manager of jobs that name a queue.
 	queueing       string
 	gangScheduler  string
 	gangName       string
@@ -92,32 +72,22 @@ type operatorOptions struct {
 	priorityHigh   string
 	// defaultConfig names the ConfigMap of the default AggregatorConfig.
 	defaultConfig string
-	// probeInterval is how often the way through the API server is probed, 0 for never.
+	// probeInterval is the interval of the admission probe; 0 disables it.
 	probeInterval time.Duration
 	migration     migrationOptions
-	// takeover is whether an earlier release is taken over.
-	takeover bool
-	// takeoverSettle is how long nodes are given to learn where Services lead to.
+	// takeoverSettle is how long endpoint changes take to reach all nodes.
 	takeoverSettle time.Duration
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
+	o.jobOptions.addFlags(flags)
+	o.installationOptions.addFlags(flags)
 	o.migration.addFlags(flags)
 	defaults := workload.Settings{}.Defaults()
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader: only it runs controllers; all replicas serve webhooks")
-	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the operator's own Secrets, Service and Lease")
-	bindTakeover(flags, &o.takeover)
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader: only it runs controllers")
 	o.takeoverSettle = takeover.DefaultSettle
 	bindSettle(flags, &o.takeoverSettle)
-	flags.StringVar(&o.webhookAddress, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
-	flags.StringVar(&o.webhookService, "webhook-service", webhook.DefaultService, "Service through which the API server calls the webhooks")
-	flags.StringVar(&o.webhookURL, "webhook-url", "",
-		"https://host:port at which the API server calls the webhooks if it cannot reach the Service")
-	flags.StringVar(&o.certificates, "webhook-certificates", certificatesOwn,
-		"source of the webhooks' certificate: own (signed by the operator) or secret (--webhook-secret, maintained by another tool such as cert-manager)")
-	flags.StringVar(&o.webhookSecret, "webhook-secret", "",
-		"Secret in the operator's namespace with the webhooks' certificate, its key and ca.crt; di-server's Secret "+serverCertificate+" is then maintained by the same tool")
 	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "number of jobs that are reconciled concurrently")
 	flags.BoolVar(&o.allocator, "allocator", true, "run the allocator of preemptible jobs; if false, they wait for another allocator")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "interval of allocation rounds while nothing changes")
@@ -138,15 +108,12 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
 		"how long after its grace period a terminating pod on a lost or unready node is force-deleted; "+
 			"0 disables it. If such a node is only partitioned, two processes of one rank may run")
-	flags.Int32Var(&o.settings.MaxPods, "max-pods-per-job", defaults.MaxPods,
-		"maximum number of pods of a job; the webhook refuses more, and the operator does not create or delete pods of a job that is scaled beyond it")
-	flags.StringVar(&o.settings.ServiceDomain, "service-domain", defaults.ServiceDomain, "DNS domain of the cluster's Services")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "URL of di-server in the environment of coordinators")
 	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "URL of di-server in the environment of a coordinator's replicas")
 	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "URL of di-server in the environment of worker-led pods")
 }
 
-// validate tells which flags contradict each other.
+// validate reports flags that are invalid or contradict each other.
 func (o *operatorOptions) validate() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
@@ -154,10 +121,7 @@ func (o *operatorOptions) validate() error {
 	if after := o.forceDeleteAfter; after != 0 && after < state.MinForceDeleteAfter {
 		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, state.MinForceDeleteAfter)
 	}
-	if most := o.settings.MaxPods; most < 1 || most > limits.Replicas {
-		return fmt.Errorf("--max-pods-per-job %d: must be from 1 to %d", most, limits.Replicas)
-	}
-	if err := errors.Join(o.tracing.validate(), o.migration.validate()); err != nil {
+	if err := errors.Join(o.installationOptions.validate(), o.tracing.validate(), o.migration.validate()); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{queueingAuto, queueingNone, queueingKueue}, o.queueing) {
@@ -166,18 +130,6 @@ func (o *operatorOptions) validate() error {
 	if _, err := gang.ParseSetting(o.gangScheduler); err != nil {
 		return fmt.Errorf("--gang-scheduler: %w", err)
 	}
-	switch o.certificates {
-	case certificatesOwn:
-		if o.webhookSecret != "" {
-			return fmt.Errorf("--webhook-secret %s: is for --webhook-certificates %s", o.webhookSecret, certificatesSecret)
-		}
-	case certificatesSecret:
-		if o.webhookSecret == "" {
-			return fmt.Errorf("--webhook-certificates %s: needs --webhook-secret, the name of a Secret", certificatesSecret)
-		}
-	default:
-		return fmt.Errorf("--webhook-certificates %s: must be %s or %s", o.certificates, certificatesOwn, certificatesSecret)
-	}
 	return nil
 }
 
@@ -185,7 +137,7 @@ func newOperatorCommand() *cobra.Command {
 	var options operatorOptions
 	command := &cobra.Command{
 		Use:   "operator",
-		Short: "Run the operator: controllers and webhooks",
+		Short: "Run the operator: the controllers of jobs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runOperator(cmd.Context(), &options)
@@ -212,202 +164,70 @@ func runOperator(ctx context.Context, options *operatorOptions) error {
 	})
 }
 
-// serveOperator runs the operator until the context ends.
-func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers) error {
-	o, err := newOperator(ctx, config, log, options, told)
+// serveOperator runs the operator until the context ends, or until it loses its Lease.
+func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, watching observers) error {
+	// Informers read through the conversion webhook.
+	if err := awaitConversion(ctx, config, log); err != nil {
+		return err
+	}
+	mgr, err := newOperatorManager(ctx, config, log, options, watching)
 	if err != nil {
 		return err
 	}
 	log.Info("Starting the operator", "version", version)
-	return o.run(ctx)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the operator: %w", err)
+	}
+	return nil
 }
 
-// operator is what an operator is whether it is elected or not: it serves webhooks,
-// metrics and probes. What acts is recreated for each term.
-type operator struct {
-	options  *operatorOptions
-	config   *rest.Config
-	log      logr.Logger
-	told     observers
-	scheme   *runtime.Scheme
-	recorder events.EventRecorder
-
-	hooks *webhook.Server
-	// standing serves metrics and probes, and watches nothing.
-	standing ctrl.Manager
-	election *election.Election
-}
-
-// newOperator makes an operator that does nothing yet, whose observers are told what
-// it does. The context ends with the process.
-func newOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, told observers) (*operator, error) {
-	if err := registerBuild(told.metrics); err != nil {
+// newOperatorManager makes the manager of the operator. The context ends with the process.
+func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, watching observers) (ctrl.Manager, error) {
+	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err
 	}
-	told.wrap(config)
-	options.settings.GPUResource = corev1.ResourceName(options.gpuResource)
-	options.settings.PriorityClasses = map[v2alpha1.Priority]string{
-		v2alpha1.PriorityNormal: options.priorityNormal, v2alpha1.PriorityHigh: options.priorityHigh,
-	}
-	o := &operator{options: options, config: config, log: log, told: told}
-	var err error
-	if o.scheme, err = newScheme(); err != nil {
-		return nil, err
-	}
-	if o.recorder, err = newEventRecorder(ctx, config, o.scheme, told.metrics); err != nil {
-		return nil, err
-	}
-	if o.hooks, err = o.newWebhooks(); err != nil {
-		return nil, err
-	}
-	if o.election, err = o.newElection(); err != nil {
-		return nil, err
-	}
-	if o.standing, err = o.newStanding(); err != nil {
-		return nil, err
-	}
-	return o, nil
-}
-
-// run runs the operator until the context ends. Of what ends otherwise the rest is
-// stopped as by the context: webhooks drain.
-func (o *operator) run(ctx context.Context) error {
-	group, running := errgroup.WithContext(ctx)
-	group.Go(func() error { return o.hooks.Run(running) })
-	for _, part := range []func(context.Context) error{o.election.Run, o.standing.Start} {
-		group.Go(func() error {
-			// Informers read through the conversion webhook, which is this process:
-			// none may start before the API server knows it.
-			if err := o.hooks.WaitPublished(running); err != nil {
-				return err
-			}
-			return part(running)
-		})
-	}
-	return group.Wait()
-}
-
-func (o *operator) newWebhooks() (*webhook.Server, error) {
-	preparer, err := newPreparer(o.config, o.log, o.options)
+	watching.wrap(config)
+	options.complete()
+	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
-	return webhook.New(webhook.Options{
-		Recorder:    o.recorder,
-		Config:      o.config,
-		Namespace:   o.options.namespace,
-		Service:     o.options.webhookService,
-		URL:         o.options.webhookURL,
-		BindAddress: o.options.webhookAddress,
-		DrainDelay:  drainDelay,
-		Log:         o.log.WithName("webhook"),
-		Registerer:  o.told.metrics,
-		Traces:      o.told.traces,
-		Prepare:     preparer.Prepare,
-
-		CertificateSecret: o.options.webhookSecret,
-		MaxPods:           o.options.settings.MaxPods,
-		ServiceDomain:     o.options.settings.ServiceDomain,
-	})
-}
-
-// newStanding makes the manager of what every operator does beside its webhooks.
-func (o *operator) newStanding() (ctrl.Manager, error) {
-	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
-		Scheme:                  o.scheme,
-		Logger:                  o.log,
-		Metrics:                 o.options.metricsServer(),
-		HealthProbeBindAddress:  o.options.probeAddress,
-		PprofBindAddress:        o.options.pprofAddress,
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  log,
+		Cache:                   controllers.CacheOptions(),
+		Metrics:                 options.metricsServer(),
+		HealthProbeBindAddress:  options.probeAddress,
+		PprofBindAddress:        options.pprofAddress,
 		GracefulShutdownTimeout: ptr.To(stopTimeout),
+
+		LeaderElection:                options.leaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       options.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 ptr.To(leaseDuration),
+		RenewDeadline:                 ptr.To(renewDeadline),
+		RetryPeriod:                   ptr.To(retryPeriod),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	if o.options.probeInterval > 0 {
-		if err := o.addProber(mgr); err != nil {
-			return nil, err
-		}
-	}
-	return mgr, addProbes(mgr, o.hooks.Ready)
-}
-
-// findKueue returns what reports whether the queues that jobs name are Kueue's.
-func (o *operatorOptions) findKueue(mgr ctrl.Manager) func(context.Context) (bool, error) {
-	switch o.queueing {
-	case queueingKueue:
-		return func(context.Context) (bool, error) { return true, nil }
-	case queueingAuto:
-		return discover.NewKueue(mgr.GetRESTMapper(), clock.RealClock{}).IsServed
-	}
-	return nil
-}
-
-// newElection makes what has one of several operators act.
-func (o *operator) newElection() (*election.Election, error) {
-	options := election.Options{
-		Name: leaderElectionID, Lease: leaseTime, Renew: renewTime, Retry: leaseRetry,
-		Act: o.act, Log: o.log.WithName("leaderelection"),
-	}
-	if o.options.leaderElect {
-		lock, err := o.newLock()
-		if err != nil {
-			return nil, err
-		}
-		options.Lock = lock
-	}
-	return election.New(options), nil
-}
-
-// newLock makes the lease, for an operator that no other one has the name of.
-func (o *operator) newLock() (resourcelock.Interface, error) {
-	host, err := os.Hostname()
+	recorder, err := newEventRecorder(ctx, config, scheme, watching.metrics)
 	if err != nil {
-		return nil, fmt.Errorf("finding the name by which the operator is elected: %w", err)
+		return nil, err
 	}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.options.namespace, leaderElectionID,
-		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID()), EventRecorder: leaseEvents{o.recorder}},
-		o.config, renewTime)
-	if err != nil {
-		return nil, fmt.Errorf("making the client of the Lease: %w", err)
+	o := &operator{options: options, mgr: mgr, observers: watching, recorder: recorder}
+	if err := o.add(ctx); err != nil {
+		return nil, err
 	}
-	return lock, nil
+	return mgr, addProbes(mgr, o.ready)
 }
 
-// leaseEvents tells Events about the Lease.
-type leaseEvents struct {
-	recorder events.EventRecorder
-}
-
-// Eventf implements resourcelock.EventRecorder.
-func (e leaseEvents) Eventf(lease runtime.Object, kind, reason, format string, arguments ...any) {
-	e.recorder.Eventf(lease, nil, kind, reason, "Elect", format, arguments...)
-}
-
-// addProber adds what probes the way through the API server.
-func (o *operator) addProber(mgr ctrl.Manager) error {
-	// Each probe would be warned that its version is deprecated.
-	quiet := rest.CopyConfig(mgr.GetConfig())
-	quiet.WarningHandler = rest.NoWarnings{}
-	api, err := client.New(quiet, client.Options{HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return fmt.Errorf("making the client of the probe of the webhooks: %w", err)
+// complete derives the settings that several flags have a part in.
+func (o *operatorOptions) complete() {
+	o.settings.MaxPods, o.settings.ServiceDomain = o.maxPods, o.serviceDomain
+	o.settings.GPUResource = corev1.ResourceName(o.gpuResource)
+	o.settings.PriorityClasses = map[v2alpha1.Priority]string{
+		v2alpha1.PriorityNormal: o.priorityNormal, v2alpha1.PriorityHigh: o.priorityHigh,
 	}
-	prober := &admissionprobe.Prober{
-		API:       api,
-		Reader:    mgr.GetAPIReader(),
-		Namespace: o.options.namespace,
-		Interval:  o.options.probeInterval,
-		Clock:     clock.RealClock{},
-		Recorder:  o.recorder,
-		IsElected: o.election.IsElected,
-		Log:       o.log.WithName("probe"),
-	}
-	if err := prober.Register(o.told.metrics); err != nil {
-		return err
-	}
-	if err := mgr.Add(prober); err != nil {
-		return fmt.Errorf("adding the probe of the webhooks: %w", err)
-	}
-	return nil
 }

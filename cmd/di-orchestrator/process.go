@@ -19,7 +19,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // How processes stop. The pods' terminationGracePeriodSeconds is longer.
@@ -33,9 +35,8 @@ const (
 	stopTimeout = 50 * time.Second
 )
 
-// processOptions are what both programs have: their log and traces, where their probes,
-// metrics and profiles are served, how fast they may call the API server, and what of the
-// cluster both have to agree on.
+// processOptions are those of all programs: log and traces, the addresses of probes,
+// metrics and profiles, and the rate of calls to the API server.
 type processOptions struct {
 	log            logOptions
 	tracing        traceOptions
@@ -45,9 +46,58 @@ type processOptions struct {
 	pprofAddress   string
 	qps            float32
 	burst          int
+}
 
+// jobOptions are those on which the operator and di-server have to agree.
+type jobOptions struct {
 	aggregatorConfig configName
 	gpuResource      string
+}
+
+func (o *jobOptions) addFlags(flags *pflag.FlagSet) {
+	o.aggregatorConfig = defaultAggregatorConfig()
+	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
+	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
+}
+
+// Where the certificates of the webhooks and of di-server come from.
+const (
+	certificatesOwn    = "own"
+	certificatesSecret = "secret"
+)
+
+// installationOptions are those on which the operator and the webhooks have to agree.
+type installationOptions struct {
+	namespace     string
+	certificates  string
+	takeover      bool
+	maxPods       int32
+	serviceDomain string
+}
+
+func (o *installationOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of this installation: of its Secrets, Services and Leases")
+	flags.StringVar(&o.certificates, "webhook-certificates", certificatesOwn,
+		"source of the certificates of the webhooks and of di-server: own (signed by this installation's authority) or secret (maintained by another tool such as cert-manager)")
+	bindTakeover(flags, &o.takeover)
+	defaults := workload.Settings{}.Defaults()
+	flags.Int32Var(&o.maxPods, "max-pods-per-job", defaults.MaxPods,
+		"maximum number of pods of a job; the webhooks refuse more, and the operator does not create or delete pods of a job that is scaled beyond it")
+	flags.StringVar(&o.serviceDomain, "service-domain", defaults.ServiceDomain, "DNS domain of the cluster's Services")
+}
+
+func (o *installationOptions) validate() error {
+	if o.maxPods < 1 || o.maxPods > limits.Replicas {
+		return fmt.Errorf("--max-pods-per-job %d: must be from 1 to %d", o.maxPods, limits.Replicas)
+	}
+	return checkCertificates(o.certificates)
+}
+
+func checkCertificates(source string) error {
+	if source != certificatesOwn && source != certificatesSecret {
+		return fmt.Errorf("--webhook-certificates %s: must be %s or %s", source, certificatesOwn, certificatesSecret)
+	}
+	return nil
 }
 
 func (o *processOptions) addFlags(flags *pflag.FlagSet) {
@@ -59,9 +109,6 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which must not be reachable by others; 0 disables it")
 	flags.Float32Var(&o.qps, "kube-api-qps", 200, "rate limit of calls to the API server, per second and kind of object")
 	flags.IntVar(&o.burst, "kube-api-burst", 400, "burst of calls to the API server")
-	o.aggregatorConfig = defaultAggregatorConfig()
-	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
-	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
 }
 
 // What the operator issues and di-server serves with, and what clients of
@@ -98,7 +145,7 @@ func (o *processOptions) metricsServer() metricsserver.Options {
 	return options
 }
 
-// newScheme knows the kinds that both programs read and write.
+// newScheme returns a scheme of the kinds that the programs read and write.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {

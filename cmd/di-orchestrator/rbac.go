@@ -3,20 +3,19 @@
 
 package main
 
-// What the operator may do beyond its controllers' own rights: elect a leader,
-// keep the certificate authority of its webhooks, publish it, issue di-server's
-// certificate, make the default AggregatorConfig, and probe that jobs are
-// admitted. RBAC knows no right to create without storing, so it may create
-// jobs in its own namespace, whose pods it might make in any case.
+// What the operator may do beyond its controllers' own rights: elect a leader, issue
+// di-server's certificate by the webhooks' authority, create the default
+// AggregatorConfig, and probe admission. RBAC has no right to create without storing,
+// so the operator may create jobs in its own namespace, whose pods it could create in
+// any case.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,namespace=di-system,resources=dijobs,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,resourceNames=di-orchestrator-operator,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=di-system,resources=events,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,verbs=create
-// +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get;update;watch
+// +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-server-tls,verbs=get;update
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-server-ca,verbs=update
 // +kubebuilder:rbac:groups=diengine.opendilab.org,namespace=di-system,resources=aggregatorconfigs,verbs=get;create
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=dijobs.diengine.opendilab.org,verbs=get;list;watch;patch;update
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=di-orchestrator-mutating,verbs=get;patch;update;watch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=di-orchestrator-validating,verbs=get;patch;update;watch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=dijobs.diengine.opendilab.org,verbs=get;list;watch;update

@@ -29,6 +29,7 @@ import (
 
 type serverOptions struct {
 	processOptions
+	jobOptions
 	addresses  []string
 	tlsAddress string
 	namespace  string
@@ -39,6 +40,7 @@ type serverOptions struct {
 
 func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
+	o.jobOptions.addFlags(flags)
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
 		"addresses to listen on; each serves both protocols")
@@ -93,11 +95,11 @@ func runServer(ctx context.Context, options *serverOptions) error {
 }
 
 // serve runs di-server until the context ends.
-func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, told observers) error {
+func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, watching observers) error {
 	if err := awaitServed(ctx, config, log); err != nil {
 		return err
 	}
-	mgr, err := newServerManager(ctx, config, log, options, told)
+	mgr, err := newServerManager(ctx, config, log, options, watching)
 	if err != nil {
 		return err
 	}
@@ -108,13 +110,13 @@ func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *s
 	return nil
 }
 
-// newServerManager makes the manager of di-server, whose observers are told what it does.
-func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, told observers,
+// newServerManager makes the manager of di-server, which reports to the observers.
+func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, watching observers,
 ) (ctrl.Manager, error) {
-	if err := registerBuild(told.metrics); err != nil {
+	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err
 	}
-	told.wrap(config)
+	watching.wrap(config)
 	watches := store.NewWatches(log.WithName("watches"), clock.RealClock{})
 	config.Wrap(watches.Wrap)
 	scheme, err := newScheme()
@@ -155,8 +157,8 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		StrictAddresses:  options.strict,
 		Limits:           options.limits,
 		Watches:          watches,
-		Metrics:          told.metrics,
-		Traces:           told.traces,
+		Metrics:          watching.metrics,
+		Traces:           watching.traces,
 		Log:              log.WithName("server"),
 		GPUResource:      corev1.ResourceName(options.gpuResource),
 		AggregatorConfig: options.aggregatorConfig.NamespacedName,

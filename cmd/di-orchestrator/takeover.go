@@ -11,29 +11,28 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
-	"opendilab.org/di-orchestrator/webhook"
 )
 
 // newPreparer makes what completes the definitions of an earlier release before
 // the webhooks are published.
-func newPreparer(config *rest.Config, log logr.Logger, options *operatorOptions) (*crds.Preparer, error) {
+func newPreparer(config *rest.Config, log logr.Logger, options *webhookOptions) (*crds.Preparer, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("registering CustomResourceDefinitions: %w", err)
@@ -51,18 +50,19 @@ func newPreparer(config *rest.Config, log logr.Logger, options *operatorOptions)
 	}, nil
 }
 
-// addTakeover adds what takes an earlier release over, and holds the controllers
-// back until then. Where that is switched off, nothing holds them back: the definitions
-// have shown that there is no earlier release.
-func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *operatorOptions, registerer prometheus.Registerer) (*takeover.Runner, error) {
+// addTakeover adds the takeover of an earlier release, for which the controllers wait.
+// If it is switched off they do not wait: the definitions have shown that there is no
+// earlier release.
+func (o *operator) addTakeover() (*takeover.Runner, error) {
+	options, mgr := o.options, o.mgr
 	if !options.takeover {
 		return takeover.Finished(), nil
 	}
-	metrics, err := takeover.NewMetrics(registerer)
+	metrics, err := takeover.NewMetrics(o.metrics)
 	if err != nil {
 		return nil, err
 	}
-	// The probe of v1alpha1 would be warned that it is deprecated.
+	// The probe of v1alpha1 would log a warning that it is deprecated.
 	quiet := rest.CopyConfig(mgr.GetConfig())
 	quiet.WarningHandler = rest.NoWarnings{}
 	api, err := client.New(quiet, client.Options{HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(), Scheme: clientgoscheme.Scheme})
@@ -72,12 +72,12 @@ func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *opera
 	runner := takeover.New(takeover.Options{
 		API:        api,
 		Namespace:  options.namespace,
-		Definition: webhook.CRD,
+		Definition: names.DIJobDefinition,
 		Probe: func(ctx context.Context) error {
 			return errors.Join(admissionprobe.Probe(ctx, api, options.namespace), admissionprobe.ProbeV2(ctx, api, options.namespace))
 		},
 		Settle:   options.takeoverSettle,
-		Recorder: recorder,
+		Recorder: o.recorder,
 		Metrics:  metrics,
 		Clock:    clock.RealClock{},
 		Log:      mgr.GetLogger().WithName("takeover"),
@@ -88,11 +88,63 @@ func addTakeover(mgr ctrl.Manager, recorder events.EventRecorder, options *opera
 	return runner, nil
 }
 
-// servedInterval is how often it is looked whether kinds are served.
+// awaitConversion returns when the API server serves all kinds, and converts jobs between
+// their versions by our webhooks. The webhook program completes the definitions of an
+// earlier release, and publishes its endpoint and authority in them.
+func awaitConversion(ctx context.Context, config *rest.Config, log logr.Logger) error {
+	if err := awaitServed(ctx, config, log); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("registering CustomResourceDefinitions: %w", err)
+	}
+	// Each list of v1alpha1 would log a warning that it is deprecated.
+	quiet := rest.CopyConfig(config)
+	quiet.WarningHandler = rest.NoWarnings{}
+	api, err := client.New(quiet, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("making the client that checks conversion: %w", err)
+	}
+	logged := ""
+	err = wait.PollUntilContextCancel(ctx, servedInterval, true, func(ctx context.Context) (bool, error) {
+		err := checkConversion(ctx, api)
+		if err != nil && ctx.Err() == nil && err.Error() != logged {
+			logged = err.Error()
+			log.Info("Waiting for the webhooks to convert jobs", "reason", logged)
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the webhooks to convert jobs: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// checkConversion returns why jobs cannot be read in both versions yet.
+func checkConversion(ctx context.Context, api client.Client) error {
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := api.Get(ctx, client.ObjectKey{Name: names.DIJobDefinition}, definition); err != nil {
+		return fmt.Errorf("getting customresourcedefinition %s: %w", names.DIJobDefinition, err)
+	}
+	if err := crds.CheckPublished(definition); err != nil {
+		return err
+	}
+	for _, version := range []string{v1alpha1.Version, v2alpha1.Version} {
+		jobs := &metav1.PartialObjectMetadataList{}
+		jobs.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: version, Kind: "DIJobList"})
+		if err := api.List(ctx, jobs, client.Limit(1)); err != nil {
+			return fmt.Errorf("listing jobs in %s: %w", version, err)
+		}
+	}
+	return nil
+}
+
+// servedInterval is the interval between checks whether kinds are served.
 const servedInterval = time.Second
 
-// awaitServed returns when the API server serves what di-server watches: where an
-// earlier release is taken over, the operator adds the version first.
+// awaitServed returns when the API server serves all kinds of this version. If an earlier
+// release is taken over, the webhook program adds the version first.
 func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) error {
 	api, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -105,7 +157,7 @@ func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) erro
 			return true, nil
 		}
 		if !told {
-			log.Info("Waiting for the API server to serve this version; the operator or install-crds installs its CRDs", "version", v2alpha1.GroupVersion, "error", err)
+			log.Info("Waiting for the API server to serve this version; the webhooks or install-crds install its CRDs", "version", v2alpha1.GroupVersion, "error", err)
 		}
 		told = true
 		return false, nil

@@ -40,7 +40,7 @@ const (
 // protocol is the one that traces are sent by.
 const protocol = "grpc"
 
-// observers are told what a program does.
+// observers take the metrics and traces of a program.
 type observers struct {
 	// metrics takes metrics.
 	metrics prometheus.Registerer

@@ -121,7 +121,7 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// traced are a cluster and a collector of traces, with both programs.
+// traced are a cluster and a collector of traces, with the programs.
 type traced struct {
 	config     *rest.Config
 	api        client.Client
@@ -149,10 +149,22 @@ func newTraced(t *testing.T) *traced {
 
 func (c *traced) startOperator(t *testing.T) *process {
 	t.Helper()
-	address := freeAddress(t)
 	return start(t, c.kubeconfig, nil, "operator", "--tracing-endpoint="+c.collector.Endpoint,
-		"--webhook-address="+address, "--webhook-url=https://"+address,
 		"--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0", "--log-level=debug")
+}
+
+func (c *traced) startWebhooks(t *testing.T) *process {
+	t.Helper()
+	return startWebhooks(t, c.kubeconfig, "--tracing-endpoint="+c.collector.Endpoint)
+}
+
+// startWebhooks starts the webhooks, which the API server reaches by a URL.
+func startWebhooks(t *testing.T, kubeconfig string, args ...string) *process {
+	t.Helper()
+	address := freeAddress(t)
+	return start(t, kubeconfig, nil, append([]string{
+		"webhook", "--webhook-address=" + address, "--webhook-url=https://" + address, "--metrics-address=0", "--probe-address=0",
+	}, args...)...)
 }
 
 // startServer returns the server and its URL.
@@ -271,13 +283,14 @@ func isChild(child, parent *testkit.Span) bool {
 
 const (
 	operatorService = "di-orchestrator-operator"
+	webhookService  = "di-orchestrator-webhook"
 	serverService   = "di-orchestrator-server"
 )
 
-func TestBothProgramsSendTheirTracesUntilTheyStop(t *testing.T) {
+func TestAllProgramsSendTheirTracesUntilTheyStop(t *testing.T) {
 	t.Parallel()
 	c := newTraced(t)
-	operator := c.startOperator(t)
+	hooks, operator := c.startWebhooks(t), c.startOperator(t)
 	c.submit(t)
 	server, url := c.startServer(t)
 	const callersTrace = "0af7651916cd43dd8448eb211c80319c"
@@ -286,6 +299,7 @@ func TestBothProgramsSendTheirTracesUntilTheyStop(t *testing.T) {
 		`{"namespace":"default","coordinator":"traced-coordinator","collectors":{"replicas":1}}`, "00-"+callersTrace+"-b7ad6b7169203331-01")
 	server.stop(t)
 	operator.stop(t)
+	hooks.stop(t)
 
 	c.expectOperatorSpans(t)
 	c.expectServerSpans(t, callersTrace)
@@ -324,7 +338,7 @@ func (c *traced) expectOperatorSpans(t *testing.T) {
 	}
 }
 
-// expectServedSpans expects what the operator did by one span each.
+// expectServedSpans expects one span of each thing that was done.
 func (c *traced) expectServedSpans(t *testing.T) {
 	t.Helper()
 	c.one(t, "the pass that starts the job", func(s *testkit.Span) bool {
@@ -332,7 +346,7 @@ func (c *traced) expectServedSpans(t *testing.T) {
 			s.Attributes["di.job.phase.before"] == "" && s.Attributes["di.job.phase.after"] == "Starting"
 	})
 	c.one(t, "a conversion", func(s *testkit.Span) bool {
-		return s.Service == operatorService && s.GetName() == "POST /convert" && s.Attributes["di.conversion.objects"] == int64(1)
+		return s.Service == webhookService && s.GetName() == "POST /convert" && s.Attributes["di.conversion.objects"] == int64(1)
 	})
 	c.one(t, "admission", func(s *testkit.Span) bool {
 		return s.GetName() == "POST /validate-v1alpha1-dijob" && s.Attributes["di.admission.result"] == "allowed" &&

@@ -76,6 +76,20 @@ func LoadOrCreate(ctx context.Context, api client.Client, name types.NamespacedN
 	return nil, fmt.Errorf("certificate authority in Secret %s: lost every race for it: %w", name, lost)
 }
 
+// loadAuthority returns the authority that the Secret holds, and that another program creates and
+// replaces.
+func loadAuthority(ctx context.Context, api client.Reader, name types.NamespacedName, clk clock.PassiveClock) (*Authority, error) {
+	secret := &corev1.Secret{}
+	if err := api.Get(ctx, name, secret); err != nil {
+		return nil, fmt.Errorf("reading the certificate authority in Secret %s: %w", name, err)
+	}
+	authority, err := parseAuthority(secret.Data, clk.Now())
+	if err != nil {
+		return nil, fmt.Errorf("certificate authority in Secret %s: %w", name, err)
+	}
+	return authority, nil
+}
+
 func loadOrCreateOnce(ctx context.Context, api client.Client, name types.NamespacedName, clk clock.PassiveClock) (*Authority, error) {
 	secret := &corev1.Secret{}
 	err := api.Get(ctx, name, secret)

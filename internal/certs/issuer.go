@@ -52,9 +52,8 @@ const (
 type Issuer struct {
 	// API reads and writes without a cache.
 	API client.Client
-	// Authority is the Secret of the authority, which is created where there is
-	// none. Empty says that somebody else issues the certificate: then only its
-	// ca.crt is copied to Bundle.
+	// Authority is the Secret of the authority, which the webhooks create. If it is
+	// empty, another tool issues the certificate: then only its ca.crt is copied to Bundle.
 	Authority types.NamespacedName
 	// Secret and Bundle are the Secret and the ConfigMap that are kept.
 	Secret, Bundle types.NamespacedName
@@ -90,7 +89,7 @@ func (i *Issuer) Issue(ctx context.Context) error {
 	if i.Authority.Name == "" {
 		return i.copyBundle(ctx)
 	}
-	authority, err := LoadOrCreate(ctx, i.API, i.Authority, i.Clock)
+	authority, err := loadAuthority(ctx, i.API, i.Authority, i.Clock)
 	if err != nil {
 		return err
 	}

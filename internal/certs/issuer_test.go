@@ -32,9 +32,21 @@ func newIssuer(t *testing.T, api client.Client, clk *clocktesting.FakeClock) *Is
 	}
 }
 
+// keepAuthority creates or replaces the authority as the webhooks do.
+func keepAuthority(t *testing.T, issuer *Issuer) {
+	t.Helper()
+	if issuer.Authority.Name == "" {
+		return
+	}
+	if _, err := LoadOrCreate(t.Context(), issuer.API, issuer.Authority, issuer.Clock); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // issued issues, and returns what is served then and what clients trust.
 func issued(t *testing.T, issuer *Issuer) (*tls.Certificate, []byte) {
 	t.Helper()
+	keepAuthority(t, issuer)
 	if err := issuer.Issue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +235,7 @@ func TestWhatSomebodyElseMadeIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	keepAuthority(t, issuer)
 	if err := issuer.Issue(t.Context()); err != nil {
 		t.Fatal(err)
 	}

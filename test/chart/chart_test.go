@@ -27,7 +27,7 @@ func everything() []string {
 	return []string{
 		"priorityClasses.create=true", "monitoring.serviceMonitor.enabled=true", "monitoring.prometheusRule.enabled=true",
 		"monitoring.dashboard.enabled=true", "aggregatorConfig.template.spec.containers[0].name=di-container",
-		"operator.webhook.url=https://10.0.0.1:9443", "operator.hostNetwork=true", "image.tag=v1", "certManager.enabled=true",
+		"webhook.url=https://10.0.0.1:9443", "webhook.hostNetwork=true", "image.tag=v1", "certManager.enabled=true",
 		"tracing.endpoint=http://10.0.0.1:4317", "tracing.samplingRatio=0.5",
 	}
 }
@@ -124,8 +124,8 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 		"allocator.cycle=soon":                 "cycle",
 		"forceDeleteAfter=soon":                "forceDeleteAfter",
 		"queueing=volcano":                     "queueing",
-		"operator.webhook.url=http://x":        "url",
-		"operator.webhook.probeInterval=-1s":   "probeInterval",
+		"webhook.url=http://x":                 "url",
+		"operator.probeInterval=-1s":           "probeInterval",
 		"tag=v1.1.3":                           "tag",
 		"image.digest=latest":                  "digest",
 		"certManager.issuerRef.kind=A":         "name",
@@ -189,7 +189,7 @@ func TestInAnotherNamespaceJobsAreToldWhereDiServerIs(t *testing.T) {
 
 func TestTheWebhooksAreReachedByTheURLThatIsGiven(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "di-system", "operator.webhook.url=https://10.0.0.1:9443/")
+	objects := render(t, "di-system", "webhook.url=https://10.0.0.1:9443/")
 	webhooks, _, err := unstructured.NestedSlice(find(t, objects, "MutatingWebhookConfiguration", "di-orchestrator-mutating").Object, "webhooks")
 	if err != nil || len(webhooks) == 0 {
 		t.Fatalf("got %v, %v", webhooks, err)
@@ -205,21 +205,21 @@ func TestTheWebhooksAreReachedByTheURLThatIsGiven(t *testing.T) {
 
 // A node's port is taken once: a pod that is to start before another ends finds none
 // where all nodes have one.
-func TestOperatorsThatShareTheirNodesNetworkMakeRoomForTheirSuccessors(t *testing.T) {
+func TestWebhooksThatShareTheirNodesNetworkMakeRoomForTheirSuccessors(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{"false": "0 away, 1 more", "true": "1 away, 0 more"} {
-		rolling := deployment(t, render(t, "di-system", "operator.hostNetwork="+value), "di-orchestrator-operator").Spec.Strategy.RollingUpdate
+		rolling := deployment(t, render(t, "di-system", "webhook.hostNetwork="+value), "di-orchestrator-webhook").Spec.Strategy.RollingUpdate
 		if got := fmt.Sprintf("%s away, %s more", rolling.MaxUnavailable, rolling.MaxSurge); got != want {
 			t.Errorf("hostNetwork %s: got %s, want %s", value, got, want)
 		}
 	}
 }
 
-func TestBothProgramsSendTracesToTheCollectorThatIsGiven(t *testing.T) {
+func TestAllProgramsSendTracesToTheCollectorThatIsGiven(t *testing.T) {
 	t.Parallel()
 	on := render(t, "di-system", "tracing.endpoint=http://collector.monitoring:4317", "tracing.samplingRatio=0.05")
 	off := render(t, "di-system")
-	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-server"} {
+	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"} {
 		args := argsOf(t, on, name)
 		for _, want := range []string{"--tracing-endpoint=http://collector.monitoring:4317", "--tracing-sampling-ratio=0.05"} {
 			if !slices.Contains(args, want) {
@@ -249,13 +249,13 @@ func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 			own:     true,
 		},
 		"by an issuer that is there, for a host": {
-			values:  []string{"operator.webhook.url=https://webhooks.example.org:9443", "certManager.issuerRef.name=ours", "certManager.issuerRef.kind=ClusterIssuer"},
+			values:  []string{"webhook.url=https://webhooks.example.org:9443", "certManager.issuerRef.name=ours", "certManager.issuerRef.kind=ClusterIssuer"},
 			webhook: map[string]any{"dnsNames": []any{"webhooks.example.org"}},
 			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local"}},
 			issuer:  map[string]any{"name": "ours", "kind": "ClusterIssuer"},
 		},
 		"for an address": {
-			values:  []string{"operator.webhook.url=https://10.0.0.1:9443", "certManager.issuerRef.name=ours"},
+			values:  []string{"webhook.url=https://10.0.0.1:9443", "certManager.issuerRef.name=ours"},
 			webhook: map[string]any{"ipAddresses": []any{"10.0.0.1"}},
 			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local"}},
 			issuer:  map[string]any{"name": "ours"},
@@ -284,8 +284,11 @@ func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 			if own != tc.own {
 				t.Errorf("an issuer is made: %v, want %v", own, tc.own)
 			}
-			args := argsOf(t, objects, "di-orchestrator-operator")
+			args := argsOf(t, objects, "di-orchestrator-webhook")
 			if !slices.Contains(args, "--webhook-certificates=secret") || !slices.Contains(args, "--webhook-secret=di-orchestrator-webhook-tls") {
+				t.Errorf("the webhooks' arguments are %q", args)
+			}
+			if args := argsOf(t, objects, "di-orchestrator-operator"); !slices.Contains(args, "--webhook-certificates=secret") {
 				t.Errorf("the operator's arguments are %q", args)
 			}
 		})
@@ -334,8 +337,8 @@ func TestEveryPodIsRestricted(t *testing.T) {
 			t.Errorf("%s: got security context %v", identify(object), spec["securityContext"])
 		}
 	}
-	if pods != 5 {
-		t.Errorf("got %d pod templates, want those of 2 Deployments and 3 hooks", pods)
+	if pods != 6 {
+		t.Errorf("got %d pod templates, want those of 3 Deployments and 3 hooks", pods)
 	}
 }
 
@@ -425,7 +428,7 @@ func TestPoliciesNameTheServiceAccountsOfTheRelease(t *testing.T) {
 func TestOnlyThoseWhoAreNamedReachTheWebhooks(t *testing.T) {
 	t.Parallel()
 	ingress := func(values ...string) string {
-		policy := find(t, render(t, "di-system", values...), "NetworkPolicy", "di-orchestrator-operator")
+		policy := find(t, render(t, "di-system", values...), "NetworkPolicy", "di-orchestrator-webhook")
 		rules, _, err := unstructured.NestedSlice(policy.Object, "spec", "ingress")
 		if err != nil {
 			t.Fatal(err)
@@ -443,7 +446,7 @@ func TestOnlyThoseWhoAreNamedReachTheWebhooks(t *testing.T) {
 func TestSecureMetricsComeWithTheRightsThatTheyTake(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "di-system", "metrics.secure=true", "monitoring.serviceMonitor.enabled=true")
-	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-server"} {
+	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"} {
 		if !slices.Contains(argsOf(t, objects, name), "--metrics-secure") {
 			t.Errorf("%s is not told to serve its metrics securely", name)
 		}

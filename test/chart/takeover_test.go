@@ -151,7 +151,9 @@ func TestTheRightsOfATakeoverEndByAValue(t *testing.T) {
 			t.Errorf("%s %s still has the rights of a takeover: %s", object.GetKind(), object.GetName(), rules)
 		}
 	}
-	if !slices.Contains(argsOf(t, objects, "di-orchestrator-operator"), "--takeover=false") {
-		t.Error("the operator is not told that it takes nothing over")
+	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook"} {
+		if !slices.Contains(argsOf(t, objects, name), "--takeover=false") {
+			t.Errorf("%s is not told that it takes nothing over", name)
+		}
 	}
 }

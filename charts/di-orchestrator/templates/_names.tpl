@@ -16,6 +16,12 @@ app.kubernetes.io/name: di-orchestrator
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{/* The same of the webhooks. */}}
+{{- define "di-orchestrator.webhook.selector" -}}
+app.kubernetes.io/name: di-orchestrator
+app.kubernetes.io/component: webhook
+{{- end }}
+
 {{/* The same of di-server. The Service of earlier releases selects by the last. */}}
 {{- define "di-orchestrator.server.selector" -}}
 app.kubernetes.io/name: di-orchestrator
@@ -62,7 +68,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* The flags of both programs. */}}
+{{/* The flags of all programs. */}}
 {{- define "di-orchestrator.processArgs" -}}
 {{- if ne .Values.log.level "info" }}
 - --log-level={{ .Values.log.level }}
@@ -82,6 +88,10 @@ capabilities:
 {{- with .Values.kubeAPI.burst }}
 - --kube-api-burst={{ . }}
 {{- end }}
+{{- end }}
+
+{{/* The flags on which the operator and di-server agree. */}}
+{{- define "di-orchestrator.jobArgs" -}}
 {{- $config := printf "%s/%s" .Release.Namespace .Values.aggregatorConfig.name }}
 {{- if ne $config "di-system/aggregator-config" }}
 - --aggregator-config={{ $config }}
@@ -91,13 +101,29 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* The flags on which the operator and the webhooks agree. */}}
+{{- define "di-orchestrator.installationArgs" -}}
+{{- if .Values.certManager.enabled }}
+- --webhook-certificates=secret
+{{- end }}
+{{- if ne .Values.serviceDomain "svc.cluster.local" }}
+- --service-domain={{ .Values.serviceDomain }}
+{{- end }}
+{{- if ne (int .Values.maxPodsPerJob) 5000 }}
+- --max-pods-per-job={{ int .Values.maxPodsPerJob }}
+{{- end }}
+{{- if not .Values.takeover.enabled }}
+- --takeover=false
+{{- end }}
+{{- end }}
+
 {{/* PriorityClass of jobs of a priority: the value's name, else the one that the chart makes. */}}
 {{- define "di-orchestrator.priorityClass" -}}
 {{- $class := index .root.Values.priorityClasses .priority -}}
 {{- if $class.name }}{{ $class.name }}{{ else if .root.Values.priorityClasses.create }}dijob-{{ .priority }}{{ end -}}
 {{- end }}
 
-{{/* What the pods of both programs, and of the hooks, have alike. */}}
+{{/* What the pods of the programs and of the hooks have alike. */}}
 {{- define "di-orchestrator.podNamespace" -}}
 - name: POD_NAMESPACE
   valueFrom:
@@ -106,6 +132,13 @@ capabilities:
 {{- end }}
 
 {{- define "di-orchestrator.probes" -}}
+# The operator and di-server wait for the webhooks before they serve probes.
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: probes
+  periodSeconds: 2
+  failureThreshold: 150
 readinessProbe:
   httpGet:
     path: /readyz

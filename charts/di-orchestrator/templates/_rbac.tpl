@@ -50,3 +50,14 @@ subjects:
     name: {{ .account | default .name }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
+
+{{/* The rules of a program without those of Secrets. */}}
+{{- define "di-orchestrator.withoutSecrets" -}}
+{{- $rules := list -}}
+{{- range $rule := .role }}
+{{- with without $rule.resources "secrets" }}
+{{- $rules = append $rules (set (deepCopy $rule) "resources" .) }}
+{{- end }}
+{{- end }}
+{{- dict "clusterRole" .clusterRole "role" $rules | toYaml }}
+{{- end }}

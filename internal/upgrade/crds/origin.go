@@ -72,6 +72,20 @@ func knows(version *apiextensionsv1.CustomResourceDefinitionVersion, field strin
 	return known
 }
 
+// CheckPublished returns why a definition does not have its objects converted by our
+// webhooks yet, which complete it and publish their endpoint and authority in it.
+func CheckPublished(definition *apiextensionsv1.CustomResourceDefinition) error {
+	if origin := OriginOf(definition); origin != OriginOurs {
+		return fmt.Errorf("customresourcedefinition %s is still of %s", definition.Name, origin)
+	}
+	conversion := definition.Spec.Conversion
+	if !isServedByWebhook(conversion) || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil ||
+		len(conversion.Webhook.ClientConfig.CABundle) == 0 {
+		return fmt.Errorf("customresourcedefinition %s names no conversion webhook with a CA bundle", definition.Name)
+	}
+	return nil
+}
+
 // checkOrigin refuses a definition whose objects cannot be taken over, or
 // perhaps not, and says what to do.
 func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {

@@ -4,12 +4,13 @@
 package takeover
 
 // The rights that only a takeover needs, in the namespace of the operator: it deletes
-// the webhook configurations of the earlier release, scales its Deployments to zero and
-// removes the EndpointSlices of the bridge. The operator's own rights let it complete
-// definitions, read pods and change Services. The role of these rights can be removed
-// when the takeover is done.
+// the webhook configurations of the earlier release, scales its Deployments to zero,
+// removes the EndpointSlices of the bridge, and annotates the definition with its
+// progress. The operator's own rights let it read pods and change Services. The role of
+// these rights can be removed when the takeover is done.
 //
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=di-mutating-webhook-configuration,verbs=get;delete
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=di-validating-webhook-configuration,verbs=get;delete
 // +kubebuilder:rbac:groups=apps,namespace=di-system,resources=deployments/scale,resourceNames=di-operator;di-webhook;di-server,verbs=get;update
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=di-system,resources=endpointslices,verbs=list;delete
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=dijobs.diengine.opendilab.org,verbs=patch

@@ -1,6 +1,7 @@
 {{/* The flags of di-server that values lead to; a default of the program's is not said again. */}}
 {{- define "di-orchestrator.serverArgs" -}}
 {{- $server := .Values.server -}}
+{{- include "di-orchestrator.jobArgs" . }}
 {{- if ne $server.identity "enforce" }}
 - --identity={{ $server.identity }}
 {{- end }}
@@ -21,11 +22,5 @@
 {{- end }}
 {{- with $server.limits.profilingBytes }}
 - --max-profiling-bytes={{ int64 . }}
-{{- end }}
-{{- if .Values.metrics.secure }}
-- --metrics-secure
-{{- end }}
-{{- range $server.extraArgs }}
-- {{ . | quote }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,202 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
+	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
+	"opendilab.org/di-orchestrator/controllers/storagemigration"
+	"opendilab.org/di-orchestrator/internal/admissionprobe"
+	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// operator adds to a manager what the operator does. Only the leader does it, but for the
+// admission probe.
+type operator struct {
+	observers
+	options  *operatorOptions
+	mgr      ctrl.Manager
+	recorder events.EventRecorder
+}
+
+// add adds everything. The context ends with the process.
+func (o *operator) add(ctx context.Context) error {
+	definitions, err := storagemigration.WatchDefinitions(o.mgr)
+	if err != nil {
+		return err
+	}
+	earlier, err := o.addTakeover()
+	if err != nil {
+		return err
+	}
+	if err := o.addMigration(definitions, earlier.Done()); err != nil {
+		return err
+	}
+	if err := o.addControllers(ctx, definitions, earlier.MayAct()); err != nil {
+		return err
+	}
+	if err := o.addIssuer(); err != nil {
+		return err
+	}
+	return o.addProber()
+}
+
+// addControllers adds the controllers of jobs, which start once no earlier release acts.
+func (o *operator) addControllers(ctx context.Context, definitions *storagemigration.Definitions, mayAct <-chan struct{}) error {
+	err := dijob.Setup(ctx, o.mgr, dijob.Options{
+		JobVersion:       definitions.JobVersion,
+		Recorder:         o.recorder,
+		Settings:         o.options.settings,
+		AggregatorConfig: o.options.aggregatorConfig.NamespacedName,
+		Workers:          o.options.workers,
+		NoAllocator:      !o.options.allocator,
+		ForceDeleteAfter: o.options.forceDeleteAfter,
+
+		Gangs:             gang.Setting(o.options.gangScheduler),
+		GangSchedulerName: o.options.gangName,
+		Kueue:             o.findKueue(),
+
+		Registerer: o.metrics,
+		Traces:     o.traces,
+		MayAct:     mayAct,
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the controllers: %w", err)
+	}
+	if o.options.allocator {
+		if err := allocator.Setup(o.mgr, allocator.Options{
+			Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
+		}); err != nil {
+			return fmt.Errorf("setting up the allocator: %w", err)
+		}
+	}
+	if o.options.defaultConfig == "" {
+		return nil
+	}
+	err = o.mgr.Add(&aggregatorconfig.Default{
+		Client:   o.mgr.GetClient(),
+		Reader:   o.mgr.GetAPIReader(),
+		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},
+		Config:   o.options.aggregatorConfig.NamespacedName,
+		MayAct:   mayAct,
+		Log:      o.mgr.GetLogger().WithName("aggregatorconfig"),
+	})
+	if err != nil {
+		return fmt.Errorf("adding the default AggregatorConfig: %w", err)
+	}
+	return nil
+}
+
+// findKueue returns a function that reports whether Kueue manages the queues that jobs name.
+func (o *operator) findKueue() func(context.Context) (bool, error) {
+	switch o.options.queueing {
+	case queueingKueue:
+		return func(context.Context) (bool, error) { return true, nil }
+	case queueingAuto:
+		return discover.NewKueue(o.mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+	}
+	return nil
+}
+
+// addIssuer adds the issuer of di-server's certificate, which may not read the
+// authority's key. Where another tool issues certificates, it publishes only the bundle.
+func (o *operator) addIssuer() error {
+	api, err := client.New(o.mgr.GetConfig(), client.Options{})
+	if err != nil {
+		return fmt.Errorf("making the client of the issuer: %w", err)
+	}
+	of := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: o.options.namespace, Name: name}
+	}
+	var authority types.NamespacedName
+	if o.options.certificates == certificatesOwn {
+		authority = of(names.WebhookAuthority)
+	}
+	host := names.ServerService + "." + o.options.namespace
+	issuer := &certs.Issuer{
+		API:       api,
+		Authority: authority,
+		Secret:    of(serverCertificate),
+		Bundle:    of(serverBundle),
+		Hosts:     []string{host, host + ".svc", host + "." + o.options.serviceDomain},
+		Clock:     clock.RealClock{},
+		Log:       o.mgr.GetLogger().WithName("issuer"),
+	}
+	if err := o.mgr.Add(issuer); err != nil {
+		return fmt.Errorf("adding the issuer of di-server's certificate: %w", err)
+	}
+	return nil
+}
+
+// addProber adds the admission probe.
+func (o *operator) addProber() error {
+	if o.options.probeInterval == 0 {
+		return nil
+	}
+	mgr := o.mgr
+	// Each probe would log a warning that its version is deprecated.
+	quiet := rest.CopyConfig(mgr.GetConfig())
+	quiet.WarningHandler = rest.NoWarnings{}
+	api, err := client.New(quiet, client.Options{HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making the client of the admission probe: %w", err)
+	}
+	prober := &admissionprobe.Prober{
+		API:       api,
+		Reader:    mgr.GetAPIReader(),
+		Namespace: o.options.namespace,
+		Interval:  o.options.probeInterval,
+		Clock:     clock.RealClock{},
+		Recorder:  o.recorder,
+		IsElected: o.isElected,
+		Log:       mgr.GetLogger().WithName("probe"),
+	}
+	if err := prober.Register(o.metrics); err != nil {
+		return err
+	}
+	if err := mgr.Add(prober); err != nil {
+		return fmt.Errorf("adding the admission probe: %w", err)
+	}
+	return nil
+}
+
+func (o *operator) isElected() bool {
+	select {
+	case <-o.mgr.Elected():
+		return true
+	default:
+		return false
+	}
+}
+
+// cacheCheck bounds how long the readiness check waits for the caches: less than the
+// kubelet waits for the check.
+const cacheCheck = 500 * time.Millisecond
+
+// ready is a readiness check: the caches are filled, so that this operator can lead.
+func (o *operator) ready(request *http.Request) error {
+	ctx, cancel := context.WithTimeout(request.Context(), cacheCheck)
+	defer cancel()
+	if !o.mgr.GetCache().WaitForCacheSync(ctx) {
+		return errors.New("the caches are not filled yet")
+	}
+	return nil
+}
