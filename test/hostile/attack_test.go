@@ -51,10 +51,11 @@ type attack struct {
 
 // row is what came of an attack.
 type row struct {
-	name             string
-	outcomes         map[string]int
-	calls            []pace.Tally
-	operator, server program.Usage
+	name     string
+	outcomes map[string]int
+	calls    []pace.Tally
+
+	webhooks, operator, server program.Usage
 }
 
 func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
@@ -81,7 +82,7 @@ func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
 		t.Run(attacks[i].name, func(t *testing.T) {
 			rows = append(rows, w.endure(t, &attacks[i], load))
 		})
-		if w.operator.HasEnded() || w.server.HasEnded() {
+		if w.webhooks.HasEnded() || w.operator.HasEnded() || w.server.HasEnded() {
 			t.Fatal("a program has ended")
 		}
 	}
@@ -129,7 +130,7 @@ func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, process := range []*program.Process{w.operator, w.server} {
+	for _, process := range []*program.Process{w.webhooks, w.operator, w.server} {
 		if err := process.ResetPeak(); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,8 @@ func (w *world) checkPrograms(t *testing.T, result *row) {
 		usage   *program.Usage
 		limit   int64
 	}{
-		"operator": {w.operator, &result.operator, operatorMemory}, "di-server": {w.server, &result.server, serverMemory},
+		"webhook": {w.webhooks, &result.webhooks, webhooksMemory}, "operator": {w.operator, &result.operator, operatorMemory},
+		"di-server": {w.server, &result.server, serverMemory},
 	} {
 		if of.process.HasEnded() {
 			t.Errorf("%s has ended", name)
@@ -234,7 +236,7 @@ func checkOthers(t *testing.T, load []*pace.Prober, calls []pace.Tally) {
 // printRows prints what came of each attack.
 func printRows(rows []row) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "attack\tintruders got\tconverted GETs\tp99\tdi-server GETs\tp99\tfailed\toperator\tdi-server")
+	_, _ = fmt.Fprintln(table, "attack\tintruders got\tconverted GETs\tp99\tdi-server GETs\tp99\tfailed\twebhooks\toperator\tdi-server")
 	for i := range rows {
 		r := &rows[i]
 		if len(r.calls) == 0 {
@@ -244,9 +246,9 @@ func printRows(rows []row) {
 		for _, tally := range r.calls {
 			failed += tally.Failed
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.name, shown(r.outcomes),
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", r.name, shown(r.outcomes),
 			r.calls[0].Calls(), figures.Millis(r.calls[0].P99()), r.calls[2].Calls(), figures.Millis(r.calls[2].P99()), failed,
-			figures.Mebibytes(r.operator.PeakBytes), figures.Mebibytes(r.server.PeakBytes))
+			figures.Mebibytes(r.webhooks.PeakBytes), figures.Mebibytes(r.operator.PeakBytes), figures.Mebibytes(r.server.PeakBytes))
 	}
 	_ = table.Flush()
 }

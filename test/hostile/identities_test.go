@@ -145,7 +145,7 @@ func lastAnswer(ctx context.Context, conn io.Reader) string {
 }
 
 func oldTLS(ctx context.Context, w *world, attacker int) string {
-	conn, err := dialFrom(ctx, unusedAddress(attacker), w.operator.Address)
+	conn, err := dialFrom(ctx, unusedAddress(attacker), w.webhooks.Address)
 	if err != nil {
 		return failed(ctx)
 	}

@@ -25,13 +25,13 @@ func onWebhooks() []attack {
 	slow := func(path string, announced int) func(context.Context, *world, int) string {
 		return func(ctx context.Context, w *world, attacker int) string {
 			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", path, announced)
-			return hold(ctx, unusedAddress(attacker), w.operator.Address, true, []byte(head))
+			return hold(ctx, unusedAddress(attacker), w.webhooks.Address, true, []byte(head))
 		}
 	}
 	post := func(path string, body []byte) func(context.Context, *world, int) string {
 		return func(ctx context.Context, w *world, attacker int) string {
 			return send(ctx, &message{
-				method: http.MethodPost, url: "https://" + w.operator.Address + path, from: unusedAddress(attacker), body: body,
+				method: http.MethodPost, url: "https://" + w.webhooks.Address + path, from: unusedAddress(attacker), body: body,
 				header: http.Header{"Content-Type": {"application/json"}},
 			})
 		}
@@ -64,11 +64,11 @@ func onWebhooks() []attack {
 		{name: "many empty objects in extended are refused", step: post(webhook.PathValidateV1, review("CREATE", v1Extended(), nil))},
 		{name: "heads that never end are cut off at the webhooks", step: func(ctx context.Context, w *world, attacker int) string {
 			return holdMany(ctx, 100, func() string {
-				return hold(ctx, unusedAddress(attacker), w.operator.Address, true, []byte("GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 60_000)))
+				return hold(ctx, unusedAddress(attacker), w.webhooks.Address, true, []byte("GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 60_000)))
 			})
 		}},
 		{name: "connections that say nothing are bounded at the webhooks", step: func(ctx context.Context, w *world, attacker int) string {
-			return holdMany(ctx, 100, func() string { return hold(ctx, unusedAddress(attacker), w.operator.Address, false, nil) })
+			return holdMany(ctx, 100, func() string { return hold(ctx, unusedAddress(attacker), w.webhooks.Address, false, nil) })
 		}},
 	}
 }

@@ -45,20 +45,22 @@ const (
 	jobBytes = 7_000
 
 	userOperator = "hostile-operator"
+	userWebhooks = "hostile-webhook"
 	userServer   = "hostile-server"
 )
 
 // The memory limits of the chart's defaults. GOMEMLIMIT is nine tenths of each.
 const (
 	operatorMemory = 768 << 20
+	webhooksMemory = 768 << 20
 	serverMemory   = 256 << 20
 )
 
 // world is a control plane with the programs, and jobs of bystanders that run.
 type world struct {
 	*controlplane.Plane
-	operator, server *program.Process
-	kubelet          *kubelet
+	webhooks, operator, server *program.Process
+	kubelet                    *kubelet
 	// callers are the coordinators of the bystanders' jobs.
 	callers []coordinator.Caller
 	stops   []func() error
@@ -67,7 +69,7 @@ type world struct {
 // newWorld starts all there is. The caller stops it.
 func newWorld(ctx context.Context, folder string) (_ *world, err error) {
 	plane, err := controlplane.Start(&controlplane.Options{
-		Folder: folder, Users: []string{userOperator, userServer},
+		Folder: folder, Users: []string{userOperator, userWebhooks, userServer},
 		Etcd: map[string]string{"unsafe-no-fsync": "true", "quota-backend-bytes": "4294967296"},
 	})
 	if err != nil {
@@ -97,14 +99,24 @@ func newWorld(ctx context.Context, folder string) (_ *world, err error) {
 	return w, w.startBystanders(ctx)
 }
 
-// startPrograms starts the operator and di-server from this checkout.
+// startPrograms starts the webhooks, the operator and di-server from this checkout.
 func (w *world) startPrograms(ctx context.Context, folder string) error {
 	binary, err := program.Build(ctx, folder)
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := w.Kubeconfig(userOperator)
+	kubeconfig, err := w.Kubeconfig(userWebhooks)
 	if err != nil {
+		return err
+	}
+	w.webhooks, err = program.StartWebhooks(ctx, &program.Webhooks{
+		Binary: binary, Folder: folder, Environment: []string{"GOMEMLIMIT=691MiB", kubeconfig},
+	})
+	if err != nil {
+		return err
+	}
+	w.stops = append(w.stops, w.webhooks.Stop)
+	if kubeconfig, err = w.Kubeconfig(userOperator); err != nil {
 		return err
 	}
 	w.operator, err = program.StartOperator(ctx, &program.Operator{

@@ -88,11 +88,11 @@ var _ = Describe("The audit log with certificates that cert-manager issues", fun
 		p.issue(ctx, "di-orchestrator-server-tls", "di-server.di-system")
 
 		s := &story{plane: p, objects: objects}
-		operator := s.startOperator(ctx)
+		stop := s.startOperator(ctx)
 		server := s.startServer(ctx)
 		s.waitTrusted(ctx)
 		server.stop()
-		operator.stop()
+		stop()
 
 		p.stop()
 		uses, err := readUses(p.auditLog)
@@ -150,7 +150,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	p.run(ctx, objects, "install-crds")
 	Expect(p.api.Delete(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: names.ServerService}})).To(Succeed())
 	p.install(ctx, objects, "ConfigMap", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-	operator := s.startOperator(ctx)
+	stop := s.startOperator(ctx)
 	p.run(ctx, objects, "probe")
 	server := s.startServer(ctx)
 
@@ -163,12 +163,12 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.trainGangs(ctx)
 	s.conflictOfNames(ctx)
 	server.stop()
-	operator.stop()
+	stop()
 
 	By("replacing what the certificates rest on, on an API server that cannot send lists by watches")
 	p.onlyLists = true
 	s.spoil(ctx)
-	operator = s.startOperator(ctx)
+	stop = s.startOperator(ctx)
 	s.waitReplaced(ctx)
 	s.startServer(ctx).stop()
 	s.placeAnother(ctx)
@@ -177,7 +177,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.migrate(ctx)
 
 	By("uninstalling")
-	operator.stop()
+	stop()
 	s.leaveEarlierServer(ctx)
 	p.run(ctx, objects, "retire-crds")
 	p.run(ctx, objects, "retire-crds")
@@ -257,12 +257,18 @@ func runPods(ctx context.Context, api client.WithWatch) (stop func()) {
 	}
 }
 
-// startOperator starts an operator that the API server reaches by a URL.
-func (s *story) startOperator(ctx context.Context) *process {
+// startOperator starts the webhooks, which the API server reaches by a URL, and an operator.
+// It returns what stops both.
+func (s *story) startOperator(ctx context.Context) (stop func()) {
 	GinkgoHelper()
 	address := freeAddress(ctx)
-	return s.start(ctx, s.objects, "di-orchestrator-operator", "--webhook-address="+address, "--webhook-url=https://"+address, "--allocator-cycle=1s",
-		"--migration-settle=1s", "--takeover-settle=100ms")
+	hooks := s.start(ctx, s.objects, "di-orchestrator-webhook", "--webhook-address="+address, "--webhook-url=https://"+address)
+	operator := s.start(ctx, s.objects, "di-orchestrator-operator", "--allocator-cycle=1s", "--migration-settle=1s", "--takeover-settle=100ms")
+	return func() {
+		GinkgoHelper()
+		operator.stop()
+		hooks.stop()
+	}
 }
 
 // startServer starts a di-server.

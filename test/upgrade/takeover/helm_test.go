@@ -91,7 +91,7 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 		Expect(p.api.Patch(ctx, elsewhere, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`)))).To(Succeed())
 		m.mustHelm(ctx, key, m.release("upgrade", "--reset-values")...)
 		p.awaitStep(ctx, "Done")
-		Expect(m.deployments(ctx)).To(Equal([]string{"di-orchestrator-operator", "di-orchestrator-server"}), "Helm deletes what the chart has no more")
+		Expect(m.deployments(ctx)).To(Equal([]string{"di-orchestrator-operator", "di-orchestrator-server", "di-orchestrator-webhook"}), "Helm deletes what the chart has no more")
 		p.expectSameDefinitions(ctx, kept)
 		p.expectSameService(ctx, service)
 		p.awaitRanked(ctx, left)

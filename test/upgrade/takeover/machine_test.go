@@ -30,7 +30,7 @@ import (
 )
 
 // machine stands in for controllers and nodes of a cluster: it runs what the chart's
-// Jobs and the operator's Deployment say, as processes beside the API server.
+// Jobs and the Deployments of the webhooks and the operator say, as processes beside the API server.
 type machine struct {
 	*plane
 	kubeconfig string
@@ -38,17 +38,17 @@ type machine struct {
 	mu sync.Mutex
 	// logs are what containers of hooks have printed, by their names.
 	logs map[string]string
-	// operator is the one that runs, nil where there is none.
-	operator *program.Process
+	// running are the programs that run, by the names of their Deployments.
+	running map[string]*program.Process
 	hooks    map[types.UID]bool
 }
 
 // newMachine runs what is in the system's namespace from now on.
 func newMachine(ctx context.Context, p *plane) *machine {
 	GinkgoHelper()
-	m := &machine{plane: p, kubeconfig: p.kubeconfig(), logs: map[string]string{}, hooks: map[types.UID]bool{}}
+	m := &machine{plane: p, kubeconfig: p.kubeconfig(), logs: map[string]string{}, running: map[string]*program.Process{}, hooks: map[types.UID]bool{}}
 	beside(ctx, m.runHooks)
-	beside(ctx, m.runOperator)
+	beside(ctx, m.runPrograms)
 	return m
 }
 
@@ -99,20 +99,30 @@ func (m *machine) runHook(ctx context.Context, job *batchv1.Job) {
 	}
 }
 
-// runOperator starts one operator while there is a Deployment of it, and kills it when
-// that is gone; and it has a di-server be ready.
-func (m *machine) runOperator(ctx context.Context) {
+// runPrograms starts the webhooks and an operator while there are Deployments of them, and
+// kills them when these are gone; and it has a di-server be ready.
+func (m *machine) runPrograms(ctx context.Context) {
+	m.runProgram(ctx, "di-orchestrator-webhook", func(args []string) *program.Process {
+		return m.startWebhooks(ctx, m.address, m.address, append(args, quick()...)...)
+	})
+	m.runProgram(ctx, "di-orchestrator-operator", func(args []string) *program.Process {
+		defer m.serve(ctx)
+		return m.startOperator(ctx, args...)
+	})
+}
+
+// runProgram does this for one Deployment, given how to start its program with arguments.
+func (m *machine) runProgram(ctx context.Context, name string, start func(args []string) *program.Process) {
 	deployment := &appsv1.Deployment{}
-	err := m.api.Get(ctx, client.ObjectKey{Namespace: system, Name: "di-orchestrator-operator"}, deployment)
+	err := m.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, deployment)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case err == nil && m.operator == nil:
-		m.operator = m.startOperator(ctx, m.address, m.address, deployment.Spec.Template.Spec.Containers[0].Args[1:]...)
-		m.serve(ctx)
-	case apierrors.IsNotFound(err) && m.operator != nil:
-		_ = m.operator.Kill()
-		m.operator = nil
+	switch running, runs := m.running[name]; {
+	case err == nil && !runs:
+		m.running[name] = start(deployment.Spec.Template.Spec.Containers[0].Args[1:])
+	case apierrors.IsNotFound(err) && runs:
+		_ = running.Kill()
+		delete(m.running, name)
 	}
 }
 
@@ -146,7 +156,7 @@ func (m *machine) mustHelm(ctx context.Context, key string, args ...string) {
 func (m *machine) release(command string, more ...string) []string {
 	return append([]string{
 		command, "di-orchestrator", filepath.Join(testkit.Root(), "charts", "di-orchestrator"), "--set", "server.identity=legacy",
-		"--set", "operator.webhook.url=https://" + m.address, "--set", "hooks.timeout=" + testkit.Patience.String(),
+		"--set", "webhook.url=https://" + m.address, "--set", "hooks.timeout=" + testkit.Patience.String(),
 		"--set", "operator.extraArgs={--migration-settle=1s,--kube-api-qps=1000,--kube-api-burst=1000}",
 	}, more...)
 }

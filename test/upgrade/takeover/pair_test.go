@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
@@ -67,14 +66,14 @@ func onceOnly(writes []string) map[string]int {
 	return counts
 }
 
-// pair are two operators of one installation, by their names.
+// pair are two operators of one installation, each with webhooks, by their names.
 type pair struct {
 	*plane
 	ways map[string]*gateway
 	// addresses are where they serve webhooks.
 	addresses map[string]string
 	// runs are those that live; they are written under the ledger's lock.
-	runs map[string]*program.Process
+	runs map[string]*programs
 	// killed is told each death.
 	killed chan death
 }
@@ -82,7 +81,7 @@ type pair struct {
 // death is that of an operator, after a write.
 type death struct {
 	who string
-	was *program.Process
+	was *programs
 }
 
 // startPair starts two operators, each of which is killed after each of its writes for
@@ -90,7 +89,7 @@ type death struct {
 func (p *plane) startPair(ctx context.Context) *pair {
 	GinkgoHelper()
 	started := &pair{
-		plane: p, ways: map[string]*gateway{}, runs: map[string]*program.Process{}, addresses: map[string]string{}, killed: make(chan death, 1000),
+		plane: p, ways: map[string]*gateway{}, runs: map[string]*programs{}, addresses: map[string]string{}, killed: make(chan death, 1000),
 	}
 	p.mu.Lock()
 	p.writes, p.always = nil, started.kill
@@ -116,7 +115,7 @@ func (p *pair) kill(who string) {
 		return
 	}
 	delete(p.runs, who)
-	_ = killed.Kill()
+	_ = killed.kill()
 	p.killed <- death{who, killed}
 }
 
@@ -124,7 +123,7 @@ func (p *pair) restart(ctx context.Context, who string) {
 	GinkgoHelper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runs[who] = p.ways[who].startOperator(ctx, p.addresses[who], p.address, "--leader-elect", "--kube-api-qps=1000", "--kube-api-burst=1000")
+	p.runs[who] = p.ways[who].startPrograms(ctx, p.addresses[who], p.address, "--leader-elect")
 }
 
 // seeToEnd starts who was killed again, until nothing is left to do, and both go on.

@@ -9,6 +9,7 @@ package takeover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -56,7 +57,7 @@ type plane struct {
 	// api may do everything.
 	api client.Client
 	*gateway
-	// address is where operators serve webhooks, one after the other.
+	// address is where webhooks are served, by one program after the other.
 	address string
 }
 
@@ -115,28 +116,59 @@ func (p *plane) install(ctx context.Context) string {
 	return string(output)
 }
 
-// start starts an operator, which the API server reaches by a URL.
-func (p *plane) start(ctx context.Context) *program.Process {
+// start starts the webhooks, which the API server reaches by a URL, and an operator.
+func (p *plane) start(ctx context.Context) *programs {
 	GinkgoHelper()
-	return p.startOperator(ctx, p.address, p.address, "--takeover-settle=100ms", "--kube-api-qps=1000", "--kube-api-burst=1000")
+	return p.startPrograms(ctx, p.address, p.address, "--takeover-settle=100ms")
 }
 
-// startOperator starts an operator that serves webhooks at one address, and that the
-// API server reaches at another.
-func (g *gateway) startOperator(ctx context.Context, address, reached string, flags ...string) *program.Process {
+// programs are the webhooks and an operator, which fail together.
+type programs struct {
+	webhooks, operator *program.Process
+}
+
+func (p *programs) kill() error {
+	return errors.Join(p.webhooks.Kill(), p.operator.Kill())
+}
+
+// startPrograms starts the webhooks at one address, which the API server reaches at
+// another, and an operator with further flags.
+func (g *gateway) startPrograms(ctx context.Context, address, reached string, flags ...string) *programs {
+	GinkgoHelper()
+	return &programs{g.startWebhooks(ctx, address, reached, quick()...), g.startOperator(ctx, append(flags, quick()...)...)}
+}
+
+// quick has programs call the API server without delay.
+func quick() []string { return []string{"--kube-api-qps=1000", "--kube-api-burst=1000"} }
+
+func (g *gateway) startOperator(ctx context.Context, flags ...string) *program.Process {
 	GinkgoHelper()
 	started, err := program.StartOperator(ctx, &program.Operator{
-		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Address: address, URL: "https://" + reached,
-		Flags: append(flags, "--webhook-probe-interval=0"), NoWait: true,
+		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Flags: append(flags, "--webhook-probe-interval=0"), NoWait: true,
 	})
 	Expect(err).NotTo(HaveOccurred())
+	killAtEnd("the operator", started)
+	return started
+}
+
+func (g *gateway) startWebhooks(ctx context.Context, address, reached string, flags ...string) *program.Process {
+	GinkgoHelper()
+	started, err := program.StartWebhooks(ctx, &program.Webhooks{
+		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Address: address, URL: "https://" + reached, Flags: flags, NoWait: true,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	killAtEnd("the webhooks", started)
+	return started
+}
+
+// killAtEnd kills a program at the end of the spec, and prints its log if that failed.
+func killAtEnd(name string, started *program.Process) {
 	DeferCleanup(func() {
 		_ = started.Kill()
 		if content, err := started.Log(); err == nil && CurrentSpecReport().Failed() {
-			_, _ = fmt.Fprintf(GinkgoWriter, "the operator:\n%s\n", content)
+			_, _ = fmt.Fprintf(GinkgoWriter, "%s:\n%s\n", name, content)
 		}
 	})
-	return started
 }
 
 // isWrite reports whether a request changes something that is stored.

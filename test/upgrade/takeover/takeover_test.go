@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit/program"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -116,7 +115,7 @@ var _ = Describe("A fresh installation", func() {
 		Expect(strings.Count(p.install(ctx), "created")).To(Equal(3))
 		first := p.start(ctx)
 		p.awaitStep(ctx, "Done")
-		Expect(first.Kill()).To(Succeed())
+		Expect(first.kill()).To(Succeed())
 		looks := p.looks.Load()
 		Expect(looks).To(BeNumerically(">", 0))
 
@@ -142,11 +141,11 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 	GinkgoHelper()
 	var deaths []string
 	for {
-		var running *program.Process
+		var running *programs
 		started := make(chan struct{})
 		p.arm(func(string) {
 			<-started
-			_ = running.Kill()
+			_ = running.kill()
 		})
 		running = p.start(ctx)
 		close(started)
@@ -157,7 +156,8 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 			}
 			return deaths
 		}
-		Eventually(ctx, running.Ended()).Should(BeClosed())
+		Eventually(ctx, running.webhooks.Ended()).Should(BeClosed())
+		Eventually(ctx, running.operator.Ended()).Should(BeClosed())
 		deaths = append(deaths, p.killedAfter())
 		Expect(len(deaths)).To(BeNumerically("<", 60), "%v", deaths)
 	}

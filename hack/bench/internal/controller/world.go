@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,7 @@ type world struct {
 	kubelet *kubelet
 	// submitter writes jobs without a rate limit.
 	submitter client.Client
+	webhooks  *program.Process
 	operator  *program.Process
 	// pprof is the address of the operator's profiles.
 	pprof string
@@ -36,7 +38,7 @@ type world struct {
 
 // newWorld starts a world without an operator. The caller stops it.
 func (b *bench) newWorld(ctx context.Context) (_ *world, err error) {
-	plane, err := b.NewWorld(&controlplane.Options{Users: []string{harness.UserOperator, userSubmitter, userKubelet}})
+	plane, err := b.NewWorld(&controlplane.Options{Users: []string{harness.UserOperator, harness.UserWebhooks, userSubmitter, userKubelet}})
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +49,9 @@ func (b *bench) newWorld(ctx context.Context) (_ *world, err error) {
 		}
 	}()
 	if err := w.InstallWebhooks(ctx); err != nil {
+		return nil, err
+	}
+	if w.webhooks, err = w.StartWebhooks(ctx, ""); err != nil {
 		return nil, err
 	}
 	if err := w.CreateNamespaces(ctx, oursNamespace); err != nil {
@@ -65,7 +70,11 @@ func (w *world) stop() (err error) {
 	if w.kubelet != nil {
 		w.kubelet.Stop()
 	}
-	return w.stopOperator()
+	err = w.stopOperator()
+	if w.webhooks != nil {
+		err = errors.Join(err, w.webhooks.Stop())
+	}
+	return err
 }
 
 // startOperator starts the operator as it is deployed, but without leader election,
@@ -74,7 +83,7 @@ func (w *world) startOperator(ctx context.Context) (err error) {
 	if w.pprof, _, err = program.FreeAddresses(ctx); err != nil {
 		return err
 	}
-	w.operator, err = w.StartOperator(ctx, harness.OwnAddress, "--pprof-address", w.pprof)
+	w.operator, err = w.StartOperator(ctx, "--pprof-address", w.pprof)
 	return err
 }
 

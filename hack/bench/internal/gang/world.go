@@ -54,6 +54,7 @@ type world struct {
 	submitter client.Client
 	kubelet   *harness.Kubelet
 	ledgers   map[string]*ledger
+	webhooks  *program.Process
 	operator  *program.Process
 	// foreign are the other programs.
 	foreign []*program.Process
@@ -62,7 +63,7 @@ type world struct {
 // newWorld starts a world. The caller stops it, also when starting it failed.
 func (b *bench) newWorld(ctx context.Context) (*world, error) {
 	plane, err := b.NewWorld(&controlplane.Options{
-		Users:     []string{harness.UserOperator, userScheduler, userControllers},
+		Users:     []string{harness.UserOperator, harness.UserWebhooks, userScheduler, userControllers},
 		APIServer: map[string]string{"feature-gates": podGroupGate, "runtime-config": podGroupAPI},
 	})
 	if err != nil {
@@ -144,10 +145,10 @@ func (w *world) addNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// startPrograms starts the scheduler, the controller that it needs beside it, and
+// startPrograms starts the scheduler, the controller that it needs beside it, the webhooks and
 // the operator, each with its own defaults.
 func (w *world) startPrograms(ctx context.Context) error {
-	w.Say("starting %s, %s and the operator", w.scheduler, w.controllerManager)
+	w.Say("starting %s, %s, the webhooks and the operator", w.scheduler, w.controllerManager)
 	err := errors.Join(
 		w.startForeign(ctx, w.scheduler, userScheduler, "--feature-gates="+podGroupGate+","+gangGate),
 		w.startForeign(ctx, w.controllerManager, userControllers, "--feature-gates="+podGroupGate, "--controllers="+protection),
@@ -155,7 +156,10 @@ func (w *world) startPrograms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.operator, err = w.StartOperator(ctx, harness.OwnAddress, strings.Fields(w.operatorFlags)...)
+	if w.webhooks, err = w.StartWebhooks(ctx, ""); err != nil {
+		return err
+	}
+	w.operator, err = w.StartOperator(ctx, strings.Fields(w.operatorFlags)...)
 	return err
 }
 
@@ -179,6 +183,9 @@ func (w *world) stop() error {
 	var err error
 	if w.operator != nil {
 		err = w.operator.Stop()
+	}
+	if w.webhooks != nil {
+		err = errors.Join(err, w.webhooks.Stop())
 	}
 	for _, each := range w.foreign {
 		err = errors.Join(err, each.Kill())

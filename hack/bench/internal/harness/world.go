@@ -4,6 +4,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -22,12 +23,14 @@ import (
 // The users that the programs under measurement run as.
 const (
 	UserOperator = "bench-operator"
+	UserWebhooks = "bench-webhook"
 	UserServer   = "bench-server"
 )
 
-// The memory limits of config/operator and config/server.
+// The memory limits of config/operator, config/webhook and config/server.
 const (
 	OperatorMemoryLimit = "GOMEMLIMIT=690MiB"
+	WebhooksMemoryLimit = "GOMEMLIMIT=690MiB"
 	ServerMemoryLimit   = "GOMEMLIMIT=230MiB"
 )
 
@@ -74,16 +77,19 @@ func (w *World) CreateNamespaces(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// StartOperator starts an operator, and returns when it is ready. The address
-// that hooksURL returns for the operator's own is where the API server finds its webhooks.
-func (w *World) StartOperator(ctx context.Context, hooksURL func(address string) string, flags ...string) (*program.Process, error) {
-	return w.start(ctx, UserOperator, "operator", OperatorMemoryLimit, func(address string) []string {
-		return append([]string{"--webhook-address", address, "--webhook-url", "https://" + hooksURL(address)}, flags...)
-	})
+// StartOperator starts an operator, and returns when it is ready, for which it needs the
+// webhooks.
+func (w *World) StartOperator(ctx context.Context, flags ...string) (*program.Process, error) {
+	return w.start(ctx, UserOperator, "operator", OperatorMemoryLimit, func(string) []string { return flags })
 }
 
-// OwnAddress has the API server call an operator without a Service in between.
-func OwnAddress(address string) string { return address }
+// StartWebhooks starts the webhooks, and returns when they are ready. The API server calls
+// them at an address; at their own if it is empty.
+func (w *World) StartWebhooks(ctx context.Context, called string, flags ...string) (*program.Process, error) {
+	return w.start(ctx, UserWebhooks, "webhook", WebhooksMemoryLimit, func(address string) []string {
+		return append([]string{"--webhook-address", address, "--webhook-url", "https://" + cmp.Or(called, address)}, flags...)
+	})
+}
 
 // StartServer starts a di-server, and returns when it is ready.
 func (w *World) StartServer(ctx context.Context, flags ...string) (*program.Process, error) {

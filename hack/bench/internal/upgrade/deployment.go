@@ -17,9 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// deployment is some replicas of a program behind a service.
+// deployment is some replicas of a program.
 type deployment struct {
-	name    string
+	name string
+	// service leads to them; nil for none.
 	service *service
 	// start starts one replica, and returns when it is ready.
 	start func(ctx context.Context) (*program.Process, error)
@@ -34,7 +35,7 @@ type replica struct {
 	forget func()
 }
 
-// add starts one replica more, and returns when the service leads to it.
+// add starts one replica more, and returns when the service, if any, leads to it.
 func (d *deployment) add(ctx context.Context) error {
 	one, err := d.begin(ctx)
 	if err != nil {
@@ -48,6 +49,9 @@ func (d *deployment) begin(ctx context.Context) (*replica, error) {
 	process, err := d.start(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if d.service == nil {
+		return &replica{Process: process, forget: func() {}}, nil
 	}
 	one := &replica{Process: process, forget: d.service.follow(process)}
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) {

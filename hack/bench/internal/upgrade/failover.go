@@ -136,8 +136,6 @@ func (r *failoverRun) place(ctx context.Context, since time.Time) (time.Duration
 	isStored := false
 	err = wait.PollUntilContextTimeout(ctx, placeInterval, harness.Patience, true, func(ctx context.Context) (bool, error) {
 		if !isStored {
-			// The call may reach the operator that has just gone: before the job is
-			// stored, or after it, when the answer is converted.
 			last = r.API.Create(ctx, job.DeepCopy())
 			isStored = client.IgnoreAlreadyExists(last) == nil
 			return false, nil

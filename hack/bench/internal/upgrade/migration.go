@@ -238,13 +238,13 @@ func (w *world) poll(ctx context.Context, what string, come func(context.Context
 	return nil
 }
 
-// askedSince counts what the operators have asked for, Leases apart.
-func (w *world) askedSince(mark controlplane.Mark) (controlplane.Requests, error) {
+// askedSince counts the requests of a user, Leases apart.
+func (w *world) askedSince(mark controlplane.Mark, user string) (controlplane.Requests, error) {
 	asked, err := w.Since(mark)
 	if err != nil {
 		return nil, err
 	}
-	return asked[harness.UserOperator].Without("leases"), nil
+	return asked[user].Without("leases"), nil
 }
 
 // others are calls of others to the jobs.
@@ -281,7 +281,7 @@ func (r *migrationRun) measure(ctx context.Context, calls load) ([]phase, error)
 	if err != nil {
 		return nil, err
 	}
-	if r.asked, err = r.askedSince(mark); err != nil {
+	if r.asked, err = r.askedSince(mark, harness.UserOperator); err != nil {
 		return nil, err
 	}
 	r.took = during.took

@@ -17,7 +17,7 @@ import (
 )
 
 const restartNotes = `
-Two operators, elected, and two di-servers, each two behind a stand-in for their Service: new connections lead to those of which the
+Two operators, and two replicas each of the webhooks and of di-server behind a stand-in for their Service: new connections lead to those of which the
 last readiness probe, every %s, succeeded, %s after it; connections that exist stay. Each replica in turn is sent SIGTERM, or for
 reference SIGKILL, and started again; the next one goes when the Service leads to that. Each GET at v1alpha1 is converted, each create
 (without being stored) is converted, defaulted and validated. A coordinator polls every second, from an address of its own, by a new
@@ -54,7 +54,7 @@ func (w *world) atRest(ctx context.Context, calls load, name string) (phase, err
 	return calls.during(name, true, func() error { return pace.Pause(ctx, w.bench.rest) })
 }
 
-// runRestart measures what is noticed of restarts of the operators.
+// runRestart measures what users notice of restarts.
 func (b *bench) runRestart(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newRunning(ctx)
 	if err != nil {
@@ -82,9 +82,10 @@ func (b *bench) runRestart(ctx context.Context) (missed figures.Limits, err erro
 		rounds   int
 		endingBy func(*program.Process) error
 	}{
+		{"webhooks, %d times", true, w.webhooks, b.rounds, (*program.Process).Stop},
 		{"operators, %d times", true, w.operators, b.rounds, (*program.Process).Stop},
 		{"di-servers, %d times", true, w.servers, b.rounds, (*program.Process).Stop},
-		{"reference: operators by SIGKILL, %d time", false, w.operators, 1, killed(ctx)},
+		{"reference: webhooks by SIGKILL, %d time", false, w.webhooks, 1, killed(ctx)},
 		{"reference: di-servers by SIGKILL, %d time", false, w.servers, 1, killed(ctx)},
 	} {
 		name := fmt.Sprintf(one.name, one.rounds)

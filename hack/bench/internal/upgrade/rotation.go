@@ -30,7 +30,7 @@ import (
 
 const rotationNotes = `
 Another authority is asked for by the annotation that kubectl di rotate-ca sets. A rotation is over when another authority is in the Secret,
-is trusted in the CRD and both webhook configurations, both operators serve by it, and the old one is trusted nowhere; then %s more are measured. At each write of the CRD the API server makes its caches of
+is trusted in the CRD and both webhook configurations, both replicas of the webhooks serve by it, and the old one is trusted nowhere; then %s more are measured. At each write of the CRD the API server makes its caches of
 jobs again, for which all are converted. No call is tried again.
 `
 
@@ -76,7 +76,7 @@ func (b *bench) runRotation(ctx context.Context) (missed figures.Limits, err err
 	if err != nil {
 		return nil, err
 	}
-	asked, err := w.askedSince(mark)
+	asked, err := w.askedSince(mark, harness.UserWebhooks)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (b *bench) runRotation(ctx context.Context) (missed figures.Limits, err err
 		return nil, err
 	}
 	missed, err = calls.print(b, []phase{rest, rotated, after})
-	fmt.Fprintf(b.Out, "\nA rotation took %s, at most %s. The operators' requests in all of them: %s.\n",
+	fmt.Fprintf(b.Out, "\nA rotation took %s, at most %s. The webhooks' requests in all of them: %s.\n",
 		figures.Seconds(figures.Percentile(took, 50)), figures.Seconds(figures.Percentile(took, 100)), asked)
 	fmt.Fprintf(b.Out, rotationNotes, afterRotation)
 	return missed, err
@@ -190,13 +190,13 @@ func bundlesIn(value any) [][]byte {
 	return found
 }
 
-// servedBy says which operator does not serve by an authority.
+// servedBy returns which replicas of the webhooks do not serve by an authority.
 func (w *world) servedBy(ctx context.Context, authority []byte) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)
 	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}
 	var failed error
-	for _, one := range w.operators.replicas {
+	for _, one := range w.webhooks.replicas {
 		connection, err := dialer.DialContext(ctx, "tcp", one.Address)
 		if err == nil {
 			err = connection.Close()

@@ -37,7 +37,7 @@ import (
 const takeoverNotes = `
 An installation of v0.2.2 as it is found in clusters, without cert-manager and without pods of its own: its definitions, Deployments,
 Services and webhook configurations, and jobs in each state with the pods and services that live. Then what a user does is done: our
-webhook configurations are applied, install-crds is run, two operators and two di-servers are started. It is over when jobs are known to be
+webhook configurations are applied, install-crds is run, two replicas of the webhooks, two operators and two di-servers are started. It is over when jobs are known to be
 stored as v2alpha1 only. GETs at v2alpha1 begin when that version answers for the first time, coordinators when both di-servers are ready, creates (without
 being stored) when the webhook configurations of v0.2.2, which no program serves here, are gone. No call is tried again. Fields are those of spec and metadata, and of status where a job had finished.
 `
@@ -199,10 +199,8 @@ func (t *takeover) install(ctx context.Context) error {
 }
 
 func (t *takeover) start(ctx context.Context) error {
-	for range 2 {
-		if err := t.operators.add(ctx); err != nil {
-			return err
-		}
+	if err := t.startOperators(ctx); err != nil {
+		return err
 	}
 	if err := t.startServers(ctx); err != nil {
 		return err

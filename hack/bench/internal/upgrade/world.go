@@ -37,12 +37,13 @@ const (
 	jobBytes = 7_000
 )
 
-// world is an API server, and two operators behind the Service by which it
-// reaches their webhooks.
+// world is an API server, two operators, and two replicas of the webhooks behind the
+// Service by which the API server calls them.
 type world struct {
 	*harness.World
 	bench     *bench
 	hooks     *service
+	webhooks  *deployment
 	operators *deployment
 	// calls is the Service of servers, where there are any.
 	calls   *service
@@ -51,9 +52,9 @@ type world struct {
 	others *caller
 }
 
-// newWorld starts a world without an operator. The caller stops it.
+// newWorld starts a world without webhooks and operators. The caller stops it.
 func (b *bench) newWorld(ctx context.Context, options *controlplane.Options) (_ *world, err error) {
-	options.Users = []string{harness.UserOperator, harness.UserServer, userOthers}
+	options.Users = []string{harness.UserOperator, harness.UserWebhooks, harness.UserServer, userOthers}
 	plane, err := b.NewWorld(options)
 	if err != nil {
 		return nil, err
@@ -74,14 +75,16 @@ func (b *bench) newWorld(ctx context.Context, options *controlplane.Options) (_ 
 	if w.hooks, err = startService(ctx, false); err != nil {
 		return nil, err
 	}
-	w.operators = &deployment{name: "operator", service: w.hooks, start: func(ctx context.Context) (*program.Process, error) {
-		return w.StartOperator(ctx, func(string) string { return w.hooks.address() },
-			append([]string{"--leader-elect"}, strings.Fields(b.operatorFlags)...)...)
+	w.webhooks = &deployment{name: "webhooks", service: w.hooks, start: func(ctx context.Context) (*program.Process, error) {
+		return w.StartWebhooks(ctx, w.hooks.address())
+	}}
+	w.operators = &deployment{name: "operator", start: func(ctx context.Context) (*program.Process, error) {
+		return w.StartOperator(ctx, append([]string{"--leader-elect"}, strings.Fields(b.operatorFlags)...)...)
 	}}
 	return w, nil
 }
 
-// newRunning starts a world with webhooks and two operators. The caller stops it.
+// newRunning starts a world with two replicas of the webhooks and two operators. The caller stops it.
 func (b *bench) newRunning(ctx context.Context) (*world, error) {
 	w, err := b.newWorld(ctx, &controlplane.Options{})
 	if err != nil {
@@ -91,7 +94,10 @@ func (b *bench) newRunning(ctx context.Context) (*world, error) {
 		if err := w.InstallWebhooks(ctx); err != nil {
 			return err
 		}
-		return w.startOperators(ctx)
+		if err := w.startOperators(ctx); err != nil {
+			return err
+		}
+		return w.waitAdmitted(ctx)
 	}
 	if err := start(); err != nil {
 		return nil, errors.Join(err, w.stop())
@@ -99,15 +105,16 @@ func (b *bench) newRunning(ctx context.Context) (*world, error) {
 	return w, nil
 }
 
-// startOperators starts two operators, and returns when jobs are admitted.
+// startOperators starts two replicas of the webhooks and two operators, and returns when
+// they are ready.
 func (w *world) startOperators(ctx context.Context) error {
-	w.Say("starting two operators")
-	for range 2 {
-		if err := w.operators.add(ctx); err != nil {
+	w.Say("starting two replicas of the webhooks and two operators")
+	for _, of := range []*deployment{w.webhooks, w.webhooks, w.operators, w.operators} {
+		if err := of.add(ctx); err != nil {
 			return err
 		}
 	}
-	return w.waitAdmitted(ctx)
+	return nil
 }
 
 // waitAdmitted returns when a job comes through the API server to the webhooks.
@@ -131,7 +138,7 @@ func (w *world) stop() (err error) {
 			defer harness.Close(&err, one.close)
 		}
 	}
-	for _, one := range []*deployment{w.servers, w.operators} {
+	for _, one := range []*deployment{w.servers, w.operators, w.webhooks} {
 		if one != nil {
 			err = errors.Join(err, one.stop())
 		}
