@@ -39,7 +39,7 @@ const Release = "di-orchestrator"
 
 // Deployments are the programs that the demo installs.
 func Deployments() []string {
-	return []string{"di-orchestrator-operator", "di-orchestrator-server"}
+	return []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"}
 }
 
 func newScheme() (*runtime.Scheme, error) {
@@ -53,9 +53,9 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // Install installs the chart, or upgrades to it, and waits until all replicas of
-// the operator and di-server are ready and jobs are admitted.
+// the programs are ready and jobs are admitted.
 func (d *Demo) Install(ctx context.Context) error {
-	d.step("Installing the operator and di-server, two replicas each, into namespace %s", names.SystemNamespace)
+	d.step("Installing the operator, its webhooks and di-server, two replicas each, into namespace %s", names.SystemNamespace)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: names.SystemNamespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}
@@ -66,7 +66,7 @@ func (d *Demo) Install(ctx context.Context) error {
 	built := fmt.Sprintf("built=%d", d.now().Unix())
 	return d.call(ctx, d.Helm, "upgrade", "--install", Release, filepath.Join(d.Root, "charts", "di-orchestrator"),
 		"--namespace", names.SystemNamespace, "--wait", "--timeout", installTimeout.String(),
-		"--set-string", "operator.podAnnotations."+built, "--set-string", "server.podAnnotations."+built)
+		"--set-string", "operator.podAnnotations."+built, "--set-string", "webhook.podAnnotations."+built, "--set-string", "server.podAnnotations."+built)
 }
 
 // Submit deletes what an earlier demo left, and submits the AggregatorConfig

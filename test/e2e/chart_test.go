@@ -115,7 +115,8 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 		if CurrentSpecReport().Failed() {
 			strict.explain(ctx)
 			explain(ctx, names.SystemNamespace, []string{"get", "pods,jobs", "-o=wide"}, []string{"get", "events"},
-				[]string{"logs", "--selector=" + operatorPods, "--tail=60", "--prefix"}, []string{"logs", "--selector=" + serverPods, "--tail=60", "--prefix"})
+				[]string{"logs", "--selector=" + operatorPods, "--tail=60", "--prefix"},
+				[]string{"logs", "--selector=" + webhookPods, "--tail=60", "--prefix"}, []string{"logs", "--selector=" + serverPods, "--tail=60", "--prefix"})
 		}
 	})
 
@@ -228,13 +229,13 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 	}
 
 	It("keeps running when an upgrade fails at its first hook, and is upgraded after that", func(ctx SpecContext) {
-		before := append(systemUIDs(ctx, operatorPods), systemUIDs(ctx, serverPods)...)
+		before := programUIDs(ctx)
 		helmFailure(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=e2e-none", "--timeout=15s")
 		probers := tokens.all()
 		for _, p := range probers {
 			Expect(p.Call(ctx, 0)).To(Succeed(), p.Name)
 		}
-		Expect(append(systemUIDs(ctx, operatorPods), systemUIDs(ctx, serverPods)...)).To(Equal(before))
+		Expect(programUIDs(ctx)).To(Equal(before))
 		helmOutput(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=image.tag=dev", "--wait", helmWaiting())
 		expectServing(ctx, currentImage, version)
 		Eventually(func(g Gomega) {

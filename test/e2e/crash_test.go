@@ -22,7 +22,7 @@ import (
 // collectors, an aggregator and its DDP learner; a coordinator; five workers.
 const trainingPods = 5 + 1 + 5
 
-var _ = Describe("Operator and di-server that are killed while jobs train", func() {
+var _ = Describe("Operator, webhooks and di-server that are killed while jobs train", func() {
 	It("come back, and the jobs reach their target with the pods that they had", func(ctx SpecContext) {
 		jobs, err := run.Submit(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -32,8 +32,9 @@ var _ = Describe("Operator and di-server that are killed while jobs train", func
 			g.Expect(before).To(HaveLen(trainingPods))
 		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 
-		By("killing both operators and one of the two servers")
+		By("killing both operators, both replicas of the webhooks and one of the two servers")
 		kill(ctx, labels.Set{"app.kubernetes.io/component": "operator"}, 2)
+		kill(ctx, labels.Set{"app.kubernetes.io/component": "webhook"}, 2)
 		kill(ctx, labels.Set{"app.kubernetes.io/component": "server"}, 1)
 
 		results, err := run.Follow(ctx, jobs)

@@ -28,6 +28,7 @@ import (
 
 const (
 	operatorPods = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=operator"
+	webhookPods  = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=webhook"
 	serverPods   = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=server"
 	// released is on all that belongs to the chart, its hooks included.
 	released = "app.kubernetes.io/instance=" + demo.Release
@@ -104,7 +105,7 @@ func systemPods(ctx SpecContext, g Gomega, selector string) []corev1.Pod {
 // say that they are of a version.
 func expectServing(ctx SpecContext, image, version string) {
 	GinkgoHelper()
-	for _, selector := range []string{operatorPods, serverPods} {
+	for _, selector := range []string{operatorPods, webhookPods, serverPods} {
 		var pods []corev1.Pod
 		Eventually(func(g Gomega) {
 			pods = systemPods(ctx, g, selector)
@@ -131,11 +132,11 @@ func versionServed(ctx SpecContext) string {
 	return found
 }
 
-// converted returns how many objects the operators have converted so far.
+// converted returns how many objects the webhooks have converted so far.
 func converted(ctx SpecContext) int {
 	GinkgoHelper()
 	total := 0
-	pods := systemPods(ctx, Default, operatorPods)
+	pods := systemPods(ctx, Default, webhookPods)
 	for i := range pods {
 		metrics, err := core.CoreV1().RESTClient().Get().Namespace(names.SystemNamespace).Resource("pods").
 			Name(pods[i].Name + ":8082").SubResource("proxy").Suffix("metrics").DoRaw(ctx)
@@ -223,4 +224,10 @@ func systemUIDs(ctx SpecContext, selector string) []types.UID {
 	}
 	slices.Sort(found)
 	return found
+}
+
+// programUIDs returns the UIDs of the pods of all programs.
+func programUIDs(ctx SpecContext) []types.UID {
+	GinkgoHelper()
+	return slices.Concat(systemUIDs(ctx, operatorPods), systemUIDs(ctx, webhookPods), systemUIDs(ctx, serverPods))
 }

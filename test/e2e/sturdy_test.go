@@ -123,7 +123,8 @@ func diagnostics(ctx SpecContext, awaited string) func() string {
 			kubectlReport(ctx, "get", "pods", "--all-namespaces", "--output=wide") +
 			kubectlReport(ctx, "get", "deployments", "--namespace="+names.SystemNamespace, "--output=wide") +
 			kubectlReport(ctx, "get", "events", "--namespace="+names.SystemNamespace, "--sort-by=.lastTimestamp") +
-			kubectlReport(ctx, "logs", "--namespace="+names.SystemNamespace, "--selector="+operatorPods, "--tail=40", "--prefix")
+			kubectlReport(ctx, "logs", "--namespace="+names.SystemNamespace, "--selector="+operatorPods, "--tail=40", "--prefix") +
+			kubectlReport(ctx, "logs", "--namespace="+names.SystemNamespace, "--selector="+webhookPods, "--tail=40", "--prefix")
 	}
 }
 

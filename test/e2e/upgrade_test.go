@@ -351,6 +351,7 @@ func (t *takeover) explain(ctx SpecContext) {
 	explain(ctx, upgradeNamespace, []string{"get", "pods", "-o=wide"}, []string{"get", "events"}, []string{"get", dijobs, "-o=yaml"})
 	explain(ctx, names.SystemNamespace, []string{"get", "pods,jobs,deployments,services,endpointslices", "-o=wide"}, []string{"get", "events"},
 		[]string{"get", "customresourcedefinition", dijobs, "-o=jsonpath={.metadata.annotations}{.spec.conversion}{.status}"},
-		[]string{"logs", "--selector=" + operatorPods, "--tail=80", "--prefix"}, []string{"logs", "--selector=" + serverPods, "--tail=40", "--prefix"},
+		[]string{"logs", "--selector=" + operatorPods, "--tail=80", "--prefix"}, []string{"logs", "--selector=" + webhookPods, "--tail=80", "--prefix"},
+		[]string{"logs", "--selector=" + serverPods, "--tail=40", "--prefix"},
 		[]string{"logs", "--selector=batch.kubernetes.io/job-name", "--tail=40", "--prefix"})
 }
