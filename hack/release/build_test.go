@@ -184,8 +184,8 @@ func checkChart(t *testing.T, out string) {
 func checkManifests(t *testing.T, out string) {
 	t.Helper()
 	install := read(t, out, installManifest)
-	if n := strings.Count(install, "image: registry.example.com/folder/di-orchestrator:v9.8.7\n"); n != 2 {
-		t.Errorf("the image stands in the manifest %d times, want 2: operator and server", n)
+	if n := strings.Count(install, "image: registry.example.com/folder/di-orchestrator:v9.8.7\n"); n != 3 {
+		t.Errorf("the image stands in the manifest %d times, want 3: operator, webhooks and server", n)
 	}
 	for manifest, kinds := range map[string]string{install: "kind: Deployment", read(t, out, crdManifest): "kind: CustomResourceDefinition"} {
 		if !strings.Contains(manifest, kinds) {
