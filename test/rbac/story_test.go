@@ -14,12 +14,15 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,6 +155,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	p.install(ctx, objects, "ConfigMap", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 	stop := s.startOperator(ctx)
 	p.run(ctx, objects, "probe")
+	s.overwriteWebhooks(ctx)
 	server := s.startServer(ctx)
 
 	By("running jobs")
@@ -269,6 +273,20 @@ func (s *story) startOperator(ctx context.Context) (stop func()) {
 		operator.stop()
 		hooks.stop()
 	}
+}
+
+// overwriteWebhooks takes the CA bundles from the webhooks, as one who applies their manifest
+// again, and waits until an Event reports that they are restored.
+func (s *story) overwriteWebhooks(ctx context.Context) {
+	GinkgoHelper()
+	patch := `[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: names.MutatingWebhooks}}
+	Expect(s.api.Patch(ctx, configuration, client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
+	Eventually(func(g Gomega) {
+		var events eventsv1.EventList
+		g.Expect(s.api.List(ctx, &events)).To(Succeed())
+		g.Expect(events.Items).To(ContainElement(HaveField("Reason", v2alpha1.ReasonConversionRestored)))
+	}).Should(Succeed())
 }
 
 // startServer starts a di-server.
