@@ -275,11 +275,11 @@ func (s *story) startOperator(ctx context.Context) (stop func()) {
 	}
 }
 
-// overwriteWebhooks takes the CA bundles from the webhooks, as one who applies their manifest
-// again, and waits until an Event reports that they are restored.
+// overwriteWebhooks has the API server call another endpoint, and waits until an Event
+// reports that it is restored.
 func (s *story) overwriteWebhooks(ctx context.Context) {
 	GinkgoHelper()
-	patch := `[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`
+	patch := `[{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"https://127.0.0.1:1/other"}]`
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: names.MutatingWebhooks}}
 	Expect(s.api.Patch(ctx, configuration, client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
 	Eventually(func(g Gomega) {
