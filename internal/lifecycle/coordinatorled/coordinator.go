@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// memberPlan is the plan of a coordinator-led job.
+// Plan is the plan of a coordinator-led job.
 type Plan struct {
 	*state.Plan
 	*state.Input

@@ -30,7 +30,7 @@ type Set struct {
 
 type rankRange struct{ first, last int32 }
 
-// Read parses what formatRanks returns. Anything else contributes no rank, nor does
+// Read parses what Format returns. Anything else contributes no rank, nor does
 // a number beyond all valid ranks.
 func Read(text string) Set {
 	var set Set
@@ -113,7 +113,7 @@ func formatRange(first, last int32) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// ReadRun parses what formatRun returns, and returns nothing for any other text.
+// ReadRun parses what FormatRun returns, and returns nothing for any other text.
 func ReadRun(text string) []int32 {
 	if text == "" {
 		return nil
