@@ -40,7 +40,7 @@ type machine struct {
 	logs map[string]string
 	// running are the programs that run, by the names of their Deployments.
 	running map[string]*program.Process
-	hooks    map[types.UID]bool
+	hooks   map[types.UID]bool
 }
 
 // newMachine runs what is in the system's namespace from now on.
