@@ -203,6 +203,9 @@ status: {taskStatus: {x: {Running: 1}, learner: {Running: 2}}}
 			v1: `spec: {learner: {}, extended: {tasks: [{type: learner, replicas: 2}]}}`,
 			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: [{type: learner, replicas: 2}]}`,
 		},
+		"a coordinator-led job whose tasks are null": {
+			v1: `spec: {extended: {tasks: null}}`, v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: null}`,
+		},
 		"an unknown phase stays": {v1: `status: {phase: Odd, replicaStatus: {}}`, v2: `status: {phase: Odd, taskStatus: {}}`},
 	}
 }
@@ -318,7 +321,6 @@ func TestV1alpha1Wins(t *testing.T) {
 			v1: `spec: {extended: {tasks: [{type: collector, name: roll}]}}`,
 			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: []}`,
 		},
-		"tasks of null": {v1: `spec: {extended: {tasks: null}}`, v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: null}`},
 		"tasks of null and a role": {
 			v1: `spec: {coordinator: {}, extended: {tasks: null}}`,
 			v2: `spec: {lifecycle: CoordinatorLed, backoffLimit: 0, tasks: [{type: coordinator, name: coordinator, replicas: 1}]}`,
