@@ -180,7 +180,7 @@ func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
 		if err != nil || done != (tc.want != nil) {
 			t.Errorf("%s: got done %t, error %v", name, done, err)
 		}
-		expect.Equal(t, fmt.Sprintf("%s: answer", name), tc.want, got.Collectors)
+		expect.Equal(t, name+": answer", tc.want, got.Collectors)
 	}
 	membership.Record(spec, another, membership.URLs{}, noon.Add(time.Hour))
 	expect.Equal(t, "result", 1, len(spec.Requests))

@@ -220,7 +220,7 @@ func agreeOnTheCluster(t *testing.T, job *v2alpha1.DIJob, assignment *Assignment
 		if master == "" {
 			master = told["MASTER_ADDR"]
 		}
-		expect.Equal(t, fmt.Sprintf("%s is told of master", pod.Name), master, told["MASTER_ADDR"])
+		expect.Equal(t, pod.Name+" has the address of master", master, told["MASTER_ADDR"])
 	}
 }
 

@@ -4,7 +4,6 @@
 package workload
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -81,7 +80,7 @@ func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
 				t.Errorf("%s: container %s mounts %+v", pod.Name, container.Name, mounts)
 			}
 		}
-		expect.Equal(t, fmt.Sprintf("%s refers to", pod.Name), configMap.Name, NodesOf(pod))
+		expect.Equal(t, pod.Name+" refers to", configMap.Name, NodesOf(pod))
 		nodes := ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{configMap.Name: configMap}))
 		if len(nodes) != 4003 || nodes[replica] != pod.Name {
 			t.Errorf("%s: %d nodes are read back, at its rank %q", pod.Name, len(nodes), nodes[replica])
