@@ -93,7 +93,7 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 	})
 	m.restorations = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_webhook_restorations_total", Unit: "writes",
-		Help: "How often this operator restored webhook configuration that another client had overwritten, by kind and " +
+		Help: "How often these webhooks restored webhook configuration that another client had overwritten, by kind and " +
 			"part: conversion strategy, CA bundle or endpoint. Steady growth means that another client keeps applying old manifests.",
 		Labels: []telemetry.Label{
 			{Name: "kind", Values: []string{"CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}},

@@ -78,7 +78,7 @@ func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 	must(t, os.WriteFile(kubeconfig, api.KubeConfig, 0o600))
 
 	got := kubectlDI(t, "", "rotate-ca", "--kubeconfig", kubeconfig, "--wait")
-	if got.code != cli.Done || !strings.HasSuffix(got.stderr, "certificate authority: all 1 operators serve by it; the old one is dropped\n") {
+	if got.code != cli.Done || !strings.HasSuffix(got.stderr, "certificate authority: all 1 webhooks serve by it; the old one is dropped\n") {
 		t.Errorf("got %+v", got)
 	}
 	if err := webhooks.WaitCalled(t.Context(), api.Config); err != nil {

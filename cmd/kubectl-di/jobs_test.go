@@ -306,7 +306,9 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 	if got.code != cli.Failed || got.stdout != "Client:  dev\n" || !strings.Contains(got.stderr, "namespace "+ns+" has no deployment of DI Orchestrator") {
 		t.Errorf("got %+v", got)
 	}
-	for name, image := range map[string]string{"operator": "registry:5000/di-orchestrator:v2.1.0", "server": "di-orchestrator@sha256:abc"} {
+	for name, image := range map[string]string{
+		"operator": "registry:5000/di-orchestrator:v2.1.0", "webhook": "di-orchestrator:dev", "server": "di-orchestrator@sha256:abc",
+	} {
 		labels := map[string]string{"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": name}
 		must(t, w.live.Create(t.Context(), &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "di-" + name, Labels: labels},
@@ -321,6 +323,7 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 	}
 	want := "Client:     dev\n" +
 		"Operator:   v2.1.0      0 of 2 ready, deployment NS/di-operator, image registry:5000/di-orchestrator:v2.1.0\n" +
+		"Webhooks:   dev         0 of 2 ready, deployment NS/di-webhook, image di-orchestrator:dev\n" +
 		"di-server:  sha256:abc  0 of 2 ready, deployment NS/di-server, image di-orchestrator@sha256:abc\n"
 	differs := "kubectl-di: this plugin is dev, but the operator is v2.1.0: of one release they know the same fields and flags\n"
 	if got := w.run(t, ns, "version", "--server-namespace", ns); got.code != 0 || plain(got.stdout, ns) != want || got.stderr != differs {

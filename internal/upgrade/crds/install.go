@@ -97,7 +97,8 @@ func (i *Installer) Install(ctx context.Context) error {
 	if err := i.releaseConfigurations(ctx); err != nil {
 		return err
 	}
-	return i.printf("next: let the operator start. It takes over what %s has left in namespace %s, and says how far it is in the annotation %s of dijobs.%s",
+	return i.printf("next: start the webhooks and the operator. The operator takes over what %s has left in namespace %s, "+
+		"and reports its progress in the annotation %s of dijobs.%s",
 		i.earlier, i.Namespace, AnnotationTakeover, v2alpha1.GroupName)
 }
 

@@ -39,7 +39,7 @@ var _ = Describe("Taking v0.2.2 over", func() {
 
 		By("installing, which nobody converts for yet")
 		said := p.install(ctx)
-		Expect(said).To(And(ContainSubstring("left as v0.2.2 made it"), ContainSubstring("next: let the operator start")))
+		Expect(said).To(And(ContainSubstring("left as v0.2.2 made it"), ContainSubstring("next: start the webhooks and the operator")))
 		Expect(p.definition(ctx, dijobs).Spec.Versions).To(HaveLen(1))
 		Expect(p.definition(ctx, dijobs).Annotations).NotTo(HaveKey(inject))
 

@@ -28,15 +28,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-const rotateLong = `Replace the certificate authority of the operator's webhooks, without a call that
-fails, and follow that until all operators serve by the new one.
+const rotateLong = `Replace the certificate authority of the webhooks, without a call that
+fails, and follow that until all webhooks serve by the new one.
 
-The new authority is published beside the old one; operators serve by it ten seconds
-later; and the old one is dropped when all of them do, for which --wait waits, too. A
-slow operator is waited for. The rotation continues where this command is stopped.
+The new authority is published beside the old one; webhooks serve by it ten seconds
+later; and the old one is dropped when all of them do, for which --wait waits, too. The
+command waits for slow webhooks. If it is stopped, the rotation continues.
 
-Where another program, such as cert-manager, keeps the certificates
-(--webhook-certificates=secret) nothing is done: have them renewed there.`
+If another program, such as cert-manager, keeps the certificates
+(--webhook-certificates=secret), the command changes nothing: renew them there.`
 
 // rotateInterval is the time between two looks at the progress.
 const rotateInterval = time.Second
@@ -175,15 +175,15 @@ func (s *state) describe(wait bool) (string, bool) {
 	case s.new < s.places:
 		return fmt.Sprintf("made; published beside the old one for %d of %d webhooks", s.new, s.places), false
 	case s.followed < s.replicas || s.replicas == 0:
-		text := fmt.Sprintf("published beside the old one; %d of %d operators serve by it", s.followed, s.replicas)
+		text := fmt.Sprintf("published beside the old one; %d of %d webhooks serve by it", s.followed, s.replicas)
 		if len(s.slow) > 0 {
 			text += "; waiting for " + strings.Join(s.slow, ", ")
 		}
 		return text, false
 	case s.old > 0:
-		return fmt.Sprintf("all %d operators serve by it; the old one will be dropped", s.replicas), !wait
+		return fmt.Sprintf("all %d webhooks serve by it; the old one will be dropped", s.replicas), !wait
 	}
-	return fmt.Sprintf("all %d operators serve by it; the old one is dropped", s.replicas), true
+	return fmt.Sprintf("all %d webhooks serve by it; the old one is dropped", s.replicas), true
 }
 
 // follow reports the progress of the rotation until it is done.

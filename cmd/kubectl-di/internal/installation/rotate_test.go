@@ -18,11 +18,11 @@ func TestHowFarARotationIs(t *testing.T) {
 		"not yet everywhere":       {state{made: true, places: 6, new: 1, old: 6, replicas: 2}, "made; published beside the old one for 1 of 6 webhooks", false, false},
 		"one is slow": {
 			state{made: true, places: 6, new: 6, old: 6, replicas: 2, followed: 1, slow: []string{"operator-b"}},
-			"published beside the old one; 1 of 2 operators serve by it; waiting for operator-b", false, false,
+			"published beside the old one; 1 of 2 webhooks serve by it; waiting for operator-b", false, false,
 		},
-		"all are away":        {state{made: true, places: 6, new: 6, old: 6}, "published beside the old one; 0 of 0 operators serve by it", false, false},
-		"all have followed":   {state{made: true, places: 6, new: 6, old: 6, replicas: 2, followed: 2}, "all 2 operators serve by it; the old one will be dropped", true, false},
-		"the old one is gone": {state{made: true, places: 6, new: 6, replicas: 2, followed: 2}, "all 2 operators serve by it; the old one is dropped", true, true},
+		"all are away":        {state{made: true, places: 6, new: 6, old: 6}, "published beside the old one; 0 of 0 webhooks serve by it", false, false},
+		"all have followed":   {state{made: true, places: 6, new: 6, old: 6, replicas: 2, followed: 2}, "all 2 webhooks serve by it; the old one will be dropped", true, false},
+		"the old one is gone": {state{made: true, places: 6, new: 6, replicas: 2, followed: 2}, "all 2 webhooks serve by it; the old one is dropped", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

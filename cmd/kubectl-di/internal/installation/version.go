@@ -22,11 +22,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-const versionLong = `Print the version of this plugin, and those of the operator and di-server in the
-cluster, from the images of their Deployments.
+const versionLong = `Print the version of this plugin, and those of the operator, the webhooks and
+di-server in the cluster, from the images of their Deployments.
 
-Where the cluster does not answer the plugin's own is printed, and the command ends
-with 1. Where versions differ stderr says so. --client makes no call.`
+If the cluster does not answer, the command prints the plugin's own version and ends
+with 1. If versions differ, stderr says so. --client makes no call.`
 
 // versions is what kubectl di version -o prints.
 type versions struct {
@@ -36,6 +36,7 @@ type versions struct {
 		Platform  string `json:"platform"`
 	} `json:"client"`
 	Operator *component `json:"operator,omitempty"`
+	Webhook  *component `json:"webhook,omitempty"`
 	Server   *component `json:"server,omitempty"`
 }
 
@@ -56,7 +57,7 @@ func NewVersionCommand(env *cli.Env, version string) *cobra.Command {
 	var namespace string
 	var output cli.Data
 	command := cli.NewCommand(cli.Help{
-		Use: "version", Short: "Print the versions of this plugin, the operator and di-server", Long: versionLong,
+		Use: "version", Short: "Print the versions of this plugin, the operator, the webhooks and di-server", Long: versionLong,
 		Example: `  # What runs here, and what runs in the cluster
   kubectl di version
 
@@ -98,11 +99,13 @@ func (v *versions) ask(ctx context.Context, env *cli.Env, namespace string) erro
 		switch list.Items[i].Labels["app.kubernetes.io/component"] {
 		case "operator":
 			v.Operator = componentOf(&list.Items[i])
+		case "webhook":
+			v.Webhook = componentOf(&list.Items[i])
 		case "server":
 			v.Server = componentOf(&list.Items[i])
 		}
 	}
-	if v.Operator == nil && v.Server == nil {
+	if v.Operator == nil && v.Webhook == nil && v.Server == nil {
 		return fmt.Errorf("namespace %s has no deployment of DI Orchestrator: is it installed elsewhere (--server-namespace)?", namespace)
 	}
 	return nil
@@ -130,7 +133,7 @@ func (v *versions) print(out, warnings io.Writer) error {
 	for _, one := range []struct {
 		title, name string
 		*component
-	}{{"Operator:", "the operator", v.Operator}, {"di-server:", "di-server", v.Server}} {
+	}{{"Operator:", "the operator", v.Operator}, {"Webhooks:", "the webhooks program", v.Webhook}, {"di-server:", "di-server", v.Server}} {
 		if one.component == nil {
 			continue
 		}
