@@ -20,6 +20,13 @@ import (
 	"opendilab.org/di-orchestrator/server"
 )
 
+// createAuthority creates the authority of an issuer, as the webhooks do.
+func createAuthority(ctx context.Context, issuer *certs.Issuer) {
+	GinkgoHelper()
+	_, err := certs.LoadOrCreate(ctx, issuer.API, issuer.Authority, issuer.Clock)
+	Expect(err).NotTo(HaveOccurred())
+}
+
 var _ = Describe("a server that serves TLS", func() {
 	It("serves with the certificate that the operator issued, as soon as it is there", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
@@ -37,6 +44,7 @@ var _ = Describe("a server that serves TLS", func() {
 		Expect(err).To(HaveOccurred())
 
 		By("issuing one")
+		createAuthority(ctx, issuer)
 		Expect(issuer.Issue(ctx)).To(Succeed())
 		Expect(issued.Read(ctx)).To(Succeed())
 		roots := x509.NewCertPool()
@@ -64,6 +72,7 @@ var _ = Describe("a server that serves TLS", func() {
 		}
 		issuer.Secret, issuer.Bundle = issuer.Authority, issuer.Authority
 		issuer.Secret.Name, issuer.Bundle.Name = "certificate", "trust"
+		createAuthority(ctx, issuer)
 		Expect(issuer.Issue(ctx)).To(Succeed())
 		issued := &certs.Issued{API: api.live, Secret: issuer.Secret, Clock: clock.RealClock{}, Log: GinkgoLogr}
 		Expect(issued.Read(ctx)).To(Succeed())
