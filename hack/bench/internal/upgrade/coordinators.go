@@ -11,6 +11,11 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
@@ -88,6 +93,20 @@ func (s *strict) urls() int {
 		total += len(known)
 	}
 	return total
+}
+
+// addressPods gives coordinators the addresses that they call from. di-server takes its
+// time with callers at unknown addresses.
+func (w *world) addressPods(ctx context.Context, pods []string) error {
+	for i, name := range pods {
+		address := coordinator.Address(i, 0)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		patch := client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil, `{"status":{"podIP":%q,"podIPs":[{"ip":%q}]}}`, address, address))
+		if err := w.API.Status().Patch(ctx, pod, patch); err != nil {
+			return fmt.Errorf("writing the address of pod %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // startServers starts two di-servers behind their Service, which keeps callers

@@ -64,6 +64,9 @@ func (b *bench) runRestart(ctx context.Context) (missed figures.Limits, err erro
 	if err := w.makeJobs(ctx, b.jobs); err != nil {
 		return nil, err
 	}
+	if err := w.addressPods(ctx, coordinatorsOf(b.jobs)); err != nil {
+		return nil, err
+	}
 	if err := w.startServers(ctx); err != nil {
 		return nil, err
 	}
