@@ -1,14 +1,13 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook serves what the API server asks about DIJobs and
-// AggregatorConfigs: the conversion of jobs between the versions, their
-// defaults, and whether both are valid. An error names the path in the version
-// that the user wrote.
+// Package webhook serves the webhooks of DIJobs and AggregatorConfigs: the conversion of jobs
+// between versions, their defaulting, and the validation of both kinds. An error names the path in
+// the version that the user wrote.
 //
-// It reads and writes nothing but its own certificate authority and the places
-// where that is published, needs no cache and is not leader-elected, so that
-// it serves before anything that depends on it starts.
+// The server reads and writes nothing but its own certificate authority and the objects that
+// publish it. It needs no cache and no leader election, so that it serves before its dependents
+// start.
 package webhook
 
 import (
@@ -31,14 +30,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
-// The paths that are served, one for each version and question.
+// The served paths, one for each version and operation.
 const (
 	PathConvert    = "/convert"
 	PathMutateV1   = "/mutate-v1alpha1-dijob"
 	PathMutateV2   = "/mutate-v2alpha1-dijob"
 	PathValidateV1 = "/validate-v1alpha1-dijob"
 	PathValidateV2 = "/validate-v2alpha1-dijob"
-	// PathValidateAggregatorConfig is for both versions, which are alike.
+	// PathValidateAggregatorConfig is for both versions, which have the same schema.
 	PathValidateAggregatorConfig = "/validate-aggregatorconfig"
 )
 
@@ -73,16 +72,14 @@ func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds,
 	return mux, nil
 }
 
-// reviewBytes returns up to which size a conversion review is read in a process with that
-// memory limit, which is none where it is the largest number: body and answer together take
-// less than half of it.
+// reviewBytes returns the maximum size of a conversion review in a process with a memory limit; the
+// largest number means no limit. A body and its answer together use less than half of the limit.
 func reviewBytes(memoryLimit int64) int64 {
 	const least = 8 << 20
 	return min(conversion.DefaultMaxReviewBytes, max(least, memoryLimit/5))
 }
 
-// admissionHandler returns the handler of one path. A panic is the answer to
-// its own request only.
+// admissionHandler returns the handler of one path. A panic fails only its own request.
 func admissionHandler(log logr.Logger, path string, handle admission.HandlerFunc) (http.Handler, error) {
 	recovering := true
 	handler, err := admission.StandaloneWebhook(
@@ -110,9 +107,9 @@ func readRequest(ctx context.Context, request *admission.Request) (*validation.R
 	return read, nil
 }
 
-// mutating answers with the patch that the function wants. It is read before
-// the schema is, whose answer about a value of the wrong type names neither the
-// value nor, for an integer that is too large, the path.
+// mutating answers with the patch of the defaulting function. The API server calls it before it
+// validates the schema. The schema's errors about a value of a wrong type do not name the value
+// and, for an integer that is too large, not the path.
 func mutating(defaults func(*validation.Request) (validation.Patch, error)) admission.HandlerFunc {
 	return answering(func(_ context.Context, request *admission.Request, read *validation.Request) admission.Response {
 		operations, err := defaults(read)
@@ -123,8 +120,7 @@ func mutating(defaults func(*validation.Request) (validation.Patch, error)) admi
 	})
 }
 
-// validating answers with the errors that the function finds, and with what the
-// writer should know besides.
+// validating answers with the errors of the validation function, and with warnings.
 func validating(fields podFields, validate func(*validation.Request) field.ErrorList) admission.HandlerFunc {
 	return answering(func(ctx context.Context, request *admission.Request, read *validation.Request) admission.Response {
 		errs := validate(read)
@@ -138,8 +134,8 @@ func validating(fields podFields, validate func(*validation.Request) field.Error
 	})
 }
 
-// answering reads what is read and has it answered. A job whose lists are too long, which
-// no rule is made for, is refused for that alone.
+// answering decodes a request and passes it to a function. It refuses a job whose lists are too
+// long for that reason alone, because no other rule handles such lists.
 func answering(about func(context.Context, *admission.Request, *validation.Request) admission.Response) admission.HandlerFunc {
 	return func(ctx context.Context, request admission.Request) admission.Response {
 		read, err := readRequest(ctx, &request)
@@ -160,8 +156,7 @@ func answering(about func(context.Context, *admission.Request, *validation.Reque
 	}
 }
 
-// answer is the answer that an object is valid if there are no errors, and what
-// its writer should know.
+// answer returns an admission response: allowed if there are no errors, with the warnings.
 func answer(kind, name string, errs field.ErrorList, warnings []string) admission.Response {
 	if len(errs) > 0 {
 		return notValid(kind, name, errs).WithWarnings(warnings...)
@@ -169,7 +164,7 @@ func answer(kind, name string, errs field.ErrorList, warnings []string) admissio
 	return admission.Allowed("").WithWarnings(warnings...)
 }
 
-// unreadable is the answer about a job that does not decode.
+// unreadable returns the response for a job that does not decode.
 func unreadable(request *admission.Request, err error) admission.Response {
 	if errs := validation.Mistyped(request.Object.Raw); len(errs) > 0 && validation.IsObject(request.Object.Raw) {
 		return notValid(kindDIJob, request.Name, errs)
@@ -177,14 +172,14 @@ func unreadable(request *admission.Request, err error) admission.Response {
 	return admission.Errored(http.StatusBadRequest, err)
 }
 
-// mostErrors is how many errors an answer has: their text is put together in a
-// time that grows with its square.
+// mostErrors is the maximum number of errors in a response. The time to format them grows with the
+// square of their number.
 const mostErrors = 20
 
-// errorLength is how long each part of an error may be, in bytes.
+// errorLength is the maximum length of each part of an error, in bytes.
 const errorLength = 1024
 
-// cut cuts a part of an error.
+// cut truncates a part of an error.
 func cut(text string) string {
 	if len(text) <= errorLength {
 		return text
@@ -192,7 +187,7 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:errorLength], "") + "..."
 }
 
-// notValid is the answer that an object is not valid, with the first errors.
+// notValid returns the response for an invalid object, with the first errors.
 func notValid(kind, name string, errs field.ErrorList) admission.Response {
 	told := make(field.ErrorList, 0, mostErrors+1)
 	for _, err := range errs[:min(len(errs), mostErrors)] {

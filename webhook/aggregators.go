@@ -15,8 +15,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
-// validateAggregatorConfig validates AggregatorConfigs, which have the same shape in
-// both versions.
+// validateAggregatorConfig validates AggregatorConfigs, which have the same schema in both
+// versions.
 func validateAggregatorConfig(fields podFields) admission.HandlerFunc {
 	return func(ctx context.Context, request admission.Request) admission.Response {
 		config, err := validation.ReadAggregator(request.Object.Raw, request.OldObject.Raw, request.Operation != admissionv1.Update)

@@ -28,7 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// heard collects the warnings that a client is sent.
+// heard collects the warnings that a client receives.
 type heard struct {
 	mutex sync.Mutex
 	texts []string
@@ -40,17 +40,17 @@ func (h *heard) HandleWarningHeader(_ int, _, text string) {
 	h.texts = append(h.texts, text)
 }
 
-// take returns what was heard since it was last asked.
+// take returns the warnings since the last call.
 func (h *heard) take() []string {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
-	// The warning that v1alpha1 is deprecated is not the webhooks'.
+	// The deprecation warning of v1alpha1 is the API server's own.
 	texts := slices.DeleteFunc(h.texts, func(text string) bool { return strings.Contains(text, "deprecated") })
 	h.texts = nil
 	return texts
 }
 
-// listening returns a client and what it hears.
+// listening returns a client and its collected warnings.
 func listening() (client.Client, *heard) {
 	GinkgoHelper()
 	warnings := &heard{}
@@ -186,8 +186,8 @@ func patching(patch client.Patch) func(context.Context, *unstructured.Unstructur
 	return func(ctx context.Context, job *unstructured.Unstructured) error { return c.Patch(ctx, job, patch) }
 }
 
-// applying applies a manifest of v1alpha1 with the text in its spec, where
-// there is one, and then without.
+// applying applies a manifest of v1alpha1 first with the text in its spec, if there is one, and
+// then without it.
 func applying(flag, text string) func(context.Context, *unstructured.Unstructured) error {
 	return func(ctx context.Context, job *unstructured.Unstructured) error {
 		for i, more := range []string{text, ""} {
@@ -378,7 +378,7 @@ var _ = Describe("A job that v1alpha1 manages", func() {
 	})
 })
 
-// serveOn serves webhooks for an API server that this process alone knows.
+// serveOn serves webhooks for an API server that only this process uses.
 func serveOn(ctx context.Context, config *rest.Config) (stop func()) {
 	GinkgoHelper()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// BenchmarkAdmission asks each webhook about an update of a job of 50 kB whose
-// template is changed, which is the most work that one question makes.
+// BenchmarkAdmission calls each webhook with an update of a job of 50 kB whose template changes,
+// which is the most expensive request.
 func BenchmarkAdmission(b *testing.B) {
 	handler := quietHandler(b)
 	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2} {
@@ -53,14 +53,13 @@ func bigJob(version, image string) string {
 	return `{"apiVersion":"diengine.opendilab.org/` + version + `","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":` + spec + `}`
 }
 
-// reviewOf returns the question about a new job or, where there is an old one,
-// about an update.
+// reviewOf returns the review of a new job or, if there is an old one, of an update.
 func reviewOf(tb testing.TB, job, old string) []byte {
 	tb.Helper()
 	return review(tb, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: []byte(job)}}, old)
 }
 
-// reviewOfStatus returns the question about an update of the status.
+// reviewOfStatus returns the review of an update of the status.
 func reviewOfStatus(tb testing.TB, job, old string) []byte {
 	tb.Helper()
 	return review(tb, &admissionv1.AdmissionRequest{SubResource: "status", Object: runtime.RawExtension{Raw: []byte(job)}}, old)
@@ -82,7 +81,7 @@ func review(tb testing.TB, request *admissionv1.AdmissionRequest, old string) []
 	return review
 }
 
-// ask sends a review as the API server does.
+// ask sends a review like the API server.
 func ask(tb testing.TB, handler http.Handler, path string, review []byte) *admissionv1.AdmissionResponse {
 	tb.Helper()
 	request := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, path, bytes.NewReader(review))

@@ -86,7 +86,7 @@ func TestExtendedIsHeldToTheSchemaOfV2alpha1ByItsPath(t *testing.T) {
 	}
 }
 
-// jobInV1 returns a job that is written in v1alpha1.
+// jobInV1 returns a job of v1alpha1.
 func jobInV1(t *testing.T, spec string) string {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte("apiVersion: diengine.opendilab.org/v1alpha1\nkind: DIJob\nmetadata: {name: j}\n" + spec))
@@ -96,7 +96,7 @@ func jobInV1(t *testing.T, spec string) string {
 	return string(raw)
 }
 
-// causes returns the errors of an answer, each with its path.
+// causes returns the errors of a response, each with its path.
 func causes(answer *admissionv1.AdmissionResponse) []string {
 	if answer.Result == nil || answer.Result.Details == nil {
 		return nil

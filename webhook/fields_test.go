@@ -30,8 +30,8 @@ func jobOfPod(t *testing.T, spec string) []byte {
 	return raw
 }
 
-// newerPods is the schema of an API server whose pods have a field that the Go
-// types of this program do not know.
+// newerPods returns the schema of an API server whose pods have a field that this program's Go
+// types do not know.
 func newerPods(t *testing.T) podFields {
 	t.Helper()
 	schema, err := podschema.Parse([]byte(`{"components":{"schemas":{

@@ -14,8 +14,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// FuzzAdmissionReview sends anything to all webhooks. Whatever comes, each answers with a
-// review, of which the size is bounded.
+// FuzzAdmissionReview sends arbitrary bodies to all webhooks. Each must answer with a review of
+// bounded size.
 func FuzzAdmissionReview(f *testing.F) {
 	template := inTemplate(`"containers":[{"name":"c","image":"i","env":[{"name":"A","value":"b"}],"resources":{"limits":{"cpu":"1"}}}],"volumes":[{"name":"v"}]`)
 	small := `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"coordinator":{"template":` +
@@ -38,7 +38,7 @@ func FuzzAdmissionReview(f *testing.F) {
 	})
 }
 
-// answersAReview checks one answer to anything.
+// answersAReview checks one answer to an arbitrary body.
 func answersAReview(t *testing.T, handler http.Handler, path string, review []byte) {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(review))
@@ -52,7 +52,7 @@ func answersAReview(t *testing.T, handler http.Handler, path string, review []by
 	if result := answer.Response.Result; result != nil && strings.Contains(result.Message, "panic") && !bytes.Contains(review, []byte("panic")) {
 		t.Fatalf("%s: %q: %s", path, review, result.Message)
 	}
-	// A refusal repeats so much of each of its errors, and a patch writes members for each task.
+	// A refusal repeats a bounded part of each error, and a patch has members for each task.
 	if most := 2*mostErrors*6*errorLength + 20*len(review); recorder.Body.Len() > most {
 		t.Fatalf("%s: %q is answered with %d bytes", path, review, recorder.Body.Len())
 	}

@@ -18,7 +18,7 @@ import (
 func TestAnAdmissionRequestThatIsTooLargeIsRefusedUnread(t *testing.T) {
 	t.Parallel()
 	handler := quietHandler(t)
-	// The API server takes objects of 3 MiB, and sends the old one with the new.
+	// The API server accepts objects of 3 MiB, and sends the old one with the new one.
 	fits := bigJob("v2alpha1", strings.Repeat("i", 1<<20))
 	if answer := ask(t, handler, PathMutateV2, reviewOf(t, fits, fits)); !answer.Allowed {
 		t.Errorf("%d bytes: refused: %v", 2*len(fits), answer.Result)
@@ -30,8 +30,8 @@ func TestAnAdmissionRequestThatIsTooLargeIsRefusedUnread(t *testing.T) {
 	}
 }
 
-// TestAnAnswerDoesNotGrowWithWhatIsWrong asks about jobs with thousands of errors,
-// the text of which once grew with the square of the request, to 123 MB.
+// TestAnAnswerDoesNotGrowWithWhatIsWrong sends jobs with thousands of errors. The text of the
+// errors must not grow with the square of the request.
 func TestAnAnswerDoesNotGrowWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	var tasks, targets strings.Builder
@@ -57,8 +57,8 @@ func TestAnAnswerDoesNotGrowWithWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAValidJobOfManyTasksIsAnswered asks what once took a time that grew with the
-// cube of the tasks.
+// TestAValidJobOfManyTasksIsAnswered guards against a time that grows with the cube of the number
+// of tasks.
 func TestAValidJobOfManyTasksIsAnswered(t *testing.T) {
 	t.Parallel()
 	var tasks strings.Builder

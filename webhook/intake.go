@@ -22,32 +22,32 @@ import (
 	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
-// What admission may cost in memory: to answer a review takes some 40 times its
-// weight, as its objects are decoded, converted and held against their types. The
-// memory limit in config/operator rests on these numbers.
+// The memory limits of admission. Answering a review takes about 40 times its size, because its
+// objects are decoded, converted and compared with their types. The memory limit in config/operator
+// is based on these numbers.
 const (
-	// maxAdmissionBytes is the size up to which a review is read. etcd takes 1.5 MiB
-	// of an object, so that is the old one, and the API server reads 3 MiB of the
-	// new one.
+	// maxAdmissionBytes is the maximum size of a review. etcd limits an object, here the old one,
+	// to 1.5 MiB. The API server limits the new one to 3 MiB.
 	maxAdmissionBytes = 5 << 20
 
-	// roomBytes is what the reviews may take that come, or that wait to be answered,
-	// and shareBytes those of one sender.
+	// roomBytes limits the size of all reviews that are being received or wait for an answer;
+	// shareBytes limits those of one sender.
 	roomBytes  = 32 << 20
 	shareBytes = 24 << 20
 
-	// mostValues is how many JSON values a review may have. A list of empty objects has
-	// one each three bytes, and takes 500 times its bytes where they decode as containers.
-	// An object that etcd takes has 200,000 if it is nothing but variables of one letter.
+	// mostValues is the maximum number of JSON values of a review. A list of empty objects has a
+	// value every three bytes, and takes 500 times its size in memory if the objects decode as
+	// containers. An object that fits into etcd has 200,000 values if it consists only of
+	// one-letter variables.
 	mostValues = 400_000
-	// valueBytes is how many bytes a value weighs at least, so that values that are
-	// shorter, of which there are the more, weigh what they cost.
+	// valueBytes is the minimum weight of a value in bytes. Short values are more numerous, and
+	// must weigh what they cost.
 	valueBytes = 12
 
-	// smallAdmission is the weight up to which a review is answered beside larger
-	// ones, so that it does not wait for them.
+	// smallAdmission is the maximum weight of a small review. Small reviews do not wait for large
+	// ones.
 	smallAdmission = 256 << 10
-	// smallWork and largeWork are how much weight is being answered at a time.
+	// smallWork and largeWork are the maximum weights that are answered concurrently.
 	smallWork = 1 << 20
 	largeWork = 6 << 20
 
@@ -55,13 +55,13 @@ const (
 	admissionTimeout = 10 * time.Second
 )
 
-// intake reads the reviews of admission, and bounds how much is answered at a time.
+// intake reads admission reviews, and limits how many are answered concurrently.
 type intake struct {
 	room         *netlimit.Room
 	small, large *semaphore.Weighted
-	// timeout is how long a review may take; the API server waits no longer.
+	// timeout bounds one review; it is not longer than the API server's timeout.
 	timeout time.Duration
-	// refused is told why a review is not answered.
+	// refused is called with the reason of each refusal.
 	refused func(error)
 }
 
@@ -76,8 +76,8 @@ func newIntake(refused func(error)) *intake {
 	}
 }
 
-// handler returns a handler that is asked once a review has come in full and it
-// is its turn.
+// handler returns a handler that calls next when a review was received in full and its weight is
+// available.
 func (i *intake) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := i.room.Read(w, r, maxAdmissionBytes)
@@ -108,20 +108,20 @@ func (i *intake) handler(next http.Handler) http.Handler {
 	})
 }
 
-// errTooManyValues means that decoding a review would take too much memory.
+// errTooManyValues reports that decoding a review would take too much memory.
 var errTooManyValues = fmt.Errorf("the AdmissionReview has more than %d JSON values, which no object that can be stored needs", mostValues)
 
-// weigh returns what of the work at a time a review takes.
+// weigh returns the weight of a review.
 func weigh(review []byte) (int64, error) {
 	values := netlimit.Values(review)
 	if values > mostValues {
 		return 0, errTooManyValues
 	}
-	// Also what is small costs something.
+	// A small review has a minimum cost.
 	return max(int64(len(review)), int64(values)*valueBytes, smallWork/64), nil
 }
 
-// unanswered answers a review that was not read in full, or whose turn did not come.
+// unanswered refuses a review that was not read in full, or that timed out in the queue.
 func (i *intake) unanswered(w http.ResponseWriter, review []byte, err error) {
 	i.refused(err)
 	status := int32(http.StatusBadRequest)
@@ -129,25 +129,25 @@ func (i *intake) unanswered(w http.ResponseWriter, review []byte, err error) {
 	switch {
 	case errors.As(err, &tooLarge), errors.Is(err, errTooManyValues):
 		status = http.StatusRequestEntityTooLarge
-	// What is shed sees a deadline too, and may come again.
+	// A shed request also has an exceeded deadline; its sender may retry.
 	case errors.Is(err, netlimit.ErrShed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusServiceUnavailable
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		status = http.StatusRequestTimeout
 	}
-	// The rest of the body is not worth reading.
+	// Close the connection instead of reading the rest of the body.
 	w.Header().Set("Connection", "close")
 	refusal := admission.Errored(status, err)
 	refusal.UID = uidOf(review)
 	answer := admissionv1.AdmissionReview{Response: &refusal.AdmissionResponse}
-	// An API server believes no other.
+	// API servers accept no other version.
 	answer.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
-	// A sender that has gone does not need it.
+	// An error means that the sender has disconnected.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// uidOf returns the UID of a review, of which the rest may be missing or anything: API
-// servers write it first in the request. It is empty where it is elsewhere.
+// uidOf returns the UID of a review whose remainder may be missing or invalid. API servers write
+// the UID first in the request. The result is empty if the UID is not there.
 func uidOf(review []byte) types.UID {
 	const headBytes, headTokens = 1024, 16
 	decoder := json.NewDecoder(bytes.NewReader(review[:min(len(review), headBytes)]))

@@ -28,18 +28,18 @@ import (
 
 const mebi = 1 << 20
 
-// listOf returns a list of so many bytes, of items that are all alike.
+// listOf returns a list of size bytes with equal items.
 func listOf(item string, size int) string {
 	return "[" + strings.Repeat(item+",", size/(len(item)+1)) + item + "]"
 }
 
-// inTemplate returns a job whose template has some members of its spec.
+// inTemplate returns a job whose pod template has the given members in its spec.
 func inTemplate(members string) string {
 	return `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},` +
 		`"spec":{"tasks":[{"type":"learner","template":{"spec":{` + members + `}}}]}}`
 }
 
-// taken returns how many bytes are allocated meanwhile. Nothing else may run.
+// taken returns how many bytes do allocates. Nothing else may run at the same time.
 func taken(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -69,7 +69,7 @@ func TestAReviewOfMoreValuesThanAnyJobHasIsRefusedBeforeItIsDecoded(t *testing.T
 	}
 }
 
-// A refusal of another version than the review's is one that API servers do not read.
+// API servers do not read a refusal of another version than the review's.
 func TestARefusalIsAReviewOfTheVersionThatIsAsked(t *testing.T) {
 	t.Parallel()
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathValidateV2,
@@ -82,14 +82,14 @@ func TestARefusalIsAReviewOfTheVersionThatIsAsked(t *testing.T) {
 	}
 }
 
-// An object that etcd takes is answered, if it is nothing but the shortest variables.
+// The largest object that fits into etcd is answered even if it consists of the shortest variables.
 func TestTheLargestReviewOfVariablesIsAnswered(t *testing.T) {
 	t.Parallel()
 	handler, err := admissionHandler(logr.Discard(), PathValidateV2, validating(nil, validation.NewRules(nil, validation.Bounds{}).ValidateV2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// How long it takes is not the question, and a race detector makes it ten times that.
+	// The duration is not tested: a race detector multiplies it by ten.
 	patient := newIntake(func(error) {})
 	patient.timeout = time.Hour
 	job := inTemplate(`"containers":[{"name":"c","image":"i","env":` + listOf(`{"name":"a","value":"b"}`, 3*mebi/2) + `}]`)

@@ -32,11 +32,11 @@ import (
 // issuer keeps the certificate of 127.0.0.1 in a Secret, as cert-manager does.
 type issuer struct {
 	api client.Client
-	// authority is the last one, as PEM.
+	// authority is the last issued authority, as PEM.
 	authority []byte
 }
 
-// issue writes a new certificate by a new authority.
+// issue writes a new certificate with a new authority.
 func (i *issuer) issue(ctx context.Context) {
 	GinkgoHelper()
 	authority, authorityKey := newCertificate("authority", nil, nil)
@@ -51,7 +51,7 @@ func (i *issuer) issue(ctx context.Context) {
 	})
 }
 
-// write writes the Secret whole.
+// write replaces the data of the Secret.
 func (i *issuer) write(ctx context.Context, data map[string][]byte) {
 	GinkgoHelper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "di-system", Name: "issued"}, Type: corev1.SecretTypeTLS, Data: data}
@@ -59,7 +59,7 @@ func (i *issuer) write(ctx context.Context, data map[string][]byte) {
 	Expect(i.api.Update(ctx, secret)).To(Succeed())
 }
 
-// newCertificate makes a certificate that another signs, or an authority that signs itself.
+// newCertificate returns a certificate that another signs, or a self-signed authority.
 func newCertificate(name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -156,7 +156,7 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 		inject(ctx, alone, by.authority)
 		settled := alone.definition(ctx).GetResourceVersion()
 		for range 3 {
-			// It has looked once it waits again.
+			// The server has checked the Secret when it waits again.
 			Eventually(server.clock.HasWaiters).WithContext(ctx).Should(BeTrue())
 			server.clock.Step(time.Minute)
 		}
@@ -165,8 +165,8 @@ var _ = Describe("A server whose certificate somebody else keeps in a Secret", f
 	})
 })
 
-// inject writes whom to trust as cert-manager's injector does: where it differs,
-// and nobody else besides.
+// inject writes the CA bundle as cert-manager's injector does: only if it differs, and without
+// other bundles.
 func inject(ctx context.Context, api client.Client, authority []byte) {
 	GinkgoHelper()
 	Expect(retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -19,12 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// awaitLearned returns when the API server acts by all that was published until now,
-// and no call is under way that began before. Clocks of tests run faster than API
-// servers learn, which is what servers of webhooks leave them time for.
+// awaitLearned returns when the API server has observed everything that was published until now,
+// and no call that began earlier is in flight. The clocks of tests run faster than API servers
+// observe changes; servers of webhooks wait for that time.
 //
-// API servers learn of the objects of a kind in the order of the changes: where a
-// later one has its effect, those before it have theirs.
+// API servers observe the objects of a kind in the order of the changes. When a later change takes
+// effect, so do the earlier ones.
 func (c *cluster) awaitLearned(ctx context.Context, calling *caller) {
 	GinkgoHelper()
 	c.marks++
@@ -63,7 +63,7 @@ spec:
 `)
 }
 
-// columns returns how marks are listed for people, as JSON.
+// columns returns the API server's table of marks, as JSON.
 func (c *cluster) columns(ctx context.Context) (string, error) {
 	asking, err := rest.HTTPClientFor(c.environment.Config)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *cluster) columns(ctx context.Context) (string, error) {
 	return string(content), err
 }
 
-// markedWebhooks are one that nobody serves, for what has a label of the kind.
+// markedWebhooks returns a configuration without a server, for objects with a label of the kind.
 func markedWebhooks(kind, mark string) *unstructured.Unstructured {
 	GinkgoHelper()
 	short := strings.ToLower(strings.TrimSuffix(kind, "WebhookConfiguration"))

@@ -32,7 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// messages is testdata/messages.yaml, which says what its fields mean.
+// messages is testdata/messages.yaml, which documents its fields.
 type messages struct {
 	Templates []any           `json:"templates"`
 	Rules     []messageOfRule `json:"rules"`
@@ -74,12 +74,11 @@ const (
 	byWebhook = "webhook"
 	bySchema  = "schema"
 
-	// unfinished is what the API server adds where it did not come to the rules
-	// that need a sound structure.
+	// unfinished is the API server's suffix if it skipped the rules that need a valid structure.
 	unfinished = ", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]"
 )
 
-// readTable reads a file of testdata, and holds it to the fields of the type.
+// readTable reads a file of testdata, and rejects fields that the type does not have.
 func readTable[T any](file string) (table T, err error) {
 	raw, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
@@ -88,7 +87,7 @@ func readTable[T any](file string) (table T, err error) {
 	return table, yaml.UnmarshalStrict(raw, &table)
 }
 
-// cases returns what breaks the rule, by version.
+// cases returns the objects that break the rule, by version.
 func (m messageOfRule) cases() map[string]*refused {
 	cases := map[string]*refused{}
 	for version, broken := range map[string]*refused{"v1alpha1": m.V1, "v2alpha1": m.V2} {
@@ -126,7 +125,7 @@ var _ = Describe("What is refused", func() {
 	}
 })
 
-// breakRule writes what a rule refuses, and returns how it was refused.
+// breakRule writes an object that the rule refuses, and returns the error.
 func breakRule(ctx context.Context, version string, broken *refused) error {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)
@@ -188,7 +187,8 @@ var _ = Describe("A job that broke a rule before there was one", Ordered, func()
 	}
 
 	It("is tested for every rule of the webhook that it may break", func() {
-		// What is new in this release, or concerns a change, no stored job breaks.
+		// These rules are new in this release or concern changes, so that no stored job breaks
+		// them.
 		exempt := []string{"v1alpha1 shows a worker-led job's spec and does not change it", "extended holds fields of v2alpha1"}
 		var tested, held []string
 		for _, stored := range table.Stored {
@@ -214,7 +214,7 @@ func (r ratchet) name(i int) string {
 	return fmt.Sprintf("stored-%d", i)
 }
 
-// label sets or, with null, removes the label of a namespace that the webhooks spare.
+// label sets or, with null, removes the label by which the webhooks skip a namespace.
 func label(ctx context.Context, namespace, value string) {
 	GinkgoHelper()
 	object := &corev1.Namespace{}
@@ -223,7 +223,7 @@ func label(ctx context.Context, namespace, value string) {
 		fmt.Appendf(nil, `{"metadata":{"labels":{"unguarded":%s}}}`, value)))).To(Succeed())
 }
 
-// spare sets for which namespaces admission is asked.
+// spare sets the namespaceSelector of all admission webhooks.
 func spare(ctx context.Context, selector string) {
 	GinkgoHelper()
 	for name, kind := range map[string]string{
@@ -263,7 +263,7 @@ func TestTheTableHasEveryMessageOfTheCode(t *testing.T) {
 	}
 }
 
-// messageOf returns what the message of an error that is constructed looks like.
+// messageOf returns a pattern of the message of a constructed error.
 func messageOf(call *ast.CallExpr) *regexp.Regexp {
 	selector, isSelector := call.Fun.(*ast.SelectorExpr)
 	if !isSelector || fmt.Sprint(selector.X) != "field" {
@@ -279,13 +279,13 @@ func messageOf(call *ast.CallExpr) *regexp.Regexp {
 	return regexp.MustCompile(literals(call.Args[0]) + ".*: " + kind + ".*" + literals(call.Args[len(call.Args)-1]))
 }
 
-// literals returns a pattern of the text that an expression is sure to give.
+// literals returns a pattern of the constant parts of an expression.
 func literals(expression ast.Expr) string {
 	var parts []string
 	ast.Inspect(expression, func(node ast.Node) bool {
 		if call, isCall := node.(*ast.CallExpr); isCall {
 			if selector, is := call.Fun.(*ast.SelectorExpr); is && selector.Sel.Name == "Sprintf" {
-				// What follows the format is not sure to stand in this order.
+				// The arguments of a format may appear in another order.
 				parts = append(parts, literals(call.Args[0]))
 				return false
 			}
@@ -334,7 +334,7 @@ func readCRD(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefin
 	return crd
 }
 
-// everyRule calls back with each rule of a schema and where it stands.
+// everyRule calls back with each rule of a schema and its path.
 func everyRule(path string, props *apiextensionsv1.JSONSchemaProps, found func(string, apiextensionsv1.ValidationRule)) {
 	for _, rule := range props.XValidations {
 		found(path, rule)
@@ -348,7 +348,7 @@ func everyRule(path string, props *apiextensionsv1.JSONSchemaProps, found func(s
 	}
 }
 
-// tableErrors returns the messages that the webhook or the schema gives.
+// tableErrors returns the messages of the webhook or of the schema.
 func tableErrors(t *testing.T, by string) []string {
 	t.Helper()
 	table, err := readTable[messages]("messages.yaml")

@@ -26,8 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// hookMetrics tell Prometheus what the webhooks do, and the log where the
-// mapping of a conversion panicked.
+// hookMetrics are the metrics of the webhooks. It also logs panics of conversions.
 type hookMetrics struct {
 	telemetry.Set
 	log        logr.Logger
@@ -42,18 +41,18 @@ type hookMetrics struct {
 	refused      *prometheus.CounterVec
 }
 
-// refusedValues is that a review has too many JSON values or objects, beside the reasons
-// of netlimit.
+// refusedValues is the reason of a review with too many JSON values or objects, in addition to the
+// reasons of netlimit.
 const refusedValues = "values"
 
-// The results of admission.
+// The results of admission requests.
 const (
 	admissionAllowed = "allowed"
 	admissionDenied  = "denied"
 	admissionFailed  = "failed"
 )
 
-// newHookMetrics registers the metrics, unless there is no registerer.
+// newHookMetrics registers the metrics unless the registerer is nil.
 func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMetrics, error) {
 	m := &hookMetrics{log: log}
 	versions := []string{v1alpha1.Version, v2alpha1.Version, telemetry.Other}
@@ -74,8 +73,8 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 	m.bytes = m.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_conversion_bytes_in_flight", Help: "Bytes of the conversion reviews in flight.", Unit: "bytes",
 	})
-	// The bounds 0.05, 1 and 6 are those of the service level for conversion
-	// webhooks: one object, a namespace's list, a cluster's list.
+	// The bounds 0.05, 1 and 6 are those of the service level objective for conversion: one object,
+	// a namespace's list, a cluster's list.
 	m.duration = m.Histogram(telemetry.Metric{
 		Name: "di_orchestrator_conversion_review_duration_seconds", Unit: "seconds",
 		Help:   "Time to answer a conversion review, including waiting, reading and writing, by HTTP status.",
@@ -118,8 +117,7 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 	return m, nil
 }
 
-// counted counts what becomes of the questions that a webhook is asked. One
-// that panics has failed.
+// counted counts the results of a webhook's admission requests. A panic counts as a failure.
 func (m *hookMetrics) counted(path string, handle admission.HandlerFunc) admission.HandlerFunc {
 	hook := strings.NewReplacer("/", "", "-"+v1alpha1.Version, "", "-"+v2alpha1.Version, "").Replace(path)
 	return func(ctx context.Context, request admission.Request) admission.Response {
@@ -144,7 +142,7 @@ func resultOf(response *admission.Response) string {
 	return admissionFailed
 }
 
-// timed measures how long the endpoint takes.
+// timed measures the latency of the endpoint.
 func (m *hookMetrics) timed(endpoint http.Handler) http.Handler {
 	return promhttp.InstrumentHandlerDuration(m.duration, endpoint)
 }
@@ -153,8 +151,8 @@ func (m *hookMetrics) connectionRefused() {
 	m.refused.WithLabelValues(netlimit.ReasonConnections).Inc()
 }
 
-// Refused implements conversion.Observer, and counts reviews of admission too. What its sender
-// broke off, or is no review, is refused nothing.
+// Refused implements conversion.Observer, and counts admission reviews too. A request that its
+// sender cancelled, or that is not a review, does not count as refused.
 func (m *hookMetrics) Refused(err error) {
 	reason := netlimit.ReasonOf(err)
 	if errors.Is(err, errTooManyValues) || errors.Is(err, conversion.ErrTooManyObjects) {

@@ -118,7 +118,7 @@ di_orchestrator_admission_requests_total{operation="UPDATE",result="allowed",ver
 	}
 }
 
-// checkSamples checks how many observations a histogram has by its label.
+// checkSamples checks the number of a histogram's observations by its label.
 func checkSamples(t *testing.T, registry prometheus.Gatherer, name string, want map[string]uint64) {
 	t.Helper()
 	families, err := registry.Gather()

@@ -35,7 +35,7 @@ var _ = Describe("The policy that protects the conversion", func() {
 		alone := newCluster(ctx)
 		out, err := kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy"))
 		Expect(err).NotTo(HaveOccurred(), out)
-		// The test's API server begins without the stanza, which the operator puts there.
+		// The test's API server starts without the stanza; the operator adds it.
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
 		definition := alone.definition(ctx)
@@ -58,7 +58,7 @@ var _ = Describe("The policy that protects the conversion", func() {
 		for _, args := range [][]string{{"replace"}, {"replace", "--dry-run=server"}, {"apply", "--server-side", "--force-conflicts", "--field-manager=helm"}} {
 			out, err := kubectl(ctx, alone.environment.KubeConfig, append(args, "-f", manifest)...)
 			if args[0] == "apply" {
-				// What is not said there stays, as the operator owns it.
+				// Apply keeps the fields that are not named, because the operator owns them.
 				Expect(err).NotTo(HaveOccurred(), out)
 				continue
 			}
@@ -108,7 +108,7 @@ var _ = Describe("The policy that bounds di-server", func() {
 		Expect(err).NotTo(HaveOccurred(), out)
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
-		// The right itself is not what is tested.
+		// RBAC itself is not under test.
 		alone.allow(ctx, "di-server", diServer, "*", "*")
 		di := alone.as(diServer)
 		const task = `{"type":"collector","replicas":2,"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`
@@ -118,7 +118,8 @@ var _ = Describe("The policy that bounds di-server", func() {
 		status := func(raw string) error { return di.Status().Patch(ctx, job.DeepCopy(), mergePatch(raw)) }
 
 		By("refusing what it does not need, as soon as the API server knows the policy")
-		// A patch that the API server stores before it knows the policy would change nothing later.
+		// Retry, because a patch that the API server stores before it knows the policy would change
+		// nothing later.
 		Eventually(func() error {
 			return di.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`), client.DryRunAll)
 		}).WithContext(ctx).Should(And(
@@ -170,10 +171,10 @@ var _ = Describe("The policy about who may submit jobs", func() {
 	})
 })
 
-// diServer is how the API server calls di-server.
+// diServer is the user name of di-server.
 const diServer = "system:serviceaccount:di-system:di-orchestrator-server"
 
-// as returns a client of a user.
+// as returns a client that impersonates a user.
 func (c *cluster) as(user string) client.Client {
 	GinkgoHelper()
 	config := rest.CopyConfig(c.environment.Config)
@@ -204,7 +205,7 @@ func unstructuredJob(spec string) *unstructured.Unstructured {
 	return job
 }
 
-// stored writes which versions objects are said to be stored in.
+// stored writes the stored versions of the definition's status.
 func (c *cluster) stored(ctx context.Context, versions ...any) error {
 	definition := c.definition(ctx)
 	if err := unstructured.SetNestedSlice(definition.Object, versions, "status", "storedVersions"); err != nil {
@@ -213,7 +214,7 @@ func (c *cluster) stored(ctx context.Context, versions ...any) error {
 	return c.Status().Update(ctx, definition)
 }
 
-// retire switches the conversion off and serves one version, whatever is stored.
+// retire disables the conversion and serves one version, independent of the stored ones.
 func (c *cluster) retire(ctx context.Context) error {
 	definition := c.definition(ctx)
 	versions, _, err := unstructured.NestedSlice(definition.Object, "spec", "versions")
@@ -234,7 +235,7 @@ func (c *cluster) retire(ctx context.Context) error {
 	return c.Update(ctx, definition, client.DryRunAll)
 }
 
-// typed returns a client that knows definitions by their type.
+// typed returns a client with the Go types of definitions.
 func (c *cluster) typed() client.Client {
 	GinkgoHelper()
 	scheme := runtime.NewScheme()

@@ -24,15 +24,15 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// probing is a prober whose time and election a spec decides, and whose calls
-// fail for as long as it says.
+// probing is a prober whose clock and election a spec controls, and whose calls fail while the spec
+// says so.
 type probing struct {
 	admissionprobe.Prober
 	clock    *testclock.FakeClock
 	recorder *events.FakeRecorder
 	registry *prometheus.Registry
 	fail     func() error
-	// done has an item for each probe that was made.
+	// done has an item for each finished probe.
 	done chan struct{}
 }
 
@@ -48,7 +48,7 @@ func startProbing(ctx context.Context, elected bool) *probing {
 		Namespace: "default", Interval: time.Minute, Clock: p.clock, Recorder: p.recorder, IsElected: func() bool { return elected }, Log: GinkgoLogr, Reader: live,
 		API: interceptor.NewClient(live, interceptor.Funcs{
 			Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				// The spec changes what becomes of a probe before it lets it go.
+				// The spec changes the result of a probe before it releases the probe.
 				<-p.done
 				if err := p.fail(); err != nil {
 					return err
@@ -69,7 +69,7 @@ func startProbing(ctx context.Context, elected bool) *probing {
 	return p
 }
 
-// once lets a probe go, and waits until it is counted.
+// once releases one probe, and waits until it is counted.
 func (p *probing) once() {
 	GinkgoHelper()
 	before := p.count("")
@@ -79,7 +79,7 @@ func (p *probing) once() {
 	p.clock.Step(time.Minute)
 }
 
-// count returns how many probes had a result, "" for any.
+// count returns the number of probes with a result, "" for all.
 func (p *probing) count(result string) float64 {
 	GinkgoHelper()
 	families, err := p.registry.Gather()

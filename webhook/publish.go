@@ -17,9 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/certs"
 )
 
-// keepPublished makes known the endpoint and who is to be trusted, and then lets
-// the server count as ready; again whenever there is something else to serve
-// with, which is served with once the API servers know it.
+// keepPublished publishes the endpoint and the CA bundle, and then marks the server as ready. It
+// does so again for each new serving certificate, which is served once the API servers trust it.
 func (s *Server) keepPublished(ctx context.Context, address string) {
 	var first sync.Once
 	for serving := s.current.Load(); serving != nil; {
@@ -38,9 +37,9 @@ func (s *Server) keepPublished(ctx context.Context, address string) {
 	}
 }
 
-// introduce publishes whom to trust beside those that others serve by, and
-// waits until the API servers know it: whoever has published it may have done so
-// just now. It is false at the end of the context.
+// introduce publishes the CA bundle beside those of other replicas, and waits until the API servers
+// have learned it: another replica may have published it only just now. It returns false when the
+// context ends.
 func (s *Server) introduce(ctx context.Context, serving *certs.Serving) bool {
 	outcome, done := s.publish(ctx, serving, &certs.Trust{KeepOthers: true})
 	if !done || !outcome.Joined && !outcome.Shared {
@@ -56,8 +55,8 @@ func (s *Server) introduce(ctx context.Context, serving *certs.Serving) bool {
 	}
 }
 
-// declare tells the other replicas what is served with before they may be called
-// no more without it. It is false where that may not be served with any more.
+// declare records the serving certificate for the other replicas before they may remove its
+// authority. It returns false if the authority has been replaced and must not be served.
 func (s *Server) declare(ctx context.Context, serving *certs.Serving) bool {
 	told := ""
 	err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(ctx context.Context) (bool, error) {
@@ -74,18 +73,18 @@ func (s *Server) declare(ctx context.Context, serving *certs.Serving) bool {
 	return err == nil
 }
 
-// repair is when what is published is looked at again.
+// repair is the schedule of checks of the published configuration.
 type repair struct {
-	// dropAt is when others' authorities are dropped; alone says that they were.
+	// dropAt is when the authorities of other replicas are removed; alone reports that they were.
 	dropAt time.Time
 	alone  bool
-	// restoredAt is when something was last published again that was reset, and
-	// pause how long it then takes at least until the next time.
+	// restoredAt is when a reset was last restored; pause is the minimum delay until the next
+	// restoration.
 	restoredAt time.Time
 	pause      time.Duration
 }
 
-// next returns how long to wait, where something has changed or not.
+// next returns the delay until the next check, depending on whether something has changed.
 func (r *repair) next(now time.Time, changed, rotating bool) time.Duration {
 	wanted := repairInterval
 	if !r.alone {
@@ -100,7 +99,7 @@ func (r *repair) next(now time.Time, changed, rotating bool) time.Duration {
 	return max(wanted, 0)
 }
 
-// restored takes note of whether something had been reset.
+// restored updates the backoff after a check.
 func (r *repair) restored(now time.Time, reset bool) {
 	switch {
 	case reset:
@@ -110,16 +109,16 @@ func (r *repair) restored(now time.Time, reset bool) {
 	}
 }
 
-// follow returns what to serve with next; nil at the end of the context. In the
-// meantime what others overwrite is published again, and once everybody has
-// followed only the current is published.
+// follow returns the next serving certificate; nil when the context ends. Until then it restores
+// configuration that other tools overwrite. Once all replicas have followed, it publishes only the
+// current bundle.
 func (s *Server) follow(ctx context.Context, current *certs.Serving) *certs.Serving {
 	next := make(chan *certs.Serving, 1)
 	keeping, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
 		found := s.next(ctx, current)
-		// What is next does not wait for what cannot be published.
+		// The next certificate must not wait for a failing publication.
 		stop()
 		next <- found
 	}()
@@ -144,9 +143,8 @@ func (s *Server) follow(ctx context.Context, current *certs.Serving) *certs.Serv
 	}
 }
 
-// repair publishes again what others have overwritten, without those whom nobody
-// needs to trust any more. It reports whether others are trusted still who may be
-// given up soon.
+// repair restores overwritten configuration, without authorities that no replica serves with
+// anymore. It reports whether other authorities are still published that may be removed soon.
 func (s *Server) repair(ctx context.Context, current *certs.Serving, plan *repair) (rotating bool) {
 	gone, err := s.certificates.Declare(ctx, current)
 	if err != nil && ctx.Err() == nil {
@@ -169,7 +167,7 @@ func (s *Server) repair(ctx context.Context, current *certs.Serving, plan *repai
 	return outcome.Shared && !drop
 }
 
-// tellResets makes known what others had reset.
+// tellResets logs, counts and records the resets by other tools.
 func (s *Server) tellResets(resets []certs.Reset) {
 	for i := range resets {
 		reset := &resets[i]
@@ -185,14 +183,14 @@ func (s *Server) tellResets(resets []certs.Reset) {
 	}
 }
 
-// watch returns what receives when something that is published may have changed.
+// watch returns a channel that receives when published configuration may have changed.
 func (s *Server) watch(ctx context.Context) <-chan struct{} {
 	changes := make(chan struct{}, 1)
 	s.publication.Watch(ctx, s.api, s.options.Clock, func() {
 		select {
 		case changes <- struct{}{}:
 		default:
-			// It is to be looked at already.
+			// A check is already pending.
 		}
 	}, func(err error) {
 		s.options.Log.V(1).Info("Cannot watch the published configuration; checking it every minute", "reason", err.Error())
@@ -200,8 +198,8 @@ func (s *Server) watch(ctx context.Context) <-chan struct{} {
 	return changes
 }
 
-// publish publishes until it succeeds, with what is in the way told once. It is
-// not done where the context ended first.
+// publish retries until it succeeds, and logs each distinct error once. done is false if the
+// context ended first.
 func (s *Server) publish(ctx context.Context, serving *certs.Serving, trust *certs.Trust) (outcome *certs.Outcome, done bool) {
 	told := ""
 	all := &certs.Outcome{}
@@ -223,8 +221,8 @@ func (s *Server) publish(ctx context.Context, serving *certs.Serving, trust *cer
 	return all, err == nil
 }
 
-// tryPublish publishes once, into what is prepared for it, and adds to what all
-// attempts came to.
+// tryPublish prepares the definitions, publishes once, and merges the result into the outcome of
+// all attempts.
 func (s *Server) tryPublish(ctx context.Context, serving *certs.Serving, trust *certs.Trust, all *certs.Outcome) error {
 	if err := serving.Verify(); err != nil {
 		return err

@@ -3,8 +3,8 @@
 
 package webhook
 
-// What the webhooks may do: keep their certificate authority, publish it with their
-// endpoint, complete the definitions of an earlier release, and record Events.
+// The rights of the webhooks: store their certificate authority, publish it with their endpoint,
+// complete the definitions of an earlier release, and record Events.
 //
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get;update;watch

@@ -22,7 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// restorations counts what was published again.
+// restorations returns the counters of restorations.
 func restorations(registry *prometheus.Registry) map[string]float64 {
 	GinkgoHelper()
 	families, err := registry.Gather()
@@ -113,7 +113,7 @@ var _ = Describe("A server that is its own authority", func() {
 		Expect(unstructured.SetNestedSlice(retired.Object, versions, "spec", "versions")).To(Succeed())
 		Expect(unstructured.SetNestedMap(retired.Object, map[string]any{"strategy": "None"}, "spec", "conversion")).To(Succeed())
 		Expect(alone.Update(ctx, retired)).To(Succeed())
-		// The definition is looked at before the configuration is.
+		// The server checks the definition before the configuration.
 		Expect(alone.Get(ctx, client.ObjectKeyFromObject(mutating), mutating)).To(Succeed())
 		mutating.Webhooks[0].ClientConfig.CABundle = nil
 		Expect(alone.Update(ctx, mutating, by)).To(Succeed())
@@ -144,7 +144,7 @@ var _ = Describe("A server that is its own authority", func() {
 	})
 })
 
-// same is nil where something is as it is to be.
+// same returns nil if the found value equals the wanted one.
 func same(found, wanted any) error {
 	if matches, err := Equal(wanted).Match(found); err != nil || !matches {
 		return errors.Join(err, fmt.Errorf("got %v, want %v", found, wanted))

@@ -35,12 +35,11 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// cluster is an API server of one spec's own, whose webhooks are told of and
-// served by nobody yet.
+// cluster is the API server of one spec, with configured webhooks that are not served yet.
 type cluster struct {
 	client.Client
 	environment *envtest.Environment
-	// marks counts the marks by which awaitLearned sees what the API server knows.
+	// marks counts the marks of awaitLearned.
 	marks int
 }
 
@@ -75,17 +74,17 @@ func definition(ctx context.Context, api client.Client) (*unstructured.Unstructu
 	return crd, nil
 }
 
-// mutatingConfiguration names the configuration to read.
+// mutatingConfiguration returns an empty object with the name of the configuration.
 func mutatingConfiguration() *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.MutatingConfiguration}}
 }
 
-// validatingConfiguration names the configuration to read.
+// validatingConfiguration returns an empty object with the name of the configuration.
 func validatingConfiguration() *admissionregistrationv1.ValidatingWebhookConfiguration {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.ValidatingConfiguration}}
 }
 
-// authority reads the Secret of the operators' own authority.
+// authority reads the Secret of the webhooks' own authority.
 func (c *cluster) authority(ctx context.Context) *corev1.Secret {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
@@ -93,24 +92,24 @@ func (c *cluster) authority(ctx context.Context) *corev1.Secret {
 	return secret
 }
 
-// replica is a server of webhooks in the test's own process.
+// replica is a webhook server in the test's process.
 type replica struct {
 	*webhook.Server
-	// address is where it listens, whoever is told so.
+	// address is the listener's address, independent of the published one.
 	address string
 	clock   *testclock.FakeClock
 	// stop stops it, once.
 	stop func()
 }
 
-// serve starts a server, which others reach by a URL; its own address by default. It
-// has a clock of its own, and nobody between it and the API server, by default.
+// serve starts a server with a URL, its own address by default. By default it has its own clock,
+// and its client calls the API server directly.
 func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 	GinkgoHelper()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
-	// Certificates are valid from an hour before they are signed, and API servers
-	// know the real time only: none may be signed later than that.
+	// Certificates are valid from an hour before they are signed, and API servers use the real
+	// time. No certificate may be signed later than that.
 	made := &replica{address: listener.Addr().String()}
 	var isGiven bool
 	if made.clock, isGiven = options.Clock.(*testclock.FakeClock); !isGiven {
@@ -136,7 +135,7 @@ func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 	return made
 }
 
-// isReady is what the readiness probe of the replica says.
+// isReady returns the error of the replica's readiness check.
 func (r *replica) isReady() error {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/readyz", http.NoBody)
 	if err != nil {
@@ -145,8 +144,8 @@ func (r *replica) isReady() error {
 	return r.Ready(request)
 }
 
-// pass lets time pass for the replica until something holds: whoever waits for
-// the time is given it, so that nothing depends on how fast the machine is.
+// pass advances the replica's clock until the condition holds. Each waiter gets the time that it
+// waits for, so that the test does not depend on the machine's speed.
 func (r *replica) pass(ctx context.Context, duration time.Duration, holds func() error) {
 	GinkgoHelper()
 	Eventually(func() error {
@@ -157,14 +156,14 @@ func (r *replica) pass(ctx context.Context, duration time.Duration, holds func()
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// balancer leads callers to the replicas that are ready, as a Service does.
+// balancer forwards connections to ready replicas, like a Service.
 type balancer struct {
 	address string
 
 	mutex    sync.Mutex
 	replicas []*replica
 	turn     int
-	// open counts the connections to each replica.
+	// open counts the open connections of each replica.
 	open map[*replica]int
 }
 
@@ -192,7 +191,7 @@ func (b *balancer) add(added *replica) {
 	b.replicas = append(b.replicas, added)
 }
 
-// remove leads nobody to a replica any more.
+// remove stops forwarding to a replica.
 func (b *balancer) remove(removed *replica) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -204,7 +203,7 @@ func (b *balancer) remove(removed *replica) {
 	}
 }
 
-// opened tells how many connections to a replica are open.
+// opened returns how many connections to a replica are open.
 func (b *balancer) opened(to *replica) int {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -217,7 +216,7 @@ func (b *balancer) count(to *replica, by int) {
 	b.open[to] += by
 }
 
-// next returns a replica that is ready, by turns.
+// next returns a ready replica, in turns.
 func (b *balancer) next() *replica {
 	b.mutex.Lock()
 	all := append(append([]*replica{}, b.replicas[min(b.turn, len(b.replicas)):]...), b.replicas[:min(b.turn, len(b.replicas))]...)
@@ -231,7 +230,7 @@ func (b *balancer) next() *replica {
 	return nil
 }
 
-// lead joins two connections until both have ended.
+// lead copies between two connections until both have ended.
 func (b *balancer) lead(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	to := b.next()
@@ -257,21 +256,21 @@ func (b *balancer) lead(from net.Conn) {
 	_ = onward.Close()
 }
 
-// caller calls the webhooks without end, through the API server and as one does.
+// caller calls the webhooks continuously, directly and through the API server.
 type caller struct {
 	api     client.Client
 	address string
-	// job is read in the version that is not stored; none where it is nil.
+	// job is read in the version that is not stored; nil for no reads.
 	job   *unstructured.Unstructured
 	calls atomic.Int32
-	// failed is the call that failed, after which none is made.
+	// failed is the error of the first failed call, which is the last call.
 	failed atomic.Pointer[error]
-	// rest is held while nobody is to call.
+	// rest is locked while no calls must be made.
 	rest sync.Mutex
 }
 
-// start calls until the spec ends, or until it is told to stop, which says
-// whether a call failed.
+// start calls until the spec or the returned function ends it. That function returns the error of a
+// failed call.
 func (c *caller) start(ctx context.Context) (stop func() error) {
 	called, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -311,7 +310,7 @@ func (c *caller) call(ctx context.Context) error {
 	return errors.Join(admissionprobe.Probe(ctx, c.api, metav1.NamespaceDefault), c.shake(ctx, bundle))
 }
 
-// more waits until so many more calls have been made.
+// more waits for the given number of additional calls.
 func (c *caller) more(ctx context.Context, calls int32) {
 	GinkgoHelper()
 	reached := c.calls.Load()
@@ -323,7 +322,7 @@ func (c *caller) more(ctx context.Context, calls int32) {
 	}).WithContext(ctx).Should(BeNumerically(">=", reached+calls))
 }
 
-// bundle returns whom the API server is to trust where it converts.
+// bundle returns the published CA bundle of the conversion.
 func (c *caller) bundle(ctx context.Context) ([]byte, error) {
 	crd, err := definition(ctx, c.api)
 	if err != nil {
@@ -336,7 +335,7 @@ func (c *caller) bundle(ctx context.Context) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(encoded)
 }
 
-// bundles returns whom the API server is to trust in each place.
+// bundles returns the published CA bundles of all objects.
 func (c *caller) bundles(ctx context.Context) (map[string][]byte, error) {
 	converting, err := c.bundle(ctx)
 	found := map[string][]byte{"conversion": converting}
@@ -351,7 +350,7 @@ func (c *caller) bundles(ctx context.Context) (map[string][]byte, error) {
 	return found, err
 }
 
-// isPublishedEverywhere is nil while exactly this bundle is published in each place.
+// isPublishedEverywhere returns nil if all objects have exactly this bundle.
 func (c *caller) isPublishedEverywhere(ctx context.Context, bundle []byte) error {
 	found, err := c.bundles(ctx)
 	for place, there := range found {
@@ -362,7 +361,7 @@ func (c *caller) isPublishedEverywhere(ctx context.Context, bundle []byte) error
 	return err
 }
 
-// isPublished is nil while exactly this bundle is published where jobs are converted.
+// isPublished returns nil if the conversion has exactly this bundle.
 func (c *caller) isPublished(ctx context.Context, bundle []byte) error {
 	found, err := c.bundle(ctx)
 	if err == nil && !bytes.Equal(found, bundle) {
@@ -371,7 +370,7 @@ func (c *caller) isPublished(ctx context.Context, bundle []byte) error {
 	return err
 }
 
-// shake opens a connection as somebody who trusts a bundle, and only it.
+// shake opens a connection as a client that trusts only the bundle.
 func (c *caller) shake(ctx context.Context, bundle []byte) error {
 	return shake(ctx, c.address, bundle)
 }

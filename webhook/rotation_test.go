@@ -26,15 +26,15 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// rotation is a cluster with replicas of the operator behind one address, and
-// somebody who calls them all the time.
+// rotation is a cluster with several replicas behind one address, and a client that calls them all
+// the time.
 type rotation struct {
 	*cluster
 	balancer *balancer
 	caller   *caller
 }
 
-// start starts a replica and leads callers to it as soon as it is ready.
+// start starts a replica and forwards calls to it when it is ready.
 func (r *rotation) start(ctx context.Context, name string) *replica {
 	GinkgoHelper()
 	return r.startAs(ctx, webhook.Options{Replica: name})
@@ -49,7 +49,7 @@ func (r *rotation) startAs(ctx context.Context, options webhook.Options) *replic
 	return started
 }
 
-// kill stops a replica in the moment at which nobody calls it.
+// kill stops a replica while no call is in flight.
 func (r *rotation) kill(ctx context.Context, killed *replica) {
 	GinkgoHelper()
 	r.caller.rest.Lock()
@@ -59,7 +59,7 @@ func (r *rotation) kill(ctx context.Context, killed *replica) {
 	Eventually(func() int { return r.balancer.opened(killed) }).WithContext(ctx).Should(BeZero())
 }
 
-// ask asks for another authority, as the command does.
+// ask requests a rotation, like the command.
 func (r *rotation) ask(ctx context.Context, request string) {
 	GinkgoHelper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "di-system", Name: webhook.AuthoritySecret}}
@@ -67,7 +67,7 @@ func (r *rotation) ask(ctx context.Context, request string) {
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, record.AnnotationRotate, request)))).To(Succeed())
 }
 
-// isMet is nil once another authority was made for a request.
+// isMet returns nil once the authority was replaced for a request.
 func (r *rotation) isMet(ctx context.Context, request string) func() error {
 	return func() error {
 		if rotated := r.authority(ctx).Annotations[record.AnnotationRotated]; rotated != request {
@@ -77,8 +77,8 @@ func (r *rotation) isMet(ctx context.Context, request string) func() error {
 	}
 }
 
-// rotate asks for another authority and waits until it is published beside the old one,
-// and known.
+// rotate requests a rotation and waits until the new authority is published beside the old one and
+// the API server has observed it.
 func (r *rotation) rotate(ctx context.Context, request string) (before, after []byte) {
 	GinkgoHelper()
 	before = r.authority(ctx).Data[corev1.TLSCertKey]
@@ -94,7 +94,7 @@ func (r *rotation) rotate(ctx context.Context, request string) (before, after []
 	return before, after
 }
 
-// published is nil while exactly these authorities are published everywhere.
+// published returns nil if exactly these authorities are published everywhere.
 func (r *rotation) published(ctx context.Context, all ...[]byte) func() error {
 	return func() error {
 		bundles, err := r.caller.bundles(ctx)
@@ -115,12 +115,12 @@ func (r *rotation) published(ctx context.Context, all ...[]byte) func() error {
 	}
 }
 
-// serves is nil while a replica serves by an authority.
+// serves returns nil if a replica serves with an authority.
 func serves(ctx context.Context, by *replica, authority []byte) func() error {
 	return func() error { return shake(ctx, by.address, authority) }
 }
 
-// heard returns when a replica was last heard of.
+// heard returns the time of a replica's last heartbeat.
 func (r *rotation) heard(ctx context.Context, name string, now time.Time) time.Time {
 	GinkgoHelper()
 	for _, replica := range record.Replicas(r.authority(ctx), now) {
@@ -131,25 +131,25 @@ func (r *rotation) heard(ctx context.Context, name string, now time.Time) time.T
 	return time.Time{}
 }
 
-// mortal is the way to the API server of a replica that dies after so many writes:
-// nothing comes from it any more, though it goes on to serve until it is stopped.
+// mortal is the connection of a replica to the API server that breaks after a number of writes. The
+// replica keeps serving until it is stopped.
 type mortal struct {
 	mutex sync.Mutex
-	// left is how many writes it has yet; it is negative while it does not die.
+	// left is the remaining number of writes; it is negative if there is no limit.
 	left int
 	dead chan struct{}
 }
 
 func newMortal() *mortal { return &mortal{left: -1, dead: make(chan struct{})} }
 
-// doom has it die after so many more writes.
+// doom breaks the connection after a number of further writes.
 func (m *mortal) doom(writes int) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	m.left = writes
 }
 
-// isDead reports whether it has died.
+// isDead reports whether the connection is broken.
 func (m *mortal) isDead() bool {
 	select {
 	case <-m.dead:
@@ -199,8 +199,8 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		By("one replica following, the other being slow")
 		first.pass(ctx, 10*time.Second, serves(ctx, first, after))
 		Expect(serves(ctx, second, before)()).To(Succeed())
-		// Each time that the first is heard of, it has looked since the last time
-		// whether the old authority may go.
+		// At the next heartbeat of the first replica, it has checked since the previous one whether
+		// the old authority can be removed.
 		for range 2 {
 			last := r.heard(ctx, "first", first.clock.Now())
 			first.pass(ctx, time.Minute, func() error {
@@ -237,8 +237,8 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 	It("comes to its end, after whichever write of an operator that is killed", func(ctx SpecContext) {
 		r := &rotation{cluster: newCluster(ctx), balancer: newBalancer(ctx)}
 		r.caller = &caller{api: r, address: r.balancer.address}
-		// Each operator that is killed is waited for, for an hour of this clock. It runs
-		// faster than API servers learn of what is published, so nobody calls meanwhile.
+		// The others wait an hour of this clock for each killed replica. The clock runs faster
+		// than API servers observe publications, so that no calls are made meanwhile.
 		clock := testclock.NewFakeClock(time.Now().Add(-48 * time.Hour))
 		survivor := r.startAs(ctx, webhook.Options{Replica: "survivor", Clock: clock})
 		Eventually(func() error { return admissionprobe.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
@@ -267,7 +267,7 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 			killed = life.isDead()
 			r.kill(ctx, doomed)
 			if killed && writes%2 == 0 {
-				// Whoever has asked asks again, as nobody has told of the end.
+				// The client repeats its request, because it did not receive an answer.
 				request += "-again"
 				r.ask(ctx, request)
 			}

@@ -43,13 +43,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
-// The objects that the webhooks live in.
+// The objects of the webhooks.
 const (
-	// DefaultService is the Service that leads to the webhooks.
+	// DefaultService is the Service of the webhooks.
 	DefaultService = "di-orchestrator-webhook"
-	// DefaultServicePort is its port.
+	// DefaultServicePort is the port of that Service.
 	DefaultServicePort int32 = 443
-	// DefaultBindAddress is where the webhooks listen.
+	// DefaultBindAddress is the address that the webhooks listen on.
 	DefaultBindAddress = ":9443"
 	// AuthoritySecret is the Secret of the certificate authority.
 	AuthoritySecret = names.WebhookAuthority
@@ -61,93 +61,90 @@ const (
 	CRD = names.DIJobDefinition
 )
 
-// publishInterval is how long to wait before publishing is tried again.
+// publishInterval is the interval between attempts to publish.
 const publishInterval = 2 * time.Second
 
 const (
-	// settleTime is how long API servers take to learn by their watches whom they
-	// are to trust besides, at most: so much later it is served by that.
+	// settleTime is the maximum time that API servers take to learn an additional authority by
+	// their watches. A new authority serves only after this time.
 	settleTime = 10 * time.Second
-	// overlapTime is how long an authority is still published by which this server
-	// does not serve: until then every other has followed.
+	// overlapTime is how long the authorities of other replicas stay published. By then every other
+	// replica has followed.
 	overlapTime = time.Hour
-	// repairInterval is how often it is seen to that nobody has overwritten what is
-	// published, beside at each change.
+	// repairInterval is the interval between checks whether the published configuration was
+	// overwritten, in addition to watches.
 	repairInterval = time.Minute
-	// restorePause is how soon something is published again that was reset a second
-	// time; it doubles up to repairInterval, as who resets it may do so forever.
+	// restorePause is the initial delay before a second restoration. It doubles up to
+	// repairInterval, because another tool may reset the configuration forever.
 	restorePause = time.Second
-	// leaveTimeout bounds how long a server that stops tells the others of it.
+	// leaveTimeout bounds how long a stopping server announces its end to the other replicas.
 	leaveTimeout = 5 * time.Second
 )
 
-// How many connections are open at a time. An API server has one for each request
-// that it waits for, and by default 600 requests. An idle one costs some 64 KiB.
+// The maximum numbers of open connections. An API server has one for each request in flight, and by
+// default at most 600 requests. An idle connection costs about 64 KiB.
 const (
 	connectionsPerAddress = 600
 	connections           = 1200
 )
 
-// certificates tells what to serve with.
+// certificates provides the serving certificate.
 type certificates interface {
-	// Next returns what to serve with once it is something else than the current,
-	// of which there is none at first. An error says what is in the way.
+	// Next returns the serving certificate once it differs from the current one, which is nil at
+	// first. It returns an error if there is no usable certificate.
 	Next(ctx context.Context, current *certs.Serving) (*certs.Serving, error)
-	// Declare tells the other replicas what is served with, and returns the
-	// authorities by which none of them serves any more, as PEM. It is ErrReplaced
-	// where the others may have given up the authority of this one meanwhile.
+	// Declare records the serving certificate for the other replicas, and returns the authorities
+	// that no replica serves with anymore, as PEM. It returns ErrReplaced if the other replicas may
+	// have removed this authority in the meantime.
 	Declare(ctx context.Context, serving *certs.Serving) (gone []byte, err error)
-	// Leave tells the other replicas that this one does not serve any more.
+	// Leave records that this replica no longer serves.
 	Leave(ctx context.Context) error
 }
 
-// Options say how the webhooks are served and found.
+// Options configure how the webhooks are served and found.
 type Options struct {
-	// Config leads to the API server. Required.
+	// Config is the configuration of the API server's client. Required.
 	Config *rest.Config
-	// Namespace has the Service and the authority's Secret; di-system by default.
+	// Namespace contains the Service and the authority's Secret; di-system by default.
 	Namespace string
-	// Service and ServicePort lead to the webhooks in a cluster;
-	// di-orchestrator-webhook and 443 by default.
+	// Service and ServicePort are the address of the webhooks in a cluster; di-orchestrator-webhook
+	// and 443 by default.
 	Service     string
 	ServicePort int32
-	// URL leads to the webhooks, as https://host:port, where the API server
-	// cannot use the Service: when the operator runs outside the cluster.
+	// URL is the address of the webhooks, as https://host:port. It is for operators outside of the
+	// cluster, where the API server cannot use the Service.
 	URL string
-	// CertificateSecret is the Secret of the namespace in which somebody else keeps
-	// the certificate, with its key and its authority. Where it is empty the server
-	// signs its own.
+	// CertificateSecret is the Secret of the namespace in which another tool keeps the certificate,
+	// its key and its authority. If it is empty the server signs its own certificates.
 	CertificateSecret string
-	// Overlap is how long authorities stay published by which this server does not
-	// serve; an hour by default.
+	// Overlap is how long authorities of other replicas stay published; an hour by default.
 	Overlap time.Duration
-	// MaxPods is how many pods a job may have; limits.PodsPerJob by default.
+	// MaxPods is the maximum number of pods of a job; limits.PodsPerJob by default.
 	MaxPods int32
-	// ServiceDomain is the domain of the cluster's services, on which the length of
-	// addresses depends; svc.cluster.local by default.
+	// ServiceDomain is the domain of the cluster's services. It affects the length of addresses.
+	// The default is svc.cluster.local.
 	ServiceDomain string
-	// BindAddress is where to listen, :9443 by default. A Listener is used instead.
+	// BindAddress is the address to listen on, :9443 by default. A Listener takes precedence.
 	BindAddress string
 	Listener    net.Listener
-	// Prepare makes a place for what is published, before each time that it is
-	// published: it is given the conversion that is served. Nothing is published
-	// where it fails. None by default.
+	// Prepare is called before each publication with the conversion that is served. If it fails,
+	// nothing is published. None by default.
 	Prepare func(ctx context.Context, conversion *apiextensionsv1.CustomResourceConversion) error
-	// DrainDelay is how long to go on serving after readiness was given up, so
-	// that no more requests are sent here when the server closes. None by default.
+	// DrainDelay is how long the server keeps serving after it is no longer ready, so that no
+	// requests arrive when it closes. None by default.
 	DrainDelay time.Duration
-	// Replica is the name by which the other replicas know this one; the host's,
-	// which is the pod's, by default.
+	// Replica is the name that identifies this replica to the others; the host's name, which is the
+	// pod's name, by default.
 	Replica string
-	// Clock is the real one by default.
+	// Clock is the source of time; the system's by default.
 	Clock clock.WithTicker
-	// Recorder takes the Events about what was reset; nil for none.
+	// Recorder records the Events about resets; nil for none.
 	Recorder events.EventRecorder
-	// Log receives what goes wrong and is tried again.
+	// Log logs errors that are retried.
 	Log logr.Logger
-	// Registerer takes the metrics of conversion; without one there are none.
+	// Registerer registers the metrics; nil for none.
 	Registerer prometheus.Registerer
-	// Traces makes a span of each request; nil for none.
+	// Traces creates a span of each request; nil for none.
 	Traces trace.TracerProvider
 }
 
@@ -165,7 +162,7 @@ func (o *Options) complete() {
 		o.BindAddress = DefaultBindAddress
 	}
 	if o.Replica == "" {
-		// Without a name it is heard of all the same.
+		// The replica announces itself even without a name.
 		host, _ := os.Hostname()
 		o.Replica = cmp.Or(host, "unknown")
 	}
@@ -188,23 +185,23 @@ type Server struct {
 	handler      http.Handler
 	drain        drain.Drain
 
-	// lack is why there is nothing to serve with yet, or why that is not published.
+	// lack is why there is no serving certificate yet, or why it is not published.
 	lack atomic.Pointer[error]
-	// current is what is served with.
+	// current is the serving certificate.
 	current   atomic.Pointer[certs.Serving]
 	published chan struct{}
-	// serving is set from the publication on.
+	// serving is set after the first publication.
 	serving  atomic.Pointer[servingState]
 	stopping atomic.Bool
 }
 
-// servingState is what a readiness check needs.
+// servingState is the input of the readiness check.
 type servingState struct {
 	address string
 	bundle  []byte
 }
 
-// New returns a server that does nothing yet.
+// New returns a server that has not been started.
 func New(options Options) (*Server, error) {
 	options.complete()
 	scheme := runtime.NewScheme()
@@ -247,7 +244,7 @@ func New(options Options) (*Server, error) {
 		publication:  publication(endpoint),
 		hosts:        hosts,
 		handler:      tracing.Handler(handler, options.Traces, every),
-		// The API server gives up on a conversion after 30 s.
+		// The API server's timeout of a conversion is 30 s.
 		drain:     drain.Drain{Delay: options.DrainDelay, Finish: 30 * time.Second},
 		published: make(chan struct{}),
 	}, nil
@@ -256,14 +253,15 @@ func New(options Options) (*Server, error) {
 func newCertificates(options *Options, api client.WithWatch, hosts []string) certificates {
 	secret := types.NamespacedName{Namespace: options.Namespace, Name: options.CertificateSecret}
 	if secret.Name != "" {
-		// The API server uses the first; that others are missing is whoever's choice who issued it.
+		// The API server uses the first host. The issuer decides whether the certificate has the
+		// others.
 		return &certs.Kept{API: api, Secret: secret, Hosts: hosts[:1], Clock: options.Clock}
 	}
 	secret.Name = AuthoritySecret
 	return &certs.Own{API: api, Secret: secret, Hosts: hosts, Clock: options.Clock, Replica: options.Replica}
 }
 
-// publication says where the webhooks are made known.
+// publication returns where the endpoint and CA bundle are published.
 func publication(endpoint certs.Endpoint) certs.Publication {
 	suffix := "." + v2alpha1.GroupName
 	return certs.Publication{
@@ -280,10 +278,9 @@ func publication(endpoint certs.Endpoint) certs.Publication {
 	}
 }
 
-// Run serves until the context ends, and then until running requests are
-// answered. It publishes the authority as soon as it serves, and tries again
-// until it can: the API server may be late, and the CRD and the webhook
-// configurations too.
+// Run serves until the context ends and requests in flight are answered. It publishes the authority
+// as soon as it serves, and retries until it succeeds: the API server, the CRD and the webhook
+// configurations may appear later.
 func (s *Server) Run(ctx context.Context) error {
 	first := s.next(ctx, nil)
 	if first == nil {
@@ -329,8 +326,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// leave lets the others not wait for this server, which has stopped serving. They
-// would do without it in time.
+// leave records that this server no longer serves, so that the others need not wait until its
+// heartbeat expires.
 func (s *Server) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -339,8 +336,8 @@ func (s *Server) leave(ctx context.Context) {
 	}
 }
 
-// WaitPublished returns when the API server has been told where the webhooks
-// are and whom to trust. Informers must not start before.
+// WaitPublished returns when the endpoint and the CA bundle are published. Informers must not start
+// earlier.
 func (s *Server) WaitPublished(ctx context.Context) error {
 	select {
 	case <-s.published:
@@ -350,8 +347,8 @@ func (s *Server) WaitPublished(ctx context.Context) error {
 	}
 }
 
-// Ready is a readiness check: this server answers, with a certificate that
-// whoever trusts the published bundle accepts.
+// Ready is a readiness check: this server answers with a certificate that clients of the published
+// bundle accept.
 func (s *Server) Ready(request *http.Request) error {
 	if s.stopping.Load() {
 		return errors.New("the webhooks are stopping")
@@ -377,8 +374,8 @@ func (s *Server) Ready(request *http.Request) error {
 	return connection.Close()
 }
 
-// next waits for something else to serve with than the current; nil at the end
-// of the context. Until then what is in the way is told once.
+// next waits for a serving certificate that differs from the current one; it returns nil when the
+// context ends. It logs each distinct error once.
 func (s *Server) next(ctx context.Context, current *certs.Serving) *certs.Serving {
 	var found *certs.Serving
 	told := ""
@@ -392,14 +389,14 @@ func (s *Server) next(ctx context.Context, current *certs.Serving) *certs.Servin
 		return false, nil
 	})
 	if err != nil {
-		// Only the end of the context ends the attempts.
+		// Only the end of the context ends the retries.
 		return nil
 	}
 	return found
 }
 
-// tellLack makes known why there is nothing to serve with, and returns what was
-// told last. That the context ended is no reason.
+// tellLack records why there is no serving certificate, logs it if it differs from the previous
+// error, and returns the text of the last error. The end of the context is not an error.
 func (s *Server) tellLack(ctx context.Context, err error, told string) string {
 	if ctx.Err() != nil {
 		return told
@@ -412,7 +409,7 @@ func (s *Server) tellLack(ctx context.Context, err error, told string) string {
 	return err.Error()
 }
 
-// dialable returns an address at which this process reaches its own listener.
+// dialable returns an address by which this process reaches its own listener.
 func dialable(address net.Addr) string {
 	tcp, ok := address.(*net.TCPAddr)
 	if ok && tcp.IP.IsUnspecified() {
@@ -429,15 +426,14 @@ func (s *Server) newHTTPServer() *http.Server {
 		MaxHeaderBytes:    16 << 10,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      time.Minute,
-		// Longer than the API server keeps idle connections, so that it never
-		// sends on one that is being closed here.
+		// IdleTimeout is longer than the API server keeps idle connections, so that it never sends
+		// on a connection that is being closed here.
 		IdleTimeout: 2 * time.Minute,
 		ErrorLog:    stdlog.New(logWriter{s.options.Log}, "", 0),
 	}
 }
 
-// tlsConfig leaves out HTTP/2, whose streams one client could use to take all
-// of the server.
+// tlsConfig disables HTTP/2, because one client could use its streams to exhaust the server.
 func (s *Server) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -446,8 +442,7 @@ func (s *Server) tlsConfig() *tls.Config {
 	}
 }
 
-// logWriter passes on what the HTTP server complains about, such as handshakes
-// that were broken off, which probes do.
+// logWriter logs errors of the HTTP server, such as the aborted handshakes of probes.
 type logWriter struct {
 	log logr.Logger
 }

@@ -43,7 +43,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
 	api, err = webhooks.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	// Nobody else is served by this API server.
+	// The API server has no other clients.
 	config := rest.CopyConfig(api.Config)
 	config.QPS = -1
 	c, err = client.New(config, client.Options{})
@@ -61,7 +61,7 @@ func read(manifest string) *unstructured.Unstructured {
 	raw, err := yaml.YAMLToJSON([]byte(manifest))
 	Expect(err).NotTo(HaveOccurred())
 	object := &unstructured.Unstructured{}
-	// As clients decode: whole numbers are int64.
+	// Decode like clients do: integers are int64.
 	Expect(utiljson.Unmarshal(raw, &object.Object)).To(Succeed())
 	return object
 }
@@ -77,7 +77,7 @@ func job(version, namespace, name, content string) *unstructured.Unstructured {
 	return object
 }
 
-// newNamespace keeps the specs apart.
+// newNamespace creates a namespace of its own for each spec.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{}
@@ -95,13 +95,13 @@ func get(ctx context.Context, version, namespace, name string) *unstructured.Uns
 	return object
 }
 
-// content returns a part of an object as YAML says it.
+// content returns a decoded YAML document.
 func content(manifest string) any {
 	GinkgoHelper()
 	return read("part: " + manifest).Object["part"]
 }
 
-// kubectl runs kubectl of the test's assets against an API server.
+// kubectl runs the test assets' kubectl against an API server.
 func kubectl(ctx context.Context, kubeconfig []byte, args ...string) (string, error) {
 	GinkgoHelper()
 	file := filepath.Join(GinkgoT().TempDir(), "kubeconfig")

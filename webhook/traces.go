@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 )
 
-// The keys of what spans say of conversion and admission.
+// The attributes of conversion and admission spans.
 const (
 	objectsKey   = attribute.Key("di.conversion.objects")
 	failedKey    = attribute.Key("di.conversion.failed")
@@ -27,10 +27,10 @@ const (
 	resultKey    = attribute.Key("di.admission.result")
 )
 
-// every wants a span of each request: only the API server sends any.
+// every traces each request, because only the API server sends requests.
 func every(*http.Request) bool { return true }
 
-// traceReview lets the span of a conversion review say what came of it.
+// traceReview records the outcome of a conversion review in its span.
 func traceReview(ctx context.Context, outcome *conversion.Outcome) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -48,8 +48,7 @@ func traceReview(ctx context.Context, outcome *conversion.Outcome) {
 	}
 }
 
-// traceQuestion lets the span of a question of admission say what was asked,
-// and what the answer is.
+// traceQuestion records an admission request and its result in the request's span.
 func traceQuestion(ctx context.Context, request *admission.Request, result string) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -17,13 +17,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
-// The API server cuts warnings at 256 characters each and 4096 in all.
+// The API server truncates warnings to 256 characters each and 4096 in total.
 const (
 	mostWarnings  = 10
 	warningLength = 256
 )
 
-// bounded returns the first warnings, and how many more there are.
+// bounded returns the first warnings, and how many were omitted.
 func bounded(warnings []string) []string {
 	if more := len(warnings) - mostWarnings; more > 0 {
 		warnings = append(warnings[:mostWarnings:mostWarnings], fmt.Sprintf("and %d more warnings", more))
@@ -36,20 +36,19 @@ func bounded(warnings []string) []string {
 	return warnings
 }
 
-// podFields returns the fields that the API server's pods have, nil if the API server
-// does not publish them.
+// podFields returns the schema of the API server's pods; nil if the API server does not publish it.
 type podFields func(context.Context) *podschema.Schema
 
-// check finds unknown fields and treats them as the author asked for: with an error,
-// with a warning, or not at all. Without the API server's schema it refuses nothing,
-// because the API server's pods may have fields that these types lack.
+// check finds unknown fields and handles them according to the request's fieldValidation: error,
+// warning or nothing. Without the API server's schema it returns no errors, because the API
+// server's pods may have fields that these Go types do not know.
 func (fields podFields) check(
 	ctx context.Context, request *admission.Request, find func(validation.PodFields) field.ErrorList,
 ) (errs field.ErrorList, warnings []string) {
 	var options struct {
 		FieldValidation string `json:"fieldValidation"`
 	}
-	// The API server encodes what it has decoded. Its default is Warn.
+	// The API server encodes the options, so decoding cannot fail. The default is Warn.
 	_ = json.Unmarshal(request.Options.Raw, &options)
 	if options.FieldValidation == metav1.FieldValidationIgnore {
 		return nil, nil
@@ -67,7 +66,7 @@ func (fields podFields) check(
 	}
 	warnings = make([]string, len(unknown))
 	for i, err := range unknown {
-		// The API server uses the same words for the fields whose schema it has.
+		// The API server uses the same text for fields in the schemas that it knows.
 		warnings[i] = fmt.Sprintf("unknown field %q", err.Field)
 	}
 	return nil, warnings

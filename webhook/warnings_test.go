@@ -34,7 +34,7 @@ func TestTheDocumentedWarningsAreThoseOfTheCodeAndTheCRDs(t *testing.T) {
 	}
 }
 
-// documentedWarnings returns who gives each warning, and its example.
+// documentedWarnings returns the source of each documented warning, and its example.
 func documentedWarnings(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
@@ -49,7 +49,7 @@ func documentedWarnings(t *testing.T) []string {
 	return documented
 }
 
-// warningsOfTheCode returns what the warnings that are constructed look like.
+// warningsOfTheCode returns patterns of the warnings that the code constructs.
 func warningsOfTheCode(t *testing.T) []*regexp.Regexp {
 	t.Helper()
 	var patterns []*regexp.Regexp
@@ -70,8 +70,7 @@ func warningsOfTheCode(t *testing.T) []*regexp.Regexp {
 	return patterns
 }
 
-// warningOf returns what the warning looks like that a call adds with its path,
-// or formats whole.
+// warningOf returns a pattern of the warning that a call adds to its path, or formats in full.
 func warningOf(call *ast.CallExpr) *regexp.Regexp {
 	selector, isSelector := call.Fun.(*ast.SelectorExpr)
 	if !isSelector {
@@ -88,7 +87,7 @@ func warningOf(call *ast.CallExpr) *regexp.Regexp {
 	return nil
 }
 
-// warningsOfTheCRDs returns what the API server says about versions.
+// warningsOfTheCRDs returns the API server's warnings about versions.
 func warningsOfTheCRDs(t *testing.T) []*regexp.Regexp {
 	t.Helper()
 	var patterns []*regexp.Regexp

@@ -283,7 +283,7 @@ var _ = Describe("The server", func() {
 	})
 })
 
-// published returns the URL that the API server knows.
+// published returns the published URL.
 func published(ctx context.Context) string {
 	GinkgoHelper()
 	crd := &unstructured.Unstructured{}
@@ -364,7 +364,7 @@ func serve(ctx context.Context, options webhook.Options) (stop func()) {
 	}
 }
 
-// clientConfigs returns how the API server finds the webhooks, in all places.
+// clientConfigs returns the client configurations of all webhooks.
 func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
 	GinkgoHelper()
 	out, err := kubectl(ctx, kubeconfig, "get", "-o", "json", "crd/"+webhook.CRD,

@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// registerBuild adds the metric that says what runs.
+// registerBuild registers the metric of the running version.
 func registerBuild(registerer prometheus.Registerer) error {
 	build := &telemetry.Set{}
 	build.Gauge(telemetry.Metric{

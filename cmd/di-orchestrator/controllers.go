@@ -28,8 +28,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// operator adds to a manager what the operator does. Only the leader does it, but for the
-// admission probe.
+// operator adds the controllers and runnables to a manager. Only the leader runs them, except for
+// the admission probe.
 type operator struct {
 	observers
 	options  *operatorOptions
@@ -59,7 +59,7 @@ func (o *operator) add(ctx context.Context) error {
 	return o.addProber()
 }
 
-// addControllers adds the controllers of jobs, which start once no earlier release acts.
+// addControllers adds the controllers of jobs, which start once no earlier release runs.
 func (o *operator) addControllers(ctx context.Context, definitions *storagemigration.Definitions, mayAct <-chan struct{}) error {
 	err := dijob.Setup(ctx, o.mgr, dijob.Options{
 		JobVersion:       definitions.JobVersion,
@@ -116,8 +116,8 @@ func (o *operator) findKueue() func(context.Context) (bool, error) {
 	return nil
 }
 
-// addIssuer adds the issuer of di-server's certificate, which may not read the
-// authority's key. Where another tool issues certificates, it publishes only the bundle.
+// addIssuer adds the issuer of di-server's certificate. di-server may not read the authority's key.
+// If another tool issues certificates, the issuer publishes only the CA bundle.
 func (o *operator) addIssuer() error {
 	api, err := client.New(o.mgr.GetConfig(), client.Options{})
 	if err != nil {
@@ -187,11 +187,11 @@ func (o *operator) isElected() bool {
 	}
 }
 
-// cacheCheck bounds how long the readiness check waits for the caches: less than the
-// kubelet waits for the check.
+// cacheCheck bounds how long the readiness check waits for the caches. It is shorter than the
+// kubelet's timeout of the check.
 const cacheCheck = 500 * time.Millisecond
 
-// ready is a readiness check: the caches are filled, so that this operator can lead.
+// ready is a readiness check: the caches are synced, and this operator can become the leader.
 func (o *operator) ready(request *http.Request) error {
 	ctx, cancel := context.WithTimeout(request.Context(), cacheCheck)
 	defer cancel()

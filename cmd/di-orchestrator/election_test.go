@@ -46,7 +46,7 @@ func startAPI(t *testing.T) *envtest.Environment {
 	return environment
 }
 
-// elections are a cluster with webhooks and operators, one of which is the leader.
+// elections are a cluster with webhooks and several operators, where one operator is the leader.
 type elections struct {
 	api        client.Client
 	kubeconfig string
@@ -71,7 +71,7 @@ func newElections(t *testing.T) *elections {
 	return e
 }
 
-// startCandidate starts an operator, which serves its metrics and campaigns.
+// startCandidate starts an operator that serves its metrics and campaigns for the Lease.
 func (e *elections) startCandidate(t *testing.T) (candidate *process, metricsURL string) {
 	t.Helper()
 	address := freeAddress(t)
@@ -84,7 +84,8 @@ func (e *elections) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	return lease, e.api.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: leaderElectionID}, lease)
 }
 
-// leader waits until another than one holds the Lease, and returns its identity.
+// leader waits until an operator other than the given one holds the Lease, and returns its
+// identity.
 func (e *elections) leader(t *testing.T, other string) (holder string) {
 	t.Helper()
 	await(t, "another operator is the leader", func(ctx context.Context) error {
@@ -100,7 +101,7 @@ func (e *elections) leader(t *testing.T, other string) (holder string) {
 	return holder
 }
 
-// give gives the Lease to a holder by force.
+// give overwrites the holder of the Lease.
 func (e *elections) give(t *testing.T, holder string) {
 	t.Helper()
 	await(t, "the Lease is given to another", func(ctx context.Context) error {
@@ -139,8 +140,8 @@ func (e *elections) run(t *testing.T, name string) {
 	})
 }
 
-// read reads a job in the version that is not stored until it is stopped. It then returns
-// the number of reads, and the first failure.
+// read polls a job in the version that is not stored until stop is called. stop returns the number
+// of reads and the first failure.
 func (e *elections) read(t *testing.T, name string) (stop func() (int, error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +167,7 @@ func (e *elections) read(t *testing.T, name string) (stop func() (int, error)) {
 	}
 }
 
-// reportsJobs reports whether an operator has the metric of jobs.
+// reportsJobs reports whether an operator exports the metric of jobs.
 func reportsJobs(t *testing.T, url string) bool {
 	t.Helper()
 	var text []byte
@@ -230,7 +231,7 @@ func TestAnOperatorThatLosesItsLeaseEndsAndAnotherActsWhileWebhooksServe(t *test
 	leader = e.leader(t, leader)
 	e.run(t, "three")
 
-	// One that stops releases the Lease.
+	// An operator that stops releases the Lease.
 	third.stop(t)
 	if lease, err := e.lease(t.Context()); err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == leader {
 		t.Errorf("it has stopped and holds the Lease: %v", err)

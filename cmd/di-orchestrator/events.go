@@ -30,39 +30,39 @@ import (
 )
 
 const (
-	// eventShare is the share of the calls to the API server that Events may have,
-	// as one in so many. Where many pods are created at a time Events wait, so that
-	// pods do not.
+	// eventShare is the divisor of the rate limit for calls to the API server that gives the rate
+	// limit for Events. When many pods are created at a time, Events wait and pods do not.
 	eventShare = 4
-	// queuedEvents is how many Events wait at most, for 40 s at the default rate.
+	// queuedEvents is the maximum number of queued Events: 40 s at the default rate.
 	queuedEvents = 2000
-	// eventTries is how often an Event is sent that the API server does not answer.
+	// eventTries is the maximum number of attempts to send an Event when the API server does not
+	// answer.
 	eventTries = 5
-	// eventRetry is the pause before another try.
+	// eventRetry is the delay before the next attempt.
 	eventRetry = 2 * time.Second
 )
 
-// eventQueue sends Events one after the other, where client-go's recorder starts
-// goroutines for each that last until it is sent. Where too many wait, the oldest
-// ones that report nothing wrong are dropped. An Event that repeats itself is sent
-// again, and not as a series: what repeats backs off where it is decided.
+// eventQueue sends Events one after the other, while client-go's recorder starts a goroutine for
+// each Event that lives until it is sent. When the queue is full, it drops the oldest Events of
+// type Normal first. A repeated Event is sent again and not as a series, because its cause already
+// backs off.
 type eventQueue struct {
 	scheme   *runtime.Scheme
 	instance string
 	send     func(context.Context, *eventsv1.Event) error
 	dropped  *prometheus.CounterVec
-	// pause waits before another try; it reports whether there is one.
+	// pause waits before the next attempt; it reports whether there is one.
 	pause func(context.Context) bool
 
-	// mutex guards what follows.
+	// mutex guards the fields below.
 	mutex   sync.Mutex
 	waiting []*eventsv1.Event
-	// woken holds one token while Events may wait.
+	// woken contains one token while Events may be queued.
 	woken chan struct{}
 }
 
-// newEventRecorder returns a recorder that sends Events at a rate of its own
-// until the context ends.
+// newEventRecorder returns a recorder that sends Events at its own rate limit until the context
+// ends.
 func newEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, registerer prometheus.Registerer) (events.EventRecorder, error) {
 	slower := rest.CopyConfig(config)
 	slower.QPS, slower.Burst = config.QPS/eventShare, max(config.Burst/eventShare, 1)
@@ -119,7 +119,7 @@ func (q *eventQueue) Eventf(regarding, related runtime.Object, kind, reason, act
 	}
 	var other *corev1.ObjectReference
 	if related != nil {
-		// An event without what it is related to says as much.
+		// The related object is optional: without it the Event is still complete.
 		other, _ = objectreference.GetReference(q.scheme, related)
 	}
 	now := time.Now()
@@ -139,7 +139,7 @@ func namespaceOfEvent(about *corev1.ObjectReference) string {
 	return about.Namespace
 }
 
-// add lets an Event wait, and drops one where too many do.
+// add queues an Event, and drops one if the queue is full.
 func (q *eventQueue) add(event *eventsv1.Event) {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
@@ -155,7 +155,7 @@ func (q *eventQueue) add(event *eventsv1.Event) {
 	}
 }
 
-// next takes the oldest Event; nil for none.
+// next removes and returns the oldest Event; nil if there is none.
 func (q *eventQueue) next() *eventsv1.Event {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
@@ -181,7 +181,7 @@ func (q *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// try sends an Event, and again where the API server does not answer.
+// try sends an Event, and retries while the API server does not answer.
 func (q *eventQueue) try(ctx context.Context, event *eventsv1.Event) {
 	for tries := 1; ; tries++ {
 		err := q.send(ctx, event)

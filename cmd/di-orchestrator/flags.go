@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// configName is a flag that names an object by namespace/name.
+// configName is a flag whose value names an object by namespace/name.
 type configName struct{ types.NamespacedName }
 
 func defaultAggregatorConfig() configName {

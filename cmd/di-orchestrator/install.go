@@ -26,10 +26,10 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// probeInterval is how often the way through the API server is tried.
+// probeInterval is the interval between admission probes.
 const probeInterval = time.Second
 
-// installOptions are what the commands of an installation have alike.
+// installOptions are the options that all installation commands share.
 type installOptions struct {
 	namespace string
 	timeout   time.Duration
@@ -87,7 +87,7 @@ func newBridge(api client.Client, options *installOptions, settle time.Duration,
 	return &takeover.Bridge{API: api, Namespace: options.namespace, Settle: settle, Clock: clock.RealClock{}, Out: out}
 }
 
-// bridgeBack prepares for the Service of the release that stores what is stored.
+// bridgeBack prepares for the Service of the release whose version is the storage version.
 func bridgeBack(ctx context.Context, api client.Client, bridge *takeover.Bridge) error {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	err := api.Get(ctx, client.ObjectKey{Name: webhook.CRD}, definition)
@@ -119,7 +119,7 @@ server reaches the webhooks, which default, validate and convert it.`,
 		})
 }
 
-// installCommand returns a command that does its work within a timeout.
+// installCommand returns a command that runs a function with a timeout.
 func installCommand(use, short, long string, run func(context.Context, client.Client, *installOptions, io.Writer) error) *cobra.Command {
 	options := &installOptions{}
 	command := &cobra.Command{

@@ -15,7 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// logOptions say how much is logged, and in which form.
+// logOptions configure the verbosity and the format of the log.
 type logOptions struct {
 	level  string
 	format string
@@ -26,7 +26,7 @@ func (o *logOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.format, "log-format", "json", "log format: json or console")
 }
 
-// newLogger makes the logger of the whole process, client-go's included.
+// newLogger returns the logger of the whole process, including client-go.
 func (o *logOptions) newLogger() (logr.Logger, error) {
 	level, err := zapcore.ParseLevel(o.level)
 	if err != nil {

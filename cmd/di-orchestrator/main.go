@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command di-orchestrator is the programs of DI Orchestrator in one binary: the
-// operator (the controllers), the webhooks, and di-server.
+// Command di-orchestrator contains the programs of DI Orchestrator in one binary: the operator (the
+// controllers), the webhooks, and di-server.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is stamped by the linker.
+// version is set by the linker.
 var version = "dev"
 
 func main() {

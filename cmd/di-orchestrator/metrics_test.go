@@ -27,11 +27,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
-// maxSeries is how many combinations of values the labels of a metric may have
-// at most, in one process.
+// maxSeries is the maximum number of combinations of label values of one metric in one process.
 const maxSeries = 1500
 
-// recorded is a registry that remembers what its metrics are.
+// recorded is a registry that records the descriptions of its metrics.
 type recorded struct {
 	*prometheus.Registry
 	metrics []telemetry.Metric
@@ -44,7 +43,7 @@ func (r *recorded) Register(collector prometheus.Collector) error {
 	return r.Registry.Register(collector)
 }
 
-// described are the names of the metrics of a collector, with their labels.
+// described returns the names of a collector's metrics, with their labels.
 func described(collector prometheus.Collector) map[string][]string {
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
@@ -61,7 +60,7 @@ func described(collector prometheus.Collector) map[string][]string {
 	return all
 }
 
-// registered makes a program as it is made to run, and returns what it registers.
+// registered constructs a program as in production, and returns the metrics that it registers.
 func registered(t *testing.T, process *processOptions, addFlags func(*pflag.FlagSet), newManager func(observers) (ctrl.Manager, error)) *recorded {
 	t.Helper()
 	registry := &recorded{Registry: prometheus.NewRegistry()}
@@ -73,7 +72,7 @@ func registered(t *testing.T, process *processOptions, addFlags func(*pflag.Flag
 	return registry
 }
 
-// programs returns what each program registers, by its title.
+// programs returns the metrics that each program registers, by the program's title.
 func programs(t *testing.T, config *rest.Config) []documented {
 	t.Helper()
 	var operator operatorOptions
@@ -98,8 +97,8 @@ type documented struct {
 	*recorded
 }
 
-// borrowed are metrics of libraries that the alerts or the dashboard ask for,
-// with what is to be known of them.
+// borrowed returns the metrics of libraries that the alerts or the dashboard use, with their
+// documentation.
 func borrowed() []telemetry.Metric {
 	return []telemetry.Metric{
 		{Name: "controller_runtime_reconcile_errors_total", Type: telemetry.TypeCounter, Unit: "passes", Help: "Passes of a controller that failed; operator.",
@@ -167,8 +166,8 @@ func labelsOf(metric *telemetry.Metric) string {
 	return strings.Join(all, "<br>")
 }
 
-// checkWhole checks that all our metrics that a registry has are described,
-// with the labels that they have, and have not too many series.
+// checkWhole checks that all our metrics in a registry are described with exactly their labels, and
+// that they do not have too many series.
 func checkWhole(t *testing.T, registry *recorded) {
 	t.Helper()
 	all := described(registry.Registry)

@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 )
 
-// migrationOptions are how stored objects are migrated.
+// migrationOptions configure the storage migration.
 type migrationOptions struct {
 	qps    float32
 	settle time.Duration
@@ -41,8 +41,8 @@ func (o *migrationOptions) validate() error {
 	return nil
 }
 
-// addMigration adds the migration of stored objects, which begins when the takeover of an
-// earlier release is done.
+// addMigration adds the storage migration, which starts when the takeover of an earlier release has
+// finished.
 func (o *operator) addMigration(definitions *storagemigration.Definitions, takenOver <-chan struct{}) error {
 	options := o.options
 	api, err := newMigrationClient(o.mgr, options.migration.qps)
@@ -67,9 +67,9 @@ func (o *operator) addMigration(definitions *storagemigration.Definitions, taken
 	})
 }
 
-// newMigrationClient makes a client with a rate of its own, so that what the
-// operator does for jobs never waits for a migration. It writes objects in a
-// version that is deprecated, too, which is nothing to be warned about.
+// newMigrationClient returns a client with its own rate limit. The operator's calls for jobs
+// therefore never wait for a migration. It suppresses warnings because it also writes objects in a
+// deprecated version.
 func newMigrationClient(mgr ctrl.Manager, qps float32) (client.Client, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.QPS, config.Burst, config.RateLimiter = qps, max(int(qps), 1), nil
@@ -81,7 +81,7 @@ func newMigrationClient(mgr ctrl.Manager, qps float32) (client.Client, error) {
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("registering CustomResourceDefinitions: %w", err)
 	}
-	// The manager's HTTP client has its connections, and no rate.
+	// The manager's HTTP client shares its connections and has no rate limit.
 	api, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(), Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making the client of the storage migration: %w", err)

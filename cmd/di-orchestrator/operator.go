@@ -32,21 +32,21 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// leaderElectionID names the Lease of the operator whose controllers act.
+// leaderElectionID is the name of the leader's Lease.
 const leaderElectionID = "di-orchestrator-operator"
 
 const (
 	// leaseDuration is how long after the leader's last renewal a standby waits before it
 	// acquires the Lease.
 	leaseDuration = 15 * time.Second
-	// renewDeadline is after how long without a renewal the leader gives up, and its
-	// process ends. client-go then tries to release the Lease for half that time before it
-	// reports the loss: with a retry period before it, this is still within the Lease.
+	// renewDeadline is how long the leader retries a renewal before it gives up and its process
+	// ends. client-go then tries to release the Lease for half that time before it reports the
+	// loss. Together with one retry period this is still less than leaseDuration.
 	renewDeadline = 8 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// The queue managers of jobs that name a queue.
+// The values of the flag --queueing.
 const (
 	queueingAuto  = "auto"
 	queueingNone  = "none"
@@ -62,7 +62,8 @@ type operatorOptions struct {
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
-	// forceDeleteAfter is when terminating pods on lost nodes are force-deleted; 0 for never.
+	// forceDeleteAfter is how long after its grace period a pod on a lost node is force-deleted; 0
+	// disables it.
 	forceDeleteAfter time.Duration
 	// queueing names the queue manager of jobs that name a queue.
 	queueing       string
@@ -181,7 +182,7 @@ func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, op
 	return nil
 }
 
-// newOperatorManager makes the manager of the operator. The context ends with the process.
+// newOperatorManager returns the manager of the operator. The context ends with the process.
 func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err
@@ -223,7 +224,7 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	return mgr, addProbes(mgr, o.ready)
 }
 
-// complete derives the settings that several flags have a part in.
+// complete derives the settings that depend on several flags.
 func (o *operatorOptions) complete() {
 	o.settings.MaxPods, o.settings.ServiceDomain = o.maxPods, o.serviceDomain
 	o.settings.GPUResource = corev1.ResourceName(o.gpuResource)

@@ -19,8 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
-// lookInterval is how long to wait before an API server that did not answer is
-// asked again.
+// lookInterval is the delay between retries while the API server does not answer.
 const lookInterval = 2 * time.Second
 
 func newPreflightCommand() *cobra.Command {
@@ -44,7 +43,7 @@ the same for people.`,
 	return command
 }
 
-// runPreflight looks until the API server answers, and says what was found.
+// runPreflight retries until the API server answers, and prints the findings.
 func runPreflight(ctx context.Context, options *installOptions, out io.Writer) error {
 	inspector, err := newInspector(options.namespace)
 	if err != nil {

@@ -24,19 +24,19 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// How processes stop. The pods' terminationGracePeriodSeconds is longer.
+// The times of a graceful shutdown. The pods' terminationGracePeriodSeconds is longer.
 const (
-	// drainDelay is how long a stopping process still takes calls, so that all who
-	// call it learn first that it is leaving: its readiness is looked at every 2
-	// seconds, and endpoints take another to reach each node.
+	// drainDelay is how long a stopping process still accepts calls, so that its clients first
+	// observe that it is not ready. The kubelet probes readiness every 2 seconds, and endpoints
+	// take additional time to reach each node.
 	drainDelay = 6 * time.Second
-	// stopTimeout is how long it may take in all: di-server drains, and then finishes
-	// what it has begun, which may take 35 seconds.
+	// stopTimeout bounds the whole shutdown: di-server drains, and then finishes requests in
+	// flight, which may take 35 seconds.
 	stopTimeout = 50 * time.Second
 )
 
-// processOptions are those of all programs: log and traces, the addresses of probes,
-// metrics and profiles, and the rate of calls to the API server.
+// processOptions are the options of all programs: log and traces, the addresses of probes, metrics
+// and profiles, and the rate limit of calls to the API server.
 type processOptions struct {
 	log            logOptions
 	tracing        traceOptions
@@ -48,7 +48,7 @@ type processOptions struct {
 	burst          int
 }
 
-// jobOptions are those on which the operator and di-server have to agree.
+// jobOptions are the options that must be equal for the operator and di-server.
 type jobOptions struct {
 	aggregatorConfig configName
 	gpuResource      string
@@ -60,13 +60,13 @@ func (o *jobOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
 }
 
-// Where the certificates of the webhooks and of di-server come from.
+// The sources of the certificates of the webhooks and of di-server.
 const (
 	certificatesOwn    = "own"
 	certificatesSecret = "secret"
 )
 
-// installationOptions are those on which the operator and the webhooks have to agree.
+// installationOptions are the options that must be equal for the operator and the webhooks.
 type installationOptions struct {
 	namespace     string
 	certificates  string
@@ -111,8 +111,8 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.burst, "kube-api-burst", 400, "burst of calls to the API server")
 }
 
-// What the operator issues and di-server serves with, and what clients of
-// di-server are to trust.
+// The Secret that the operator issues and di-server serves with, and the ConfigMap of the CA bundle
+// for clients of di-server.
 const (
 	serverCertificate = "di-orchestrator-server-tls"
 	serverBundle      = "di-orchestrator-server-ca"
@@ -123,8 +123,8 @@ func ownNamespace() string {
 	return cmp.Or(os.Getenv("POD_NAMESPACE"), names.SystemNamespace)
 }
 
-// restConfig finds the cluster: the one that KUBECONFIG names, else the one
-// that the process runs in, else that of the user's kubeconfig.
+// restConfig returns the configuration of the cluster: the one that KUBECONFIG names, else the
+// cluster that the process runs in, else the one of the user's kubeconfig.
 func (o *processOptions) restConfig() (*rest.Config, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -135,7 +135,7 @@ func (o *processOptions) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// metricsServer returns how metrics are served.
+// metricsServer returns the options of the metrics server.
 func (o *processOptions) metricsServer() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: o.metricsAddress}
 	if o.metricsSecure {
@@ -157,7 +157,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// addProbes makes the process live as soon as it answers, and ready by check.
+// addProbes adds a liveness check that succeeds as soon as the process answers, and the readiness
+// check.
 func addProbes(mgr ctrl.Manager, ready healthz.Checker) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding the liveness probe: %w", err)

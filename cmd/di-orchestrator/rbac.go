@@ -3,11 +3,10 @@
 
 package main
 
-// What the operator may do beyond its controllers' own rights: elect a leader, issue
-// di-server's certificate by the webhooks' authority, create the default
-// AggregatorConfig, and probe admission. RBAC has no right to create without storing,
-// so the operator may create jobs in its own namespace, whose pods it could create in
-// any case.
+// The operator's rights beyond those of its controllers: elect a leader, issue di-server's
+// certificate by the webhooks' authority, create the default AggregatorConfig, and probe admission.
+// RBAC has no verb for a dry run alone. The operator may therefore create jobs in its own
+// namespace, where it can create pods in any case.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,namespace=di-system,resources=dijobs,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,verbs=create

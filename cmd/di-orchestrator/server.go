@@ -110,7 +110,7 @@ func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *s
 	return nil
 }
 
-// newServerManager makes the manager of di-server, which reports to the observers.
+// newServerManager returns the manager of di-server, which reports to the observers.
 func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, watching observers,
 ) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics); err != nil {
@@ -184,11 +184,12 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 	return mgr, nil
 }
 
-// lookupShare is the part of the calls of the API server that strangers may cause.
+// lookupShare is the divisor of the rate limit for calls to the API server that gives the rate
+// limit for calls that untrusted clients cause.
 const lookupShare = 4
 
-// newLookupClient returns a client with calls of its own, so that whoever calls
-// di-server takes none from those that write for jobs.
+// newLookupClient returns a client with its own rate limit. Callers of di-server therefore cannot
+// exhaust the rate limit of the calls that write for jobs.
 func newLookupClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = config.QPS/lookupShare, max(config.Burst/lookupShare, 1)

@@ -30,7 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 )
 
-// newPreparer makes what completes the definitions of an earlier release before
+// newPreparer returns the preparer of an earlier release's definitions. It completes them before
 // the webhooks are published.
 func newPreparer(config *rest.Config, log logr.Logger, options *webhookOptions) (*crds.Preparer, error) {
 	scheme := runtime.NewScheme()
@@ -50,9 +50,8 @@ func newPreparer(config *rest.Config, log logr.Logger, options *webhookOptions) 
 	}, nil
 }
 
-// addTakeover adds the takeover of an earlier release, for which the controllers wait.
-// If it is switched off they do not wait: the definitions have shown that there is no
-// earlier release.
+// addTakeover adds the takeover of an earlier release. The controllers wait for it. If it is
+// switched off they do not wait, because the definitions show that there is no earlier release.
 func (o *operator) addTakeover() (*takeover.Runner, error) {
 	options, mgr := o.options, o.mgr
 	if !options.takeover {
@@ -88,9 +87,9 @@ func (o *operator) addTakeover() (*takeover.Runner, error) {
 	return runner, nil
 }
 
-// awaitConversion returns when the API server serves all kinds, and converts jobs between
-// their versions by our webhooks. The webhook program completes the definitions of an
-// earlier release, and publishes its endpoint and authority in them.
+// awaitConversion returns when the API server serves all kinds and converts jobs between their
+// versions through our webhooks. The webhook program completes the definitions of an earlier
+// release, and publishes its endpoint and CA bundle in them.
 func awaitConversion(ctx context.Context, config *rest.Config, log logr.Logger) error {
 	if err := awaitServed(ctx, config, log); err != nil {
 		return err
@@ -121,7 +120,7 @@ func awaitConversion(ctx context.Context, config *rest.Config, log logr.Logger) 
 	return nil
 }
 
-// checkConversion returns why jobs cannot be read in both versions yet.
+// checkConversion returns an error while jobs cannot be read in both versions.
 func checkConversion(ctx context.Context, api client.Client) error {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	if err := api.Get(ctx, client.ObjectKey{Name: names.DIJobDefinition}, definition); err != nil {
@@ -168,7 +167,7 @@ func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) erro
 	return nil
 }
 
-// serves reports whether all resources are among those that are served.
+// serves reports whether the API server serves all of the resources.
 func serves(found *metav1.APIResourceList, resources ...string) bool {
 	return !slices.ContainsFunc(resources, func(name string) bool {
 		return !slices.ContainsFunc(found.APIResources, func(one metav1.APIResource) bool { return one.Name == name })

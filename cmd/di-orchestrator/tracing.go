@@ -23,13 +23,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
-// flushTime bounds how long a stopping process sends its last spans. Together
-// with stopTimeout it is less than the pods' terminationGracePeriodSeconds.
+// flushTime bounds how long a stopping process sends its last spans. The sum of flushTime and
+// stopTimeout is less than the pods' terminationGracePeriodSeconds.
 const flushTime = 3 * time.Second
 
-// The environment of OpenTelemetry that says where traces go to, beside
-// tracingEndpointFlag. The exporter itself reads what else there is, such as
-// headers and certificates.
+// The environment variables of OpenTelemetry that name the collector, beside tracingEndpointFlag.
+// The exporter itself reads the remaining variables, such as headers and certificates.
 const (
 	endpointVariable       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	tracesEndpointVariable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -37,25 +36,25 @@ const (
 	tracesProtocolVariable = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 )
 
-// protocol is the one that traces are sent by.
+// protocol is the protocol that sends traces.
 const protocol = "grpc"
 
-// observers take the metrics and traces of a program.
+// observers record the metrics and traces of a program.
 type observers struct {
-	// metrics takes metrics.
+	// metrics registers metrics.
 	metrics prometheus.Registerer
-	// traces makes spans; nil for none.
+	// traces creates spans; nil if traces are off.
 	traces trace.TracerProvider
 }
 
-// wrap lets calls to the API server belong to traces.
+// wrap propagates traces to calls to the API server.
 func (o *observers) wrap(config *rest.Config) {
 	if wrap := tracing.Transport(o.traces); wrap != nil {
 		config.Wrap(wrap)
 	}
 }
 
-// traceOptions say what is traced, and where to.
+// traceOptions configure which traces are recorded and where they are sent.
 type traceOptions struct {
 	endpoint string
 	ratio    float64
@@ -69,7 +68,7 @@ func (o *traceOptions) addFlags(flags *pflag.FlagSet) {
 		"ratio of traces that are recorded, from 0 to 1; the API server decides for the traces that it starts")
 }
 
-// validate refuses what could only become no traces.
+// validate returns an error for options that could never export a trace.
 func (o *traceOptions) validate() error {
 	if o.endpoint != "" {
 		parsed, err := url.Parse(o.endpoint)
@@ -88,18 +87,18 @@ func (o *traceOptions) validate() error {
 	return nil
 }
 
-// enabled reports whether there are traces.
+// enabled reports whether traces are exported.
 func (o *traceOptions) enabled() bool {
 	return o.target() != ""
 }
 
-// target returns where traces are sent to, "" for nowhere.
+// target returns the endpoint of the collector, "" if there is none.
 func (o *traceOptions) target() string {
 	return cmp.Or(o.endpoint, os.Getenv(tracesEndpointVariable), os.Getenv(endpointVariable))
 }
 
-// traced runs a program with what makes its spans, nil where they are off, and
-// then sends the last ones.
+// traced runs a program with its tracer provider, nil if traces are off, and then flushes the last
+// spans.
 func (o *traceOptions) traced(ctx context.Context, program string, log logr.Logger, run func(trace.TracerProvider) error) error {
 	if !o.enabled() {
 		return run(nil)
@@ -116,8 +115,7 @@ func (o *traceOptions) traced(ctx context.Context, program string, log logr.Logg
 	return run(provider)
 }
 
-// flush sends the last spans. That a collector is not there is no failure of
-// the program.
+// flush sends the last spans. An unreachable collector is not an error of the program.
 func flush(ctx context.Context, provider *sdktrace.TracerProvider, log logr.Logger) {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()

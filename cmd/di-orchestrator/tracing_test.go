@@ -30,8 +30,8 @@ import (
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
-// mainVariable is the environment key that makes of this test's binary the
-// program, so that a test runs it as a process of its own.
+// mainVariable is the environment variable that makes this test binary run the program, so that a
+// test can start it as a separate process.
 const mainVariable = "DI_ORCHESTRATOR_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -42,14 +42,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is the program, run as a process.
+// process is the program in a process of its own.
 type process struct {
 	command *exec.Cmd
 	lock    sync.Mutex
 	lines   bytes.Buffer
 }
 
-// Write takes what the process logs.
+// Write collects the log of the process.
 func (p *process) Write(lines []byte) (int, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -83,7 +83,7 @@ func start(t *testing.T, kubeconfig string, environment []string, args ...string
 	return p
 }
 
-// stop asks the process to stop, and waits until it has.
+// stop asks the process to stop, and waits until it exits.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -94,7 +94,7 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// await polls until something is so, which takes long only where it fails.
+// await polls until the condition holds. It takes long only if the test fails.
 func await(t *testing.T, what string, isSo func(context.Context) error) {
 	t.Helper()
 	var last error
@@ -107,7 +107,7 @@ func await(t *testing.T, what string, isSo func(context.Context) error) {
 	}
 }
 
-// freeAddress returns an address of this machine that nobody listens on.
+// freeAddress returns an address of this machine without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -158,7 +158,7 @@ func (c *traced) startWebhooks(t *testing.T) *process {
 	return startWebhooks(t, c.kubeconfig, "--tracing-endpoint="+c.collector.Endpoint)
 }
 
-// startWebhooks starts the webhooks, which the API server reaches by a URL.
+// startWebhooks starts the webhooks; the API server reaches them by a URL.
 func startWebhooks(t *testing.T, kubeconfig string, args ...string) *process {
 	t.Helper()
 	address := freeAddress(t)
@@ -184,11 +184,11 @@ func (c *traced) startServer(t *testing.T) (server *process, url string) {
 	return server, url
 }
 
-// submit creates a job of v1alpha1, which is converted, and waits until it is
-// started; and one that waits for a place, as there is no node.
+// submit creates a job of v1alpha1, which is converted, and waits until it has started. It also
+// creates a job that waits for placement, because there is no node.
 func (c *traced) submit(t *testing.T) {
 	t.Helper()
-	// A job that came before the API server calls the webhooks would not be converted.
+	// A job would not be converted if it were created before the API server calls the webhooks.
 	if err := webhooks.WaitCalled(t.Context(), c.config); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func podTemplate() map[string]any {
 	}}}
 }
 
-// ask sends a request that belongs to a trace, until it is answered 200.
+// ask repeats a request that belongs to a trace until the answer is 200.
 func ask(t *testing.T, method, url, body, traceparent string) {
 	t.Helper()
 	await(t, method+" "+url+" is answered", func(ctx context.Context) error {
@@ -263,7 +263,7 @@ func ask(t *testing.T, method, url, body, traceparent string) {
 	})
 }
 
-// one returns a span that is wanted; there has to be one.
+// one returns a span that matches, and fails the test if there is none.
 func (c *traced) one(t *testing.T, what string, wanted func(*testkit.Span) bool) *testkit.Span {
 	t.Helper()
 	spans := c.collector.Spans(wanted)
@@ -338,7 +338,7 @@ func (c *traced) expectOperatorSpans(t *testing.T) {
 	}
 }
 
-// expectServedSpans expects one span of each thing that was done.
+// expectServedSpans expects one span of each operation.
 func (c *traced) expectServedSpans(t *testing.T) {
 	t.Helper()
 	c.one(t, "the pass that starts the job", func(s *testkit.Span) bool {
@@ -357,7 +357,7 @@ func (c *traced) expectServedSpans(t *testing.T) {
 func (c *traced) expectServerSpans(t *testing.T, callersTrace string) {
 	t.Helper()
 	request := c.one(t, "the request", func(s *testkit.Span) bool { return s.GetName() == "POST /v1alpha1/replicas" })
-	// Callers are strangers, who must not decide what is recorded.
+	// Callers are untrusted and must not decide which traces are recorded.
 	linked := len(request.GetLinks()) == 1 && hex.EncodeToString(request.GetLinks()[0].GetTraceId()) == callersTrace
 	if hex.EncodeToString(request.GetTraceId()) == callersTrace || !linked || request.Attributes["di.job.name"] != "traced" {
 		t.Errorf("the request of job %v has trace %x and links %v, want a trace of its own, linked to its caller's",

@@ -94,8 +94,8 @@ func runWebhooks(ctx context.Context, options *webhookOptions) error {
 	})
 }
 
-// newWebhookManager makes the manager of the webhooks, which has no informers and no
-// leader: every replica serves. The context ends with the process.
+// newWebhookManager returns the manager of the webhooks. It has no informers and no leader, because
+// every replica serves. The context ends with the process.
 func newWebhookManager(ctx context.Context, config *rest.Config, log logr.Logger, options *webhookOptions, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ import (
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
-// TestTheAPIServerAcceptsWhatIsConverted creates what became of each sample,
-// in both versions, on a real API server with the webhooks, for trial.
+// TestTheAPIServerAcceptsWhatIsConverted dry-run-creates the conversion of each sample, in both
+// versions, on a real API server with the webhooks.
 func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 	t.Parallel()
 	api, err := webhooks.StartAPIWithWebhooks(t.Context())
@@ -73,8 +73,7 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 	}
 }
 
-// submitsBothVersions submits jobs of both versions, and one that the webhook
-// refuses.
+// submitsBothVersions submits jobs of both versions, and one that the webhook rejects.
 func submitsBothVersions(t *testing.T, api *webhooks.API) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -95,8 +94,8 @@ func submitsBothVersions(t *testing.T, api *webhooks.API) {
 	}
 }
 
-// replacesItself reads a job in v1alpha1, converts what was read, with all that
-// the API server wrote in it, and replaces the job by that.
+// replacesItself reads a job in v1alpha1, converts it with all fields that the API server set, and
+// replaces the job with the result.
 func replacesItself(t *testing.T, c client.Client) {
 	t.Helper()
 	job := objects(t, readFile(t, "testdata/serial.yaml"))[0]
@@ -121,13 +120,13 @@ func replacesItself(t *testing.T, c client.Client) {
 	}
 }
 
-// warningList collects what the API server warns of.
+// warningList collects the API server's warnings.
 type warningList []string
 
 // HandleWarningHeader implements rest.WarningHandler.
 func (w *warningList) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
 
-// objects reads a stream of documents as clients do.
+// objects decodes a stream of documents like clients.
 func objects(tb testing.TB, stream string) []*unstructured.Unstructured {
 	tb.Helper()
 	var found []*unstructured.Unstructured
@@ -148,7 +147,7 @@ func objects(tb testing.TB, stream string) []*unstructured.Unstructured {
 	return found
 }
 
-// TestKubectlRunsThePlugin builds the plugin and has kubectl find it in PATH.
+// TestKubectlRunsThePlugin builds the plugin and runs it by kubectl from PATH.
 func TestKubectlRunsThePlugin(t *testing.T) {
 	t.Parallel()
 	assets := os.Getenv(testkit.AssetsVariable)

@@ -33,13 +33,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// ran is what a command did.
+// ran is the result of a command.
 type ran struct {
 	stdout, stderr string
 	code           int
 }
 
-// kubectlDI runs the command as main does.
+// kubectlDI runs the command like main.
 func kubectlDI(tb testing.TB, stdin string, args ...string) ran {
 	tb.Helper()
 	var out, report bytes.Buffer
@@ -49,7 +49,7 @@ func kubectlDI(tb testing.TB, stdin string, args ...string) ran {
 	return ran{out.String(), report.String(), code}
 }
 
-// converts runs the command and checks that it succeeds.
+// converts runs the command and requires success.
 func converts(tb testing.TB, stdin string, args ...string) ran {
 	tb.Helper()
 	got := kubectlDI(tb, stdin, append([]string{"convert"}, args...)...)
@@ -146,8 +146,8 @@ func TestTheVersionIsPrinted(t *testing.T) {
 	}
 }
 
-// TestTheRoundTripKeepsTheText converts to the other version and back: all but
-// the spaces before comments at the ends of lines is as it was.
+// TestTheRoundTripKeepsTheText converts to the other version and back. The text must be equal,
+// except for the spaces before trailing comments.
 func TestTheRoundTripKeepsTheText(t *testing.T) {
 	t.Parallel()
 	for file, versions := range map[string][2]string{
@@ -165,8 +165,8 @@ func TestTheRoundTripKeepsTheText(t *testing.T) {
 	}
 }
 
-// TestTheCommandConvertsAsTheWebhookDoes converts random jobs by the command,
-// as YAML and as JSON, and by the function that serves the API server.
+// TestTheCommandConvertsAsTheWebhookDoes converts random jobs, as YAML and as JSON, by the command
+// and by the function of the conversion webhook.
 func TestTheCommandConvertsAsTheWebhookDoes(t *testing.T) {
 	t.Parallel()
 	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(0, 3).Funcs(
@@ -221,7 +221,7 @@ func convertsAlike(tb testing.TB, job any, to string) {
 	if !reflect.DeepEqual(decoded(tb, want), decoded(tb, []byte(asJSON))) {
 		tb.Fatalf("%s became %s, want %s", raw, asJSON, want)
 	}
-	// sigs.k8s.io/yaml rounds numbers that it takes for floating-point.
+	// sigs.k8s.io/yaml rounds floating-point numbers.
 	rounded, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		tb.Fatal(err)
@@ -245,7 +245,7 @@ metadata: {name: job} # a job
 spec: {coordinator: {template: {}}}
 `
 
-// decoded reads JSON with numbers as they are written.
+// decoded decodes JSON with the text of numbers.
 func decoded(tb testing.TB, raw []byte) map[string]any {
 	tb.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -257,7 +257,7 @@ func decoded(tb testing.TB, raw []byte) map[string]any {
 	return value
 }
 
-// folder makes a folder of manifests.
+// folder creates a directory of manifests.
 func folder(tb testing.TB) string {
 	tb.Helper()
 	at := tb.TempDir()
@@ -268,7 +268,7 @@ func folder(tb testing.TB) string {
 	return at
 }
 
-// contents returns the files below a folder; none where there is no folder.
+// contents returns the files below a directory; none if there is no directory.
 func contents(tb testing.TB, at string) map[string]string {
 	tb.Helper()
 	found := map[string]string{}
@@ -288,7 +288,7 @@ func contents(tb testing.TB, at string) map[string]string {
 	return found
 }
 
-// TestFilesAreConverted runs the command on a folder AT, with an empty folder TO.
+// TestFilesAreConverted runs the command on a directory AT, with an empty directory TO.
 func TestFilesAreConverted(t *testing.T) {
 	t.Parallel()
 	converted := converts(t, legacyJob, "-f", "-").stdout
@@ -300,7 +300,7 @@ func TestFilesAreConverted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(at string) error
 		args    string
-		// at and to are the files that changed.
+		// at and to are the changed files.
 		at, to map[string]string
 		code   int
 		stderr string
@@ -369,7 +369,7 @@ func TestTwoFilesDoNotBecomeOne(t *testing.T) {
 	}
 }
 
-// TestAFileIsReadOnce names files by two paths, and a folder by a link.
+// TestAFileIsReadOnce names files by two paths, and a directory by a link.
 func TestAFileIsReadOnce(t *testing.T) {
 	t.Parallel()
 	at, link := folder(t), filepath.Join(t.TempDir(), "link")
@@ -401,11 +401,11 @@ func TestAnInterruptEndsTheWaitForInput(t *testing.T) {
 		if code := run(ctx, command); code != cli.Failed || report.String() != "kubectl-di: interrupted: nothing was "+written+"\n" {
 			t.Errorf("%s: exit code %d, %s", verb, code, report)
 		}
-		must(t, writer.Close()) // This ends the reading.
+		must(t, writer.Close()) // The read ends.
 	}
 }
 
-// TestOtherDocumentsStayByteForByte puts one converted document among others.
+// TestOtherDocumentsStayByteForByte converts one document among others.
 func TestOtherDocumentsStayByteForByte(t *testing.T) {
 	t.Parallel()
 	other := "# odd\n{a:   b,  \"c\": [ 1,2 ]}   # spacing\n\n\n"
@@ -421,8 +421,7 @@ func TestOtherDocumentsStayByteForByte(t *testing.T) {
 	}
 }
 
-// TestOddFilesLoseNothing shows what becomes of files that editors and other
-// programs leave behind.
+// TestOddFilesLoseNothing converts files as editors and other programs leave them.
 func TestOddFilesLoseNothing(t *testing.T) {
 	t.Parallel()
 	const mark = "\ufeff"
@@ -470,7 +469,7 @@ func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 	}
 }
 
-// TestACommentThatIsGoneIsNamed has a comment go that another one starts with.
+// TestACommentThatIsGoneIsNamed drops a comment that is a prefix of another one.
 func TestACommentThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()
 	got := converts(t, strings.Replace(legacyJob, "spec: {coordinator: {template: {}}}", "spec:\n  extended:\n    suspend: odd # a\n  coordinator: {template: {}}", 1), "-f", "-")
@@ -479,8 +478,7 @@ func TestACommentThatIsGoneIsNamed(t *testing.T) {
 	}
 }
 
-// TestTheDocumentationShowsWhatIsPrinted runs the commands that are shown with
-// their output.
+// TestTheDocumentationShowsWhatIsPrinted runs the documented commands and compares their output.
 func TestTheDocumentationShowsWhatIsPrinted(t *testing.T) {
 	documentation := readFile(t, filepath.Join("..", "..", "docs", "convert.md"))
 	t.Chdir("testdata")

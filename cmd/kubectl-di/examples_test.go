@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// invocations returns the arguments of each kubectl di of shell text.
+// invocations returns the arguments of each kubectl di command in a shell text.
 func invocations(t *testing.T, text string) [][]string {
 	t.Helper()
 	file, err := syntax.NewParser(syntax.RecoverErrors(100)).Parse(strings.NewReader(text), "")
@@ -41,7 +41,7 @@ func invocations(t *testing.T, text string) [][]string {
 	return found
 }
 
-// parse returns what is wrong with the arguments of kubectl di, without running it.
+// parse parses the arguments of kubectl di without running the command.
 func parse(args []string) error {
 	root := newCommand(genericiooptions.NewTestIOStreamsDiscard())
 	root.InitDefaultHelpFlag()

@@ -21,8 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
-// Other tests make jobs meanwhile, so that no more is said of these than that
-// they were looked at.
+// Other tests create jobs concurrently. The test therefore only requires that jobs were checked.
 func TestPreflightEndsWithOneWhereSomethingStopsAnInstallation(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)

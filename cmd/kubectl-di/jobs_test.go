@@ -109,7 +109,7 @@ func TestSuspendAndResumeWaitUntilItIsSo(t *testing.T) {
 	}
 }
 
-// manifest is a job as a user writes it.
+// manifest returns the manifest of a job.
 func manifest(name string, tasks ...string) string {
 	text := &strings.Builder{}
 	text.WriteString("apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata:\n  name: " + name + "\nspec:\n  tasks:\n")
@@ -205,7 +205,7 @@ func TestWhatIsWrongWithASubmittedJobIsReported(t *testing.T) {
 	}
 }
 
-// operated changes the status of a job as the operator does.
+// operated changes the status of a job like the operator.
 func (w *world) operated(t *testing.T, namespace, name string, change func(*v2alpha1.DIJobStatus)) *v2alpha1.DIJob {
 	t.Helper()
 	job := &v2alpha1.DIJob{}

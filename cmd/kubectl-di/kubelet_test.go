@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// kubelet serves what the API server asks a kubelet for to forward a port:
-// each connection is one to di-server, whichever pod is named.
+// kubelet implements the port forwarding of a kubelet. Each connection leads to di-server, for any
+// pod.
 type kubelet struct {
 	*httptest.Server
 	node string
@@ -34,7 +34,7 @@ type kubelet struct {
 	forwards int
 }
 
-// newKubelet starts a kubelet that cuts the first connections, and makes its node.
+// newKubelet starts a kubelet that cuts the first connections, and creates its node.
 func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
 	t.Helper()
 	k := &kubelet{to: strings.TrimPrefix(w.url, "http://"), cuts: cuts}
@@ -44,7 +44,7 @@ func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
 	return k
 }
 
-// kubelet makes a node whose kubelet is a server, and returns its name.
+// kubelet creates a node whose kubelet is the server, and returns its name.
 func (w *world) kubelet(t *testing.T, server *httptest.Server) string {
 	t.Helper()
 	address, isTCP := server.Listener.Addr().(*net.TCPAddr)
@@ -78,7 +78,7 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 			return
 		case stream := <-streams:
 			if stream.Headers().Get(corev1.StreamType) != corev1.StreamTypeData {
-				// Of errors there are none to tell.
+				// The error stream reports nothing: a closed one means success.
 				_ = stream.Close()
 				continue
 			}
@@ -98,7 +98,7 @@ func (k *kubelet) cut() bool {
 	return k.forwards <= k.cuts
 }
 
-// count returns how many connections there were.
+// count returns the number of connections.
 func (k *kubelet) count() int {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -119,8 +119,8 @@ func (k *kubelet) join(r *http.Request, stream httpstream.Stream) {
 	_ = errors.Join(err, stream.Close())
 }
 
-// TestDIServerIsReachedThroughTheAPIServer reaches di-server as a user does by
-// default: through the API server and a kubelet.
+// TestDIServerIsReachedThroughTheAPIServer connects to di-server like a user by default: through
+// the API server and a kubelet.
 func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -142,8 +142,8 @@ func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestDIServerIsReachedWhereARoleAllowsNoWebsocket reaches di-server by SPDY,
-// through a kubelet that cuts the first two connections.
+// TestDIServerIsReachedWhereARoleAllowsNoWebsocket connects to di-server by SPDY, through a kubelet
+// that cuts the first two connections.
 func TestDIServerIsReachedWhereARoleAllowsNoWebsocket(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)

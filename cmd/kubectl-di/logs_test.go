@@ -26,7 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// replica makes a running replica of a coordinator-led job that printed lines.
+// replica creates a running replica of a coordinator-led job with log lines.
 func (k *logKubelet) replica(t *testing.T, role names.ReplicaType, suffix string, lines ...string) *corev1.Pod {
 	t.Helper()
 	name := names.ReplicaPod(k.job.Name, role, suffix)
@@ -39,7 +39,7 @@ func (k *logKubelet) replica(t *testing.T, role names.ReplicaType, suffix string
 	return pod
 }
 
-// worker makes a pod of a worker-led job's task learner.
+// worker creates a pod of the task learner of a worker-led job.
 func (k *logKubelet) worker(t *testing.T, index int32) *corev1.Pod {
 	t.Helper()
 	name := names.WorkerPod(k.job.Name, "learner", index)
@@ -93,9 +93,8 @@ func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
 	}
 }
 
-// TestLogsAreFollowedThroughWhatHappensToPods follows a job of which a container
-// is started again, a pod is replaced under its name and another comes later,
-// while connections break.
+// TestLogsAreFollowedThroughWhatHappensToPods follows a job while connections break, a container
+// restarts, a pod is replaced under the same name, and another pod appears.
 func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -108,26 +107,26 @@ func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 	command := w.start(t, ns, "", "logs", "pong", "-f")
 	command.out.shows(t, "[learner-0] 3\n")
 
-	// A pod that comes later waits, and then runs.
+	// A later pod waits, and then runs.
 	second := k.worker(t, 1)
 	command.report.shows(t, "learner-1: waiting to start on node "+k.node)
 	k.start(t, second, names.Container, "one")
 	command.out.shows(t, "[learner-1] one\n")
 
-	// Connections break, and lines come meanwhile.
+	// Connections break while lines are written.
 	for _, text := range []string{"4", "5", "6"} {
 		k.cut()
 		k.write(first, names.Container, text)
 		command.out.shows(t, "[learner-0] "+text+"\n")
 	}
 
-	// The container fails, with a last word, and is started again.
+	// The container fails after a last line, and restarts.
 	k.write(first, names.Container, "last word")
 	k.end(t, first, names.Container, 1)
 	k.start(t, first, names.Container, "again 1")
 	command.out.shows(t, "[learner-0] again 1\n")
 
-	// The other pod is replaced by one of its name.
+	// The other pod is replaced under the same name.
 	k.end(t, second, names.Container, 1)
 	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	second = k.worker(t, 1)
@@ -142,8 +141,8 @@ func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 	if code := command.ended(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	// Where the pod does not tell yet that its container was started again, its
-	// last word comes after what the next run says.
+	// If the pod's status does not report the restart yet, the last line follows the lines of the
+	// next run.
 	got := byPrefix(command.out.String())
 	slices.Sort(got["[learner-0] "])
 	want := map[string][]string{
@@ -155,7 +154,7 @@ func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 	}
 }
 
-// byPrefix parts printed lines by their replicas.
+// byPrefix groups printed lines by replica.
 func byPrefix(printed string) map[string][]string {
 	found := map[string][]string{}
 	for text := range strings.Lines(printed) {
@@ -184,7 +183,7 @@ func TestWhatRanBeforeIsPrinted(t *testing.T) {
 	if got := w.run(t, ns, "logs", "pong", "-p"); got != (ran{stderr: "kubectl-di: learner-0: unable to retrieve container logs\n"}) {
 		t.Errorf("got %+v", got)
 	}
-	// What is followed begins with the run that there is.
+	// The first followed line is from the current run.
 	command := w.start(t, ns, "", "logs", "pong", "-f", "--tail", "0")
 	k.asks(t, "follow=true")
 	k.write(pod, names.Container, "continues")
@@ -192,14 +191,14 @@ func TestWhatRanBeforeIsPrinted(t *testing.T) {
 	if got := command.out.String(); got != "[learner-0] continues\n" {
 		t.Errorf("got %s", got)
 	}
-	// It ends as on Ctrl-C.
+	// The command ends as on Ctrl-C.
 	command.stop()
 	if code := command.ended(t); code != 0 || command.report.String() != "" {
 		t.Errorf("exit code %d: %s", code, command.report)
 	}
 }
 
-// asks waits until a log was asked for so.
+// asks waits for a log request with the given options.
 func (k *logKubelet) asks(t *testing.T, how string) {
 	t.Helper()
 	for {
@@ -226,7 +225,7 @@ func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	// One that comes later waits for its turn.
+	// A later container waits until a slot is free.
 	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	command := w.start(t, ns, "", "logs", "pong", "-f", "--max-log-requests", "1")
 	command.out.shows(t, "one\n")
@@ -237,8 +236,8 @@ func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
 	command.out.shows(t, "[learner-1] two\n")
 }
 
-// logKubelet serves the logs of the containers of one namespace's pods as a
-// kubelet does, and keeps the status of the pods in step.
+// logKubelet serves the logs of one namespace's pods like a kubelet, and updates the status of the
+// pods accordingly.
 type logKubelet struct {
 	*httptest.Server
 	world *world
@@ -246,23 +245,23 @@ type logKubelet struct {
 	node  string
 
 	mutex sync.Mutex
-	// changed is closed, and recreated, when a log changes.
+	// changed is closed and recreated when a log changes.
 	changed chan struct{}
-	// runs are the logs of all runs of each container, by pod and container.
+	// runs contains the logs of all runs of each container, by pod and container.
 	runs map[string][]*logRun
 	// now is the time of the next line.
 	now time.Time
-	// cuts counts how often all streams were cut.
+	// cuts counts how often all streams were broken.
 	cuts int
 	// asked are the requests for logs.
 	asked []string
 }
 
-// logRun is what one run of a container printed.
+// logRun is the log of one run of a container.
 type logRun struct {
 	lines []string
 	ended bool
-	// isLost says that the log is there no more.
+	// isLost reports whether the log was deleted.
 	isLost bool
 }
 
@@ -277,7 +276,7 @@ func (w *world) newLogKubelet(t *testing.T, job *v2alpha1.DIJob) *logKubelet {
 	return k
 }
 
-// pod makes a pod of the job on the kubelet's node, whose containers wait.
+// pod creates a pod of the job on the kubelet's node with waiting containers.
 func (k *logKubelet) pod(t *testing.T, name string, labels map[string]string, containers ...string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -294,7 +293,7 @@ func (k *logKubelet) pod(t *testing.T, name string, labels map[string]string, co
 	return pod
 }
 
-// start starts a container again, and prints lines of it.
+// start restarts a container, and writes lines to its log.
 func (k *logKubelet) start(t *testing.T, pod *corev1.Pod, container string, lines ...string) {
 	t.Helper()
 	k.mutex.Lock()
@@ -312,7 +311,7 @@ func (k *logKubelet) start(t *testing.T, pod *corev1.Pod, container string, line
 	must(t, k.world.live.Status().Update(t.Context(), pod))
 }
 
-// write prints lines of a container's last run.
+// write writes lines to the log of a container's last run.
 func (k *logKubelet) write(pod *corev1.Pod, container string, lines ...string) {
 	k.change(func() {
 		run := k.last(string(pod.UID) + "/" + container)
@@ -323,7 +322,7 @@ func (k *logKubelet) write(pod *corev1.Pod, container string, lines ...string) {
 	})
 }
 
-// end ends a container's last run: its log at once, its status at the end.
+// end ends a container's last run: first its log, then its status.
 func (k *logKubelet) end(t *testing.T, pod *corev1.Pod, container string, exitCode int32) {
 	t.Helper()
 	k.change(func() { k.last(string(pod.UID) + "/" + container).ended = true })
@@ -380,14 +379,14 @@ func (k *logKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such run of container "+parts[4], http.StatusBadRequest)
 		return
 	case run.isLost:
-		// A kubelet says so in the log itself.
+		// A kubelet reports this error in the log itself.
 		_, _ = w.Write([]byte("unable to retrieve container logs"))
 		return
 	}
 	k.stream(w, r, run, cuts)
 }
 
-// run returns the run that a request is about.
+// run returns the run of a request.
 func (k *logKubelet) run(pod types.UID, container string, query url.Values) *logRun {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-di is a plugin of kubectl: in a folder of PATH, it is run as
-// kubectl di.
+// Command kubectl-di is a plugin of kubectl. kubectl runs it as kubectl di if it is in a directory
+// of PATH.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 )
 
-// version is stamped by the linker.
+// version is set by the linker.
 var version = "dev"
 
 func main() {
@@ -43,13 +43,13 @@ func main() {
 func run(ctx context.Context, command *cobra.Command) int {
 	err := command.ExecuteContext(ctx)
 	if err != nil {
-		// It may quote a server that poses as di-server.
+		// The error may quote a server that poses as di-server.
 		fmt.Fprintln(command.ErrOrStderr(), "kubectl-di:", printers.EscapeTerminal(err.Error()))
 	}
 	return cli.Code(err)
 }
 
-// newCommand wires the commands to the streams, and to kubectl's flags, which they share.
+// newCommand connects the commands to the streams and to kubectl's flags.
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	env := cli.NewEnv(streams)
 	root := &cobra.Command{

@@ -32,8 +32,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// stored is how the objects of both definitions are stored and what is wanted, as
-// administrators and the operator make it.
+// stored is the storage state and the desired version of both definitions, as set by administrators
+// and the operator.
 type stored struct {
 	storage     string
 	versions    []string
@@ -42,8 +42,8 @@ type stored struct {
 	jobs        *migration.Record
 }
 
-// worldOfDefinitions returns an API server of a test's own, as there is one
-// definition of each kind in one.
+// worldOfDefinitions returns an API server for one test, because an API server has only one
+// definition of each kind.
 func worldOfDefinitions(t *testing.T) *world {
 	t.Helper()
 	w, err := startCluster()
@@ -60,7 +60,7 @@ func (w *world) definition(t *testing.T, resource string) *apiextensionsv1.Custo
 	return definition
 }
 
-// are has the definitions, and the operator's record, be as a test wants them.
+// are sets the state of the definitions and the operator's record.
 func (w *world) are(t *testing.T, as stored) {
 	t.Helper()
 	for _, resource := range []string{"dijobs", "aggregatorconfigs"} {
@@ -90,7 +90,7 @@ func (w *world) are(t *testing.T, as stored) {
 	}
 }
 
-// delete deletes jobs when a test is over.
+// delete deletes jobs at the end of a test.
 func (w *world) delete(t *testing.T, jobs ...*v2alpha1.DIJob) {
 	t.Helper()
 	for _, job := range jobs {
@@ -98,12 +98,12 @@ func (w *world) delete(t *testing.T, jobs ...*v2alpha1.DIJob) {
 	}
 }
 
-// atRest is how a cluster is that needs nothing.
+// atRest returns the state without a migration.
 func atRest() stored {
 	return stored{storage: v2alpha1.Version, versions: []string{v2alpha1.Version}}
 }
 
-// wanted returns what is wanted: the version to store, and the one to serve no more.
+// wanted returns the desired storage version, and the version that must not be served.
 func (w *world) wanted(t *testing.T) [2]string {
 	t.Helper()
 	annotations := w.definition(t, "dijobs").Annotations
@@ -115,7 +115,7 @@ func (w *world) migrate(t *testing.T, args ...string) ran {
 	return w.run(t, "default", append([]string{"migrate"}, args...)...)
 }
 
-// The definitions are the same for all of it, so that one follows the other.
+// The steps share the definitions, so that they run in sequence.
 func TestMigrateSaysWhatIsWantedAndHowFarItIs(t *testing.T) {
 	t.Parallel()
 	w := worldOfDefinitions(t)
@@ -127,8 +127,8 @@ func TestMigrateSaysWhatIsWantedAndHowFarItIs(t *testing.T) {
 	t.Run("without the definitions it is said that nothing is installed", w.nothingIsInstalled)
 }
 
-// theDesiredIsChangedOrRefused runs commands that change the desired versions, some after
-// the definitions have become as a step needs them.
+// theDesiredIsChangedOrRefused runs commands that change the desired versions, some of them in a
+// prepared state.
 func (w *world) theDesiredIsChangedOrRefused(t *testing.T) {
 	ns := w.namespace(t)
 	cartpole, pong := w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
@@ -146,7 +146,7 @@ func (w *world) theDesiredIsChangedOrRefused(t *testing.T) {
 	back.annotations = map[string]string{crds.AnnotationStorageVersion: v1alpha1.Version}
 	for _, step := range []struct {
 		as   *stored
-		job  *v2alpha1.DIJob // finishes before the step
+		job  *v2alpha1.DIJob // finished before the step
 		args string
 		want ran
 		then [2]string
@@ -182,7 +182,7 @@ func (w *world) theDesiredIsChangedOrRefused(t *testing.T) {
 	}
 }
 
-// toV1 is how it is while objects come to be stored in v1alpha1.
+// toV1 returns the state during a storage migration to v1alpha1.
 func toV1(storage string, record *migration.Record) stored {
 	versions := []string{v2alpha1.Version}
 	if storage == v1alpha1.Version {
@@ -194,7 +194,7 @@ func toV1(storage string, record *migration.Record) stored {
 	}
 }
 
-// rewriting returns the record of an operator that has looked at 500 of 1001 objects.
+// rewriting returns the record of an operator that has handled 500 of 1001 objects.
 func rewriting(failed ...migration.Failure) *migration.Record {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	record := migration.Begin(&migration.Observed{Wanted: v1alpha1.Version, Generation: 2, Now: start}).AddPage(500, failed, "token", start)
@@ -306,8 +306,8 @@ func (w *world) statusIsWatched(t *testing.T) {
 	}
 }
 
-// aMissingRightIsNamed has kubectl make each role that the command says
-// is missing, and gives it to the user, until none is.
+// aMissingRightIsNamed creates each role that the command reports as missing by kubectl, and grants
+// it to the user, until none is missing.
 func (w *world) aMissingRightIsNamed(t *testing.T) {
 	w.are(t, atRest())
 	given := func(args []string, want string) {
@@ -357,7 +357,7 @@ func (w *world) nothingIsInstalled(t *testing.T) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 	must(t, w.live.Delete(t.Context(), earlier))
-	// It goes when its objects are gone.
+	// The definition disappears after its objects.
 	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 		err := w.live.Get(ctx, client.ObjectKeyFromObject(earlier), &apiextensionsv1.CustomResourceDefinition{})
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)

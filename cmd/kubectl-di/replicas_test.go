@@ -27,19 +27,19 @@ import (
 
 var suffix = regexp.MustCompile(`-(collector|learner|aggregator)-[a-z0-9]{5}\b`)
 
-// plain puts fixed texts for what is random in a text.
+// plain replaces random parts of a text with fixed ones.
 func plain(text, namespace string) string {
 	return strings.ReplaceAll(suffix.ReplaceAllString(text, "-$1-*"), namespace, "NS")
 }
 
-// step is a command with di-server's URL, and what it prints.
+// step is a command with di-server's URL, and its expected output.
 type step struct {
 	args           string
 	code           int
 	stdout, stderr string
 }
 
-// steps runs commands one after the other.
+// steps runs commands in sequence.
 func (w *world) steps(t *testing.T, namespace string, steps ...step) {
 	t.Helper()
 	for _, step := range steps {
@@ -66,7 +66,7 @@ func TestReplicasOfACoordinatorLedJobAreAddedAndDeleted(t *testing.T) {
 		members[0].Resources.GPUs != nil || !strings.Contains(got, members[0].PodName+"."+ns) || !strings.Contains(got, members[1].PodName+"."+ns) {
 		t.Errorf("the members became %+v of %s", members, got)
 	}
-	// One by default, by the name of the coordinator, and by that of the kind; several GPUs
+	// One by default, by the name of the coordinator, and by the name of the kind. Several GPUs
 	// need an aggregator.
 	w.steps(t, ns,
 		step{args: "add learner --coordinator-name cartpole-coordinator", stdout: "job NS/cartpole: 1 learner will come\n  cartpole-learner-*.NS:22270\n"},
@@ -148,7 +148,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	// resize changes spec.elastic, after steps that leave so many replicas.
+	// resize changes spec.elastic after steps that leave this number of replicas.
 	resize := func(desired int32, elastic *v2alpha1.Elastic) {
 		t.Helper()
 		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
@@ -222,7 +222,7 @@ func TestWhatCannotBeDoneIsRefused(t *testing.T) {
 		"calling again\nkubectl-di: di-server cannot be reached: ":                                             {"add", "collector", "running", "--server", "127.0.0.1:1"},
 		"--token-file: open /nope: no such file or directory":                                                  {"add", "collector", "running", "--token-file", "/nope"},
 	} {
-		// A flag that is given twice is taken as it was given last.
+		// The last value of a repeated flag counts.
 		got := w.di(t, ns, args...)
 		if got.code != cli.Failed || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)
@@ -233,14 +233,14 @@ func TestWhatCannotBeDoneIsRefused(t *testing.T) {
 	}
 }
 
-// cutter is a proxy that lets calls through to di-server and cuts the
-// connections of the first of them before the answer.
+// cutter is a proxy to di-server that forwards all calls and cuts the connections of the first ones
+// before the answer.
 type cutter struct {
 	*httptest.Server
 	mutex sync.Mutex
 	cuts  int
 	keys  []string
-	// callers are on whose behalf the calls were made.
+	// callers are the identities of the calls.
 	callers []string
 }
 
@@ -257,7 +257,7 @@ func newCutter(t *testing.T, to string, cuts int) *cutter {
 		c.callers = append(c.callers, r.Header.Get("Di-Caller"))
 		if len(c.keys) <= c.cuts {
 			proxy.ServeHTTP(httptest.NewRecorder(), r)
-			// This ends the connection without an answer.
+			// The panic closes the connection without an answer.
 			panic(http.ErrAbortHandler) //nolint:forbidigo // the one way to do so
 		}
 		proxy.ServeHTTP(w, r)
@@ -295,7 +295,7 @@ func TestACallIsRetriedAndDoneOnce(t *testing.T) {
 	if slices.ContainsFunc(cut.callers, func(caller string) bool { return caller != "user" }) {
 		t.Errorf("the callers were %q", cut.callers)
 	}
-	// Two commands are two requests, however alike.
+	// Two commands are two requests, even if they are equal.
 	w.did(t, ns, "add", "collector", "pong")
 	w.did(t, ns, "add", "collector", "pong")
 	if got := size["pong"](); got != 5 {
@@ -329,8 +329,7 @@ func TestTheSameKeyIsDoneOnce(t *testing.T) {
 	}
 }
 
-// TestAReadyPodOfTheServiceIsLookedFor goes as far as it can where the pod is on
-// no node.
+// TestAReadyPodOfTheServiceIsLookedFor fails after the pod was found, because the pod has no node.
 func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -369,7 +368,7 @@ func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
 	}
 }
 
-// scalable makes a worker-led job of three collectors, as its webhook leaves it.
+// scalable creates a worker-led job of three collectors, with the webhook's defaults.
 func (w *world) scalable(t *testing.T, namespace, name string, change func(*v2alpha1.DIJob)) *v2alpha1.DIJob {
 	t.Helper()
 	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})

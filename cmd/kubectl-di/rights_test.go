@@ -29,7 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// grant gives a user, or a service account, rights in a namespace.
+// grant grants a user, or a service account, rights in a namespace.
 func (w *world) grant(t *testing.T, namespace string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "role-"}, Rules: rules}
@@ -48,8 +48,7 @@ func (w *world) grant(t *testing.T, namespace string, to rbacv1.Subject, rules .
 	}
 }
 
-// waitAllowed waits until the API server, which learns of roles by a watch of
-// its own, lets a user do what a rule says.
+// waitAllowed waits until the API server, which watches roles, grants a user the rights of a rule.
 func (w *world) waitAllowed(t *testing.T, namespace, user string, rule *rbacv1.PolicyRule) {
 	t.Helper()
 	for _, verb := range rule.Verbs {
@@ -78,7 +77,7 @@ func rule(group, resource, verb string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
 }
 
-// readyServer makes a Service with a ready pod on a node, or on none.
+// readyServer creates a Service with a ready pod, on a node or without one.
 func (w *world) readyServer(t *testing.T, namespace, node string) {
 	t.Helper()
 	labels := map[string]string{"control-plane": "di-server"}
@@ -95,8 +94,8 @@ func (w *world) readyServer(t *testing.T, namespace, node string) {
 	must(t, w.live.Status().Update(t.Context(), pod))
 }
 
-// TestAMissingRightIsNamed has kubectl make each role that the command says
-// is missing, and gives it to the user, until none is.
+// TestAMissingRightIsNamed creates each role that the command reports as missing by kubectl, and
+// grants it to the user, until none is missing.
 func TestAMissingRightIsNamed(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -131,7 +130,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// TestEveryCommandNamesTheRightThatItLacks gives each user some rights of a command only.
+// TestEveryCommandNamesTheRightThatItLacks grants each user only some of a command's rights.
 func TestEveryCommandNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -163,7 +162,7 @@ func TestEveryCommandNamesTheRightThatItLacks(t *testing.T) {
 	}
 }
 
-// kubectl runs the real one.
+// kubectl runs the real kubectl.
 func (w *world) kubectl(t *testing.T, args ...string) {
 	t.Helper()
 	path := filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl")
@@ -173,8 +172,7 @@ func (w *world) kubectl(t *testing.T, args ...string) {
 	}
 }
 
-// TestTheDocumentedRolesAreEnough gives a user the roles of the documentation,
-// in namespaces of the test.
+// TestTheDocumentedRolesAreEnough grants a user the documented roles in namespaces of the test.
 func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -207,7 +205,7 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	}
 }
 
-// isEnoughForJobs does all that the role of jobs is for.
+// isEnoughForJobs runs all commands that the role for jobs covers.
 func (w *world) isEnoughForJobs(t *testing.T, ns, system string) {
 	t.Helper()
 	for _, args := range [][]string{
@@ -312,7 +310,7 @@ func TestWrongUseIsReportedBeforeAnyCall(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsReported runs commands that read the cluster first, or need not.
+// TestWhatIsWrongIsReported runs commands that fail before or after they read the cluster.
 func TestWhatIsWrongIsReported(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)

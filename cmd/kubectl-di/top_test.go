@@ -21,12 +21,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// reports is a status of profilings.
+// reports returns a profiling report.
 func reports(raw string) *v2alpha1.RawObject {
 	return &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(raw)}}
 }
 
-// ready makes a pod ready.
+// ready marks a pod as ready.
 func (w *world) ready(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	pod.Status.Phase = corev1.PodRunning
@@ -111,7 +111,7 @@ func TestARightThatTopNeedsIsNamed(t *testing.T) {
 		!strings.Contains(refused.stderr, "--verb=list,watch --resource=pods") {
 		t.Errorf("got %+v", refused)
 	}
-	// What is not needed is left out, and said.
+	// Optional parts are omitted with a note.
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: everything})
 	got := w.run(t, ns, "top", "cartpole", "--as", "bob")
 	for _, want := range []string{"coordinator  coordinator  no", "Not shown:   watching the events of namespace " + ns + ": ", "Not shown:   watching the Membership of job " + ns + "/cartpole: "} {

@@ -37,27 +37,26 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// account is the service account that the pods of the tests run under.
+// account is the service account of the tests' pods.
 const account = "trainer"
 
-// world is a real API server and a real di-server, which knows its callers.
+// world is a real API server and a real di-server with authentication.
 type world struct {
 	environment *envtest.Environment
 	live        client.Client
 	cached      client.Client
-	// kubeconfig is the file of a user who may do everything.
+	// kubeconfig is the path of a cluster administrator's kubeconfig.
 	kubeconfig string
-	// url is di-server's.
+	// url is the URL of di-server.
 	url string
-	// stop ends it all, what was started last first.
+	// stop contains the functions that stop the world; they run in reverse order.
 	stop []func() error
 }
 
-// started starts the one world of all tests, which keep apart by namespace,
-// when the first of them needs it.
+// started starts the world on its first use. All tests share it, in separate namespaces.
 var started = sync.OnceValues(startWorld)
 
-// needed says that a test needed the world.
+// needed reports whether a test has used the world.
 var needed atomic.Bool
 
 func TestMain(m *testing.M) {
@@ -73,7 +72,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// theWorld returns the world of all tests.
+// theWorld returns the shared world.
 func theWorld(t *testing.T) *world {
 	t.Helper()
 	needed.Store(true)
@@ -82,7 +81,7 @@ func theWorld(t *testing.T) *world {
 	return w
 }
 
-// end stops what was started.
+// end stops the world.
 func (w *world) end() error {
 	var errs []error
 	for _, stop := range slices.Backward(w.stop) {
@@ -91,7 +90,7 @@ func (w *world) end() error {
 	return errors.Join(errs...)
 }
 
-// startWorld starts the world; it must be ended also where that fails.
+// startWorld starts the world; the caller must end it even after an error.
 func startWorld() (*world, error) {
 	w, err := startCluster()
 	if err != nil {
@@ -100,8 +99,7 @@ func startWorld() (*world, error) {
 	return w, errors.Join(w.allowLearnersOfGPUs(context.Background()), w.serve())
 }
 
-// startCluster starts an API server, and writes the kubeconfig of a user who may do
-// everything.
+// startCluster starts an API server, and writes the kubeconfig of a cluster administrator.
 func startCluster() (*world, error) {
 	w := &world{}
 	environment, err := testkit.StartAPI()
@@ -121,7 +119,7 @@ func startCluster() (*world, error) {
 	return w, os.WriteFile(w.kubeconfig, environment.KubeConfig, 0o600)
 }
 
-// serve starts a cache and a di-server on it.
+// serve starts a cache and a di-server that uses it.
 func (w *world) serve() error {
 	options := store.CacheOptions()
 	options.Scheme = w.live.Scheme()
@@ -151,7 +149,7 @@ func (w *world) serve() error {
 	return nil
 }
 
-// allowLearnersOfGPUs makes what a learner of several GPUs needs.
+// allowLearnersOfGPUs creates the prerequisites of learners with several GPUs.
 func (w *world) allowLearnersOfGPUs(ctx context.Context) error {
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
@@ -179,7 +177,7 @@ func podTemplate() v2alpha1.RawObject {
 		`{"spec":{"containers":[{"name":"di-container","image":"di","ports":[{"name":"di-port","containerPort":22270}]}]}}`)}}
 }
 
-// job makes a job of these tasks, as a user does.
+// job creates a job with these tasks.
 func (w *world) job(t *testing.T, namespace, name string, lifecycle v2alpha1.Lifecycle, tasks ...v2alpha1.Task) *v2alpha1.DIJob {
 	t.Helper()
 	for i := range tasks {
@@ -193,8 +191,7 @@ func (w *world) job(t *testing.T, namespace, name string, lifecycle v2alpha1.Lif
 	return job
 }
 
-// trainer makes a coordinator-led job with what the operator makes for it: its
-// Membership and its coordinator.
+// trainer creates a coordinator-led job with its Membership and its coordinator, like the operator.
 func (w *world) trainer(t *testing.T, namespace, name string) *v2alpha1.DIJob {
 	t.Helper()
 	job := w.job(t, namespace, name, v2alpha1.LifecycleCoordinatorLed,
@@ -207,7 +204,7 @@ func (w *world) trainer(t *testing.T, namespace, name string) *v2alpha1.DIJob {
 	return job
 }
 
-// workers makes a worker-led job of three replicas of a task, and one pod.
+// workers creates a worker-led job with three replicas of a task, and one pod.
 func (w *world) workers(t *testing.T, namespace, name string, task v2alpha1.Task) *v2alpha1.DIJob {
 	t.Helper()
 	three := int32(3)
@@ -231,7 +228,7 @@ func (w *world) pod(t *testing.T, job *v2alpha1.DIJob, name string, labels map[s
 	return pod
 }
 
-// members returns the members of a job that are of a task.
+// members returns the members of a job's task.
 func (w *world) members(t *testing.T, job *v2alpha1.DIJob, task v2alpha1.TaskType) []v2alpha1.Member {
 	t.Helper()
 	var list v2alpha1.Membership
@@ -245,7 +242,7 @@ func (w *world) members(t *testing.T, job *v2alpha1.DIJob, task v2alpha1.TaskTyp
 	return found
 }
 
-// setStatus changes a job's status, as the operator does.
+// setStatus changes a job's status like the operator.
 func (w *world) setStatus(t *testing.T, job *v2alpha1.DIJob, change func(*v2alpha1.DIJobStatus)) {
 	t.Helper()
 	change(&job.Status)
@@ -253,7 +250,7 @@ func (w *world) setStatus(t *testing.T, job *v2alpha1.DIJob, change func(*v2alph
 	w.cacheKnows(t, job)
 }
 
-// cacheKnows waits until di-server's cache has an object as it is.
+// cacheKnows waits until di-server's cache contains the current version of an object.
 func (w *world) cacheKnows(t *testing.T, object client.Object) {
 	t.Helper()
 	version := object.GetResourceVersion()
@@ -267,13 +264,13 @@ func (w *world) cacheKnows(t *testing.T, object client.Object) {
 	}))
 }
 
-// run runs a command on a namespace.
+// run runs a command in a namespace.
 func (w *world) run(t *testing.T, namespace string, args ...string) ran {
 	t.Helper()
 	return w.fed(t, namespace, "", args...)
 }
 
-// fed runs a command with a stdin.
+// fed runs a command with stdin.
 func (w *world) fed(t *testing.T, namespace, stdin string, args ...string) ran {
 	t.Helper()
 	return kubectlDI(t, stdin, append([]string{args[0], "--kubeconfig", w.kubeconfig, "-n", namespace}, args[1:]...)...)
@@ -285,13 +282,13 @@ func (w *world) di(t *testing.T, namespace string, args ...string) ran {
 	return w.run(t, namespace, append([]string{args[0], "--server", w.url}, args[1:]...)...)
 }
 
-// did runs a command that calls di-server and must succeed without a complaint.
+// did runs a command that calls di-server and must succeed without errors on stderr.
 func (w *world) did(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
 	return w.di(t, namespace, args...).well(t, args)
 }
 
-// ranWell runs a command that must succeed without a complaint.
+// ranWell runs a command that must succeed without errors on stderr.
 func (w *world) ranWell(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
 	return w.run(t, namespace, args...).well(t, args)
@@ -305,7 +302,7 @@ func (r ran) well(t *testing.T, args []string) string {
 	return r.stdout
 }
 
-// screen is what a running command has printed so far.
+// screen collects the output of a running command.
 type screen struct {
 	mutex sync.Mutex
 	text  bytes.Buffer
@@ -325,7 +322,7 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// shows waits until a text is printed.
+// shows waits until the output contains a text.
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
@@ -336,14 +333,14 @@ func (s *screen) shows(t *testing.T, text string) {
 	}
 }
 
-// running is a command that runs while the test continues.
+// running is a command that runs concurrently with the test.
 type running struct {
 	out, report *screen
 	stop        context.CancelFunc
 	code        chan int
 }
 
-// start starts a command on a namespace.
+// start starts a command in a namespace.
 func (w *world) start(t *testing.T, namespace, stdin string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

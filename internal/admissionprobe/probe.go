@@ -18,9 +18,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Probe dry-run-creates a job in v1alpha1, which passes the API server's defaulting,
-// validation and conversion. It returns nil if all of them answer. If v1alpha1 is not
-// served any more, it does the same in v2alpha1.
+// Probe dry-run-creates a job in v1alpha1, which passes the API server's defaulting, validation and
+// conversion. It returns nil if all of them answer. If v1alpha1 is no longer served, it does the
+// same in v2alpha1.
 func Probe(ctx context.Context, api client.Client, namespace string) error {
 	err := probe(ctx, api, namespace, v1alpha1.Version, map[string]any{"coordinator": map[string]any{"template": probeTemplate()}})
 	if isNotServed(err) {

@@ -51,32 +51,31 @@ const (
 	probeUnreachable = "unreachable"
 )
 
-// Prober dry-run-creates a job in the version that is not stored, again and again.
-// Every operator does so, elected or not: an unreachable webhook may be the very reason
-// that no leader is elected, and a probe costs one call. Only the leader records Events,
-// so that each is recorded once.
+// Prober dry-run-creates a job in the version that is not stored, periodically. Every operator does
+// so, leader or standby: an unreachable webhook may be the reason that no leader is elected, and a
+// probe costs one call. Only the leader records Events, so that each is recorded once.
 type Prober struct {
-	// API writes to the API server. Required.
+	// API is the client that creates jobs. Required.
 	API client.Client
-	// Reader reads from it, without a cache. Required.
+	// Reader reads without a cache. Required.
 	Reader client.Reader
-	// Namespace is where the jobs would be that are not stored. Required.
+	// Namespace is the namespace of the jobs, which are never stored. Required.
 	Namespace string
-	// Interval is the time from probe to probe. Required.
+	// Interval is the interval between probes. Required.
 	Interval time.Duration
-	// Clock times the probes. Required.
+	// Clock triggers the probes. Required.
 	Clock clock.WithTicker
-	// Recorder takes the Events, about the CustomResourceDefinition of DIJobs. Required.
+	// Recorder records the Events about the CustomResourceDefinition of DIJobs. Required.
 	Recorder events.EventRecorder
 	// IsElected reports whether this operator is the leader. Required.
 	IsElected func() bool
-	// Log receives the first failure, and the recovery.
+	// Log logs the first failure, and the recovery.
 	Log logr.Logger
 
 	metrics *probeMetrics
-	// failures counts the probes that failed since the last that did not.
+	// failures is the number of failed probes since the last success.
 	failures int
-	// reported is whether an Event reports the failure.
+	// reported is whether an Event has reported the failure.
 	reported bool
 }
 
@@ -87,7 +86,7 @@ type probeMetrics struct {
 	ok       *prometheus.GaugeVec
 }
 
-// Register adds the metrics of the probes to a registry. It comes before Start.
+// Register registers the metrics of the probes. Call it before Start.
 func (p *Prober) Register(registerer prometheus.Registerer) error {
 	m := &probeMetrics{}
 	m.total = m.CounterFromZero(telemetry.Metric{
@@ -112,7 +111,7 @@ func (p *Prober) Register(registerer prometheus.Registerer) error {
 	return nil
 }
 
-// NeedLeaderElection lets all operators probe.
+// NeedLeaderElection makes all operators probe.
 func (*Prober) NeedLeaderElection() bool { return false }
 
 // Start probes until the context ends.
@@ -135,7 +134,7 @@ func (p *Prober) probe(ctx context.Context) {
 	defer cancel()
 	err := Probe(bounded, p.API, p.Namespace)
 	if ctx.Err() != nil {
-		// The operator stops; what was cut off says nothing.
+		// The operator stops; the result of a cancelled probe has no meaning.
 		return
 	}
 	result := Classify(err)
@@ -169,8 +168,8 @@ func (p *Prober) recordRecovery(ctx context.Context) {
 	}
 }
 
-// recordEvent records an Event about the CustomResourceDefinition, whose UID kubectl
-// describe looks for. It reports whether it could; if not, the next probe tries again.
+// recordEvent records an Event about the CustomResourceDefinition. kubectl describe finds Events by
+// the UID. It reports whether it succeeded; if not, the next probe tries again.
 func (p *Prober) recordEvent(ctx context.Context, kind, reason, message string) bool {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
@@ -182,8 +181,8 @@ func (p *Prober) recordEvent(ctx context.Context, kind, reason, message string) 
 	return true
 }
 
-// Classify returns the result of a probe as a metric's label. The API server reports a
-// webhook that does not answer only in its message.
+// Classify returns the result of a probe as the value of a metric's label. The API server reports
+// an unreachable webhook only in its message.
 func Classify(err error) string {
 	var network net.Error
 	switch {

@@ -1,11 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certs makes the certificates that the webhooks serve with, and tells
-// the API server which authority to trust: an authority of its own, kept in a
-// Secret; short-lived certificates that each replica signs for itself in
-// memory; and the publication of the authority in the dijobs CRD and the
-// webhook configurations. It must not read or write files.
+// Package certs issues the certificates of the webhooks, and publishes the authority that the API
+// server must trust. The authority is stored in a Secret. Each replica signs a short-lived
+// certificate for itself in memory. The authority is published in the dijobs CRD and in the webhook
+// configurations. The package must not read or write files.
 package certs
 
 import (
@@ -35,11 +34,11 @@ import (
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	// authorityMargin is how long before its end an authority is replaced: longer
-	// than any certificate lives that it has signed.
+	// authorityMargin is how long before its expiry an authority is replaced. It is longer than the
+	// lifetime of every certificate that the authority signs.
 	authorityMargin = 30 * 24 * time.Hour
-	// skew is how far the clocks of a cluster may differ: certificates are
-	// valid from so much earlier.
+	// skew is the maximum difference between the clocks of a cluster. Certificates become valid
+	// this much earlier than their signature.
 	skew = time.Hour
 )
 
@@ -55,13 +54,12 @@ func (a *Authority) Bundle() []byte {
 	return bytes.Clone(a.bundle)
 }
 
-// LoadOrCreate returns the authority that is kept in the Secret. Whoever comes
-// first creates it, and everybody else reads the winner's. One that nobody can
-// use any more, as it is about to expire or does not decode, is replaced in the
-// same way, and so is one of which somebody asks that by AnnotationRotate.
+// LoadOrCreate returns the authority that is stored in the Secret. The first replica creates it,
+// and all others read that one. It replaces an authority that is about to expire, that does not
+// decode, or whose rotation AnnotationRotate requests.
 func LoadOrCreate(ctx context.Context, api client.Client, name types.NamespacedName, clk clock.PassiveClock) (*Authority, error) {
-	// Each turn that neither finds nor writes an authority lost a race, which
-	// somebody else then won.
+	// Each iteration that neither reads nor writes an authority lost a race against another
+	// replica.
 	var lost error
 	for range 5 {
 		authority, err := loadOrCreateOnce(ctx, api, name, clk)
@@ -76,8 +74,7 @@ func LoadOrCreate(ctx context.Context, api client.Client, name types.NamespacedN
 	return nil, fmt.Errorf("certificate authority in Secret %s: lost every race for it: %w", name, lost)
 }
 
-// loadAuthority returns the authority that the Secret holds, and that another program creates and
-// replaces.
+// loadAuthority returns the authority of the Secret. Another program creates and replaces it.
 func loadAuthority(ctx context.Context, api client.Reader, name types.NamespacedName, clk clock.PassiveClock) (*Authority, error) {
 	secret := &corev1.Secret{}
 	if err := api.Get(ctx, name, secret); err != nil {
@@ -123,7 +120,7 @@ func loadOrCreateOnce(ctx context.Context, api client.Client, name types.Namespa
 	return parseAuthority(data, clk.Now())
 }
 
-// newAuthority makes an authority, as the data of a Secret of type TLS.
+// newAuthority returns a new authority, as the data of a Secret of type TLS.
 func newAuthority(now time.Time) (map[string][]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -157,7 +154,7 @@ func newAuthority(now time.Time) (map[string][]byte, error) {
 	}, nil
 }
 
-// parseAuthority reads an authority that can be used now.
+// parseAuthority returns the authority in a Secret's data if it is valid now.
 func parseAuthority(data map[string][]byte, now time.Time) (*Authority, error) {
 	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// watched is an API server that watches of Secrets are sent to, one after the other.
+// watched is an API server that sends each watch of Secrets to a channel.
 type watched struct {
 	client.WithWatch
-	// opened has the watches that the API server was asked for.
+	// opened receives the watches that were opened.
 	opened chan *watch.FakeWatcher
 }
 
-// newWatched returns an API server that has forgotten all versions there were.
+// newWatched returns an API server whose old resource versions have expired.
 func newWatched(objects ...client.Object) *watched {
 	w := &watched{opened: make(chan *watch.FakeWatcher)}
 	w.WithWatch = fake.NewClientBuilder().WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
@@ -45,7 +45,7 @@ func newWatched(objects ...client.Object) *watched {
 	return w
 }
 
-// following is what a call of Next comes to.
+// following is the result of a call of Next.
 type following struct {
 	serving *Serving
 	err     error

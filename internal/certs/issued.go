@@ -19,35 +19,35 @@ import (
 )
 
 const (
-	// readInterval is how often an issued certificate is read: much more often
-	// than it is renewed.
+	// readInterval is the interval between reads of an issued certificate. It is much shorter than
+	// the certificate's renewal interval.
 	readInterval = 5 * time.Minute
-	// readRetry is how soon one is looked for again that is not there yet.
+	// readRetry is the delay before a missing certificate is read again.
 	readRetry = 5 * time.Second
 )
 
-// Issued serves with the certificate that an Issuer, or whoever else, keeps in
-// a Secret of type TLS.
+// Issued serves with the certificate that an Issuer, or another tool, keeps in a Secret of type
+// TLS.
 type Issued struct {
 	// API reads without a cache.
 	API client.Reader
-	// Secret has the certificate.
+	// Secret contains the certificate.
 	Secret types.NamespacedName
-	// Clock wakes the reader.
+	// Clock triggers the reads.
 	Clock clock.WithTicker
-	// Log is told while there is no certificate to serve with.
+	// Log logs that there is no certificate.
 	Log logr.Logger
 
 	current atomic.Pointer[tls.Certificate]
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: everybody reads.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica reads.
 func (*Issued) NeedLeaderElection() bool {
 	return false
 }
 
-// Start implements manager.Runnable: it reads until the context ends. A
-// certificate that cannot be read leaves the last one in use.
+// Start implements manager.Runnable: it reads until the context ends. If a certificate cannot be
+// read, the previous one stays in use.
 func (i *Issued) Start(ctx context.Context) error {
 	return repeat(ctx, i.Clock, func() time.Duration {
 		if err := i.Read(ctx); err != nil {
@@ -72,7 +72,7 @@ func (i *Issued) Read(ctx context.Context) error {
 	return nil
 }
 
-// GetCertificate serves a TLS handshake, as tls.Config asks for it.
+// GetCertificate implements the callback of tls.Config.
 func (i *Issued) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	current := i.current.Load()
 	if current == nil {

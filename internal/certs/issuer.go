@@ -22,50 +22,50 @@ import (
 )
 
 const (
-	// issueInterval is how often it is seen to that an issued certificate is
-	// there and not due.
+	// issueInterval is the interval between checks whether the issued certificate is missing or
+	// due.
 	issueInterval = 10 * time.Minute
-	// issueRetry is how soon it is tried again after a failure.
+	// issueRetry is the delay before a retry after a failure.
 	issueRetry = 10 * time.Second
-	// trustTime is how long clients are left to learn of an authority before it is
-	// served by: the kubelet brings a ConfigMap that has changed into pods within two
-	// minutes (its sync period and the life of its cache).
+	// trustTime is the time that clients have to learn a new authority before it serves. The
+	// kubelet updates a ConfigMap in pods within two minutes: its sync period and the TTL of its
+	// cache.
 	trustTime = 10 * time.Minute
-	// followTime is how long after it was signed a certificate is certainly served:
-	// readers that failed twice have read it.
+	// followTime is how long after its signature a certificate is certainly served. Readers whose
+	// read failed twice have read it by then.
 	followTime = 3 * readInterval
 
-	// LabelIssued marks the Secrets and ConfigMaps that an Issuer writes; of
-	// others it keeps its hands off.
+	// LabelIssued marks the Secrets and ConfigMaps that an Issuer writes. It does not change
+	// others.
 	LabelIssued = "diengine.opendilab.org/issued"
-	// BundleKey is the key of the certificates to trust, beside an issued
-	// certificate and in a ConfigMap of their own.
+	// BundleKey is the key of the CA bundle, in the Secret of an issued certificate and in a
+	// ConfigMap of its own.
 	BundleKey = "ca.crt"
-	// AnnotationTrustedSince of a ConfigMap that an Issuer writes tells since when the
-	// authority by which is served, or will be, is in it.
+	// AnnotationTrustedSince is an annotation of a ConfigMap that an Issuer writes. It records when
+	// the current authority was added to the bundle.
 	AnnotationTrustedSince = "diengine.opendilab.org/trusted-since"
 )
 
-// Issuer keeps a certificate for a program that may not have the authority's
-// key: in a Secret, with its key, reissued when two thirds of its life are
-// over; and in a ConfigMap, which holds nothing secret, what clients are to trust.
+// Issuer issues a certificate for a program that may not read the authority's key. A Secret
+// contains the certificate and its key, and is reissued after two thirds of its lifetime. A
+// ConfigMap contains the CA bundle for clients, and nothing secret.
 type Issuer struct {
 	// API reads and writes without a cache.
 	API client.Client
-	// Authority is the Secret of the authority, which the webhooks create. If it is
-	// empty, another tool issues the certificate: then only its ca.crt is copied to Bundle.
+	// Authority is the Secret of the authority, which the webhooks create. If it is empty, another
+	// tool issues the certificate. In that case the Issuer only copies its ca.crt to Bundle.
 	Authority types.NamespacedName
-	// Secret and Bundle are the Secret and the ConfigMap that are kept.
+	// Secret and Bundle are the Secret and the ConfigMap that the Issuer writes.
 	Secret, Bundle types.NamespacedName
-	// Hosts are the names that the certificate is for.
+	// Hosts are the host names of the certificate.
 	Hosts []string
-	// Clock tells the time and wakes the issuer.
+	// Clock is the source of time and triggers the issuer.
 	Clock clock.WithTicker
-	// Log receives what goes wrong and is tried again.
+	// Log logs errors that are retried.
 	Log logr.Logger
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: one issues.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: only the leader issues.
 func (*Issuer) NeedLeaderElection() bool {
 	return true
 }
@@ -81,10 +81,10 @@ func (i *Issuer) Start(ctx context.Context) error {
 	})
 }
 
-// Issue brings Secret and ConfigMap up to date once. Those that somebody else
-// made are left alone. Where the authority was replaced, clients are told of the
-// new one beside the old; trustTime later it has signed what is served; and
-// followTime after that the old one is dropped.
+// Issue brings the Secret and the ConfigMap up to date once. It does not change objects of another
+// owner. After a rotation it first publishes the new authority beside the old one. After trustTime
+// the new authority signs the serving certificate. After another followTime it removes the old
+// authority.
 func (i *Issuer) Issue(ctx context.Context) error {
 	if i.Authority.Name == "" {
 		return i.copyBundle(ctx)
@@ -105,13 +105,13 @@ func (i *Issuer) Issue(ctx context.Context) error {
 	case exists && !isIssued(kept), stands.usable && !stands.due:
 		return bundleErr
 	case stands.usable && (bundleErr != nil || now.Sub(since) < trustTime):
-		// Clients may not have heard yet of whom they are to trust.
+		// Clients may not have learned the new authority yet.
 		return bundleErr
 	}
 	return errors.Join(bundleErr, i.issueLeaf(ctx, exists, kept, authority))
 }
 
-// copyBundle makes known who issued the certificate that somebody else keeps.
+// copyBundle publishes the CA bundle of a certificate that another tool issues.
 func (i *Issuer) copyBundle(ctx context.Context) error {
 	var kept corev1.Secret
 	if err := i.API.Get(ctx, i.Secret, &kept); err != nil {
@@ -129,19 +129,19 @@ func (i *Issuer) copyBundle(ctx context.Context) error {
 	return err
 }
 
-// standing is how an issued certificate stands.
+// standing is the state of an issued certificate.
 type standing struct {
-	// usable says that clients which trust who signed it accept it.
+	// usable reports whether clients that trust its issuer accept it.
 	usable bool
-	// due says that it is to be reissued.
+	// due reports whether it must be reissued.
 	due bool
-	// followed says that the authority has signed it, and that nobody serves by
-	// another any more.
+	// followed reports whether the current authority has signed it, and no server uses a
+	// certificate of another authority anymore.
 	followed bool
 }
 
-// judge tells how the certificate of a Secret stands at a time. It is due when it
-// is old, or for other hosts, or of another authority, or cannot be read.
+// judge returns the state of a Secret's certificate at a time. The certificate is due if it is old,
+// has other hosts or another authority, or cannot be read.
 func (i *Issuer) judge(kept *corev1.Secret, authority *Authority, now time.Time) standing {
 	pair, err := tls.X509KeyPair(kept.Data[corev1.TLSCertKey], kept.Data[corev1.TLSPrivateKeyKey])
 	if err != nil || verify(pair.Leaf, kept.Data[BundleKey], nil, i.Hosts, now) != nil {
@@ -155,7 +155,7 @@ func (i *Issuer) judge(kept *corev1.Secret, authority *Authority, now time.Time)
 	}
 }
 
-// isFollowed reports whether all who serve by a certificate have read it by now.
+// isFollowed reports whether all servers have read the certificate by now.
 func isFollowed(leaf *x509.Certificate, now time.Time) bool {
 	return now.Sub(leaf.NotBefore) >= skew+followTime
 }
@@ -177,8 +177,8 @@ func (i *Issuer) issueLeaf(ctx context.Context, exists bool, kept *corev1.Secret
 	return written(kept, i.API.Create(ctx, kept))
 }
 
-// issueBundle tells clients whom to trust, and returns since when they are told so:
-// the zero time where it is not known, or where somebody else tells them.
+// issueBundle publishes the CA bundle for clients, and returns since when it contains the current
+// authority. It returns the zero time if that is unknown, or if another owner publishes the bundle.
 func (i *Issuer) issueBundle(ctx context.Context, trust *Trust) (time.Time, error) {
 	kept := &corev1.ConfigMap{}
 	exists, err := i.find(ctx, i.Bundle, kept)
@@ -192,7 +192,7 @@ func (i *Issuer) issueBundle(ctx context.Context, trust *Trust) (time.Time, erro
 	if stands.missing {
 		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, AnnotationTrustedSince, trust.Now.UTC().Format(time.RFC3339))
 	}
-	// One that somebody spoilt counts as of long ago.
+	// An invalid annotation counts as long ago.
 	since, _ := time.Parse(time.RFC3339, kept.Annotations[AnnotationTrustedSince])
 	if kept.Data[BundleKey] == string(bundle) {
 		return since, nil
@@ -215,7 +215,7 @@ func (i *Issuer) find(ctx context.Context, name types.NamespacedName, into clien
 	return true, nil
 }
 
-// written says what it was that could not be written.
+// written adds the object to the error of a write.
 func written(object client.Object, err error) error {
 	if err != nil {
 		return fmt.Errorf("writing %T %s: %w", object, client.ObjectKeyFromObject(object), err)
@@ -248,7 +248,7 @@ func encode(signed *tls.Certificate, authority *Authority) (map[string][]byte, e
 	}, nil
 }
 
-// repeat does a task, which says when it is to be done again, until the context ends.
+// repeat runs a task until the context ends. The task returns the delay until its next run.
 func repeat(ctx context.Context, clk clock.WithTicker, task func() time.Duration) error {
 	for {
 		timer := clk.NewTimer(task())

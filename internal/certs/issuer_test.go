@@ -32,7 +32,7 @@ func newIssuer(t *testing.T, api client.Client, clk *clocktesting.FakeClock) *Is
 	}
 }
 
-// keepAuthority creates or replaces the authority as the webhooks do.
+// keepAuthority creates or replaces the authority like the webhooks.
 func keepAuthority(t *testing.T, issuer *Issuer) {
 	t.Helper()
 	if issuer.Authority.Name == "" {
@@ -43,7 +43,7 @@ func keepAuthority(t *testing.T, issuer *Issuer) {
 	}
 }
 
-// issued issues, and returns what is served then and what clients trust.
+// issued issues once, and returns the serving certificate and the clients' CA bundle.
 func issued(t *testing.T, issuer *Issuer) (*tls.Certificate, []byte) {
 	t.Helper()
 	keepAuthority(t, issuer)
@@ -109,15 +109,15 @@ func TestACertificateThatIsOfNoUseIsIssuedAnew(t *testing.T) {
 	}
 }
 
-// Servers read what is issued each at a time of its own, and clients what to trust:
-// whoever read that in the last ten minutes accepts what any of them serves.
+// Servers and clients read at different times. A client that has read the bundle within the last
+// ten minutes must accept the certificate of every server.
 func TestNoClientIsCutOffWhileTheAuthorityIsReplaced(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
 	issuer := newIssuer(t, fake.NewFakeClient(), clk)
 	_, first := issued(t, issuer)
 	clk.Step(24 * time.Hour)
-	// One reads each minute.
+	// One server reads in each minute.
 	readers := make([]*Issued, int(readInterval.Minutes()))
 	var bundles [][]byte
 	const minutes = 90
@@ -145,7 +145,7 @@ func TestNoClientIsCutOffWhileTheAuthorityIsReplaced(t *testing.T) {
 	}
 }
 
-// Whoever has an authority renew certificates gives its clients no time to hear of it.
+// An issuer that renews its authority gives clients no time to learn the new one.
 func TestWhoTrustedWhatOthersIssuedBeforeDoesSoUntilItIsFollowed(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
@@ -182,7 +182,7 @@ func TestWhoTrustedWhatOthersIssuedBeforeDoesSoUntilItIsFollowed(t *testing.T) {
 	}
 }
 
-// requestRotation asks for another authority.
+// requestRotation requests a rotation.
 func requestRotation(t *testing.T, issuer *Issuer) {
 	t.Helper()
 	var secret corev1.Secret
@@ -195,7 +195,7 @@ func requestRotation(t *testing.T, issuer *Issuer) {
 	}
 }
 
-// trusted returns what clients are told to trust.
+// trusted returns the published CA bundle.
 func trusted(t *testing.T, issuer *Issuer) []byte {
 	t.Helper()
 	var trust corev1.ConfigMap
@@ -205,7 +205,7 @@ func trusted(t *testing.T, issuer *Issuer) []byte {
 	return []byte(trust.Data[BundleKey])
 }
 
-// acceptsAll checks that a client which trusts a bundle accepts what each reader serves.
+// acceptsAll checks that a client of a bundle accepts the certificate of each reader.
 func acceptsAll(t *testing.T, issuer *Issuer, bundle []byte, readers []*Issued) {
 	t.Helper()
 	for _, reader := range readers {

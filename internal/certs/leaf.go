@@ -18,19 +18,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// leafLife is how long a serving certificate is valid; it is renewed when two
-// thirds of that are over.
+// leafLife is the lifetime of a serving certificate. It is renewed after two thirds of that.
 const leafLife = 7 * 24 * time.Hour
 
-// Leaf is the certificate that one replica serves with. It is signed in memory,
-// and reissued by the first handshake after it is due: no timer that a
-// suspended machine could miss.
+// Leaf is the serving certificate of one replica. It is signed in memory. The first handshake after
+// it is due reissues it, since a suspended machine could miss a timer.
 type Leaf struct {
 	authority *Authority
 	hosts     []string
 	clock     clock.PassiveClock
 
-	// mutex protects current and renewAt.
+	// mutex guards current and renewAt.
 	mutex   sync.Mutex
 	current *tls.Certificate
 	renewAt time.Time
@@ -43,12 +41,12 @@ func NewLeaf(authority *Authority, hosts []string, clk clock.PassiveClock) (*Lea
 	return leaf, err
 }
 
-// GetCertificate serves a TLS handshake, as tls.Config asks for it.
+// GetCertificate implements the callback of tls.Config.
 func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return l.Certificate()
 }
 
-// Certificate returns the certificate to serve with now.
+// Certificate returns the current serving certificate.
 func (l *Leaf) Certificate() (*tls.Certificate, error) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -64,8 +62,8 @@ func (l *Leaf) Certificate() (*tls.Certificate, error) {
 	return signed, nil
 }
 
-// VerifiedBy reports whether a client that trusts the bundle, and only it,
-// accepts what is served under each of the hosts.
+// VerifiedBy returns an error unless a client that trusts only the bundle accepts the serving
+// certificate for each host.
 func (l *Leaf) VerifiedBy(bundle []byte) error {
 	certificate, err := l.Certificate()
 	if err != nil {
@@ -74,8 +72,8 @@ func (l *Leaf) VerifiedBy(bundle []byte) error {
 	return verify(certificate.Leaf, bundle, nil, l.hosts, l.clock.Now())
 }
 
-// verify reports whether a client that trusts the bundle, and only it, accepts a
-// certificate under each of the hosts at a time, given those between both.
+// verify returns an error unless a client that trusts only the bundle, with the given
+// intermediates, accepts a certificate for each host at a time.
 func verify(certificate *x509.Certificate, bundle []byte, between *x509.CertPool, hosts []string, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -90,7 +88,7 @@ func verify(certificate *x509.Certificate, bundle []byte, between *x509.CertPool
 	return nil
 }
 
-// sign makes a key and signs a serving certificate for the hosts.
+// sign creates a key and signs a serving certificate for the hosts.
 func (a *Authority) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -20,15 +20,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldManager owns what is published.
+// fieldManager owns the published fields.
 const fieldManager = client.FieldOwner("di-orchestrator-webhook")
 
-// Endpoint is how the API server reaches the webhooks: by a Service in its
-// cluster, or by a URL of scheme, host and port.
+// Endpoint is the address of the webhooks for the API server: a Service in its cluster, or a URL of
+// scheme, host and port.
 type Endpoint struct {
-	// URL is used if it is not empty.
+	// URL takes precedence if it is not empty.
 	URL string
-	// Namespace, Service and Port name the Service.
+	// Namespace, Service and Port identify the Service.
 	Namespace, Service string
 	Port               int32
 }
@@ -42,7 +42,7 @@ func (e Endpoint) Hosts(hostOfURL string) []string {
 	return []string{name, e.Service + "." + e.Namespace, name + ".cluster.local"}
 }
 
-// clientConfig returns the stanza that leads the API server to a path.
+// clientConfig returns the client configuration of a path.
 func (e Endpoint) clientConfig(path string, bundle []byte) map[string]any {
 	config := map[string]any{"caBundle": base64.StdEncoding.EncodeToString(bundle)}
 	if e.URL != "" {
@@ -60,21 +60,21 @@ func (e Endpoint) address(path string) string {
 	return strings.TrimSuffix(e.URL, "/") + path
 }
 
-// Publication says where the bundle and the endpoint are written. All the
-// objects must exist.
+// Publication describes where the bundle and the endpoint are published. All the objects must
+// exist.
 type Publication struct {
-	// CRD is the CustomResourceDefinition that ConversionPath converts for.
+	// CRD is the CustomResourceDefinition whose objects ConversionPath converts.
 	CRD, ConversionPath string
 	// Mutating and Validating are the names of the webhook configurations, and
 	// MutatingPaths and ValidatingPaths the paths of their webhooks by name.
 	Mutating, Validating           string
 	MutatingPaths, ValidatingPaths map[string]string
-	// Endpoint is where the webhooks are served.
+	// Endpoint is the address of the webhooks.
 	Endpoint Endpoint
 }
 
-// Publish writes endpoint and bundle to all places that differ. When it
-// returns no error, all of them have been read back with the bundle in them.
+// Publish writes the endpoint and the bundle to all objects that differ. If it returns no error, it
+// has read the bundle back from all of them.
 func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Trust) (*Outcome, error) {
 	outcome := &Outcome{}
 	var failures []error
@@ -92,8 +92,8 @@ func (p *Publication) places() []place {
 	}
 }
 
-// Conversion returns the stanza that leads to the endpoint and trusts a bundle,
-// for a definition that has none yet.
+// Conversion returns the conversion stanza with the endpoint and a bundle, for a definition that
+// has none yet.
 func (p *Publication) Conversion(bundle []byte) *apiextensionsv1.CustomResourceConversion {
 	config := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
 	if p.Endpoint.URL != "" {
@@ -109,27 +109,27 @@ func (p *Publication) Conversion(bundle []byte) *apiextensionsv1.CustomResourceC
 	}
 }
 
-// place is one object with client configurations in it.
+// place is one object with client configurations.
 type place struct {
 	gvk  schema.GroupVersionKind
 	name string
-	// paths are the served paths by the name of the client configuration.
+	// paths maps the names of client configurations to their paths.
 	paths map[string]string
-	// configs finds the client configurations by name.
+	// configs returns the client configurations by name.
 	configs func(*unstructured.Unstructured) map[string]map[string]any
-	// field is the field that client configurations are in, as managers own it.
+	// field is the name of the client configurations' field in managed fields.
 	field string
-	// isWhole reports whether all but the client configurations is as it is to be.
+	// isWhole reports whether everything except the client configurations is as desired.
 	isWhole func(*unstructured.Unstructured) bool
-	// isNeedless reports whether there is nothing to publish.
+	// isNeedless reports whether the object needs no publication.
 	isNeedless func(*unstructured.Unstructured) bool
-	// patch returns what to apply for the wanted client configurations
-	// to what was found, in the order of that: applying a list orders it.
+	// patch returns the apply configuration of the desired client configurations. It keeps the
+	// order of the object, because applying a list orders it.
 	patch func(found *unstructured.Unstructured, wanted map[string]map[string]any) map[string]any
 }
 
-// publish brings one place up to date. Where it differs it is written and read
-// back, a second time if the first write had to make room.
+// publish updates one object. If it differs, publish writes it and reads it back, twice if the
+// first write had to switch the endpoint.
 func (p *Publication) publish(ctx context.Context, api client.Client, trust *Trust, at place, outcome *Outcome) error {
 	for range 3 {
 		found := &unstructured.Unstructured{}
@@ -160,8 +160,8 @@ func (p *Publication) publish(ctx context.Context, api client.Client, trust *Tru
 	return fmt.Errorf("publishing to %s %s: %w", at.gvk.Kind, at.name, errNotYet)
 }
 
-// wanted returns the client configurations that a place is to have, and which
-// parts of them it does not have.
+// wanted returns the desired client configurations of an object, and the parts that differ from
+// them.
 func (p *Publication) wanted(at place, found *unstructured.Unstructured, trust *Trust, outcome *Outcome) (wanted map[string]map[string]any, reset []string) {
 	wanted = map[string]map[string]any{}
 	current := at.configs(found)
@@ -170,7 +170,7 @@ func (p *Publication) wanted(at place, found *unstructured.Unstructured, trust *
 	}
 	for name, path := range at.paths {
 		encoded, _ := current[name]["caBundle"].(string)
-		// What does not decode is nobody's bundle.
+		// A value that does not decode has no bundle.
 		there, _ := base64.StdEncoding.DecodeString(encoded)
 		bundle, stands := trust.over(there)
 		wanted[name] = p.Endpoint.clientConfig(path, bundle)
@@ -181,7 +181,7 @@ func (p *Publication) wanted(at place, found *unstructured.Unstructured, trust *
 	return wanted, sorted(reset)
 }
 
-// write writes what differs, and reports whether nothing did.
+// write writes the differences, and reports whether there were none.
 func (at place) write(ctx context.Context, api client.Client, found *unstructured.Unstructured, wanted map[string]map[string]any) (bool, error) {
 	configs := at.configs(found)
 	upToDate, inTheWay := at.isWhole(found), false
@@ -204,13 +204,14 @@ func (at place) write(ctx context.Context, api client.Client, found *unstructure
 	patch := &unstructured.Unstructured{Object: at.patch(found, wanted)}
 	patch.SetGroupVersionKind(at.gvk)
 	patch.SetName(at.name)
-	// What is kept of others was read: who has joined them since is not to be lost.
+	// The resource version prevents that the patch drops a bundle that another replica has added
+	// since the read.
 	patch.SetResourceVersion(found.GetResourceVersion())
 	return false, api.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch), fieldManager, client.ForceOwnership)
 }
 
-// excluded reports whether the current stanza has a service where a URL is
-// wanted, or the reverse. Applying cannot take away what others own.
+// excluded reports whether the current stanza has a service and the desired one a URL, or the
+// reverse. An apply cannot remove fields of other owners.
 func excluded(wanted, current map[string]any) bool {
 	for _, key := range []string{"url", "service"} {
 		_, isWanted := wanted[key]
@@ -222,7 +223,7 @@ func excluded(wanted, current map[string]any) bool {
 	return false
 }
 
-// switchEndpoint replaces the whole stanzas, as the object was read.
+// switchEndpoint replaces the stanzas with an update of the object.
 func switchEndpoint(ctx context.Context, api client.Client, found *unstructured.Unstructured, configs, wanted map[string]map[string]any) error {
 	for name, config := range wanted {
 		clear(configs[name])
@@ -233,7 +234,7 @@ func switchEndpoint(ctx context.Context, api client.Client, found *unstructured.
 	return api.Update(ctx, found, fieldManager)
 }
 
-// conversion is the stanza of a CRD.
+// conversion returns the place of the conversion stanza of a CRD.
 func conversion(name, path string) place {
 	const stanza = "conversion"
 	return place{
@@ -247,7 +248,7 @@ func conversion(name, path string) place {
 		},
 		isNeedless: func(crd *unstructured.Unstructured) bool { return strategyOf(crd) != "Webhook" && !hasVersions(crd) },
 		configs: func(crd *unstructured.Unstructured) map[string]map[string]any {
-			// Absent while no webhook converts: then there is nothing in the way.
+			// The stanza is absent while no webhook converts. In that case it cannot conflict.
 			config, _, _ := unstructured.NestedFieldNoCopy(crd.Object, "spec", "conversion", "webhook", "clientConfig")
 			current, _ := config.(map[string]any)
 			return map[string]map[string]any{stanza: current}
@@ -269,8 +270,8 @@ func strategyOf(crd *unstructured.Unstructured) string {
 	return strategy
 }
 
-// hasVersions reports whether a CRD has more than one version that is served or
-// stored, so that its objects need to be converted. One that was retired has not.
+// hasVersions reports whether a CRD has more than one version that is served or stored, so that its
+// objects need conversion. A retired CRD has only one.
 func hasVersions(crd *unstructured.Unstructured) bool {
 	live, _, _ := unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
 	listed, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -285,14 +286,14 @@ func hasVersions(crd *unstructured.Unstructured) bool {
 	return len(slices.Compact(live)) > 1
 }
 
-// configuration is a webhook configuration.
+// configuration returns the place of a webhook configuration.
 func configuration(kind, name string, paths map[string]string) place {
 	return place{
 		gvk:   schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind},
 		name:  name,
 		paths: paths,
 		field: "clientConfig",
-		// The rest is whoever's who applies the manifests.
+		// The other fields belong to the manifests.
 		isWhole:    func(*unstructured.Unstructured) bool { return true },
 		isNeedless: func(*unstructured.Unstructured) bool { return false },
 		configs: func(object *unstructured.Unstructured) map[string]map[string]any {

@@ -102,7 +102,7 @@ func TestWhoResetAFieldIsToldFromWhoCreatedItWithinTheSameSecond(t *testing.T) {
 		}
 	}
 	definition := &unstructured.Unstructured{Object: map[string]any{}}
-	// As the API server sorts them.
+	// The API server sorts entries in this order.
 	definition.SetManagedFields([]metav1.ManagedFieldsEntry{
 		wrote(string(fieldManager), `{"f:spec":{"f:conversion":{"f:webhook":{".":{}}}}}`),
 		wrote("gitops", `{"f:spec":{"f:conversion":{"f:strategy":{}}}}`),

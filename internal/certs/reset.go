@@ -18,40 +18,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The parts of what is published that others reset.
+// The parts of the published configuration that other tools may reset.
 const (
-	// PartConversion is the strategy of the conversion, and how reviews are asked for.
+	// PartConversion is the strategy of the conversion and the versions of its reviews.
 	PartConversion = "conversion"
-	// PartBundle is whom the API server is to trust.
+	// PartBundle is the CA bundle.
 	PartBundle = "caBundle"
-	// PartEndpoint is where the API server is to call.
+	// PartEndpoint is the URL or Service of the webhooks.
 	PartEndpoint = "endpoint"
 )
 
-// Reset is what was found to be something else than what was published, and was
-// published again.
+// Reset is a difference from the published configuration that was found and restored.
 type Reset struct {
-	// Object is what was reset, as it was found.
+	// Object is the object as it was found.
 	Object *unstructured.Unstructured
-	// Parts are those that were reset, in the order of the constants.
+	// Parts are the parts that were reset, in the order of the constants.
 	Parts []string
-	// Manager is the field manager that has written them last, as far as it is known.
+	// Manager is the field manager that last wrote them, if known.
 	Manager string
 }
 
-// Outcome is what publishing came to.
+// Outcome is the result of publishing.
 type Outcome struct {
-	// Joined says that the bundle was put beside others, by which somebody may serve.
+	// Joined reports whether the bundle was added to the authorities of others, which may still
+	// serve.
 	Joined bool
-	// Shared says that others are published beside the bundle.
+	// Shared reports whether other authorities are published beside the bundle.
 	Shared bool
-	// Resets are the objects that somebody else had reset.
+	// Resets are the objects that another tool had reset.
 	Resets []Reset
 }
 
-// managerOf returns who has reset a field of an object, of those who have written since
-// it was published: the last of those who own the most of the field. It is nothing where
-// nobody is recorded, as a writer who only removes fields may not be.
+// managerOf returns the field manager that reset a field of an object. Candidates have written
+// since the publication. It chooses the candidate that owns the most of the field, and among those
+// the latest. It returns "" if there is no candidate: a manager that only removes fields may not be
+// recorded.
 func managerOf(object *unstructured.Unstructured, field string) string {
 	var published *metav1.Time
 	var others []metav1.ManagedFieldsEntry
@@ -76,9 +77,9 @@ func managerOf(object *unstructured.Unstructured, field string) string {
 	return others[len(others)-1].Manager
 }
 
-// share returns how much of a field somebody owns: 2 for what is in it, 1 for the field
-// alone, and 0 for nothing. Who created an object owns the field for as long as it is
-// there, whoever sets what is in it; and times, of a second, often are the same.
+// share returns how much of a field a manager owns: 2 for its content, 1 for the field alone, 0 for
+// nothing. The creator of an object owns the field as long as it exists, even if other managers set
+// its content. Times have a resolution of a second and are often equal.
 func share(entry *metav1.ManagedFieldsEntry, field string) int {
 	if !owns(entry, field) {
 		return 0
@@ -93,16 +94,16 @@ func owns(entry *metav1.ManagedFieldsEntry, field string) bool {
 	return entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`"`)
 }
 
-// isOurs reports whether nobody else has reset what is not as wanted: replicas that
-// follow each other have bundles of their own.
+// isOurs reports whether only another replica changed the parts: replicas that follow each other
+// have different bundles.
 func isOurs(object *unstructured.Unstructured, reset []string) bool {
 	return slices.Equal(reset, []string{PartBundle}) && slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == string(fieldManager) && owns(&entry, "caBundle")
 	})
 }
 
-// partsOf tells which parts of one client configuration are not as wanted. That
-// others are trusted besides is nobody's fault.
+// partsOf returns the parts of one client configuration that differ from the desired ones.
+// Additional authorities are not a difference.
 func partsOf(current, wanted map[string]any, stands beside) []string {
 	var parts []string
 	if stands.missing {
@@ -117,7 +118,7 @@ func partsOf(current, wanted map[string]any, stands beside) []string {
 	return parts
 }
 
-// sorted brings parts into their order, each once.
+// sorted returns the distinct parts in the order of the constants.
 func sorted(parts []string) []string {
 	var once []string
 	for _, part := range []string{PartConversion, PartBundle, PartEndpoint} {
@@ -128,7 +129,7 @@ func sorted(parts []string) []string {
 	return once
 }
 
-// String says what was reset, and by whom.
+// String describes what was reset, and by which manager.
 func (r *Reset) String() string {
 	by := ""
 	if r.Manager != "" {
@@ -137,9 +138,8 @@ func (r *Reset) String() string {
 	return fmt.Sprintf("%s of %s %s was overwritten%s", strings.Join(r.Parts, ", "), r.Object.GetKind(), r.Object.GetName(), by)
 }
 
-// Watch calls back whenever one of the places has changed, until the context
-// ends. Where it cannot watch it tries again later, and tells why by the other
-// callback.
+// Watch calls changed whenever a published object has changed, until the context ends. If a watch
+// fails, it calls failed and retries later.
 func (p *Publication) Watch(ctx context.Context, api client.WithWatch, clk clock.WithTicker, changed func(), failed func(error)) {
 	for _, at := range p.places() {
 		go func() {
@@ -155,7 +155,7 @@ func (p *Publication) Watch(ctx context.Context, api client.WithWatch, clk clock
 	}
 }
 
-// watch watches one object until the API server ends that.
+// watch watches one object until the API server ends the watch.
 func (at place) watch(ctx context.Context, api client.WithWatch, changed func()) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: at.gvk.Group, Version: at.gvk.Version, Kind: at.gvk.Kind + "List"})
@@ -170,5 +170,5 @@ func (at place) watch(ctx context.Context, api client.WithWatch, changed func())
 	return nil
 }
 
-// errNotYet says that somebody else was faster.
+// errNotYet reports that each attempt conflicted with another writer.
 var errNotYet = errors.New("somebody else keeps changing it")

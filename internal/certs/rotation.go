@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	// PreviousKey is the key of the authorities that were replaced, without their
-	// keys, the last one first.
+	// PreviousKey is the key of the replaced authorities, without their private keys, the latest
+	// first.
 	PreviousKey = "previous.crt"
 
-	// replicaRefresh is how often a replica lets hear of itself.
+	// replicaRefresh is the interval between heartbeats of a replica.
 	replicaRefresh = 10 * time.Minute
-	// previousCount is how many replaced authorities are remembered.
+	// previousCount is the maximum number of replaced authorities that are kept.
 	previousCount = 5
 )
 
-// ErrReplaced says that the Secret holds another authority than the one that a
-// replica is about to serve by.
+// ErrReplaced reports that the Secret contains another authority than the one that a replica is
+// about to serve with.
 var ErrReplaced = errors.New("the certificate authority was replaced meanwhile")
 
-// Declare tells the other replicas by what this one serves, or will as soon as it
-// is ready, and returns the authorities by which none of them does any more, as
-// PEM. A replica that was not heard of yet and has an authority that is not the
-// Secret's may not serve by it, as the others may have given it up: ErrReplaced.
+// Declare records the authority of this replica for the others, and returns the authorities that no
+// replica serves with anymore, as PEM. It returns ErrReplaced if this replica has no heartbeat yet
+// and its authority is not the Secret's. Such a replica must not serve, because the others may have
+// removed its authority.
 func (o *Own) Declare(ctx context.Context, serving *Serving) (gone []byte, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		gone, err = o.declare(ctx, serving)
@@ -77,7 +77,7 @@ func (o *Own) declare(ctx context.Context, serving *Serving) ([]byte, error) {
 	return secret.Data[PreviousKey], nil
 }
 
-// forget takes away what replicas told that do not count any more.
+// forget removes the annotations of replicas whose heartbeat has expired.
 func forget(secret *corev1.Secret, now time.Time) {
 	if secret.Annotations == nil {
 		secret.Annotations = map[string]string{}
@@ -91,7 +91,7 @@ func forget(secret *corev1.Secret, now time.Time) {
 	}
 }
 
-// Leave tells the other replicas that this one does not serve any more.
+// Leave records that this replica no longer serves.
 func (o *Own) Leave(ctx context.Context) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		secret := &corev1.Secret{}
@@ -110,12 +110,12 @@ func (o *Own) Leave(ctx context.Context) error {
 	return nil
 }
 
-// replace puts another authority into a Secret, and keeps the certificates of
-// those before it. A request for it is met by that.
+// replace stores another authority in a Secret, and keeps the certificates of the previous ones. It
+// fulfils a pending request for a rotation.
 func replace(secret *corev1.Secret, data map[string][]byte, now time.Time) {
 	var previous []*x509.Certificate
 	for _, key := range []string{corev1.TLSCertKey, PreviousKey} {
-		// What does not decode was nobody's authority.
+		// Data that does not decode contains no authority.
 		before, _ := splitBundle(secret.Data[key])
 		previous = append(previous, before...)
 	}

@@ -23,25 +23,25 @@ import (
 	"opendilab.org/di-orchestrator/internal/certs/record"
 )
 
-// Serving is what a server serves with, and what is to be published for it.
+// Serving is a serving certificate and the CA bundle that must be published for it.
 type Serving struct {
-	// Bundle is who is to be trusted, as PEM.
+	// Bundle is the CA bundle, as PEM.
 	Bundle []byte
 
 	leaf  func() (*tls.Certificate, error)
 	hosts []string
 	clock clock.PassiveClock
-	// data is what was read of a Secret; nil where there is none.
+	// data is the data of the Secret it was read from; nil if there is none.
 	data map[string][]byte
 }
 
-// Certificate returns the certificate to serve with now.
+// Certificate returns the current serving certificate.
 func (s *Serving) Certificate() (*tls.Certificate, error) {
 	return s.leaf()
 }
 
-// Verify reports whether who trusts the bundle, and only it, accepts what is
-// served under each of the hosts.
+// Verify returns an error unless a client that trusts only the bundle accepts the serving
+// certificate for each host.
 func (s *Serving) Verify() error {
 	certificate, err := s.leaf()
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Serving) Verify() error {
 	return verifyChain(certificate, s.Bundle, s.hosts, s.clock.Now())
 }
 
-// verifyChain is verify with the certificates that are served beside the first.
+// verifyChain is verify with the intermediates of the certificate.
 func verifyChain(certificate *tls.Certificate, bundle []byte, hosts []string, now time.Time) error {
 	between := x509.NewCertPool()
 	for _, der := range certificate.Certificate[1:] {
@@ -61,24 +61,24 @@ func verifyChain(certificate *tls.Certificate, bundle []byte, hosts []string, no
 	return verify(certificate.Leaf, bundle, between, hosts, now)
 }
 
-// Own serves with certificates that each replica signs for itself, by an
-// authority that is kept in a Secret.
+// Own serves with certificates that each replica signs for itself, by an authority that is stored
+// in a Secret.
 type Own struct {
 	// API reads, writes and watches without a cache.
 	API client.WithWatch
-	// Secret has the authority; whoever comes first creates it.
+	// Secret contains the authority; the first replica creates it.
 	Secret types.NamespacedName
-	// Hosts are the names to serve under.
+	// Hosts are the host names of the certificates.
 	Hosts []string
-	// Clock tells when certificates are due.
+	// Clock is the source of time for renewals.
 	Clock clock.WithTicker
-	// Replica is the name by which the others know this one.
+	// Replica is the name that identifies this replica to the others.
 	Replica string
 }
 
-// Next returns what to serve with once the Secret holds another authority than
-// the current: renewing certificates needs no other. Where the Secret was taken
-// away, an authority is recreated.
+// Next returns the serving certificate once the Secret contains another authority than the current
+// one. Renewed certificates keep the authority. If the Secret was deleted, Next recreates an
+// authority.
 func (o *Own) Next(ctx context.Context, current *Serving) (*Serving, error) {
 	for {
 		authority, err := LoadOrCreate(ctx, o.API, o.Secret, o.Clock)
@@ -106,22 +106,21 @@ func (o *Own) serve(authority *Authority) (*Serving, error) {
 	return &Serving{Bundle: authority.Bundle(), leaf: leaf.Certificate, hosts: o.Hosts, clock: o.Clock}, nil
 }
 
-// Kept serves with the certificate that somebody else, such as cert-manager,
-// keeps in a Secret of type TLS, with its authority under ca.crt.
+// Kept serves with the certificate that another tool, such as cert-manager, keeps in a Secret of
+// type TLS, with its authority under ca.crt.
 type Kept struct {
 	// API reads and watches without a cache.
 	API client.WithWatch
-	// Secret has the certificate.
+	// Secret contains the certificate.
 	Secret types.NamespacedName
-	// Hosts are the names to serve under, which the certificate must be for.
+	// Hosts are the host names that the certificate must have.
 	Hosts []string
-	// Clock reports whether a certificate is valid.
+	// Clock is the source of time for the validity of certificates.
 	Clock clock.WithTicker
 }
 
-// Next returns what the Secret holds once it is something else than the
-// current. Where the Secret is missing or cannot be served with, the error says
-// why; it is worth another call later.
+// Next returns the content of the Secret once it differs from the current one. If the Secret is
+// missing or unusable it returns an error, and the caller may retry later.
 func (k *Kept) Next(ctx context.Context, current *Serving) (*Serving, error) {
 	for {
 		var secret corev1.Secret
@@ -144,21 +143,21 @@ func (k *Kept) Next(ctx context.Context, current *Serving) (*Serving, error) {
 	}
 }
 
-// Declare tells nobody anything, as whoever keeps the certificate owns its Secret,
-// and so knows of no authority that it is given up.
+// Declare does nothing: the tool that issues the certificate owns its Secret, and never reports
+// that an authority was removed.
 func (*Kept) Declare(context.Context, *Serving) ([]byte, error) { return nil, nil }
 
-// Leave tells nobody anything, as Declare does not.
+// Leave does nothing, because Declare does nothing.
 func (*Kept) Leave(context.Context) error { return nil }
 
-// served returns what of a Secret's data is served with; others may keep more in it.
+// served returns the keys of a Secret's data that matter for serving; the Secret may have more.
 func served(data map[string][]byte) map[string][]byte {
 	return map[string][]byte{
 		corev1.TLSCertKey: data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: data[corev1.TLSPrivateKeyKey], BundleKey: data[BundleKey],
 	}
 }
 
-// decode reads what can be served with now. Errors name the key.
+// decode returns the certificate if it is valid now. Errors name the key.
 func (k *Kept) decode(data map[string][]byte) (*Serving, error) {
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, BundleKey} {
 		if len(data[key]) == 0 {
@@ -185,20 +184,20 @@ func (k *Kept) decode(data map[string][]byte) (*Serving, error) {
 	}, nil
 }
 
-// watchPause is how long it takes at least from a watch that ended to the next.
+// watchPause is the minimum delay between the end of a watch and the next one.
 const watchPause = time.Second
 
-// waitOther waits until the Secret is deleted or holds something else than the
-// current. It may return early, as API servers end watches now and then.
+// waitOther waits until the Secret is deleted or its content differs from the current one. It may
+// return early, because API servers end watches from time to time.
 func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedName, clk clock.WithTicker, isCurrent func(*corev1.Secret) bool) error {
-	// The watch begins with the Secret as it is, and names no version: the one of
-	// a Secret that nobody has written for long is forgotten by the API server.
+	// The watch starts with the current Secret and names no resource version, because the API
+	// server forgets the version of a Secret that has not been written for a long time.
 	watching, err := api.Watch(ctx, &corev1.SecretList{}, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
 	if err != nil {
 		return fmt.Errorf("watching Secret %s: %w", name, err)
 	}
 	defer watching.Stop()
-	// A Secret that was deleted before the watch began is not told of by it.
+	// The watch does not report a Secret that was deleted before it began.
 	secret := &corev1.Secret{}
 	switch err := api.Get(ctx, name, secret); {
 	case apierrors.IsNotFound(err), err == nil && !isCurrent(secret):
@@ -225,7 +224,7 @@ func waitOther(ctx context.Context, api client.WithWatch, name types.NamespacedN
 	}
 }
 
-// pause keeps watches that end at once from following each other at once.
+// pause prevents a busy loop of watches that end at once.
 func pause(ctx context.Context, clk clock.WithTicker) error {
 	timer := clk.NewTimer(watchPause)
 	defer timer.Stop()

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// keptData is what an issuer writes for the hosts, by an authority of its own.
+// keptData returns a Secret's data with a certificate for the hosts, signed by an authority of its
+// own.
 func keptData(t *testing.T, clk *clocktesting.FakeClock, hosts ...string) map[string][]byte {
 	t.Helper()
 	authority := load(t, fake.NewFakeClient(), clk)

@@ -13,36 +13,36 @@ import (
 	"time"
 )
 
-// Trust is who the API server is to trust.
+// Trust describes which authorities must be published.
 type Trust struct {
-	// Bundle is what the one who publishes serves by, as PEM.
+	// Bundle is the authority of the publishing server, as PEM.
 	Bundle []byte
-	// KeepOthers leaves what is published already beside it, as far as it is
-	// valid: another replica may still serve by that.
+	// KeepOthers keeps the published authorities that are still valid, because other replicas may
+	// serve with them.
 	KeepOthers bool
-	// Gone are authorities, as PEM, by which nobody serves any more: they are not kept.
+	// Gone are authorities that no replica serves with anymore, as PEM. They are removed.
 	Gone []byte
-	// Now is when validity is judged.
+	// Now is the time at which certificates must be valid.
 	Now time.Time
 }
 
-// beside is how a bundle stands among those that are published.
+// beside describes a bundle in relation to the published ones.
 type beside struct {
-	// joins says that it comes to others, by which somebody may serve.
+	// joins reports whether the bundle is added to others, which may still serve.
 	joins bool
-	// shared says that there are others.
+	// shared reports whether there are others.
 	shared bool
-	// missing says that it was not there.
+	// missing reports whether the bundle was not published.
 	missing bool
 }
 
-// over returns what to publish where there is a bundle already.
+// over returns what must be published in place of an existing bundle.
 func (t *Trust) over(there []byte) ([]byte, beside) {
 	mine, err := splitBundle(t.Bundle)
 	if err != nil {
 		return t.Bundle, beside{missing: true}
 	}
-	// What is no bundle, such as none, holds nothing to keep.
+	// A value that does not decode, or is empty, has nothing to keep.
 	published, _ := splitBundle(there)
 	has := func(among []*x509.Certificate, one *x509.Certificate) bool {
 		return slices.ContainsFunc(among, one.Equal)

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package telemetry makes Prometheus metrics that are described as a whole:
-// what they count, in which unit, and by which labels of which values. A label
-// takes no other value than those, so that no metric grows with the number of
-// jobs or with what callers send.
+// Package telemetry creates Prometheus metrics with complete descriptions: meaning, unit, and
+// labels with all their values. A label has no other values, so that the number of series does not
+// grow with the number of jobs or with the requests of clients.
 package telemetry
 
 import (
@@ -13,21 +12,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Other stands for every value of a label that is not among its values.
+// Other replaces each value of a label that is not one of its Values.
 const Other = "other"
 
 // Label is a label of a metric.
 type Label struct {
 	// Name is the label's name.
 	Name string
-	// Values are all values that it takes; what is set as another becomes Other.
+	// Values are all values of the label; each other value becomes Other.
 	Values []string
-	// About says what the value is, for a label that has one value in each
-	// process; Values are not told to readers then.
+	// About documents the value of a label that has one value in each process. Documentation then
+	// omits Values.
 	About string
 }
 
-// constrained returns the label as Prometheus knows it.
+// constrained returns the Prometheus definition of the label.
 func (l *Label) constrained() prometheus.ConstrainedLabel {
 	return prometheus.ConstrainedLabel{Name: l.Name, Constraint: func(value string) string {
 		if slices.Contains(l.Values, value) {
@@ -37,7 +36,7 @@ func (l *Label) constrained() prometheus.ConstrainedLabel {
 	}}
 }
 
-// Type is what a metric is.
+// Type is the type of a metric.
 type Type string
 
 // The types of metrics.
@@ -49,15 +48,15 @@ const (
 
 // Metric describes a metric.
 type Metric struct {
-	// Name is its whole name.
+	// Name is the full name.
 	Name string
-	// Help says in a sentence what it counts or measures.
+	// Help describes in one sentence what it counts or measures.
 	Help string
-	// Unit is what it is counted in, such as seconds or jobs.
+	// Unit is the unit, such as seconds or jobs.
 	Unit string
 	// Labels are its labels.
 	Labels []Label
-	// Type is set by the Set that makes it.
+	// Type is set by the Set that creates it.
 	Type Type
 }
 
@@ -69,8 +68,7 @@ func (m *Metric) constrained() prometheus.ConstrainedLabels {
 	return labels
 }
 
-// Set makes the metrics of one part of a program, and is the collector of all
-// of them. Register it once.
+// Set creates the metrics of one part of a program, and is their collector. Register it once.
 type Set struct {
 	metrics    []Metric
 	collectors []prometheus.Collector
@@ -78,7 +76,7 @@ type Set struct {
 
 var _ prometheus.Collector = &Set{}
 
-// Metrics describes the metrics of the set, in the order in which they were made.
+// Metrics describes the metrics of the set, in the order of their creation.
 func (s *Set) Metrics() []Metric {
 	return slices.Clone(s.metrics)
 }
@@ -103,7 +101,7 @@ func (s *Set) add(metric Metric, kind Type, collector prometheus.Collector) {
 	s.collectors = append(s.collectors, collector)
 }
 
-// Counter makes a counter. One without labels starts at 0.
+// Counter creates a counter. Without labels it starts at 0.
 func (s *Set) Counter(metric Metric) *prometheus.CounterVec {
 	made := prometheus.V2.NewCounterVec(prometheus.CounterVecOpts{
 		CounterOpts:    prometheus.CounterOpts{Name: metric.Name, Help: metric.Help},
@@ -116,9 +114,8 @@ func (s *Set) Counter(metric Metric) *prometheus.CounterVec {
 	return made
 }
 
-// CounterFromZero makes a counter of which every combination of values is there
-// from the start, so that what asks for increases sees the first one. It is for
-// labels of few values.
+// CounterFromZero creates a counter whose combinations of label values all start at 0, so that
+// increase() includes the first event. Use it for labels with few values.
 func (s *Set) CounterFromZero(metric Metric) *prometheus.CounterVec {
 	made := s.Counter(metric)
 	for _, values := range combinations(metric.Labels) {
@@ -142,7 +139,7 @@ func combinations(labels []Label) [][]string {
 	return all
 }
 
-// Gauge makes a gauge. One without labels starts at 0.
+// Gauge creates a gauge. Without labels it starts at 0.
 func (s *Set) Gauge(metric Metric) *prometheus.GaugeVec {
 	made := prometheus.V2.NewGaugeVec(prometheus.GaugeVecOpts{
 		GaugeOpts:      prometheus.GaugeOpts{Name: metric.Name, Help: metric.Help},
@@ -155,7 +152,7 @@ func (s *Set) Gauge(metric Metric) *prometheus.GaugeVec {
 	return made
 }
 
-// Histogram makes a histogram with the upper bounds of its buckets.
+// Histogram creates a histogram with the upper bounds of its buckets.
 func (s *Set) Histogram(metric Metric, buckets ...float64) *prometheus.HistogramVec {
 	made := prometheus.V2.NewHistogramVec(prometheus.HistogramVecOpts{
 		HistogramOpts:  prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: buckets},
@@ -168,15 +165,15 @@ func (s *Set) Histogram(metric Metric, buckets ...float64) *prometheus.Histogram
 	return made
 }
 
-// Read makes a gauge whose values are read when they are asked for. An error
-// fails the scrape, and says why: what may pass is better told as no value.
+// Read creates a gauge whose values are read at each scrape. An error fails the scrape with that
+// error. For a temporary failure, report no value instead.
 func (s *Set) Read(metric Metric, read func(tell func(value float64, labels ...string)) error) {
 	s.add(metric, TypeGauge, &reader{
 		desc: prometheus.V2.NewDesc(metric.Name, metric.Help, metric.constrained(), nil), read: read, labels: metric.Labels,
 	})
 }
 
-// reader is a gauge whose values are read when they are asked for.
+// reader is a gauge whose values are read at each scrape.
 type reader struct {
 	desc   *prometheus.Desc
 	labels []Label

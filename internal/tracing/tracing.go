@@ -21,9 +21,9 @@ import (
 // scope is the instrumentation scope of spans.
 const scope = "opendilab.org/di-orchestrator"
 
-// exportTime limits one attempt to send spans, and retryTime all attempts for the
-// same spans. Spans that are recorded meanwhile wait in a queue of fixed length,
-// and are dropped if it is full: no caller waits for a collector.
+// exportTime limits one attempt to send spans, and retryTime all attempts for the same spans. Spans
+// that are recorded in the meantime wait in a queue of fixed length, and are dropped if it is full:
+// no caller waits for a collector.
 const (
 	exportTime = 5 * time.Second
 	retryTime  = 20 * time.Second

@@ -26,15 +26,15 @@ import (
 
 func hex(id []byte) string { return stdhex.EncodeToString(id) }
 
-// sender is the traceparent of a caller that records, and silent of one that does not.
+// sender is the traceparent of a caller that samples, and silent that of one that does not.
 const (
 	senderTrace = "0af7651916cd43dd8448eb211c80319c"
 	sender      = "00-" + senderTrace + "-b7ad6b7169203331-01"
 	silent      = "00-" + senderTrace + "-b7ad6b7169203331-00"
 )
 
-// collect starts a collector, and a provider of traces that sends to it. What is
-// returned flushes the provider and returns what the collector has.
+// collect starts a collector, and a provider that sends traces to it. The returned function flushes
+// the provider and returns the collected spans.
 func collect(t *testing.T, ratio float64) (trace.TracerProvider, func() []*testkit.Span) {
 	t.Helper()
 	collector, err := testkit.StartCollector(t.Context())
@@ -222,7 +222,7 @@ func (*counter) Reconcile(context.Context, reconcile.Request) (reconcile.Result,
 	return reconcile.Result{}, nil
 }
 
-// A collector that takes connections and never answers is the worst one.
+// The worst collector accepts connections and never answers.
 func TestADeadCollectorBlocksNoRequestAndAStopIsBounded(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record is what operators and administrators write into the annotations of
-// the certificate authority's Secret. Programs that only read it link nothing of
-// internal/certs.
+// Package record defines the annotations that the webhooks and administrators write to the certificate
+// authority's Secret. Programs that only read them do not link internal/certs.
 package record
 
 import (
@@ -19,21 +18,21 @@ import (
 )
 
 const (
-	// AnnotationRotate requests another authority. Its value names the request; the
-	// operator that serves the request removes the annotation.
+	// AnnotationRotate requests a rotation. Its value identifies the request. The replica of the
+	// webhooks that fulfils the request removes the annotation.
 	AnnotationRotate = "diengine.opendilab.org/rotate"
-	// AnnotationRotated has the value of the last request that was served.
+	// AnnotationRotated has the value of the last fulfilled request.
 	AnnotationRotated = "diengine.opendilab.org/rotated"
-	// ServingPrefix begins the annotations by which replicas declare their authority:
-	// the replica's name follows.
+	// ServingPrefix is the prefix of the annotations that declare the replicas' authorities. The
+	// replica's name follows.
 	ServingPrefix = "serving.diengine.opendilab.org/"
-	// ReplicaLife is how long a replica counts after its last heartbeat.
+	// ReplicaLife is how long a replica is alive after its last heartbeat.
 	ReplicaLife = time.Hour
 )
 
 // Replica is the heartbeat of one replica.
 type Replica struct {
-	// Name is that of its pod.
+	// Name is the name of its pod.
 	Name string
 	// Authority is the fingerprint of the bundle that its clients must trust.
 	Authority string
@@ -47,7 +46,7 @@ func Fingerprint(bundle []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Replicas returns the replicas with a current heartbeat, by their names.
+// Replicas returns the replicas with a current heartbeat, sorted by name.
 func Replicas(secret *corev1.Secret, now time.Time) []Replica {
 	var found []Replica
 	for key, value := range secret.Annotations {
@@ -68,7 +67,7 @@ func Parse(name, value string) (Replica, bool) {
 	return Replica{Name: name, Authority: authority, At: heard}, err == nil
 }
 
-// String is what the annotation of the replica holds.
+// String returns the value of the replica's annotation.
 func (r *Replica) String() string {
 	return r.Authority + " " + r.At.UTC().Format(time.RFC3339)
 }

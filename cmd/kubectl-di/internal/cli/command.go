@@ -24,9 +24,9 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
-// Env is what all commands share: the streams, and kubectl's flags for the cluster, the
-// user and the namespace. It has all of these but --server, which is di-server's URL in
-// kubectl di, and --cache-dir, as nothing is discovered.
+// Env is the environment of all commands: the streams, and kubectl's flags for the cluster, the
+// user and the namespace. It omits --server, which is di-server's URL in kubectl di, and
+// --cache-dir, because there is no discovery.
 type Env struct {
 	genericiooptions.IOStreams
 	config *genericclioptions.ConfigFlags
@@ -45,8 +45,7 @@ func (e *Env) Bind(flags *pflag.FlagSet) { e.config.AddFlags(flags) }
 // HasNamespace reports whether a flag sets the namespace.
 func (e *Env) HasNamespace() bool { return *e.config.Namespace != "" }
 
-// Connect returns the cluster that the flags and the kubeconfig lead to. It makes no
-// call yet.
+// Connect returns the cluster of the flags and the kubeconfig. It makes no call.
 func (e *Env) Connect() (*cluster.Cluster, error) {
 	kubeconfig := e.config.ToRawKubeConfigLoader()
 	config, err := e.config.ToRESTConfig()
@@ -76,17 +75,17 @@ func (e *Env) ConnectJob(ctx context.Context, name string) (*cluster.Cluster, *v
 	return found, job, err
 }
 
-// Help is the text of a command.
+// Help contains the help texts of a command.
 type Help struct{ Use, Short, Long, Example string }
 
-// Command returns a command with that text.
+// Command returns a command with these texts.
 func (h Help) Command() *cobra.Command {
 	command := &cobra.Command{Use: h.Use, Short: h.Short, Long: h.Long, Example: h.Example}
 	command.Flags().SortFlags = false
 	return command
 }
 
-// NewCommand returns a command that takes flags only.
+// NewCommand returns a command without arguments.
 func NewCommand(help Help, run func(context.Context) error) *cobra.Command {
 	command := help.Command()
 	command.Args = None
@@ -94,7 +93,7 @@ func NewCommand(help Help, run func(context.Context) error) *cobra.Command {
 	return command
 }
 
-// NewJobCommand returns a command that takes the name of one job.
+// NewJobCommand returns a command with the name of one job as its argument.
 func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string) error) *cobra.Command {
 	command := help.Command()
 	command.Args = func(_ *cobra.Command, args []string) error {
@@ -117,8 +116,8 @@ func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string)
 	return command
 }
 
-// NewJobsCommand returns a command that takes jobs by name or by label, and runs with
-// those that it could read.
+// NewJobsCommand returns a command with jobs by name or by label. It calls run with the jobs that
+// it could read.
 func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster,
 	jobs []*v2alpha1.DIJob) error) *cobra.Command {
 	command := help.Command()
@@ -157,8 +156,7 @@ func checkChoice(names []string, selector string) error {
 	return nil
 }
 
-// choose reads the jobs that are named or selected. Its error is about those that it
-// could not read.
+// choose reads the named or selected jobs. It returns an error about those that it could not read.
 func choose(ctx context.Context, found *cluster.Cluster, names []string, selector string) ([]*v2alpha1.DIJob, error) {
 	var jobs []*v2alpha1.DIJob
 	var failures []error
@@ -181,7 +179,7 @@ func choose(ctx context.Context, found *cluster.Cluster, names []string, selecto
 	return jobs, errors.Join(failures...)
 }
 
-// Before adds a check of flags that runs before the command calls anything.
+// Before adds a check of flags that runs before the command makes any call.
 func Before(command *cobra.Command, check func() error) {
 	earlier := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
@@ -194,7 +192,7 @@ func Before(command *cobra.Command, check func() error) {
 	}
 }
 
-// None is cobra.NoArgs with the exit code of wrong use.
+// None is cobra.NoArgs with the exit code for wrong usage.
 func None(command *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usagef("%q: %s takes no arguments, only flags", args[0], command.CommandPath())
@@ -202,7 +200,7 @@ func None(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// Job reads the name of a job, with or without its kind, from the first argument.
+// Job returns the name of a job, with or without its kind, from the first argument.
 func Job(args []string) (string, error) {
 	if len(args) == 0 {
 		return "", Usagef("JOB is missing: name a DIJob, see kubectl get dijobs")
@@ -222,7 +220,7 @@ func oneJob(args []string) (string, error) {
 	return job, err
 }
 
-// jobsOf reads the names of jobs, each once.
+// jobsOf returns the distinct names of jobs.
 func jobsOf(args []string) ([]string, error) {
 	var jobs []string
 	for i := range args {
@@ -237,7 +235,7 @@ func jobsOf(args []string) ([]string, error) {
 	return jobs, nil
 }
 
-// CompleteJobs completes the names of the namespace's jobs, but those that are given.
+// CompleteJobs completes the names of the namespace's jobs, except those that are given.
 func (e *Env) CompleteJobs(command *cobra.Command, given []string) ([]string, cobra.ShellCompDirective) {
 	found, err := e.Connect()
 	if err != nil {
@@ -254,7 +252,7 @@ func (e *Env) CompleteJobs(command *cobra.Command, given []string) ([]string, co
 	return without(names, given), cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompletePods completes the names of a job's pods, but those that are given.
+// CompletePods completes the names of a job's pods, except those that are given.
 func (e *Env) CompletePods(command *cobra.Command, job string, given []string) ([]string, cobra.ShellCompDirective) {
 	found, read, err := e.ConnectJob(command.Context(), job)
 	if err != nil {

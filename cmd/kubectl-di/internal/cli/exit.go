@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is what the commands of kubectl di share: kubectl's flags, arguments,
-// output, progress and exit codes.
+// Package cli contains what the commands of kubectl di share: kubectl's flags, arguments, output,
+// progress and exit codes.
 package cli
 
 import (
@@ -10,14 +10,14 @@ import (
 	"fmt"
 )
 
-// The exit codes, which scripts rely on.
+// The exit codes. Scripts depend on them.
 const (
 	Done = 0
-	// Failed says that the command was refused, or that a job that was followed failed.
+	// Failed reports that the command was refused, or that a followed job failed.
 	Failed = 1
-	// Usage says that the command itself is wrong.
+	// Usage reports that the command line is wrong.
 	Usage = 2
-	// Lost says that convert --strict could not carry something over.
+	// Lost reports that convert --strict could not convert everything.
 	Lost = 3
 )
 
@@ -30,13 +30,13 @@ type coded struct {
 // Unwrap implements the interface of package errors.
 func (c coded) Unwrap() error { return c.error }
 
-// With returns the error with an exit code.
+// With adds an exit code to the error.
 func With(code int, err error) error { return coded{err, code} }
 
-// Usagef returns an error about the command itself.
+// Usagef returns an error about the command line.
 func Usagef(format string, args ...any) error { return With(Usage, fmt.Errorf(format, args...)) }
 
-// Code returns the exit code of an error, or of none.
+// Code returns the exit code of an error; 0 for nil.
 func Code(err error) int {
 	with := coded{code: Failed}
 	if err == nil {

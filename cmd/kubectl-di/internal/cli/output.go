@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// enum is a flag that takes one of some values.
+// enum is a flag with a fixed set of values.
 type enum struct {
 	value   *string
 	allowed []string
@@ -39,8 +39,8 @@ func (e enum) Set(value string) error {
 	return nil
 }
 
-// Enum adds a flag that takes one of some values, and completes them. The default need
-// not be among them.
+// Enum adds a flag with a fixed set of values, and completes them. The default may be another
+// value.
 func Enum(command *cobra.Command, value *string, name, shorthand, initial, usage string, allowed ...string) {
 	*value = initial
 	command.Flags().VarP(enum{value, allowed}, name, shorthand, usage)
@@ -48,7 +48,7 @@ func Enum(command *cobra.Command, value *string, name, shorthand, initial, usage
 	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// WrongFlag returns the error for a flag that cannot be read.
+// WrongFlag returns the error of a flag that cannot be parsed.
 func WrongFlag(command *cobra.Command, err error) error {
 	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
 		err = fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
@@ -56,19 +56,19 @@ func WrongFlag(command *cobra.Command, err error) error {
 	return Usagef("%w\nsee %s --help", err, command.CommandPath())
 }
 
-// Data is -o of a command that prints what is no object.
+// Data is the flag -o of a command whose output is not an object.
 type Data struct{ Form string }
 
-// Bind adds the flag; a command may have forms beside json and yaml.
+// Bind adds the flag. A command may have formats beside json and yaml.
 func (d *Data) Bind(command *cobra.Command, what string, own ...string) {
 	forms := append([]string{"json", "yaml"}, own...)
 	Enum(command, &d.Form, "output", "o", "", what+" in this form: "+strings.Join(forms, ", "), forms...)
 }
 
-// IsText reports whether the output is for people.
+// IsText reports whether the output is plain text.
 func (d *Data) IsText() bool { return d.Form == "" }
 
-// Print prints a value in the form of -o, as JSON without it.
+// Print prints a value in the format of -o; the default is JSON.
 func (d *Data) Print(out io.Writer, value any) error {
 	var content strings.Builder
 	encoder := json.NewEncoder(&content)
@@ -88,16 +88,15 @@ func (d *Data) Print(out io.Writer, value any) error {
 	return err
 }
 
-// Objects are the flags of a command that changes objects and prints them: --dry-run,
-// and kubectl's -o with what belongs to it.
+// Objects are the flags of a command that changes objects and prints them: --dry-run, and kubectl's
+// print flags.
 type Objects struct {
 	printers.ResourcePrinter
 	dryRun string
 	flags  *genericclioptions.PrintFlags
 }
 
-// BindObjects adds the flags. Without -o an object is printed by its name and what was
-// done to it.
+// BindObjects adds the flags. The default output is the object's name and the operation.
 func BindObjects(command *cobra.Command, done string) *Objects {
 	o := &Objects{flags: genericclioptions.NewPrintFlags(done)}
 	forms := o.flags.AllowedFormats()
@@ -119,7 +118,7 @@ func BindObjects(command *cobra.Command, done string) *Objects {
 	return o
 }
 
-// complete makes the printer.
+// complete creates the printer.
 func (o *Objects) complete() (err error) {
 	if suffix := map[string]string{"client": "(dry run)", "server": "(server dry run)"}[o.dryRun]; suffix != "" {
 		if err := o.flags.Complete("%s " + suffix); err != nil {
@@ -139,10 +138,10 @@ func (o *Objects) complete() (err error) {
 // IsReal reports whether the change is made.
 func (o *Objects) IsReal() bool { return o.dryRun == "none" }
 
-// IsLocal reports whether the API server is not even to try it.
+// IsLocal reports whether the change is not sent to the API server, not even as a dry run.
 func (o *Objects) IsLocal() bool { return o.dryRun == "client" }
 
-// IsText reports whether the output is for people.
+// IsText reports whether the output is plain text.
 func (o *Objects) IsText() bool {
 	template := o.flags.TemplatePrinterFlags.TemplateArgument
 	return *o.flags.OutputFormat == "" && (template == nil || *template == "")

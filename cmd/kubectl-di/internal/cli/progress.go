@@ -15,35 +15,34 @@ import (
 	"golang.org/x/term"
 )
 
-// The sequences by which a terminal erases lines that were written.
+// The control sequences that erase lines on a terminal.
 const (
 	erase  = "\r\x1b[J"
 	upLine = "\x1b[A"
 )
 
-// Progress reports how far things are: in lines that stay, and in a line of the
-// state of each thing, which on a terminal are written over by the next. It may
-// be used by several at once.
+// Progress reports progress in permanent lines, and in one line for the state of each subject. On a
+// terminal, the next states overwrite the previous ones. It is safe for concurrent use.
 type Progress struct {
 	mutex sync.Mutex
 	out   io.Writer
-	// width and height are what a terminal has; 0 for no terminal.
+	// width and height are the size of the terminal; 0 for no terminal.
 	width, height int
-	// subjects are in the order in which they came.
+	// subjects are in the order of their first state.
 	subjects []string
 	states   map[string]string
-	// drawn is how many lines of states stand on the terminal.
+	// drawn is the number of state lines that are on the terminal.
 	drawn int
 }
 
-// NewProgress returns a progress that is written to a writer.
+// NewProgress returns a progress that writes to a writer.
 func NewProgress(out io.Writer) *Progress {
 	width, height := size(out)
 	return &Progress{out: out, width: width, height: height}
 }
 
-// Width returns how wide the terminal is that a writer leads to, and 0 where it
-// is none, or one that cannot erase a line.
+// Width returns the width of a writer's terminal. It is 0 if there is no terminal, or one that
+// cannot erase lines.
 func Width(out io.Writer) int {
 	width, _ := size(out)
 	return width
@@ -61,7 +60,7 @@ func size(out io.Writer) (width, height int) {
 	return width, height
 }
 
-// Say writes a line that stays.
+// Say writes a permanent line.
 func (p *Progress) Say(line string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -72,8 +71,7 @@ func (p *Progress) Say(line string) {
 	fmt.Fprint(p.out, p.erased()+line+"\n"+p.draw())
 }
 
-// State writes what the state of a subject is now, unless that was the last that
-// was said of it.
+// State writes the current state of a subject if it has changed.
 func (p *Progress) State(subject, state string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -93,7 +91,7 @@ func (p *Progress) State(subject, state string) {
 	fmt.Fprint(p.out, p.erased()+p.draw())
 }
 
-// End leaves the last states on lines of their own.
+// End leaves the last states as permanent lines.
 func (p *Progress) End() {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -110,13 +108,12 @@ func (p *Progress) End() {
 
 func (p *Progress) line(subject string) string { return subject + ": " + p.states[subject] }
 
-// erased returns what erases the states that stand on the terminal.
+// erased returns the sequence that erases the drawn states.
 func (p *Progress) erased() string {
 	return strings.Repeat(upLine, max(p.drawn-1, 0)) + erase
 }
 
-// draw returns the states, as many as there is room for: what has left the screen
-// cannot be erased.
+// draw returns as many states as fit on the screen, because lines above it cannot be erased.
 func (p *Progress) draw() string {
 	shown := p.subjects
 	if room := max(p.height-1, 1); len(shown) > room {
@@ -130,7 +127,7 @@ func (p *Progress) draw() string {
 	return strings.Join(lines, "\n")
 }
 
-// cut shortens a line so that it does not wrap, which could not be erased.
+// cut truncates a line so that it does not wrap: a wrapped line could not be erased.
 func cut(line string, width int) string {
 	letters := []rune(line)
 	if len(letters) < width {
@@ -139,7 +136,7 @@ func cut(line string, width int) string {
 	return string(letters[:max(width-4, 0)]) + "..."
 }
 
-// slow is the time after which the wait for an answer is reported.
+// slow is the delay after which a missing answer is reported.
 const slow = time.Second
 
 // reportSlow reports once, on a terminal, that the API server has not answered yet.
@@ -159,7 +156,7 @@ type slowReporter struct {
 // RoundTrip implements http.RoundTripper.
 func (s *slowReporter) RoundTrip(request *http.Request) (*http.Response, error) {
 	if query := request.URL.Query(); query.Has("watch") || query.Has("follow") {
-		// It is answered when something happens.
+		// A watch is answered only when something happens.
 		return s.next.RoundTrip(request)
 	}
 	timer := time.AfterFunc(slow, func() {

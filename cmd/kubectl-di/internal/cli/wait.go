@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
-// Timeout is --timeout.
+// Timeout is the flag --timeout.
 type Timeout struct{ After time.Duration }
 
 // Bind adds the flag.
@@ -30,7 +30,7 @@ func (t *Timeout) Bind(command *cobra.Command, usage string) {
 	})
 }
 
-// Context returns a context that ends then.
+// Context returns a context with the timeout.
 func (t *Timeout) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t.After == 0 {
 		return context.WithCancel(ctx)
@@ -38,7 +38,7 @@ func (t *Timeout) Context(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, t.After)
 }
 
-// Wait are --wait and --timeout.
+// Wait contains the flags --wait and --timeout.
 type Wait struct {
 	Timeout
 	wait bool
@@ -53,8 +53,8 @@ func (w *Wait) Bind(command *cobra.Command, until string) {
 // IsOn reports whether the command waits.
 func (w *Wait) IsOn() bool { return w.wait || w.After > 0 }
 
-// Until waits for jobs, one after the other. Progress returns the state of a job, with
-// its subject, and whether it is the desired one.
+// Until waits for jobs, one after the other. The progress function returns the subject and state of
+// a job, and whether the state is the desired one.
 func (w *Wait) Until(ctx context.Context, found *cluster.Cluster, out io.Writer, jobs []*v2alpha1.DIJob,
 	progress func(*v2alpha1.DIJob) (subject, state string, done bool, err error),
 ) error {

@@ -1,8 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster is what kubectl di asks of the API server on behalf of its user: jobs
-// and what belongs to them, a token that di-server accepts, and a way to di-server.
+// Package cluster contains the calls that kubectl di makes to the API server on behalf of its user.
+// They read and change jobs and their dependents, request a token for di-server, and forward a port
+// to di-server.
 package cluster
 
 import (
@@ -27,16 +28,16 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Cluster is a cluster as one user may use it.
+// Cluster is the connection of one user to a cluster.
 type Cluster struct {
-	// Namespace is the namespace that the user works in.
+	// Namespace is the namespace of the commands.
 	Namespace string
 	client    client.WithWatch
 	config    *rest.Config
 }
 
-// New returns the cluster that a configuration leads to. It makes no call: the kinds
-// that the commands use are known, so nothing is discovered.
+// New returns the cluster of a configuration. It makes no call: it registers the kinds that the
+// commands use, so that no discovery is needed.
 func New(config *rest.Config, namespace string) (*Cluster, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -63,10 +64,10 @@ func New(config *rest.Config, namespace string) (*Cluster, error) {
 	return &Cluster{Namespace: namespace, client: api, config: config}, nil
 }
 
-// Config returns how the API server is reached.
+// Config returns the client configuration of the API server.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Get reads an object; the namespace is empty for kinds of the whole cluster.
+// Get reads an object; the namespace is empty for cluster-scoped kinds.
 func (c *Cluster) Get(ctx context.Context, namespace, name string, object client.Object) error {
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	return explain("reading "+c.kind(object)+" "+strings.TrimPrefix(key.String(), "/"), c.client.Get(ctx, key, object))
@@ -82,13 +83,13 @@ func (c *Cluster) List(ctx context.Context, namespace string, list client.Object
 	return explain("listing the "+strings.TrimSuffix(c.kind(list), "list")+"s"+place, err)
 }
 
-// Patch merges a change into an object, which becomes what the API server then has.
+// Patch merges a change into an object, and updates the object from the response.
 func (c *Cluster) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 	title := c.kind(object) + " " + strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/")
 	return explain("changing "+title, c.client.Patch(ctx, object, patch, options...))
 }
 
-// kind returns what people call the kind of an object.
+// kind returns the user-facing name of an object's kind.
 func (c *Cluster) kind(object runtime.Object) string {
 	gvk, err := apiutil.GVKForObject(object, c.client.Scheme())
 	if err != nil {

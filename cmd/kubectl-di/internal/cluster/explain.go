@@ -12,12 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// forbidden is how every API server words that a user lacks a right.
+// forbidden matches the message of an API server about a missing right.
 var forbidden = regexp.MustCompile(
 	`(?:"([^"]*)" )?is forbidden: User ".*?" cannot (\w+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?`)
 
-// explain adds to an error what was tried and, where the user lacks a right, the role
-// that gives it: of the verbs where they are named, else of the one that was refused.
+// explain adds the purpose of a call to its error. If the user does not have a right, it adds the
+// role that grants it, for the given verbs or else for the refused one.
 func explain(purpose string, err error, verbs ...string) error {
 	if err == nil {
 		return nil
@@ -45,7 +45,7 @@ func explain(purpose string, err error, verbs ...string) error {
 	return fmt.Errorf("%s: %w\na role of this right, bound to you, allows it:\n  %s", purpose, err, remedy)
 }
 
-// isByName reports whether a role should give the right for one object only.
+// isByName reports whether a role should grant the right for one object only.
 func isByName(resource, verb string) bool {
 	switch resource {
 	case "secrets", "configmaps", "services", "serviceaccounts/token":
@@ -54,5 +54,5 @@ func isByName(resource, verb string) bool {
 	return resource == "customresourcedefinitions" && verb == "patch"
 }
 
-// IsDenied reports whether the user lacks a right.
+// IsDenied reports whether the API server denied a right.
 func IsDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

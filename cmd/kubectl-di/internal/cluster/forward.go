@@ -28,19 +28,19 @@ import (
 // localhost is the address of a forwarded port.
 const localhost = "127.0.0.1"
 
-// Forward is the way to di-server through the API server, like kubectl port-forward: to a
-// ready pod behind di-server's Service.
+// Forward forwards a port to di-server through the API server, like kubectl port-forward: to a
+// ready pod of di-server's Service.
 type Forward struct {
 	cluster *Cluster
 	service client.ObjectKey
 }
 
-// Forward returns the way to a Service's pods.
+// Forward returns a Forward to a Service's pods.
 func (c *Cluster) Forward(namespace, service string) *Forward {
 	return &Forward{cluster: c, service: client.ObjectKey{Namespace: namespace, Name: service}}
 }
 
-// Open returns the URL of a local port that is forwarded until end is called.
+// Open forwards a local port until end is called, and returns its URL.
 func (f *Forward) Open(ctx context.Context) (string, func(), error) {
 	pod, port, err := f.target(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (f *Forward) Open(ctx context.Context) (string, func(), error) {
 	return url, func() { cancel(); <-ended }, nil
 }
 
-// target returns a ready pod of the Service and the port that di-server serves there.
+// target returns a ready pod of the Service and the port of di-server in it.
 func (f *Forward) target(ctx context.Context) (string, int32, error) {
 	const flags = "looking for di-server (--server-namespace, --server-service): %w"
 	var service corev1.Service
@@ -70,7 +70,7 @@ func (f *Forward) target(ctx context.Context) (string, int32, error) {
 	if len(service.Spec.Selector) == 0 || len(ready) == 0 {
 		return "", 0, fmt.Errorf("service %s has no ready pod: is di-server up? See kubectl -n %s get pods", f.service, f.service.Namespace)
 	}
-	// A retry should reach another one.
+	// A random choice lets a retry reach another pod.
 	pod := &ready[rand.IntN(len(ready))]
 	port := targetPort(&service, pod)
 	if port == 0 {
@@ -79,8 +79,8 @@ func (f *Forward) target(ctx context.Context) (string, int32, error) {
 	return pod.Name, port, nil
 }
 
-// targetPort returns the port of a pod that di-server's port leads to, 0 for none. Both
-// protocols are served on either.
+// targetPort returns the pod's port behind the Service's port, 0 for none. di-server serves both
+// protocols on each port.
 func targetPort(service *corev1.Service, pod *corev1.Pod) int32 {
 	for _, wanted := range []int32{names.ServerPortV1, names.ServerPortV2} {
 		for _, port := range service.Spec.Ports {
@@ -109,15 +109,15 @@ func containerPort(pod *corev1.Pod, target intstr.IntOrString) int32 {
 	return 0
 }
 
-// forward forwards a local port to a pod's until the context ends. It returns its URL and
-// a channel that is closed when it has ended.
+// forward forwards a local port to a pod's port until the context ends. It returns the URL, and a
+// channel that is closed when the forwarding has ended.
 func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32) (string, <-chan struct{}, error) {
 	dialer, err := c.dialer(pod)
 	if err != nil {
 		return "", nil, err
 	}
 	ready := make(chan struct{})
-	// A failure shows in the call that is made.
+	// The caller's request reports the failure.
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	forwarder, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, []string{localhost}, []string{fmt.Sprintf("0:%d", port)},
 		ready, io.Discard, io.Discard)
@@ -143,8 +143,8 @@ func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32)
 	return fmt.Sprintf("http://%s:%d", localhost, ports[0].Local), ended, nil
 }
 
-// dialer dials over a websocket and, like kubectl, by SPDY where a proxy supports none or
-// a role allows create and not get.
+// dialer returns a dialer for websockets. Like kubectl, it falls back to SPDY if a proxy does not
+// support them, or if a role allows create and not get.
 func (c *Cluster) dialer(pod client.ObjectKey) (httpstream.Dialer, error) {
 	config := c.Config()
 	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion

@@ -26,7 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// tokenSeconds is how long a token is valid: the least that the API server gives.
+// tokenSeconds is the lifetime of a token: the minimum of the API server.
 const tokenSeconds = 600
 
 // Job reads a job.
@@ -35,7 +35,7 @@ func (c *Cluster) Job(ctx context.Context, name string) (*v2alpha1.DIJob, error)
 	return job, c.Get(ctx, c.Namespace, name, job)
 }
 
-// Jobs reads the jobs of the namespace that labels select.
+// Jobs lists the namespace's jobs that match a label selector.
 func (c *Cluster) Jobs(ctx context.Context, selector string) ([]v2alpha1.DIJob, error) {
 	parsed, err := labels.Parse(selector)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Cluster) Jobs(ctx context.Context, selector string) ([]v2alpha1.DIJob, 
 	return jobs.Items, err
 }
 
-// JobOrWhich reads a job; where there is none, its error names those that exist.
+// JobOrWhich reads a job. If the job does not exist, the error names those that do.
 func (c *Cluster) JobOrWhich(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
 	job, err := c.Job(ctx, name)
 	if !apierrors.IsNotFound(err) {
@@ -66,7 +66,7 @@ func (c *Cluster) JobOrWhich(ctx context.Context, name string) (*v2alpha1.DIJob,
 	return nil, fmt.Errorf("%w\nnamespace %s has %s", err, c.Namespace, Some(found))
 }
 
-// Some lists names, but not all of many.
+// Some joins names, and truncates a long list.
 func Some(all []string) string {
 	const most = 20
 	if len(all) > most {
@@ -96,8 +96,7 @@ func podLabels(job *v2alpha1.DIJob) map[string]string {
 	return names.WorkerJobLabels(job.Name)
 }
 
-// Membership reads the desired replicas of a coordinator-led job; nil where it has none
-// yet.
+// Membership reads the Membership of a coordinator-led job; nil if it does not exist yet.
 func (c *Cluster) Membership(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
 	list := &v2alpha1.Membership{}
 	err := c.Get(ctx, job.Namespace, job.Name, list)
@@ -126,7 +125,7 @@ func (c *Cluster) PodWarnings(ctx context.Context, namespace string) ([]corev1.E
 	return list.Items, err
 }
 
-// Logs opens the log of a container.
+// Logs streams the log of a container.
 func (c *Cluster) Logs(ctx context.Context, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
 	config := c.Config()
 	config.QPS = -1 // A job has many pods, and the API server limits its clients itself.
@@ -138,8 +137,8 @@ func (c *Cluster) Logs(ctx context.Context, pod string, options *corev1.PodLogOp
 	return stream, explain("reading the log of container "+options.Container+" of pod "+c.Namespace+"/"+pod, err)
 }
 
-// Token returns a token by which di-server takes the caller for one of the job's pods:
-// its coordinator, or any active pod of a worker-led job. It is valid for di-server alone.
+// Token returns a token that identifies the caller to di-server as one of the job's pods: its
+// coordinator, or any active pod of a worker-led job. Its audience is di-server alone.
 func (c *Cluster) Token(ctx context.Context, job *v2alpha1.DIJob) (string, error) {
 	pod, err := c.activePod(ctx, job)
 	if err != nil {
@@ -156,7 +155,7 @@ func (c *Cluster) Token(ctx context.Context, job *v2alpha1.DIJob) (string, error
 	return request.Status.Token, explain("making a token for di-server, bound to pod "+pod.Name, err)
 }
 
-// activePod returns the pod of a job on whose behalf di-server is called.
+// activePod returns the pod of a job whose identity the token has.
 func (c *Cluster) activePod(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	var err error
@@ -176,7 +175,7 @@ func (c *Cluster) activePod(ctx context.Context, job *v2alpha1.DIJob) (*corev1.P
 	return pods[at], nil
 }
 
-// whyNoPod returns why a job has no pod that could call for it.
+// whyNoPod returns why a job has no pod for a token.
 func whyNoPod(job *v2alpha1.DIJob) error {
 	key := client.ObjectKeyFromObject(job)
 	phase := cmp.Or(job.Status.Phase, v2alpha1.JobPending)
@@ -198,7 +197,7 @@ func IsFinished(job *v2alpha1.DIJob) bool {
 	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
 }
 
-// Finished returns an error for a job that is deleted or has finished.
+// Finished returns an error if a job is terminating or has finished.
 func Finished(job *v2alpha1.DIJob) error {
 	switch {
 	case job.DeletionTimestamp != nil:

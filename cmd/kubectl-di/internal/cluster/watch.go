@@ -24,20 +24,19 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Change is an object that was created, changed or deleted, or, without an object, a
-// change of the watch itself.
+// Change is a change of an object or, without an object, of the watch itself.
 type Change struct {
 	Object client.Object
 	Gone   bool
-	// Complete says that all objects of the first list have been sent.
+	// Complete reports that all objects of the first list have been sent.
 	Complete bool
-	// Broken says why the watch failed. It is retried.
+	// Broken is the reason why the watch failed. It is retried.
 	Broken error
-	// Restored says that the watch works again.
+	// Restored reports that the watch works again.
 	Restored bool
 }
 
-// Watched says which objects are watched.
+// Watched describes the objects of a watch.
 type Watched struct {
 	Object  client.Object
 	purpose string
@@ -76,8 +75,8 @@ func named(namespace, name string) client.ListOptions {
 	return client.ListOptions{Namespace: namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
 }
 
-// FollowJob shows a job now, and after each change, until seen returns true. A job that
-// is deleted is an error. It reports a broken connection, and continues.
+// FollowJob passes a job to seen now and after each change, until seen returns true. A deleted job
+// is an error. It reports a broken connection, and retries.
 func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report func(string),
 	seen func(*v2alpha1.DIJob) (bool, error)) error {
 	exists := false
@@ -94,7 +93,7 @@ func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report 
 	})
 }
 
-// FollowEvents shows the events of an object until the context ends.
+// FollowEvents passes the Events of an object to seen until the context ends.
 func (c *Cluster) FollowEvents(ctx context.Context, of client.Object, report func(string), seen func(*corev1.Event)) error {
 	watched := WatchEvents(of.GetNamespace())
 	watched.purpose, watched.options = "watching the events of "+of.GetNamespace()+"/"+of.GetName(), eventsOf(of)
@@ -107,7 +106,7 @@ func (c *Cluster) FollowEvents(ctx context.Context, of client.Object, report fun
 	})
 }
 
-// follow observes until handle returns true or an error. The end of the context is one.
+// follow observes until handle returns true or an error. The end of the context is also an error.
 func (c *Cluster) follow(ctx context.Context, watched Watched, report func(string), handle func(Change) (bool, error)) error {
 	observing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -131,10 +130,10 @@ func (c *Cluster) follow(ctx context.Context, watched Watched, report func(strin
 	return errors.Join(err, ctx.Err())
 }
 
-// Observe sends the objects that exist, and then each change, until the context ends
-// or the user turns out to lack a right. It reconnects. Calls of handle do not overlap.
+// Observe sends the objects that exist, and then each change, until the context ends or a right is
+// denied. It reconnects. Calls of handle do not overlap.
 func (c *Cluster) Observe(ctx context.Context, watched Watched, handle func(Change)) error {
-	// Logs of the library would be written over a view.
+	// The library's logs would be written over a view.
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
 	defer stop(nil)
 	var one sync.Mutex
@@ -151,7 +150,7 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle func(Chan
 				stop(explain(watched.purpose, err, "list", "watch"))
 			}
 		}),
-		// No command shows who owns which field.
+		// No command prints managed fields.
 		informer.SetTransform(ctrlcache.TransformStripManagedFields()))
 	if err != nil {
 		return fmt.Errorf("%s: %w", watched.purpose, err)
@@ -182,7 +181,7 @@ type link struct {
 	broken bool
 }
 
-// check takes note of how a call ended, and returns the error for the reflector.
+// check records the result of a call, and returns the error for the reflector.
 func (l *link) check(ctx context.Context, err error) error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -197,15 +196,15 @@ func (l *link) check(ctx context.Context, err error) error {
 		return nil
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
-		// The reflector lists again then.
+		// The error makes the reflector list again.
 		return err
 	}
 	if !l.broken {
 		l.broken = true
 		l.send(Change{Broken: err})
 	}
-	// The reflector waits for some errors, known by what they wrap, even though the
-	// context has ended.
+	// The reflector retries some wrapped errors even if the context has ended. A new error hides
+	// them.
 	return errors.New(err.Error())
 }
 

@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// tiredAPI is an API server of one job that fails at first, ends a watch, has
-// forgotten the version that another must begin at, and continues.
+// tiredAPI is an API server of one job. It fails at first, ends a watch, expires the version that
+// the next one starts at, and continues.
 type tiredAPI struct {
 	*httptest.Server
 	mutex          sync.Mutex
@@ -57,7 +57,7 @@ func (a *tiredAPI) job(annotations map[string]string) string {
 	return string(encoded)
 }
 
-// becomes changes the job's phase.
+// becomes changes the phase of the job.
 func (a *tiredAPI) becomes(phase v2alpha1.Phase) { a.version, a.phase = a.version+1, phase }
 
 func (a *tiredAPI) send(w http.ResponseWriter, kind watch.EventType, object string) {
@@ -94,7 +94,7 @@ func (a *tiredAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// phases are those of the job of a tiredAPI.
+// phases returns the phases of a tiredAPI's job.
 func phases() []v2alpha1.Phase {
 	return []v2alpha1.Phase{v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobSucceeded}
 }

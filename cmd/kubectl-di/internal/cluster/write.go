@@ -18,9 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Submit creates a job of either version as it is written; it becomes what the API server
-// makes of it. Validation is Strict, Warn or Ignore for unknown fields. A dry run stores
-// nothing.
+// Submit creates a job of either version as written, and updates it from the response. Validation
+// is Strict, Warn or Ignore for unknown fields. A dry run stores nothing.
 func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, validation string, dryRun bool) error {
 	options := []client.CreateOption{client.FieldValidation(validation)}
 	if dryRun {
@@ -44,8 +43,7 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 	return explain("submitting "+title, err)
 }
 
-// refusal returns what the API server finds wrong with an object, one field a line;
-// nothing for other errors.
+// refusal returns the API server's errors about an object, one field a line; "" for other errors.
 func refusal(err error) string {
 	status, isStatus := err.(apierrors.APIStatus)
 	if !isStatus || !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
@@ -62,7 +60,7 @@ func refusal(err error) string {
 		}
 	}
 	if len(lines) == 0 {
-		// The decoder lists what it finds in one line.
+		// The decoder reports all its errors in one line.
 		message := status.Status().Message
 		if _, strict, is := strings.Cut(message, "strict decoding error: "); is {
 			message = strict
@@ -72,8 +70,8 @@ func refusal(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// SetSuspended writes whether a job is suspended, and no other field, so that it cannot
-// conflict. The job becomes what the API server then has. A dry run is not written.
+// SetSuspended patches only spec.suspend of a job, so that it cannot conflict. It updates the job
+// from the response. A dry run stores nothing.
 func (c *Cluster) SetSuspended(ctx context.Context, job *v2alpha1.DIJob, suspended, dryRun bool) error {
 	var options []client.PatchOption
 	if dryRun {
@@ -82,9 +80,9 @@ func (c *Cluster) SetSuspended(ctx context.Context, job *v2alpha1.DIJob, suspend
 	return c.Patch(ctx, job, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspended)), options...)
 }
 
-// Scale sets the number of replicas of a job's elastic task by its scale subresource, as
-// kubectl scale does, and returns the number before. The check may refuse it for the
-// current number. A dry run is not written.
+// Scale sets the number of replicas of a job's elastic task by its scale subresource, like kubectl
+// scale, and returns the previous number. The check may refuse the change because of the current
+// number. A dry run stores nothing.
 func (c *Cluster) Scale(ctx context.Context, job *v2alpha1.DIJob, replicas int32, check func(current int32) error,
 	dryRun bool) (int32, error) {
 	var options []client.SubResourceUpdateOption

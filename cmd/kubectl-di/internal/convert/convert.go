@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package convert is kubectl di convert, which needs no cluster.
+// Package convert implements kubectl di convert, which needs no cluster.
 package convert
 
 import (
@@ -66,7 +66,7 @@ type convertOptions struct {
 	strict    bool
 }
 
-// NewCommand returns the command.
+// NewCommand returns kubectl di convert.
 func NewCommand(env *cli.Env) *cobra.Command {
 	options := &convertOptions{}
 	command := cli.NewCommand(cli.Help{
@@ -85,7 +85,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	return command
 }
 
-// check says what is wrong with the flags.
+// check returns an error for invalid flags.
 func (o *convertOptions) check() error {
 	if len(o.files) == 0 {
 		return cli.Usagef("-f is missing: name a file, a folder, or - for stdin")
@@ -106,7 +106,7 @@ const (
 
 var errInterrupted = errors.New("interrupted: nothing was written")
 
-// run converts all inputs before it writes anything.
+// run converts all inputs before it writes any output.
 func (o *convertOptions) run(ctx context.Context, in io.Reader, out, report io.Writer) error {
 	inputs, err := readInputs(ctx, o.files, o.recursive, in)
 	if err != nil {
@@ -128,8 +128,8 @@ func (o *convertOptions) run(ctx context.Context, in io.Reader, out, report io.W
 	return o.write(outputs, out)
 }
 
-// convertFiles converts all inputs, reports on them, and counts what could not
-// be carried over. Its error is of all that failed.
+// convertFiles converts and reports on all inputs, and counts the fields that could not be
+// converted. Its error joins all failures.
 func (o *convertOptions) convertFiles(inputs []input, report io.Writer) (outputs []output, lost int, err error) {
 	var failures []error
 	for i := range inputs {
@@ -153,7 +153,7 @@ func (o *convertOptions) checkInputs(inputs []input) error {
 	return nil
 }
 
-// apiVersion is the version that is converted to.
+// apiVersion returns the target version.
 func (o *convertOptions) apiVersion() string {
 	return v2alpha1.GroupName + "/" + o.to
 }
@@ -197,8 +197,8 @@ func (o *convertOptions) convertFile(file *input) ([]byte, []documentReport, err
 	return []byte(out.String()), reports, errors.Join(failures...)
 }
 
-// writePart appends a document. One that changed starts on a line of its own,
-// and one of YAML that follows others after a separator.
+// writePart appends a document. A changed one starts on a new line, and YAML after another document
+// gets a separator.
 func writePart(out *strings.Builder, part *manifests.Part, body string, follows bool) {
 	separator, end := part.Separator, part.End
 	if body != part.Body {
@@ -213,7 +213,7 @@ func writePart(out *strings.Builder, part *manifests.Part, body string, follows 
 		}
 	}
 	if strings.HasPrefix(body, "{") && body != part.Body {
-		end = "" // JSON ends by itself.
+		end = "" // JSON needs no terminator.
 	}
 	out.WriteString(separator + body + end)
 }

@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion/importers"
 )
 
-// object is the part of any object that the command reads.
+// object is the part of an object that the command reads.
 type object struct {
 	apiVersion string
 	kind       string
@@ -29,7 +29,7 @@ type object struct {
 	items      []json.RawMessage
 }
 
-// readObject reads what it can of what may be no object of Kubernetes at all.
+// readObject decodes an object as far as possible; it may not be an object of Kubernetes.
 func readObject(content []byte) object {
 	members := decoded(content)
 	text := func(path ...string) string {
@@ -50,8 +50,7 @@ func readObject(content []byte) object {
 	return head
 }
 
-// convertPart returns the converted document, and a report on it, or on each item of a
-// list.
+// convertPart returns the converted document, and one report for it or for each item of a list.
 func (o *convertOptions) convertPart(part *manifests.Part) (string, []documentReport, error) {
 	var (
 		document *manifests.Document
@@ -80,7 +79,7 @@ func (o *convertOptions) convertPart(part *manifests.Part) (string, []documentRe
 	return body, reports, nil
 }
 
-// checkMembers returns an error where JSON has a member twice: one would be lost.
+// checkMembers returns an error if JSON has a duplicate member, because one of them would be lost.
 func checkMembers(content []byte) error {
 	twice, err := kjson.UnmarshalStrict(content, new(any))
 	if err != nil {
@@ -96,8 +95,8 @@ type converted struct {
 	origins manifests.Origins
 }
 
-// format writes one document in the wanted format: one that neither changed
-// nor has another format stays as it was written.
+// format writes a document in the desired format. An unchanged document in that format keeps its
+// text.
 func (o *convertOptions) format(part *manifests.Part, document *manifests.Document, result *converted) (string, error) {
 	wanted := o.output
 	if wanted == "" && part.IsJSON() {
@@ -137,7 +136,7 @@ func (o *convertOptions) convertObject(content []byte) (*converted, []documentRe
 	return result, []documentReport{*report}, nil
 }
 
-// convertOne converts an object that is no list.
+// convertOne converts an object that is not a list.
 func (o *convertOptions) convertOne(content []byte, head *object) (*converted, *documentReport, error) {
 	report := &documentReport{kind: head.kind, name: head.name}
 	switch {
@@ -173,7 +172,7 @@ func isOurs(head *object) bool {
 	return group == v2alpha1.GroupName && (head.kind == "DIJob" || head.kind == "AggregatorConfig")
 }
 
-// convertVersion converts an object of this project's group to the wanted version.
+// convertVersion converts an object of this project's group to the desired version.
 func (o *convertOptions) convertVersion(content []byte, report *documentReport) (*converted, error) {
 	out, err := conversion.Convert(content, o.apiVersion())
 	if err != nil {
@@ -193,7 +192,7 @@ func (o *convertOptions) convertVersion(content []byte, report *documentReport) 
 	return result, noteDropped(content, out, report)
 }
 
-// convertList converts the items of a list; the list stays one.
+// convertList converts the items of a list, and keeps the list.
 func (o *convertOptions) convertList(content []byte, head *object) (*converted, []documentReport, error) {
 	var reports []documentReport
 	items := make([]converted, len(head.items))
@@ -223,8 +222,8 @@ func emptyList(head *object) []documentReport {
 	return []documentReport{{kind: head.kind, became: "left as it is: has no items"}}
 }
 
-// replaceItems writes a list with other items. A list of one kind is of a
-// version itself, which its items need not share any more.
+// replaceItems replaces the items of a list. A list of one kind has a version, which its items may
+// no longer share.
 func replaceItems(content []byte, items []converted) ([]byte, error) {
 	var list struct {
 		APIVersion string            `json:"apiVersion"`
@@ -248,7 +247,7 @@ func replaceItems(content []byte, items []converted) ([]byte, error) {
 	return bytes.TrimSpace(out.Bytes()), nil
 }
 
-// listOrigins are the origins of a list whose items have theirs.
+// listOrigins returns the origins of a list from those of its items.
 func listOrigins(items []converted) manifests.Origins {
 	return func(path []string) [][]string {
 		if len(path) < 2 || path[0] != "items" {
@@ -266,10 +265,10 @@ func listOrigins(items []converted) manifests.Origins {
 	}
 }
 
-// same are the origins of what stays where it is.
+// same returns the origins of a part that did not move.
 func same(path []string) [][]string { return [][]string{path} }
 
-// through follows paths back over moves, the smallest moves first.
+// through maps paths back over moves, the smallest moves first.
 func through(paths [][]string, moves []importers.Move) [][]string {
 	var found [][]string
 	for _, path := range paths {
@@ -283,13 +282,13 @@ func through(paths [][]string, moves []importers.Move) [][]string {
 	return found
 }
 
-// task is the part of a task that decides which role shows it.
+// task is the part of a task that determines its role.
 type task struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
 }
 
-// view is a job as either version shows its tasks.
+// view is the part of a job that determines its roles, in either version.
 type view struct {
 	APIVersion string `json:"apiVersion"`
 	Spec       struct {
@@ -301,7 +300,7 @@ type view struct {
 	} `json:"spec"`
 }
 
-// read reads what it can: a job may hold anything that its schema allows.
+// read decodes a job as far as possible; it may have any content that its schema allows.
 func read(raw []byte) view {
 	var v view
 	if err := json.Unmarshal(raw, &v); err != nil {
@@ -310,8 +309,7 @@ func read(raw []byte) view {
 	return v
 }
 
-// versionOrigins are the origins of an object that was converted between the
-// versions.
+// versionOrigins returns the origins of an object after conversion between versions.
 func versionOrigins(out, in []byte) manifests.Origins {
 	if after := read(out); after.APIVersion == v1alpha1.GroupVersion.String() {
 		return origins(movesToV1(read(in)))
@@ -323,8 +321,8 @@ func origins(moves []importers.Move) manifests.Origins {
 	return func(path []string) [][]string { return through([][]string{path}, moves) }
 }
 
-// movesToV1 says where the parts of v1alpha1's spec come from: what v1alpha1
-// cannot say is in extended, and each role shows a task.
+// movesToV1 returns the origins of v1alpha1's spec: extended contains what v1alpha1 cannot express,
+// and each role shows a task.
 func movesToV1(before view) []importers.Move {
 	extended := importers.Path{"spec", "extended"}
 	var moves []importers.Move
@@ -339,7 +337,7 @@ func movesToV1(before view) []importers.Move {
 	)
 }
 
-// taskOf returns the task that a role shows, -1 if there is none.
+// taskOf returns the index of the role's task, -1 if there is none.
 func taskOf(tasks []task, role string) int {
 	if i := slices.IndexFunc(tasks, func(t task) bool { return t.Type == role }); i >= 0 {
 		return i
@@ -354,7 +352,7 @@ func taskPath(parent string, i int) importers.Path {
 	return importers.Path{parent, "tasks", strconv.Itoa(i)}
 }
 
-// movesToV2 says where the parts of v2alpha1's spec come from.
+// movesToV2 returns the origins of v2alpha1's spec.
 func movesToV2(before, after view) []importers.Move {
 	var moves []importers.Move
 	for i, t := range after.Spec.Tasks {
@@ -372,7 +370,7 @@ func movesToV2(before, after view) []importers.Move {
 	)
 }
 
-// roleOf returns the role that shows a task of so many.
+// roleOf returns the role of a task in a job with a number of tasks.
 func roleOf(t task, tasks int) string {
 	if t.Type == "none" && tasks == 1 {
 		return "coordinator"

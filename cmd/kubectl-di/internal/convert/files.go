@@ -16,13 +16,13 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
-// input is a file that is read.
+// input is a file to read.
 type input struct {
-	// name is what reports call it.
+	// name is its name in reports.
 	name string
-	// path is where it is, "" for stdin.
+	// path is its path, "" for stdin.
 	path string
-	// relative is its path below the folder that was named.
+	// relative is its path relative to the named directory.
 	relative string
 	content  []byte
 }
@@ -33,7 +33,7 @@ type output struct {
 	content []byte
 }
 
-// readInputs reads all files that are named, once each.
+// readInputs reads all named files, once each.
 func readInputs(ctx context.Context, files []string, recursive bool, stdin io.Reader) ([]input, error) {
 	var inputs []input
 	seen := map[string]bool{}
@@ -63,7 +63,7 @@ func readInputs(ctx context.Context, files []string, recursive bool, stdin io.Re
 	return inputs, nil
 }
 
-// place tells the input from others, however it was named.
+// place returns the absolute path, to detect an input that is named twice.
 func (of *input) place() (string, error) {
 	if of.path == "" {
 		return "", nil
@@ -71,7 +71,7 @@ func (of *input) place() (string, error) {
 	return filepath.Abs(of.path)
 }
 
-// read reads the input. It may be a pipe that blocks: an interrupt ends the wait.
+// read reads the input. An interrupt stops the read, because a pipe may block.
 func (of *input) read(ctx context.Context, stdin io.Reader) ([]byte, error) {
 	var (
 		content []byte
@@ -97,7 +97,7 @@ func (of *input) read(ctx context.Context, stdin io.Reader) ([]byte, error) {
 	return content, err
 }
 
-// findInputs returns the file, or the manifests in the folder.
+// findInputs returns the file, or the manifests in the directory.
 func findInputs(name string, recursive bool) ([]input, error) {
 	if name == "-" {
 		return []input{{name: "stdin", relative: "stdin.yaml"}}, nil
@@ -109,7 +109,7 @@ func findInputs(name string, recursive bool) ([]input, error) {
 	if !about.IsDir() {
 		return []input{{name: name, path: filepath.Clean(name), relative: filepath.Base(name)}}, nil
 	}
-	// With a separator at its end a link to a folder is followed.
+	// A trailing separator makes the walk follow a link to a directory.
 	root := strings.TrimRight(name, string(filepath.Separator)) + string(filepath.Separator)
 	var found []input
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -131,8 +131,8 @@ func findInputs(name string, recursive bool) ([]input, error) {
 	return found, err
 }
 
-// leadsToFolder reports whether a link leads to a folder: such links are not
-// followed, as they may lead in a circle.
+// leadsToFolder reports whether a link points to a directory. Such links are not followed, because
+// they may form a cycle.
 func leadsToFolder(path string) bool {
 	about, err := os.Stat(path)
 	return err == nil && about.IsDir()
@@ -146,7 +146,7 @@ func isManifest(path string) bool {
 	return false
 }
 
-// write writes the results where the flags say.
+// write writes the results to the destination of the flags.
 func (o *convertOptions) write(outputs []output, stdout io.Writer) error {
 	switch {
 	case o.inPlace:
@@ -166,7 +166,7 @@ func (o *convertOptions) write(outputs []output, stdout io.Writer) error {
 func joined(outputs []output) string {
 	var all strings.Builder
 	for _, out := range outputs {
-		// The mark of a file's beginning has no place within a stream.
+		// A byte order mark is valid only at the start of a file.
 		text := strings.TrimPrefix(string(out.content), manifests.ByteOrderMark)
 		if all.Len() > 0 && strings.TrimSpace(text) != "" {
 			if !strings.HasSuffix(all.String(), "\n") {
@@ -215,7 +215,7 @@ func (o *convertOptions) filesInDir(outputs []output) ([]file, error) {
 	return files, nil
 }
 
-// overwrites returns an error if an input is at the path.
+// overwrites returns an error if the path is an input.
 func overwrites(path string, outputs []output) error {
 	there, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -239,20 +239,20 @@ func overwrites(path string, outputs []output) error {
 	return nil
 }
 
-// file is a file to be written.
+// file is a file to write.
 type file struct {
 	path    string
 	content []byte
-	// staged is the path of the new content, beside the file.
+	// staged is the path of the new content, in the same directory.
 	staged string
-	// old is the content before, nil for a new file.
+	// old is the previous content, nil for a new file.
 	old  []byte
 	mode fs.FileMode
 }
 
-// replaceFiles replaces all files or none: it writes all beside their places, and only
-// then moves them. When a move fails, the files before it are restored; one that cannot be
-// is named in the error. move is os.Rename.
+// replaceFiles replaces all files or none. It writes all new contents to temporary files first, and
+// then moves them. When a move fails, it restores the files that were moved before. The error names
+// each file that could not be restored. move is os.Rename.
 func replaceFiles(files []file, move func(from, to string) error) (err error) {
 	var staged []file
 	defer func() {
@@ -269,7 +269,7 @@ func replaceFiles(files []file, move func(from, to string) error) (err error) {
 		}
 		staged = append(staged, one)
 		if taken[one.path] {
-			staged = staged[:len(staged)-1] // By a link and by its name.
+			staged = staged[:len(staged)-1] // The same file, once by a link.
 			if err := os.Remove(one.staged); err != nil {
 				return err
 			}
@@ -284,8 +284,7 @@ func replaceFiles(files []file, move func(from, to string) error) (err error) {
 	return nil
 }
 
-// stage finds the place that the path leads to, and writes the new content beside it, down
-// to the disk.
+// stage resolves the path, writes the new content beside it, and syncs it to disk.
 func (f *file) stage() error {
 	f.mode = 0o644
 	place, err := filepath.EvalSymlinks(f.path)
@@ -308,7 +307,7 @@ func (f *file) stage() error {
 	return nil
 }
 
-// readOld reads the file that is replaced; it fails where that may not be written.
+// readOld reads the previous content; it returns an error if the file is not writable.
 func (f *file) readOld() error {
 	about, err := os.Stat(f.path)
 	switch {
@@ -319,7 +318,7 @@ func (f *file) readOld() error {
 	case about.Mode().Perm()&0o200 == 0:
 		return fmt.Errorf("%s: is read-only; make it writable, or use --output-dir", f.path)
 	}
-	// A move needs no right to write the file itself.
+	// A move would succeed without write permission on the file.
 	probe, err := os.OpenFile(f.path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -329,7 +328,7 @@ func (f *file) readOld() error {
 	return errors.Join(err, probe.Close())
 }
 
-// restore undoes the moves before the one that failed.
+// restore undoes the moves that preceded the failed one.
 func restore(cause error, moved []file) error {
 	failures, written := []error{cause}, []string(nil)
 	for i := range moved {

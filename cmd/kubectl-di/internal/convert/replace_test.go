@@ -20,7 +20,7 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-// contents returns what the files of a folder hold.
+// contents returns the contents of a directory's files.
 func contents(t *testing.T, at string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(at)
@@ -38,8 +38,8 @@ func contents(t *testing.T, at string) map[string]string {
 	return found
 }
 
-// TestAFailedMoveUndoesThoseBefore lets the third of four moves fail: the first replaced a
-// file, the second created one.
+// TestAFailedMoveUndoesThoseBefore makes the third of four moves fail. The first replaced a file,
+// the second created one.
 func TestAFailedMoveUndoesThoseBefore(t *testing.T) {
 	t.Parallel()
 	at := t.TempDir()
@@ -76,7 +76,7 @@ func TestAFileThatCannotBeRestoredIsNamed(t *testing.T) {
 		if to == first {
 			return os.Rename(from, to)
 		}
-		// Another program replaces the first file by a folder meanwhile.
+		// Another program replaces the first file with a directory.
 		return errors.Join(errors.New("the disk is gone"), os.Remove(first), os.Mkdir(first, 0o750))
 	})
 	if err == nil || !strings.HasSuffix(err.Error(), "written nevertheless: "+first) {

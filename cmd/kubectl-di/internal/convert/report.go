@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion/importers"
 )
 
-// documentReport is what is said of one object.
+// documentReport is the report on one object.
 type documentReport struct {
 	at     string
 	item   string
@@ -31,7 +31,7 @@ type documentReport struct {
 	notes  []importers.Finding
 }
 
-// longestValue is how much of a value is shown.
+// longestValue is the maximum length of a printed value.
 const longestValue = 60
 
 // write prints the report.
@@ -64,7 +64,7 @@ func writeFindings(out io.Writer, heading string, findings []importers.Finding) 
 	}
 }
 
-// shown returns a value on one line that is not too long.
+// shown returns a value on one line, truncated.
 func shown(value any) string {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -79,7 +79,7 @@ func shown(value any) string {
 	return text
 }
 
-// noteReadView notes that v1alpha1 only shows a worker-led job.
+// noteReadView notes that v1alpha1 shows a worker-led job without changing it.
 func noteReadView(out []byte, report *documentReport) {
 	extended := read(out).Spec.Extended
 	if extended == nil || extended.Lifecycle == nil || *extended.Lifecycle == "CoordinatorLed" {
@@ -92,7 +92,7 @@ func noteReadView(out []byte, report *documentReport) {
 	})
 }
 
-// noteComments names the comments that found no place in the result.
+// noteComments notes the comments that could not be kept.
 func noteComments(report *documentReport, document *manifests.Document, body string) {
 	there := commentsIn(body)
 	for _, comment := range document.Comments() {
@@ -104,7 +104,7 @@ func noteComments(report *documentReport, document *manifests.Document, body str
 	}
 }
 
-// commentsIn returns what in a text may be a comment.
+// commentsIn returns the possible comments in a text.
 func commentsIn(text string) map[string]bool {
 	found := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -117,9 +117,9 @@ func commentsIn(text string) map[string]bool {
 	return found
 }
 
-// noteDropped reports what the conversion of a job of v1alpha1 dropped: what
-// does not come back when the result is converted back. That is content of
-// extended that v2alpha1 cannot hold, and fields that extended contradicts.
+// noteDropped reports what the conversion of a job of v1alpha1 dropped: fields that are missing
+// after converting the result back. These are content of extended that v2alpha1 cannot represent,
+// and fields that extended contradicts.
 func noteDropped(in, out []byte, report *documentReport) error {
 	back, err := conversion.Convert(out, v1alpha1.GroupVersion.String())
 	if err != nil {

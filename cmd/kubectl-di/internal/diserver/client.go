@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diserver is the client of di-server that kubectl di calls it by: it speaks both
-// protocols, retries calls without an answer, and returns what di-server said. It must not
-// decide what to ask, nor who asks.
+// Package diserver is kubectl di's client of di-server. It implements both protocols, retries
+// unanswered calls, and returns di-server's responses. It must not decide which requests are made,
+// or with which identity.
 package diserver
 
 import (
@@ -22,25 +22,25 @@ import (
 )
 
 const (
-	// answerTime bounds one call: di-server works on a request for up to 30 seconds.
+	// answerTime is the timeout of one call: di-server works on a request for up to 30 seconds.
 	answerTime = 45 * time.Second
-	// attempts is how often a call is made when connections break.
+	// attempts is the maximum number of attempts when connections break.
 	attempts = 5
-	// maxReply bounds what is read of a reply, and shownReply what is shown of one that is
-	// not di-server's.
+	// maxReply limits the size of a response. shownReply limits the printed part of a response that
+	// is not di-server's.
 	maxReply   = 8 << 20
 	shownReply = 200
 	// pathReplicas is the path of the v1 protocol.
 	pathReplicas = "/v1alpha1/replicas"
 )
 
-// Way leads to di-server.
+// Way provides a connection to di-server.
 type Way interface {
-	// Open returns a URL under which di-server answers until end is called.
+	// Open returns a URL of di-server that works until end is called.
 	Open(ctx context.Context) (url string, end func(), err error)
 }
 
-// At is the way to a di-server that answers at a URL.
+// At is the Way to a fixed URL.
 type At string
 
 // Open implements Way.
@@ -50,7 +50,7 @@ func (u At) Open(context.Context) (string, func(), error) { return string(u), fu
 type Options struct {
 	Way   Way
 	Token string
-	// IdempotencyKey names the one write that the client is for.
+	// IdempotencyKey identifies the single write of the client.
 	IdempotencyKey string
 	// RetryWait is the backoff before a retry.
 	RetryWait time.Duration
@@ -68,14 +68,14 @@ type Client struct {
 func New(options Options) *Client {
 	return &Client{options: options, http: &http.Client{
 		Timeout: answerTime,
-		// The token is for di-server alone.
+		// Redirects are not followed: only di-server may receive the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// The way may be another one for each call.
+		// Each call may use another connection.
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 	}}
 }
 
-// Asked is a number of replicas and the resources of each; an empty one is the template's.
+// Asked is a number of replicas and their resources; empty resources mean the template's.
 type Asked struct {
 	Replicas int32  `json:"replicas"`
 	CPUs     string `json:"cpus,omitempty"`
@@ -83,7 +83,7 @@ type Asked struct {
 	Memory   string `json:"memory,omitempty"`
 }
 
-// Coordinator names a coordinator-led job by its coordinator's pod.
+// Coordinator identifies a coordinator-led job by its coordinator's pod.
 type Coordinator struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"coordinator"`
@@ -96,32 +96,32 @@ type Demand struct {
 	Learners   *Asked `json:"learners,omitempty"`
 }
 
-// Failed names the pods to replace.
+// Failed identifies the pods to replace.
 type Failed struct {
 	Coordinator
 	Collectors []string `json:"collectors,omitempty"`
 	Learners   []string `json:"learners,omitempty"`
 }
 
-// Replicas are the addresses of replicas in an answer.
+// Replicas contains the addresses of replicas in a response.
 type Replicas struct {
 	Collectors []string `json:"collectors"`
 	Learners   []string `json:"learners"`
-	// Raw is the answer as it came.
+	// Raw is the original response.
 	Raw json.RawMessage `json:"-"`
 }
 
-// Add asks for more replicas of a coordinator-led job and returns them.
+// Add requests more replicas of a coordinator-led job and returns them.
 func (c *Client) Add(ctx context.Context, demand *Demand) (*Replicas, error) {
 	return c.replicas(ctx, http.MethodPost, pathReplicas, demand)
 }
 
-// Delete asks for fewer replicas of a coordinator-led job and returns those that go.
+// Delete requests fewer replicas of a coordinator-led job and returns the removed ones.
 func (c *Client) Delete(ctx context.Context, demand *Demand) (*Replicas, error) {
 	return c.replicas(ctx, http.MethodDelete, pathReplicas, demand)
 }
 
-// Replace asks for new replicas in place of others and returns the new ones.
+// Replace requests replacements of replicas and returns the new ones.
 func (c *Client) Replace(ctx context.Context, failed *Failed) (*Replicas, error) {
 	return c.replicas(ctx, http.MethodPost, pathReplicas+"/failed", failed)
 }
@@ -138,8 +138,8 @@ func (c *Client) replicas(ctx context.Context, method, path string, body any) (*
 	return answer, nil
 }
 
-// Resize asks for more replicas of a worker-led job, or fewer if the number is negative,
-// and returns di-server's message.
+// Resize requests more replicas of a worker-led job, or fewer if the number is negative, and
+// returns di-server's message.
 func (c *Client) Resize(ctx context.Context, namespace, job string, by int32) (string, error) {
 	method := http.MethodPost
 	if by < 0 {
@@ -149,7 +149,7 @@ func (c *Client) Resize(ctx context.Context, namespace, job string, by int32) (s
 	return reply.Message, err
 }
 
-// Refusal is an answer that a request was not done.
+// Refusal is a response that a request was refused.
 type Refusal struct {
 	Status  int
 	Message string
@@ -163,8 +163,8 @@ func (r *Refusal) Error() string {
 	return "di-server refuses: " + r.Message
 }
 
-// UnansweredError says that a request was sent and no answer came, or one that it cannot
-// be done now, so that it is unknown whether it was done.
+// UnansweredError reports that the result of a request is unknown: there was no response, or one
+// that the request cannot be done now.
 type UnansweredError struct{ cause error }
 
 // Error implements error.
@@ -178,14 +178,14 @@ func (e *UnansweredError) Error() string {
 // Unwrap returns why no answer came.
 func (e *UnansweredError) Unwrap() error { return e.cause }
 
-// envelope is the form of all replies.
+// envelope is the format of all responses.
 type envelope struct {
 	Success *bool           `json:"success"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data"`
 }
 
-// call makes a call, and retries it where no answer came: di-server recognizes it by its
+// call makes a call, and retries it if it was not answered. di-server recognizes a retry by the
 // Idempotency-Key.
 func (c *Client) call(ctx context.Context, method, path string, body any) (envelope, error) {
 	encoded, err := json.Marshal(body)
@@ -215,8 +215,8 @@ func (c *Client) call(ctx context.Context, method, path string, body any) (envel
 	}
 }
 
-// stillUnknown marks an error after which it is unknown whether the request was done,
-// because it was sent before. An answer says it.
+// stillUnknown marks an error whose request was sent before, so that its result is unknown. A
+// definite response resolves that.
 func stillUnknown(err error, sent bool) error {
 	if refusal := (*Refusal)(nil); err == nil || !sent || errors.As(err, &refusal) {
 		return err
@@ -230,7 +230,7 @@ func wasSent(err error) bool {
 	return !errors.As(err, &failed) || failed.Op != "dial"
 }
 
-// once makes a call once, by a way of its own.
+// once makes one attempt with its own connection.
 func (c *Client) once(ctx context.Context, method, path string, body []byte) (envelope, error) {
 	base, end, err := c.options.Way.Open(ctx)
 	if err != nil {

@@ -92,7 +92,7 @@ func NewMigrateCommand(env *cli.Env) *cobra.Command {
 	return command
 }
 
-// change writes the desired version, and prints what comes next.
+// change writes the desired version, and prints the next step.
 func (o *migrating) change(ctx context.Context) error {
 	found, err := o.Connect()
 	if err != nil {
@@ -115,7 +115,7 @@ func (o *migrating) change(ctx context.Context) error {
 	return nil
 }
 
-// jobsDefinition reads the definition of dijobs, whose annotations are about all kinds.
+// jobsDefinition reads the definition of dijobs. Its annotations apply to all kinds.
 func jobsDefinition(ctx context.Context, found *cluster.Cluster) (*apiextensionsv1.CustomResourceDefinition, error) {
 	read := &apiextensionsv1.CustomResourceDefinition{}
 	err := found.Get(ctx, "", names.DIJobDefinition, read)
@@ -168,7 +168,7 @@ func (o *migrating) changeStorage(ctx context.Context, found *cluster.Cluster, j
 	return nil
 }
 
-// misruns names the jobs that a release would run differently, with the reasons.
+// misruns returns the jobs that a release would run differently, with the reasons.
 func misruns(ctx context.Context, found *cluster.Cluster, release migration.Release) ([]string, error) {
 	var misrun []string
 	var jobs v2alpha1.DIJobList

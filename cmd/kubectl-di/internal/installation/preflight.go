@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package installation has the commands about the installation: kubectl di preflight,
+// Package installation implements the commands about the installation: kubectl di preflight,
 // migrate, rotate-ca and version.
 package installation
 

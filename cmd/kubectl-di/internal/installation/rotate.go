@@ -38,7 +38,7 @@ command waits for slow webhooks. If it is stopped, the rotation continues.
 If another program, such as cert-manager, keeps the certificates
 (--webhook-certificates=secret), the command changes nothing: renew them there.`
 
-// rotateInterval is the time between two looks at the progress.
+// rotateInterval is the interval between checks of the progress.
 const rotateInterval = time.Second
 
 // rotation is the state of rotate-ca.
@@ -48,7 +48,7 @@ type rotation struct {
 	wait      bool
 	timeout   cli.Timeout
 	cluster   *cluster.Cluster
-	// old is the certificate of the authority that is replaced.
+	// old is the certificate of the replaced authority.
 	old []byte
 }
 
@@ -81,7 +81,7 @@ func (o *rotation) run(ctx context.Context) (err error) {
 	return o.follow(ctx)
 }
 
-// request asks the operators for another authority, unless none serves by its own.
+// request requests a rotation, unless another tool issues the certificates.
 func (o *rotation) request(ctx context.Context) error {
 	now := time.Now()
 	certificate, replicas, err := o.authority(ctx, now)
@@ -100,7 +100,7 @@ func (o *rotation) request(ctx context.Context) error {
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, record.AnnotationRotate, now.UTC().Format(time.RFC3339Nano))))
 }
 
-// authority returns the certificate of the current authority, and the operators.
+// authority returns the certificate of the current authority, and the replicas of the webhooks.
 func (o *rotation) authority(ctx context.Context, now time.Time) ([]byte, []record.Replica, error) {
 	var secret corev1.Secret
 	err := o.cluster.Get(ctx, o.namespace, names.WebhookAuthority, &secret)
@@ -110,7 +110,7 @@ func (o *rotation) authority(ctx context.Context, now time.Time) ([]byte, []reco
 	return secret.Data[corev1.TLSCertKey], record.Replicas(&secret, now), err
 }
 
-// trusting counts the client configurations of the webhooks, and those that trust a
+// trusting counts the client configurations of the webhooks, and those whose bundle has a
 // certificate.
 func (o *rotation) trusting(ctx context.Context, certificate []byte) (trusting, total int, err error) {
 	admission := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
@@ -139,7 +139,7 @@ func bundlesOf(object *unstructured.Unstructured) [][]byte {
 	var bundles [][]byte
 	add := func(of map[string]any, path ...string) {
 		encoded, _, _ := unstructured.NestedString(of, append(path, "clientConfig", "caBundle")...)
-		// What does not decode is no bundle.
+		// A value that does not decode has no bundle.
 		bundle, _ := base64.StdEncoding.DecodeString(encoded)
 		bundles = append(bundles, bundle)
 	}
@@ -157,17 +157,18 @@ func bundlesOf(object *unstructured.Unstructured) [][]byte {
 
 // state is the progress of a rotation.
 type state struct {
-	// made says that there is another authority.
+	// made reports whether there is a new authority.
 	made bool
-	// places are the client configurations; new and old trust one or the other.
+	// places counts the client configurations; new and old count those that trust the new or the
+	// old authority.
 	places, new, old int
-	// replicas are the operators, and followed those that serve by the new one; slow
-	// are the names of the others.
+	// replicas counts the replicas of the webhooks, and followed those that serve with the new
+	// authority; slow names the others.
 	replicas, followed int
 	slow               []string
 }
 
-// describe returns the progress, and whether it is as far as the command waits.
+// describe returns the progress, and whether the command can stop waiting.
 func (s *state) describe(wait bool) (string, bool) {
 	switch {
 	case !s.made:
@@ -186,7 +187,7 @@ func (s *state) describe(wait bool) (string, bool) {
 	return fmt.Sprintf("all %d webhooks serve by it; the old one is dropped", s.replicas), true
 }
 
-// follow reports the progress of the rotation until it is done.
+// follow reports the progress of the rotation until it has finished.
 func (o *rotation) follow(ctx context.Context) error {
 	report := cli.NewProgress(o.ErrOut)
 	defer report.End()

@@ -11,7 +11,7 @@ func TestHowFarARotationIs(t *testing.T) {
 		state state
 		want  string
 		done  bool
-		// waited reports whether it is as far as --wait waits for.
+		// waited reports whether --wait is satisfied.
 		waited bool
 	}{
 		"no operator has answered": {state{places: 6, old: 6, replicas: 2}, "waiting for an operator to make another", false, false},

@@ -24,12 +24,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// watchInterval is the time between two looks at the progress.
+// watchInterval is the interval between checks of the progress.
 const watchInterval = 2 * time.Second
 
-// Report is what kubectl di migrate status -o prints.
+// Report is the output of kubectl di migrate status -o.
 type Report struct {
-	// Done reports whether nothing is left to do.
+	// Done reports whether the migration has finished.
 	Done      bool       `json:"done"`
 	Resources []Resource `json:"resources"`
 }
@@ -38,18 +38,18 @@ type Report struct {
 type Resource struct {
 	Resource string `json:"resource"`
 	Done     bool   `json:"done"`
-	// Wanted is the desired version, Storage the one that objects are written in, and
-	// Stored those that any may be stored in.
+	// Wanted is the desired version, Storage the storage version, and Stored the versions that
+	// objects may still be stored in.
 	Wanted  string   `json:"wanted"`
 	Storage string   `json:"storage"`
 	Stored  []string `json:"stored"`
 	Served  []string `json:"served"`
-	// Record is that of the operator.
+	// Record is the operator's record of the migration.
 	Record *migration.Record `json:"record,omitempty"`
-	// Rate is in objects a second, and SecondsLeft by that; 0 where it is unknown.
+	// Rate is in objects per second, and SecondsLeft is estimated from it; 0 if unknown.
 	Rate        float64 `json:"rate,omitempty"`
 	SecondsLeft float64 `json:"secondsLeft,omitempty"`
-	// Next is what comes next.
+	// Next is the next step.
 	Next string `json:"next,omitempty"`
 }
 
@@ -117,8 +117,8 @@ func (o *migrating) look(ctx context.Context, found *cluster.Cluster) (*Report, 
 	return report, nil
 }
 
-// namespaceOf returns the namespace of the operator, to whose webhooks the
-// definition leads.
+// namespaceOf returns the namespace of the webhooks that the definition names, which is the
+// operator's.
 func namespaceOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	if conversion := definition.Spec.Conversion; conversion != nil && conversion.Webhook != nil &&
 		conversion.Webhook.ClientConfig != nil && conversion.Webhook.ClientConfig.Service != nil {
@@ -164,8 +164,8 @@ func progressOf(definition, jobs *apiextensionsv1.CustomResourceDefinition, stor
 	return one, nil
 }
 
-// hasProgress reports whether the record counts objects of the wanted version, and
-// not of a migration before.
+// hasProgress reports whether the record is about the desired version, and not about a previous
+// migration.
 func (r *Resource) hasProgress() bool {
 	return r.Record != nil && r.Record.Target == r.Wanted && r.Record.Total > 0
 }
@@ -175,7 +175,7 @@ func isStored(o *migration.Observed) bool {
 	return o.Storage == o.Wanted && slices.Equal(o.Stored, []string{o.Wanted})
 }
 
-// next returns what comes next.
+// next returns the next step.
 func next(o *migration.Observed, recorded bool, namespace string) string {
 	switch {
 	case o.Retired:
@@ -201,8 +201,7 @@ func next(o *migration.Observed, recorded bool, namespace string) string {
 	return nextOfWriting(o)
 }
 
-// nextOfWriting returns what comes next while objects may be stored in another
-// version.
+// nextOfWriting returns the next step while objects may be stored in another version.
 func nextOfWriting(o *migration.Observed) string {
 	record := &o.Record
 	switch {
@@ -216,7 +215,7 @@ func nextOfWriting(o *migration.Observed) string {
 	return "the rest of the objects is written"
 }
 
-// nextOfServing returns what comes next when all objects are stored in the desired version.
+// nextOfServing returns the next step when all objects are stored in the desired version.
 func nextOfServing(o *migration.Observed) string {
 	switch {
 	case slices.Contains(o.Versions, migration.Version{Name: o.Stopped, Served: true}):
@@ -227,10 +226,10 @@ func nextOfServing(o *migration.Observed) string {
 	return "owner references will name " + o.Wanted
 }
 
-// failuresShown is how many objects are named that could not be written.
+// failuresShown is the maximum number of named objects that could not be written.
 const failuresShown = 10
 
-// print writes the report for people.
+// print writes the report as text.
 func (r *Report) print(text *strings.Builder) {
 	for i := range r.Resources {
 		one := &r.Resources[i]

@@ -28,7 +28,7 @@ di-server in the cluster, from the images of their Deployments.
 If the cluster does not answer, the command prints the plugin's own version and ends
 with 1. If versions differ, stderr says so. --client makes no call.`
 
-// versions is what kubectl di version -o prints.
+// versions is the output of kubectl di version -o.
 type versions struct {
 	Client struct {
 		Version   string `json:"version"`
@@ -40,18 +40,18 @@ type versions struct {
 	Server   *component `json:"server,omitempty"`
 }
 
-// component is what is known of a Deployment.
+// component describes a Deployment.
 type component struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Version is the tag of the image, or its digest where it has none.
+	// Version is the tag of the image, or its digest if it has no tag.
 	Version  string `json:"version"`
 	Image    string `json:"image"`
 	Replicas int32  `json:"replicas"`
 	Ready    int32  `json:"ready"`
 }
 
-// NewVersionCommand returns kubectl di version, of a plugin of this version.
+// NewVersionCommand returns kubectl di version; version is the plugin's own.
 func NewVersionCommand(env *cli.Env, version string) *cobra.Command {
 	var isClient bool
 	var namespace string
@@ -125,7 +125,7 @@ func componentOf(deployment *appsv1.Deployment) *component {
 	return found
 }
 
-// print writes the report for people, and warns where versions differ.
+// print writes the report as text, and warns if versions differ.
 func (v *versions) print(out, warnings io.Writer) error {
 	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(aligned, "Client:\t%s\n", v.Client.Version)

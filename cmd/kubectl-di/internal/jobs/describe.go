@@ -53,7 +53,7 @@ What you may not read is left out, and the page says so.`,
 	return command
 }
 
-// page is what is known of a job.
+// page is the data about a job.
 type page struct {
 	job        *v2alpha1.DIJob
 	pods       []*corev1.Pod
@@ -65,14 +65,14 @@ type page struct {
 	now    time.Time
 }
 
-// The parts of a page that the user may not be allowed to read.
+// The parts of a page that may need more rights.
 const (
 	partPods    = "pods"
 	partMembers = "members"
 	partEvents  = "events"
 )
 
-// gather reads all parts of the page.
+// gather reads the data of the page.
 func (p *page) gather(ctx context.Context, found *cluster.Cluster) (err error) {
 	p.pods, err = found.Pods(ctx, p.job)
 	if err := p.permit(partPods, err); err != nil {
@@ -90,7 +90,7 @@ func (p *page) gather(ctx context.Context, found *cluster.Cluster) (err error) {
 	return p.permit(partEvents, p.gatherEvents(ctx, found))
 }
 
-// gatherEvents reads the events of the job, and the warnings about its pods.
+// gatherEvents reads the Events of the job, and the warnings about its pods.
 func (p *page) gatherEvents(ctx context.Context, found *cluster.Cluster) (err error) {
 	if p.events, err = found.Events(ctx, p.job); err != nil || len(p.pods) == 0 {
 		return err
@@ -105,7 +105,7 @@ func (p *page) gatherEvents(ctx context.Context, found *cluster.Cluster) (err er
 	return err
 }
 
-// permit notes a part that the user may not read, and returns other errors.
+// permit records a part that the user may not read, and returns other errors.
 func (p *page) permit(part string, err error) error {
 	if apierrors.IsForbidden(err) {
 		p.unread[part] = err.Error()

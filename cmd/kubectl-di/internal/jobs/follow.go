@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// follow reports the progress of the jobs until all have ended.
+// follow reports the progress of the jobs until all have finished.
 func (o *submitting) follow(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
 	ctx, cancel := o.timeout.Context(ctx)
 	defer cancel()
@@ -56,7 +56,7 @@ type follower struct {
 	shown map[types.UID]bool
 }
 
-// follow follows the job to its end, and its events beside it.
+// follow reports the job's progress until it has finished, and its Events.
 func (f *follower) follow(ctx context.Context) error {
 	beside, end := context.WithCancel(ctx)
 	var events sync.WaitGroup
@@ -85,7 +85,7 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.ended(ctx, last)
 }
 
-// event shows an event once.
+// event prints an Event once.
 func (f *follower) event(event *corev1.Event) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -100,9 +100,9 @@ func (f *follower) event(event *corev1.Event) {
 	f.report.Say(fmt.Sprintf("%s: %s %s: %s", f.title, kind, event.Reason, oneLine(event.Message)))
 }
 
-// ended shows the last events of the job, and returns whether it failed.
+// ended prints the last Events of the job, and returns an error if it failed.
 func (f *follower) ended(ctx context.Context, job *v2alpha1.DIJob) error {
-	// A user who may not list events has read so above.
+	// If the user may not list Events, that was reported above.
 	if events, err := f.cluster.Events(ctx, job); err == nil {
 		for i := range events {
 			f.event(&events[i])

@@ -28,10 +28,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// none stands where there is nothing.
+// none is the text for an empty value.
 const none = "<none>"
 
-// table is the rows of a part of the page.
+// table contains the rows of a part of the page.
 type table [][]string
 
 // add adds a row with a title, unless its text is empty.
@@ -41,20 +41,20 @@ func (t *table) add(title, text string) {
 	}
 }
 
-// write writes rows in columns, each behind the same indent.
+// write writes the rows in columns with an indent.
 func (t *table) write(out *bytes.Buffer, indent string) {
 	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range *t {
 		for i, cell := range row {
-			// One line, without control sequences of the terminal.
+			// Cells have one line and no control sequences.
 			row[i] = printers.EscapeTerminal(oneLine(cell))
 		}
 		fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
-	_ = aligned.Flush() // A buffer takes it all.
+	_ = aligned.Flush() // A buffer returns no error.
 }
 
-// render writes the page for people.
+// render returns the page as text.
 func (p *page) render() []byte {
 	var out bytes.Buffer
 	summary := p.summary()
@@ -72,7 +72,7 @@ func (p *page) render() []byte {
 	return out.Bytes()
 }
 
-// writePart writes a part of the page, or that it may not be read.
+// writePart writes a part of the page, or the role that reading it requires.
 func (p *page) writePart(out *bytes.Buffer, title, part string, isShown bool, rows func() table) {
 	if !isShown {
 		return
@@ -136,7 +136,7 @@ func (p *page) summary() table {
 	return rows
 }
 
-// phase returns the phase, with notes on the state that it does not cover.
+// phase returns the phase, with states that the phase does not show.
 func (p *page) phase() string {
 	job := p.job
 	notes := []string{cmp.Or(string(job.Status.Phase), "none yet: the operator has not observed the job")}
@@ -167,7 +167,7 @@ func (p *page) restarts() string {
 	return text
 }
 
-// bounds returns how many replicas the elastic task may have.
+// bounds returns the limits of the elastic task's number of replicas.
 func bounds(elastic *v2alpha1.Elastic) string {
 	switch {
 	case elastic.MinReplicas != nil && elastic.MaxReplicas != nil:
@@ -271,7 +271,7 @@ func statusOf(pod *corev1.Pod) string {
 	return status
 }
 
-// exitCode returns the exit code of a pod's main container, now or before its last start.
+// exitCode returns the exit code of a pod's main container, now or before its last restart.
 func exitCode(pod *corev1.Pod) string {
 	main := podstate.MainContainer(pod)
 	if main == nil {
@@ -314,7 +314,7 @@ func (p *page) members() table {
 	return rows
 }
 
-// requested returns what was requested for a member beyond the template.
+// requested returns the request of a member if it differs from the template.
 func requested(member *v2alpha1.Member) string {
 	var text []string
 	if member.Resources.CPUs != nil {

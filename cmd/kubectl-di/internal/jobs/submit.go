@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs has the commands about jobs: kubectl di submit, describe, suspend, resume
-// and profilings.
+// Package jobs implements the commands about jobs: kubectl di submit, describe, suspend, resume and
+// profilings.
 package jobs
 
 import (
@@ -108,13 +108,13 @@ func (o *submitting) run(ctx context.Context) error {
 	return o.follow(ctx, found, jobs)
 }
 
-// manifest is a job as it is written in a file, at a URL or on stdin.
+// manifest is a job from a file, a URL or stdin.
 type manifest struct {
 	*unstructured.Unstructured
 	source string
 }
 
-// read reads the jobs of the files, and ends with the context, though stdin may not.
+// read reads the jobs of the files. It returns when the context ends, even if stdin blocks.
 func (o *submitting) read(ctx context.Context) (jobs []manifest, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -149,7 +149,7 @@ func (o *submitting) parse() ([]manifest, error) {
 		}
 		job, err := jobOf(info)
 		failures, jobs = append(failures, err), append(jobs, job)
-		return nil // All are checked.
+		return nil // Reports the errors of all.
 	})
 	if err = errors.Join(append(failures, err)...); err != nil {
 		return nil, fmt.Errorf("%w\nnothing was submitted", err)
@@ -160,7 +160,7 @@ func (o *submitting) parse() ([]manifest, error) {
 	return jobs, nil
 }
 
-// jobOf returns the job that was read, or why it is none.
+// jobOf returns the job in a resource, or an error if it is none.
 func jobOf(info *resource.Info) (manifest, error) {
 	object, isUnstructured := info.Object.(*unstructured.Unstructured)
 	if !isUnstructured {
@@ -178,8 +178,8 @@ func jobOf(info *resource.Info) (manifest, error) {
 	return manifest{}, fmt.Errorf("%s: %s %q is no DIJob: create it by kubectl apply", info.Source, kind.Kind, object.GetName())
 }
 
-// setNamespaces puts jobs without a namespace into that of the command, which the others
-// must not contradict.
+// setNamespaces sets the command's namespace in jobs without one. Other jobs must not contradict a
+// given namespace.
 func (o *submitting) setNamespaces(jobs []manifest, namespace string) error {
 	var failures []error
 	for _, job := range jobs {
@@ -197,7 +197,7 @@ func (o *submitting) setNamespaces(jobs []manifest, namespace string) error {
 	return errors.Join(failures...)
 }
 
-// submit creates the jobs. Of several, all are tried before.
+// submit creates the jobs. It dry-runs several jobs first.
 func (o *submitting) submit(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
 	var failures []error
 	if len(jobs) > 1 && o.objects.IsReal() {

@@ -80,7 +80,7 @@ func (o *suspending) run(ctx context.Context, found *cluster.Cluster, jobs []*v2
 	return errors.Join(failures...)
 }
 
-// change suspends or resumes a job, unless it is so already.
+// change suspends or resumes a job, unless that is a no-op.
 func (o *suspending) change(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob) error {
 	if err := cluster.Finished(job); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (o *suspending) change(ctx context.Context, found *cluster.Cluster, job *v2
 	return o.objects.PrintObj(job, o.Out)
 }
 
-// progress reports the state of a job, and whether it is suspended, or runs.
+// progress returns the state of a job, and whether it has been suspended or resumed.
 func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done bool, err error) {
 	subject = "job " + job.Namespace + "/" + job.Name
 	if ptr.Deref(job.Spec.Suspend, false) != o.suspend {

@@ -118,7 +118,7 @@ func (o *options) run(command *cobra.Command, args []string) error {
 	return r.once(command.Context())
 }
 
-// check returns the name of the job, and an error of what makes no sense.
+// check returns the name of the job, and an error for contradicting flags.
 func (o *options) check(args []string) (string, error) {
 	switch {
 	case o.allContainers && o.container != "":
@@ -137,14 +137,14 @@ func (o *options) check(args []string) (string, error) {
 	return cli.Job(args)
 }
 
-// logOptions returns what the flags ask of the API.
+// logOptions returns the API options of the flags.
 func (o *options) logOptions() (corev1.PodLogOptions, error) {
 	log := corev1.PodLogOptions{Previous: o.previous}
 	if o.tail >= 0 {
 		log.TailLines = &o.tail
 	}
 	if o.since > 0 {
-		// The API knows whole seconds.
+		// The API supports whole seconds only; round up.
 		seconds := int64((o.since + time.Second - 1) / time.Second)
 		log.SinceSeconds = &seconds
 	}
@@ -158,7 +158,7 @@ func (o *options) logOptions() (corev1.PodLogOptions, error) {
 	return log, nil
 }
 
-// profile returns the colours that may be printed.
+// profile returns the colour profile of the output.
 func (o *options) profile() colorprofile.Profile {
 	detected := colorprofile.Detect(o.Out, os.Environ())
 	switch {

@@ -12,26 +12,25 @@ import (
 	"time"
 )
 
-// longest is how much of a line is held in memory, in bytes. A longer one is
-// printed as several.
+// longest is the size of the line buffer in bytes. A longer line is printed in several pieces.
 const longest = 64 << 10
 
-// line is a line to print, or a piece of one that is too long.
+// line is a line to print, or a piece of a long one.
 type line struct {
 	replica string
 	at      time.Time
 	text    []byte
-	// more tells that more can be read without waiting.
+	// more reports whether more can be read without waiting.
 	more bool
 }
 
-// copying copies a log from where a position is, which moves along.
+// copying copies a log from a position on, and advances the position.
 type copying struct {
 	from  *bufio.Reader
 	at    *position
 	print func(line) error
-	// isOver tells that nothing will be added to the log, so that its last line
-	// is whole also where its end is missing.
+	// isOver reports whether the log is complete, so that its last line is whole even without a
+	// line break.
 	isOver bool
 	// isKnown reports whether a line was read before.
 	isKnown func(at time.Time) bool
@@ -42,7 +41,7 @@ func newCopying(from io.Reader, at *position, isOver bool, print func(line) erro
 	return &copying{from: bufio.NewReaderSize(from, longest), at: at, isOver: isOver, print: print, isKnown: at.isRead}
 }
 
-// run copies until the log ends or breaks; what is returned then is nil or why.
+// run copies until the log ends or breaks, and returns the error that broke it.
 func (c *copying) run() error {
 	for {
 		if err := c.next(); err != nil {
@@ -76,7 +75,7 @@ func (c *copying) next() error {
 	}
 	switch {
 	case err != nil && (!c.isOver || !errors.Is(err, io.EOF)):
-		// The rest is read again.
+		// The rest is read again after a reconnect.
 		return err
 	case read:
 		return err
@@ -84,7 +83,7 @@ func (c *copying) next() error {
 	return errors.Join(c.end(at, before, text), err)
 }
 
-// piece prints a piece of a line but for what was printed before.
+// piece prints the part of a piece that was not printed before.
 func (c *copying) piece(at time.Time, before *int, text []byte) error {
 	done := min(*before, len(text))
 	*before -= done
@@ -120,7 +119,7 @@ func trimEnd(text []byte) []byte {
 	return text
 }
 
-// printError is a failure to print, after which reading on is of no use.
+// printError is an error of the output. Reading more would be useless.
 type printError struct{ error }
 
 // Error implements error.
@@ -129,37 +128,36 @@ func (e printError) Error() string { return fmt.Sprintf("printing: %v", e.error)
 // Unwrap implements the interface of package errors.
 func (e printError) Unwrap() error { return e.error }
 
-// position is how far a container's log was read. The API can begin a log at a
-// second and no finer, so that what is read again begins with lines that were
-// read before: as many as there were since that second.
+// position is the position in a container's log. The API can start a log only at a whole second. A
+// resumed log therefore begins with lines that were read before: all lines since that second.
 type position struct {
-	// newest is the latest time of a line that was read.
+	// newest is the latest time of the lines that were read.
 	newest time.Time
 	// read counts the lines since the second of newest.
 	read int
-	// part is how much was printed of the line after those, in bytes.
+	// part is the number of bytes that were printed of the next line.
 	part int
-	// again is how many lines are still to be left out of what is read again.
+	// again is the number of lines that a resumed read must still skip.
 	again int
 }
 
-// second is the time that reading continues from; false before the first line.
+// second is the time at which reading resumes; false before the first line.
 func (p *position) second() (time.Time, bool) {
 	return p.newest.Truncate(time.Second), !p.newest.IsZero()
 }
 
-// resume begins to read again since the second.
+// resume starts to skip the lines that were read since the second.
 func (p *position) resume() { p.again = p.read }
 
-// isRead reports whether a line was read before. It is asked for each line once,
-// in their order.
+// isRead reports whether a line was read before. It must be called once for each line, in their
+// order.
 func (p *position) isRead(at time.Time) bool {
 	second, resumed := p.second()
 	switch {
 	case !resumed || at.IsZero():
 		return false
 	case at.Before(second):
-		// The API was asked for none of these.
+		// The request does not include lines before that second.
 		return p.again > 0
 	case p.again == 0 || at.After(p.newest):
 		p.again = 0
@@ -169,7 +167,7 @@ func (p *position) isRead(at time.Time) bool {
 	return true
 }
 
-// add counts a line that was read to its end.
+// add records a line that was read completely.
 func (p *position) add(at time.Time) {
 	p.part = 0
 	if at.IsZero() {
@@ -187,12 +185,12 @@ func (p *position) add(at time.Time) {
 	p.read++
 }
 
-// stamped parts a line into its time and its text. A line without time is the
-// kubelet's own.
+// stamped splits a line into its time and its text. A line without a time is a message of the
+// kubelet.
 func stamped(line []byte) (time.Time, []byte) {
 	stamp, text, found := bytes.Cut(line, []byte{' '})
 	if !found {
-		// The space is missing where the text is empty.
+		// An empty text has no space before it.
 		stamp, text = bytes.TrimRight(line, "\n"), line[len(bytes.TrimRight(line, "\n")):]
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(stamp))

@@ -28,13 +28,13 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
-// entry is a line of a container's log as the runtime has it.
+// entry is a line of a container's log in the runtime.
 type entry struct {
 	at   time.Time
 	text string
 }
 
-// since returns what the API sends of a log from a second on.
+// since returns the API's response for a log from a second on.
 func since(log []entry, at position) string {
 	var sent strings.Builder
 	second, resumed := at.second()
@@ -46,8 +46,8 @@ func since(log []entry, at position) string {
 	return sent.String()
 }
 
-// TestABrokenLogIsTakenUpWhereItBroke breaks streams of random logs, of which
-// some lines are of the same time and some not in order, at random bytes.
+// TestABrokenLogIsTakenUpWhereItBroke breaks streams of random logs at random bytes. Some lines
+// have equal times, and some are out of order.
 func TestABrokenLogIsTakenUpWhereItBroke(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -86,8 +86,8 @@ func randomLog(random *rand.Rand) []entry {
 			log[i].text = ""
 		}
 	}
-	// The times of a second's lines may be out of order, but no line is of a
-	// second before one that was printed.
+	// Lines within a second may be out of order, but a line is never from an earlier second than a
+	// printed one.
 	for i := 1; i < len(log); i++ {
 		if log[i].at.Truncate(time.Second).Before(log[i-1].at.Truncate(time.Second)) {
 			log[i].at = log[i-1].at
@@ -115,7 +115,7 @@ func TestALineThatIsTooLongIsPrintedInPieces(t *testing.T) {
 		printed = append(printed, string(one.text))
 		return nil
 	}
-	// It breaks in the third piece, of which nothing is printed then.
+	// The stream breaks in the third piece, so that nothing of it is printed.
 	if err := newCopying(io.MultiReader(strings.NewReader(sent[:len(long)-100]), failing{}), &at, false, print).run(); err == nil {
 		t.Error("a broken stream ended as a whole one")
 	}
@@ -241,7 +241,7 @@ func TestAnInitContainerIsStartedAgainByItsOwnPolicy(t *testing.T) {
 	}
 }
 
-// hanging is where a log comes from that never ends, and says nothing.
+// hanging is a source whose log never ends and has no lines.
 type hanging struct{ pod *corev1.Pod }
 
 // Logs implements source.
@@ -283,13 +283,13 @@ func TestALogThatHangsIsLeftAWhileAfterItsPodIsGone(t *testing.T) {
 	})
 }
 
-// TestLogsOfAFinishedJobAreLeftWhosePodsStay follows a job of which one pod
-// never ends, whatever becomes of the job.
+// TestLogsOfAFinishedJobAreLeftWhosePodsStay follows a job with a pod that never ends, independent
+// of the job's state.
 func TestLogsOfAFinishedJobAreLeftWhosePodsStay(t *testing.T) {
 	t.Parallel()
 	for policy, takes := range map[v2alpha1.CleanPodPolicy]time.Duration{
 		v2alpha1.CleanPodPolicyNone: retention,
-		// The operator deletes the pod then, which the test does after an hour.
+		// The operator deletes the pod in this case; the test does so after an hour.
 		v2alpha1.CleanPodPolicyRunning: time.Hour,
 	} {
 		t.Run(string(policy), func(t *testing.T) {

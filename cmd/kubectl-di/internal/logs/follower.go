@@ -19,13 +19,13 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
-// How long a follower waits before it reads a log again that ended though its
-// container runs: at first, and at most.
+// The minimum and maximum delay before a follower reconnects to a log that ended while its
+// container runs.
 const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
-	// rest is how long the log of a pod that is gone may continue: its node may be
-	// gone too, and its connection hang.
+	// rest is how long the log of a deleted pod may continue. If its node is lost too, the
+	// connection may hang.
 	rest = 10 * time.Second
 )
 
@@ -49,23 +49,23 @@ type follower struct {
 	replica   string
 	at        position
 
-	// isLate tells that the pod came while the job was followed.
+	// isLate reports whether the pod appeared while the job was followed.
 	isLate bool
 
 	mutex   sync.Mutex
 	now     state
 	gone    chan struct{}
 	changed chan struct{}
-	// first is the instance that was read first, done the last that was read to
-	// its end, caught the last whose end was read once the next one ran.
+	// first is the instance that was read first. done is the last one that was read completely.
+	// caught is the last one whose end was read after its successor had started.
 	first, done, caught string
 	pause               time.Duration
-	// opened is where the last read began, and begun the time of its first line.
+	// opened is the position of the last read, and begun the time of its first line.
 	opened position
 	begun  time.Time
 }
 
-// update gives the follower the state of its container.
+// update sets the state of the follower's container.
 func (f *follower) update(now state) {
 	f.mutex.Lock()
 	if now.isGone && !f.now.isGone {
@@ -85,12 +85,12 @@ func (f *follower) state() state {
 	return f.now
 }
 
-// run follows until the container has ended for good. Only what makes following
-// any container useless is an error.
+// run follows the log until the container has finished. It returns only errors that affect all
+// containers.
 func (f *follower) run(ctx context.Context) error {
 	f.pause = firstPause
 	if !f.isLate {
-		// What ran before is for --previous to print.
+		// Earlier instances are printed by --previous only.
 		f.caught = f.state().previous
 	}
 	for ctx.Err() == nil {
@@ -113,8 +113,8 @@ func (f *follower) run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads on from where reading stopped: the rest of a run that ended since
-// then, and the run that there is now.
+// follow continues from the position: first the rest of the previous instance, then the current
+// one.
 func (f *follower) follow(ctx context.Context, now state) error {
 	if now.previous != "" && now.previous != f.caught {
 		if err := f.catchUp(ctx, now.previous); err != nil {
@@ -154,11 +154,11 @@ func (f *follower) follow(ctx context.Context, now state) error {
 	return f.pauseAndLook(ctx, now)
 }
 
-// catchUp reads the rest of the run before. It may be gone.
+// catchUp reads the rest of the previous instance, which may be unavailable.
 //
-// The kubelet starts a container again before the pod tells so: what was read
-// last may be of the run that there is now. Then all lines of the run before
-// that were not read are older than those.
+// The kubelet restarts a container before the pod's status reports that. The last lines may
+// therefore be the current instance's. In that case all unread lines of the previous instance are
+// older.
 func (f *follower) catchUp(ctx context.Context, previous string) error {
 	missed, begun := f.opened, f.begun
 	err := f.read(ctx, request{instance: previous, previous: true, since: &missed, isOver: true}, func(rest *copying) {
@@ -179,19 +179,19 @@ func (f *follower) catchUp(ctx context.Context, previous string) error {
 	return nil
 }
 
-// isFatal reports whether an error is that of every container.
+// isFatal reports whether an error affects all containers.
 func isFatal(err error) bool {
 	return cluster.IsDenied(err) || errors.As(err, new(printError))
 }
 
-// request says what is read of a log.
+// request describes one read of a log.
 type request struct {
 	instance                  string
 	follows, previous, isOver bool
 	since                     *position
 }
 
-// read reads the log from where a position is.
+// read reads the log from a position on.
 func (f *follower) read(ctx context.Context, asked request, prepare func(*copying)) error {
 	select {
 	case f.slots <- struct{}{}:
@@ -215,7 +215,7 @@ func (f *follower) read(ctx context.Context, asked request, prepare func(*copyin
 		return err
 	}
 	defer stream.Close() //nolint:errcheck // it was read
-	// The log is that of the name. If the pod of the name is ours by now, it was
+	// Logs are requested by the pod's name. If the pod of this name has our UID now, it also had it
 	// when the log was opened.
 	if isOurs, err := f.look(ctx); err != nil || !isOurs {
 		return err
@@ -225,7 +225,7 @@ func (f *follower) read(ctx context.Context, asked request, prepare func(*copyin
 	return rest.run()
 }
 
-// ask returns what to ask the API for.
+// ask returns the options of an API request.
 func (f *follower) ask(asked request) corev1.PodLogOptions {
 	options := f.options
 	options.Container, options.Follow, options.Previous, options.Timestamps = f.container, asked.follows, asked.previous, true
@@ -234,13 +234,13 @@ func (f *follower) ask(asked request) corev1.PodLogOptions {
 	case resumed:
 		options.SinceTime, options.SinceSeconds, options.TailLines = &metav1.Time{Time: second}, nil, nil
 	case f.first != "" && f.first != asked.instance:
-		// All of a run that was started since then is new.
+		// All lines of an instance that has started since then are new.
 		options.SinceTime, options.SinceSeconds, options.TailLines = nil, nil, nil
 	}
 	return options
 }
 
-// look looks at the pod of the name, and reports whether it is the follower's.
+// look reads the pod, and reports whether its UID is the follower's.
 func (f *follower) look(ctx context.Context) (bool, error) {
 	pod := &corev1.Pod{}
 	err := f.source.Get(ctx, f.pod.Namespace, f.pod.Name, pod)
@@ -251,7 +251,7 @@ func (f *follower) look(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// stopWhenGone stops reading a while after the pod is gone.
+// stopWhenGone stops reading some time after the pod was deleted.
 func (f *follower) stopWhenGone(ctx context.Context, stop func()) {
 	select {
 	case <-ctx.Done():
@@ -267,7 +267,7 @@ func (f *follower) stopWhenGone(ctx context.Context, stop func()) {
 	}
 }
 
-// emit prints a line; what is without time the kubelet says in the log's place.
+// emit prints a line. A line without a time is a message of the kubelet and becomes a notice.
 func (f *follower) emit(one line) error {
 	if one.replica = f.replica; one.at.IsZero() {
 		f.notice("%s: %s", f.replica, one.text)
@@ -276,8 +276,8 @@ func (f *follower) emit(one line) error {
 	return f.print(one)
 }
 
-// pauseAndLook waits until the pod changes, for a while at most, and then looks
-// at it: its name may be another pod's by now.
+// pauseAndLook waits until the pod's state changes or the backoff has passed, and then reads the
+// pod, because another pod may have its name.
 func (f *follower) pauseAndLook(ctx context.Context, before state) error {
 	timer := f.clock.NewTimer(f.pause)
 	defer timer.Stop()
@@ -301,7 +301,7 @@ func (f *follower) pauseAndLook(ctx context.Context, before state) error {
 	return nil
 }
 
-// wait waits until the state may have changed; false where the time has passed.
+// wait waits until the state may have changed; it returns false if the time has passed.
 func (f *follower) wait(ctx context.Context, passed <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():

@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logs prints the logs of all replicas of a job at once. It must change
-// nothing.
+// Package logs prints the logs of all replicas of a job together. It must not change anything.
 package logs
 
 import (
@@ -33,7 +32,7 @@ type run struct {
 	notices *notices
 }
 
-// once prints the logs that there are, one container's after the other's.
+// once prints the existing logs, one container after the other.
 func (r *run) once(ctx context.Context) error {
 	pods, err := r.pods(ctx)
 	if err != nil {
@@ -53,7 +52,7 @@ func (r *run) once(ctx context.Context) error {
 	return errors.Join(append(failures, r.printer.flush())...)
 }
 
-// pods returns the pods whose logs are wanted.
+// pods returns the selected pods.
 func (r *run) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	all, err := r.cluster.Pods(ctx, r.job)
 	if err != nil {
@@ -75,7 +74,7 @@ func (r *run) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	return taken, r.wanted.checkContainer(taken)
 }
 
-// copy prints what there is of a container's log.
+// copy prints the existing log of a container.
 func (r *run) copy(ctx context.Context, pod *corev1.Pod, container string) error {
 	name := r.replica(pod, container)
 	now := stateOf(pod, container)
@@ -110,7 +109,7 @@ func reason(now state) string {
 	return now.waiting
 }
 
-// replica returns what the lines of a container begin with.
+// replica returns the prefix of a container's lines.
 func (r *run) replica(pod *corev1.Pod, container string) string {
 	name := replicas.Name(r.job.Name, pod.Name)
 	if r.wanted.allContainers {
@@ -119,16 +118,16 @@ func (r *run) replica(pod *corev1.Pod, container string) string {
 	return name
 }
 
-// event is something that happens to what is followed.
+// event is a change that the loop handles.
 type event struct {
 	job, pods bool
 	change    cluster.Change
-	// ended is a follower that has ended, and failed why.
+	// ended is a follower that has ended, and failed its error.
 	ended  *follower
 	failed error
 }
 
-// retention is how long the logs of a finished job whose pods are kept are followed.
+// retention is how long the logs of retained pods are followed after their job has finished.
 const retention = 10 * time.Second
 
 // following is the state of following a job.
@@ -160,7 +159,7 @@ func (r *run) follow(ctx context.Context) error {
 	return f.loop(ctx, &working)
 }
 
-// loop handles what happens until there is nothing more to follow.
+// loop handles events until there is nothing left to follow.
 func (f *following) loop(ctx context.Context, working *sync.WaitGroup) error {
 	for {
 		select {
@@ -191,7 +190,7 @@ func containersAre(count int) string {
 	return fmt.Sprintf("%d containers are", count)
 }
 
-// watch sends what is watched as events.
+// watch sends the changes of a watch as events.
 func (f *following) watch(ctx context.Context, watched cluster.Watched, of event) {
 	err := f.cluster.Observe(ctx, watched, func(change cluster.Change) {
 		of.change = change
@@ -209,7 +208,7 @@ func (f *following) send(ctx context.Context, one event) {
 	}
 }
 
-// handle does what an event asks for.
+// handle handles one event.
 func (f *following) handle(ctx context.Context, working *sync.WaitGroup, next event) error {
 	switch object := next.change.Object.(type) {
 	case *v2alpha1.DIJob:
@@ -234,7 +233,7 @@ func (f *following) handle(ctx context.Context, working *sync.WaitGroup, next ev
 	return nil
 }
 
-// checkMost refuses to follow more containers than are allowed.
+// checkMost returns an error if more containers are selected than allowed.
 func (f *following) checkMost() error {
 	open := 0
 	for _, followers := range f.followers {
@@ -251,7 +250,7 @@ func (f *following) checkMost() error {
 		f.most, open)
 }
 
-// pod starts to follow a pod's containers, or tells their followers of its change.
+// pod starts followers of a pod's containers, or updates their state.
 func (f *following) pod(ctx context.Context, working *sync.WaitGroup, pod *corev1.Pod, gone bool) {
 	if len(replicas.Of(f.job, []*corev1.Pod{pod})) == 0 || !f.wanted.takes(f.job, pod) {
 		return

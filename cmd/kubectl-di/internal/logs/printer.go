@@ -14,7 +14,7 @@ import (
 	"github.com/charmbracelet/colorprofile"
 )
 
-// palette are the colours of 256 that read well on dark and on light.
+// palette returns those of the 256 colours that are readable on dark and light backgrounds.
 func palette(profile colorprofile.Profile) []int {
 	if profile >= colorprofile.ANSI256 {
 		// Neighbours differ in hue.
@@ -24,14 +24,14 @@ func palette(profile colorprofile.Profile) []int {
 	return []int{6, 3, 2, 5, 4, 1, 14, 11, 10, 13, 12, 9}
 }
 
-// printer prints lines of several replicas, one at a time.
+// printer prints lines of several replicas, one line at a time.
 type printer struct {
 	mutex sync.Mutex
 	out   *bufio.Writer
-	// hasPrefix and hasTime say what is printed before a line.
+	// hasPrefix and hasTime configure the prefix of a line.
 	hasPrefix, hasTime bool
 	colours            []int
-	// places say which colour a replica has, in the order in which they came.
+	// places maps replicas to their colours, in the order of their appearance.
 	places map[string]int
 }
 
@@ -43,8 +43,8 @@ func newPrinter(out io.Writer, hasPrefix, hasTime bool, profile colorprofile.Pro
 	return p
 }
 
-// introduce gives a replica the next colour, so that two have the same only where
-// there are more replicas than colours. It keeps it.
+// introduce assigns the next colour to a replica. Two replicas share one only if there are more
+// replicas than colours.
 func (p *printer) introduce(replica string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -60,12 +60,12 @@ func (p *printer) place(replica string) int {
 	return place
 }
 
-// print prints a line as a whole.
+// print prints a complete line.
 func (p *printer) print(one line) error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.hasPrefix {
-		// The flush returns the error.
+		// Flush returns the error.
 		_, _ = p.out.WriteString(p.prefix(one.replica))
 	}
 	if p.hasTime && !one.at.IsZero() {
@@ -78,14 +78,14 @@ func (p *printer) print(one line) error {
 	return p.out.Flush()
 }
 
-// flush prints what waits for more.
+// flush writes the buffer.
 func (p *printer) flush() error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return p.out.Flush()
 }
 
-// prefix returns what is printed before a replica's lines, in its colour.
+// prefix returns the prefix of a replica's lines, in its colour.
 func (p *printer) prefix(replica string) string {
 	if len(p.colours) == 0 {
 		return "[" + replica + "] "
@@ -101,7 +101,7 @@ type notices struct {
 	printed map[string]bool
 }
 
-// print prints a notice once.
+// print prints a distinct notice once.
 func (n *notices) print(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	n.mutex.Lock()

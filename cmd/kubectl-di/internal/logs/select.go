@@ -19,17 +19,16 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// selection says whose logs are wanted.
+// selection selects containers.
 type selection struct {
 	tasks []string
 	pods  []string
-	// container is the container that is wanted, the main one where it is empty.
+	// container is the container's name; the main container if it is empty.
 	container     string
 	allContainers bool
 }
 
-// checkTasks returns an error that says which tasks a job has where one is named
-// that it has not.
+// checkTasks returns an error with the job's tasks if a named one does not exist.
 func (s *selection) checkTasks(job *v2alpha1.DIJob) error {
 	known := replicas.Tasks(job)
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
@@ -43,8 +42,8 @@ func (s *selection) checkTasks(job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// checkPods returns an error that says which pods a job has where one is named
-// that it has not. A pod may come later where the logs are followed.
+// checkPods returns an error with the job's pods if a named one does not exist. When logs are
+// followed, a pod may appear later.
 func (s *selection) checkPods(job *v2alpha1.DIJob, own []*corev1.Pod) error {
 	var there []string
 	for _, pod := range own {
@@ -62,20 +61,19 @@ func (s *selection) checkPods(job *v2alpha1.DIJob, own []*corev1.Pod) error {
 	return nil
 }
 
-// isNamed reports whether a pod is meant by its name or by the short one.
+// isNamed reports whether a name is the pod's full or short name.
 func isNamed(job *v2alpha1.DIJob, pod, name string) bool {
 	return pod == name || replicas.Name(job.Name, pod) == name
 }
 
-// takes reports whether the logs of a job's pod are wanted.
+// takes reports whether a job's pod is selected.
 func (s *selection) takes(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	ofTask := len(s.tasks) == 0 || slices.Contains(s.tasks, replicas.Task(pod)) || slices.Contains(s.tasks, replicas.Role(pod))
 	named := len(s.pods) == 0 || slices.ContainsFunc(s.pods, func(name string) bool { return isNamed(job, pod.Name, name) })
 	return ofTask && named
 }
 
-// containers returns the names of a pod's containers whose logs are wanted; none
-// where it has no container of that name.
+// containers returns the selected containers of a pod; none if it has no container of that name.
 func (s *selection) containers(pod *corev1.Pod) []string {
 	all := containersOf(pod)
 	switch {
@@ -89,8 +87,8 @@ func (s *selection) containers(pod *corev1.Pod) []string {
 	return nil
 }
 
-// checkContainer returns an error that says which containers there are where
-// none of the pods has the one that is named.
+// checkContainer returns an error with the existing containers if none of the pods has the named
+// one.
 func (s *selection) checkContainer(pods []*corev1.Pod) error {
 	if s.container == "" || len(pods) == 0 {
 		return nil
@@ -109,8 +107,7 @@ func (s *selection) checkContainer(pods []*corev1.Pod) error {
 	return fmt.Errorf("--container %s: no pod has such a container, but %s", s.container, strings.Join(there, ", "))
 }
 
-// containersOf returns the names of all containers of a pod, those that run first
-// first.
+// containersOf returns the names of all containers of a pod, in the order of their start.
 func containersOf(pod *corev1.Pod) []string {
 	var all []string
 	for i := range pod.Spec.InitContainers {
@@ -127,19 +124,19 @@ func containersOf(pod *corev1.Pod) []string {
 
 // state is the state of a container, from its pod's status.
 type state struct {
-	// instance is the run of the container whose log is had now; empty for none.
+	// instance is the run of the container whose log the API returns; empty for none.
 	instance string
-	// previous is the run before it; empty where none is known.
+	// previous is the run before it; empty if unknown.
 	previous string
-	// isRunning tells that the instance runs.
+	// isRunning reports whether the instance runs.
 	isRunning bool
-	// isOver tells that no run follows the instance.
+	// isOver reports whether the instance is the last one.
 	isOver bool
-	// isGone tells that the pod is gone.
+	// isGone reports whether the pod was deleted.
 	isGone bool
-	// restarts is how often the container was started again.
+	// restarts is the restart count of the container.
 	restarts int32
-	// waiting is what it waits for.
+	// waiting is the reason why it waits.
 	waiting string
 }
 
@@ -160,7 +157,7 @@ func stateOf(pod *corev1.Pod, container string) state {
 		now.instance = runOf(status.State.Terminated, status.RestartCount)
 		now.isOver = isOver || !isStartedAgain(pod, container, status.State.Terminated.ExitCode)
 	default:
-		// The kubelet answers with the last run's log until the next one starts.
+		// Until the next run starts, the kubelet returns the log of the last one.
 		now.instance, now.previous = last, ""
 		now.waiting = describeWaiting(status.State.Waiting)
 	}
@@ -185,7 +182,7 @@ func statusOf(pod *corev1.Pod, container string) *corev1.ContainerStatus {
 	return nil
 }
 
-// isStartedAgain reports whether the kubelet starts a container again that ended.
+// isStartedAgain reports whether the kubelet restarts an exited container.
 func isStartedAgain(pod *corev1.Pod, container string, exitCode int32) bool {
 	policy := pod.Spec.RestartPolicy
 	for i := range pod.Spec.InitContainers {
@@ -194,7 +191,7 @@ func isStartedAgain(pod *corev1.Pod, container string, exitCode int32) bool {
 		}
 	}
 	for i := range pod.Spec.Containers {
-		// A container's own policy may have rules; the pod's phase tells then.
+		// The restart policy of a container may have rules. In that case the pod's phase decides.
 		if pod.Spec.Containers[i].Name == container && pod.Spec.Containers[i].RestartPolicy != nil {
 			return true
 		}
@@ -219,7 +216,7 @@ func describeWaiting(waiting *corev1.ContainerStateWaiting) string {
 	return waiting.Reason + ": " + waiting.Message
 }
 
-// waitingOf says what a pod without containers waits for.
+// waitingOf returns what a pod without containers waits for.
 func waitingOf(pod *corev1.Pod) string {
 	if scheduled := conditions.OfPod(pod, corev1.PodScheduled); scheduled != nil && scheduled.Status == corev1.ConditionFalse {
 		return scheduled.Reason + ": " + scheduled.Message

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicas describes a job's pods for people: their short names, tasks, order,
-// states and events. It must not read a cluster.
+// Package replicas describes a job's pods for users: their short names, tasks, order, states and
+// events. It must not read a cluster.
 package replicas
 
 import (
@@ -21,19 +21,18 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Name returns the name of a job's pod without the job's.
+// Name returns the name of a job's pod without the job's prefix.
 func Name(job, pod string) string {
 	return cmp.Or(strings.TrimPrefix(pod, job+"-"), pod)
 }
 
-// Role returns what a pod is in its job: the name of its task, but aggregator or
-// ddp-learner for the parts of a learner of several GPUs.
+// Role returns the task name of a pod. For the parts of a unit it returns aggregator or
+// ddp-learner.
 func Role(pod *corev1.Pod) string {
 	return cmp.Or(pod.Labels[names.LabelTaskName], pod.Labels[names.LabelReplicaType])
 }
 
-// Task returns the name of the task of a job that a pod is a replica of, or a
-// part of one.
+// Task returns the name of the task whose replica the pod is, or is a part of.
 func Task(pod *corev1.Pod) string {
 	role := Role(pod)
 	switch names.ReplicaType(role) {
@@ -55,8 +54,8 @@ func Tasks(job *v2alpha1.DIJob) []string {
 	return tasks
 }
 
-// Of returns the job's own pods, and not those of its predecessor of the same name, in the
-// order of the tasks and their names.
+// Of returns the job's own pods, without those of an earlier job of the same name, in the order of
+// the tasks and their names.
 func Of(job *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod {
 	return Sorted(job, slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !metav1.IsControlledBy(pod, job) }))
 }
@@ -78,7 +77,7 @@ func taskIndex(tasks []string, pod *corev1.Pod) int {
 	return len(tasks)
 }
 
-// byNumber compares names so that pod-2 is before pod-10.
+// byNumber compares names and sorts pod-2 before pod-10.
 func byNumber(a, b string) int {
 	digitsA, digitsB := number(a), number(b)
 	if strings.TrimSuffix(a, digitsA) == strings.TrimSuffix(b, digitsB) {
@@ -87,12 +86,12 @@ func byNumber(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// number returns the digits that a name ends with.
+// number returns the trailing digits of a name.
 func number(name string) string {
 	return name[len(strings.TrimRight(name, "0123456789")):]
 }
 
-// Status returns the state of a pod in one word, as kubectl get pods does.
+// Status returns the state of a pod in one word, like kubectl get pods.
 func Status(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		return "Terminating"
@@ -119,7 +118,7 @@ func Restarts(pod *corev1.Pod) int32 {
 	return restarts
 }
 
-// Counts returns the numbers of pods by phase.
+// Counts returns the number of pods in each phase.
 func Counts(pods v2alpha1.TaskStatus) string {
 	var counts []string
 	for _, phase := range slices.Sorted(maps.Keys(pods)) {
@@ -130,7 +129,7 @@ func Counts(pods v2alpha1.TaskStatus) string {
 	return strings.Join(counts, ", ")
 }
 
-// LastSeen returns when an event was observed last, and how often it was.
+// LastSeen returns when an Event was last observed, and how often.
 func LastSeen(event *corev1.Event) (time.Time, int32) {
 	at, count := event.CreationTimestamp.Time, max(1, event.Count)
 	times := []time.Time{event.EventTime.Time, event.LastTimestamp.Time}
@@ -145,7 +144,7 @@ func LastSeen(event *corev1.Event) (time.Time, int32) {
 	return at, count
 }
 
-// Age returns how long ago a time was, for people.
+// Age returns a readable duration since a time.
 func Age(now, then time.Time) string {
 	if then.IsZero() {
 		return "-"

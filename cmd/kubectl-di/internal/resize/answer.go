@@ -19,15 +19,15 @@ import (
 
 // outcome describes an answer with replicas.
 type outcome struct {
-	// asked is the number that was asked for.
+	// asked is the requested number.
 	asked int
-	// what they are, in the singular; done is what happens to them; none is the text
-	// for a job without any.
+	// what is the noun in the singular, done is the operation, and none is the text for a job
+	// without replicas.
 	what, done, none string
 }
 
-// printReplicas prints the replicas of an answer. None at all is a failure, as nothing
-// was done.
+// printReplicas prints the replicas of an answer. An empty answer is a failure, because nothing was
+// done.
 func (c *call) printReplicas(about outcome, answer *diserver.Replicas) error {
 	urls := slices.Concat(answer.Collectors, answer.Learners)
 	if !c.output.IsText() {
@@ -57,8 +57,8 @@ type resizedJob struct {
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 }
 
-// printResized prints the desired size of a worker-led job now, which its protocol does
-// not answer with, and what di-server did not grant.
+// printResized prints the current desired size of a worker-led job, which its protocol does not
+// return, and the part of the request that di-server did not grant.
 func (c *call) printResized(ctx context.Context, by int32, message string) error {
 	job, err := c.cluster.Job(ctx, c.job.Name)
 	if err != nil {
@@ -91,8 +91,8 @@ func (c *call) printResized(ctx context.Context, by int32, message string) error
 	return err
 }
 
-// printLimited prints how much of the request was granted. Nothing at all is a failure,
-// as nothing was done.
+// printLimited prints how much of the request was granted. If nothing was granted, it returns an
+// error.
 func (c *call) printLimited(now *resizedJob, text string, isNothing bool) error {
 	out := c.Out
 	if !c.output.IsText() {
@@ -113,7 +113,7 @@ func (r *resizedJob) desired() string {
 	return counted(int(r.Replicas), "replica") + " desired in all tasks"
 }
 
-// bounds returns the numbers between which the task is kept.
+// bounds returns the limits of the task's number of replicas.
 func (r *resizedJob) bounds() string {
 	if r.MaxReplicas == nil {
 		return fmt.Sprintf("%d or more", ptr.Deref(r.MinReplicas, 0))
@@ -121,7 +121,7 @@ func (r *resizedJob) bounds() string {
 	return fmt.Sprintf("%d to %d", ptr.Deref(r.MinReplicas, 0), *r.MaxReplicas)
 }
 
-// counted counts things whose plural is regular.
+// counted formats a count and a noun with a regular plural.
 func counted(count int, what string) string {
 	if count != 1 {
 		what += "s"

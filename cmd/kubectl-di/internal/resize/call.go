@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resize has the commands that change how many replicas a job has, or
-// which: kubectl di scale, add, delete and restart.
+// Package resize implements the commands that change the number of a job's replicas, or the
+// replicas themselves: kubectl di scale, add, delete and restart.
 package resize
 
 import (
@@ -24,7 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// retryWait is the backoff before di-server is called again.
+// retryWait is the backoff before a retry of a call to di-server.
 const retryWait = time.Second
 
 const reachLong = `
@@ -67,7 +67,7 @@ func (o *calling) bind(command *cobra.Command) {
 	})
 }
 
-// serverURL accepts an address with and without scheme, and none.
+// serverURL normalizes an address with or without a scheme, or an empty one.
 func serverURL(given string) (string, error) {
 	address := given
 	if !strings.Contains(address, "://") && address != "" {
@@ -82,8 +82,8 @@ func serverURL(given string) (string, error) {
 	return strings.TrimRight(address, "/"), nil
 }
 
-// jobName takes the name of the job from the arguments, or from --coordinator-name, and
-// returns the other arguments.
+// jobName returns the name of the job from the arguments or from --coordinator-name, and the other
+// arguments.
 func (o *calling) jobName(args []string) (string, []string, error) {
 	if o.coordinator != "" {
 		job, found := strings.CutSuffix(o.coordinator, names.CoordinatorPod(""))
@@ -99,7 +99,7 @@ func (o *calling) jobName(args []string) (string, []string, error) {
 	return job, args[1:], nil
 }
 
-// call is what a command needs to call di-server about a job.
+// call is the context of a call to di-server about a job.
 type call struct {
 	*calling
 	cluster *cluster.Cluster
@@ -107,8 +107,8 @@ type call struct {
 	server  *diserver.Client
 }
 
-// begin finds the job, a token and a way to di-server. It calls the API server
-// only. The check may refuse the job before a token is made.
+// begin reads the job, requests a token and prepares the connection to di-server. It calls only the
+// API server. The check may refuse the job before a token is requested.
 func (o *calling) begin(ctx context.Context, name string, check func(*v2alpha1.DIJob) error) (*call, error) {
 	found, job, err := o.ConnectJob(ctx, name)
 	if err != nil {
@@ -131,7 +131,7 @@ func (o *calling) begin(ctx context.Context, name string, check func(*v2alpha1.D
 	})}, nil
 }
 
-// token returns the token that is given, or one that is made for the job.
+// token returns the token of the flag, or requests one for the job.
 func (o *calling) token(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob) (string, error) {
 	if o.tokenFile == "" {
 		return found.Token(ctx, job)
@@ -147,20 +147,20 @@ func (o *calling) token(ctx context.Context, found *cluster.Cluster, job *v2alph
 	return token, nil
 }
 
-// coordinator names the job in the v1 protocol.
+// coordinator returns the job's name in the v1 protocol.
 func (c *call) coordinator() diserver.Coordinator {
 	return diserver.Coordinator{Namespace: c.job.Namespace, Name: names.CoordinatorPod(c.job.Name)}
 }
 
-// title names a job for people.
+// title returns the job's name for messages.
 func title(job *v2alpha1.DIJob) string { return "job " + job.Namespace + "/" + job.Name }
 
-// isCoordinatorLed reports whether a job speaks the v1 protocol.
+// isCoordinatorLed reports whether a job uses the v1 protocol.
 func isCoordinatorLed(job *v2alpha1.DIJob) bool {
 	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// explain adds to an error what to do where it is unknown whether the request was done.
+// explain adds advice to an error if the result of the request is unknown.
 func (c *call) explain(err error) error {
 	if unanswered := (*diserver.UnansweredError)(nil); !errors.As(err, &unanswered) {
 		return err

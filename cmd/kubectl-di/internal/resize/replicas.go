@@ -159,7 +159,7 @@ func (o *resizing) run(ctx context.Context, task v2alpha1.TaskType, name string)
 	return call.printReplicas(about, answer)
 }
 
-// arguments reads the type of replicas and the job's name.
+// arguments returns the type of replicas and the job's name.
 func (o *resizing) arguments(args []string) (v2alpha1.TaskType, string, error) {
 	const want = "want collector or learner"
 	if len(args) == 0 {
@@ -202,7 +202,7 @@ func (o *resizing) checkResources(command *cobra.Command) error {
 	return nil
 }
 
-// checkJob returns why replicas of the type cannot be asked for, where di-server would
+// checkJob returns an error if replicas of the type cannot be requested, or if di-server would
 // misunderstand the request.
 func (o *resizing) checkJob(job *v2alpha1.DIJob, task v2alpha1.TaskType) error {
 	if isCoordinatorLed(job) {
@@ -286,8 +286,8 @@ func (o *calling) restart(ctx context.Context, name string, pods []string) error
 		"has no replica of that name now: nothing was done. It may have been replaced or deleted already"}, answer)
 }
 
-// replicaNames reads the job and the pods from the arguments: by their names, with or
-// without pod/, or by their URLs.
+// replicaNames returns the job and the pods of the arguments: by their names, with or without pod/,
+// or by their URLs.
 func (o *calling) replicaNames(args []string) (job string, pods []string, err error) {
 	job, given, err := o.jobName(args)
 	if err == nil && len(given) == 0 {

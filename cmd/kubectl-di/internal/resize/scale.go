@@ -96,8 +96,8 @@ func (o *scaling) run(ctx context.Context, name string) error {
 	return o.print(job)
 }
 
-// scale sets the number of replicas if the current one is that of --current-replicas. With
-// --dry-run=client the API server still checks that condition.
+// scale sets the number of replicas if --current-replicas matches. With --dry-run=client the API
+// server still checks that condition.
 func (o *scaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
 	before, err := found.Scale(ctx, job, o.replicas, func(current int32) error {
 		if o.current >= 0 && current != o.current {
@@ -112,7 +112,7 @@ func (o *scaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alph
 	return err
 }
 
-// scalable returns the task that is scaled, or why a job's replicas cannot be scaled.
+// scalable returns the elastic task, or why the job cannot be scaled.
 func (o *scaling) scalable(job *v2alpha1.DIJob) (string, error) {
 	if isCoordinatorLed(job) {
 		return "", fmt.Errorf("%s is coordinator-led, and its coordinator decides about its replicas: "+
@@ -136,8 +136,8 @@ func (o *scaling) scalable(job *v2alpha1.DIJob) (string, error) {
 	return task, cluster.Finished(job)
 }
 
-// overruled returns an error where the spec has the number already, and another total,
-// which was written to the status since, overrules it.
+// overruled returns an error if the spec already has the number, but the status has a newer total
+// that overrides it.
 func (o *scaling) overruled(job *v2alpha1.DIJob, task string) error {
 	scaling := job.Status.Scaling
 	if scaling == nil || job.Status.Replicas == 0 || scaling.SpecReplicas[task] != o.replicas {
@@ -156,7 +156,7 @@ func (o *scaling) overruled(job *v2alpha1.DIJob, task string) error {
 		title(job), counted(int(o.replicas), "replica"), task, job.Status.Replicas, job.Namespace, job.Name, total)
 }
 
-// print prints the job with its new number.
+// print prints the job after the change.
 func (o *scaling) print(job *v2alpha1.DIJob) error {
 	job = job.DeepCopy()
 	job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
@@ -166,7 +166,7 @@ func (o *scaling) print(job *v2alpha1.DIJob) error {
 	return o.objects.PrintObj(job, o.Out)
 }
 
-// progress returns how many replicas run, and whether that is the desired number.
+// progress returns the number of running replicas, and whether it is the desired one.
 func (o *scaling) progress(job *v2alpha1.DIJob, task string) (string, bool, error) {
 	counts, status := job.Status.TaskStatus[task], &job.Status
 	running, ended := counts[corev1.PodRunning], counts[corev1.PodSucceeded]

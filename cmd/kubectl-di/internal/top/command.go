@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top shows a job and its changes, live on a terminal. It must
-// change nothing.
+// Package top shows a job and its changes, live on a terminal. It must not change anything.
 package top
 
 import (
@@ -85,7 +84,7 @@ func (o *options) run(ctx context.Context, name string) error {
 	return o.program(ctx, found, newModel(newWorld(job), o.clock.Now(), next), in, out)
 }
 
-// printOnce prints the job when all of it is read.
+// printOnce prints the job when all watches have synced.
 func (o *options) printOnce(ctx context.Context, from watches, job *v2alpha1.DIJob) error {
 	w := newWorld(job)
 	var failed error
@@ -102,7 +101,7 @@ func (o *options) printOnce(ctx context.Context, from watches, job *v2alpha1.DIJ
 	return failed
 }
 
-// print prints a job in the form of -o.
+// print prints a job in the format of -o.
 func (o *options) print(w *world) error {
 	s := summarize(w)
 	switch {
@@ -116,7 +115,7 @@ func (o *options) print(w *world) error {
 	return o.output.Print(o.Out, s)
 }
 
-// printChanges prints a line on each change until the job has finished.
+// printChanges prints a line for each change until the job has finished.
 func (o *options) printChanges(ctx context.Context, from watches, job *v2alpha1.DIJob) error {
 	w := newWorld(job)
 	last, wasBroken, lacks := "", false, 0
@@ -161,7 +160,7 @@ func (o *options) program(ctx context.Context, from watches, view *model, in io.
 	return errors.Join(view.world.failed, err)
 }
 
-// text draws a snapshot without a terminal.
+// text renders a snapshot without a terminal.
 func text(w *world, s *Snapshot, now time.Time) string {
 	const wide = 1 << 16
 	var out strings.Builder

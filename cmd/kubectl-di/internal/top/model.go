@@ -30,7 +30,7 @@ func (p pane) String() string {
 	return [...]string{"Replicas", "Nodes", "Profilings", "Events"}[p]
 }
 
-// orders are what the replicas can be sorted by.
+// order is a sort order of the replicas.
 type order struct {
 	name    string
 	compare func(a, b Replica) int
@@ -38,7 +38,7 @@ type order struct {
 
 func orders() []order {
 	return []order{
-		{"task", func(Replica, Replica) int { return 0 }}, // They are in this order.
+		{"task", func(Replica, Replica) int { return 0 }}, // Replicas are sorted by task.
 		{"node", func(a, b Replica) int { return cmp.Compare(a.Node, b.Node) }},
 		{"status", func(a, b Replica) int { return cmp.Compare(a.Status, b.Status) }},
 		{"restarts", func(a, b Replica) int { return cmp.Compare(b.Restarts, a.Restarts) }},
@@ -46,8 +46,8 @@ func orders() []order {
 	}
 }
 
-// model is the state of the view. It learns the time, the size of the terminal and
-// changes by messages alone.
+// model is the state of the view. It receives the time, the terminal's size and changes only as
+// messages.
 type model struct {
 	world         *world
 	snapshot      Snapshot
@@ -95,7 +95,7 @@ func (m *model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			return m, tea.Quit
 		}
 	}
-	// The list is scrolled within its rows.
+	// The scroll position stays within the rows.
 	m.from[m.pane] = max(0, min(m.from[m.pane], m.table().count-m.rows()))
 	return m, nil
 }
@@ -140,8 +140,8 @@ func (m *model) press(key string) bool {
 	return false
 }
 
-// rows is how many rows of the list fit below the header.
+// rows returns how many rows of the list fit below the header.
 func (m *model) rows() int {
-	// The names of the panes, the list's header and the foot take a line each.
+	// The names of the panes, the list's header and the footer take a line each.
 	return max(1, m.height-len(m.head())-3)
 }

@@ -34,7 +34,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// began is when the jobs of these tests were made.
+// began is the creation time of the tests' jobs.
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func pong() *v2alpha1.DIJob {
@@ -85,7 +85,7 @@ func happened(uid, reason, object, message string, after time.Duration) *corev1.
 	}
 }
 
-// changes are all of what the view of a test shows.
+// changes returns a batch with all objects of a test's view.
 func changes() batch {
 	crashes := worker(v2alpha1.TaskTypeCollector, 1, "node-b", false)
 	crashes.Status.ContainerStatuses = []corev1.ContainerStatus{{
@@ -105,7 +105,7 @@ func changes() batch {
 	return changed(all...)
 }
 
-// changed is a batch of changes, of the pods' watch where that matters.
+// changed returns a batch of changes, from the watch of pods if that matters.
 func changed(all ...cluster.Change) batch {
 	var updates batch
 	for _, change := range all {
@@ -118,7 +118,7 @@ func lacking(why string) batch {
 	return batch{func(w *world) { w.stopped(2, errors.New(why)) }}
 }
 
-// shown is a model that was sent messages.
+// shown returns a model after messages.
 func shown(messages ...tea.Msg) *model {
 	m := newModel(newWorld(pong()), began.Add(5*time.Minute), func() tea.Cmd { return nil })
 	for _, message := range messages {
@@ -258,7 +258,7 @@ func TestAMissingRightEndsTheView(t *testing.T) {
 	}
 }
 
-// stillWatches sends the pods of a test's job, and then nothing more.
+// stillWatches sends the pods of a test's job once.
 type stillWatches struct{ pods []*corev1.Pod }
 
 // Observe implements watches.
@@ -273,7 +273,7 @@ func (s *stillWatches) Observe(ctx context.Context, watched cluster.Watched, han
 	return nil
 }
 
-// screen is a terminal that can be waited for.
+// screen is a terminal whose output can be awaited.
 type screen struct {
 	mutex   sync.Mutex
 	drawn   bytes.Buffer
@@ -297,7 +297,7 @@ func (s *screen) has(text string) bool {
 	return strings.Contains(s.drawn.String(), text)
 }
 
-// TestTheViewRunsUntilItIsQuit runs the view on what stands for a terminal.
+// TestTheViewRunsUntilItIsQuit runs the view with a fake terminal.
 func TestTheViewRunsUntilItIsQuit(t *testing.T) {
 	t.Parallel()
 	in, keys := io.Pipe()

@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Snapshot is a job and what belongs to it at one time.
+// Snapshot is the state of a job and its dependents at one time.
 type Snapshot struct {
 	Namespace   string             `json:"namespace"`
 	Name        string             `json:"name"`
@@ -40,7 +40,7 @@ type Snapshot struct {
 	Allocation  []string           `json:"allocation,omitempty"`
 	Profilings  json.RawMessage    `json:"profilings,omitempty"`
 	Events      []Event            `json:"events,omitempty"`
-	// Lacks are the parts that are not shown, with the reasons.
+	// Lacks are the omitted parts, with the reasons.
 	Lacks []string `json:"lacks,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type Condition struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Count is how many of the replicas of a task, or on a node, are ready.
+// Count is how many replicas of a task, or on a node, are ready.
 type Count struct {
 	Name   string `json:"name"`
 	Ready  int    `json:"ready"`
@@ -80,7 +80,7 @@ type Event struct {
 	Count   int32     `json:"count"`
 }
 
-// summarize sums up what was observed.
+// summarize returns the snapshot of the observed state.
 func summarize(w *world) Snapshot {
 	job := w.job
 	s := Snapshot{
@@ -109,7 +109,7 @@ func summarize(w *world) Snapshot {
 	return s
 }
 
-// end is when the job has finished, or now.
+// end returns when the job finished, or now.
 func (s *Snapshot) end(now time.Time) time.Time {
 	if s.CompletedAt != nil {
 		return *s.CompletedAt
@@ -149,7 +149,7 @@ func conditions(job *v2alpha1.DIJob) []Condition {
 	return shown
 }
 
-// lastFailure returns which pod failed, and how.
+// lastFailure describes the last failed pod.
 func lastFailure(last *v2alpha1.LastFailure) string {
 	text := "pod " + last.Pod
 	if last.ExitCode != nil {
@@ -184,7 +184,7 @@ func tasks(job *v2alpha1.DIJob, list *v2alpha1.Membership, all []Replica) []Coun
 	return counts
 }
 
-// wanted is the desired number of pods of a task; -1 where it is unknown.
+// wanted returns the desired number of pods of a task; -1 if it is unknown.
 func wanted(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int {
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		return wantedWorkers(job, task)
@@ -204,8 +204,8 @@ func wanted(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int {
 	return pods
 }
 
-// wantedWorkers is the count of the spec, but of the elastic task what the total leaves,
-// which di-server and the allocator change.
+// wantedWorkers returns the count of the spec. For the elastic task it returns the remainder of the
+// total, which di-server and the allocator change.
 func wantedWorkers(job *v2alpha1.DIJob, task int) int {
 	if job.Status.Replicas == 0 || task != names.ElasticTask(&job.Spec) {
 		return int(sizing.Count(job, task))
@@ -235,10 +235,10 @@ func nodes(all []Replica) []Count {
 	return counts
 }
 
-// mostEvents is how many events are kept to be shown.
+// mostEvents is the maximum number of Events in a snapshot.
 const mostEvents = 100
 
-// events returns the latest events of the job and its pods, the latest first.
+// events returns the latest Events of the job and its pods, the latest first.
 func events(w *world) []Event {
 	var shown []Event
 	for _, event := range w.events {

@@ -11,13 +11,13 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// table is rows of cells below a header. Where it is too wide its columns are
-// left out, those of the highest rank first.
+// table consists of rows of cells below a header. If it is too wide it omits columns, those of the
+// highest rank first.
 type table struct {
 	header []string
-	// ranks are those of the columns; one of rank 0 stays.
+	// ranks are the ranks of the columns; a column of rank 0 is never omitted.
 	ranks []int
-	// isLong reports whether the last column is truncated before others are left out.
+	// isLong reports whether the last column is truncated before others are omitted.
 	isLong bool
 	count  int
 	// row returns the cells of a row; it is called for visible rows only.
@@ -26,10 +26,10 @@ type table struct {
 
 const gap = "  "
 
-// longEnough is how much of a long column must be visible before others are left out.
+// longEnough is the minimum width of a long column before others are omitted.
 const longEnough = 24
 
-// lines returns the header and the rows from one on that fit.
+// lines returns the header and the rows from an index on that fit.
 func (t *table) lines(width, from, rows int) (header string, body []string) {
 	cells := [][]string{t.header}
 	for at := from; at < min(t.count, from+rows); at++ {
@@ -43,7 +43,7 @@ func (t *table) lines(width, from, rows int) (header string, body []string) {
 	return drawn[0], drawn[1:]
 }
 
-// fit returns the widths of the columns; -1 for one that is left out.
+// fit returns the widths of the columns; -1 for an omitted one.
 func (t *table) fit(cells [][]string, width int) []int {
 	widths := make([]int, len(t.header))
 	for _, row := range cells {
@@ -91,7 +91,7 @@ func draw(row []string, widths []int, width int) string {
 	return ansi.Truncate(strings.TrimRight(drawn.String(), " "), width, "…")
 }
 
-// clean removes control sequences of the terminal: messages and reports are not the user's.
+// clean removes control sequences, because messages and reports are untrusted.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -26,13 +26,13 @@ func (m *model) View() tea.View {
 	return view
 }
 
-// frame draws as many lines as the terminal has.
+// frame returns as many lines as the terminal has.
 func (m *model) frame() string {
 	if m.isHelp {
 		return strings.Join(fitted(m.help(), m.width, m.height), "\n")
 	}
 	lines := m.head()
-	// The list keeps a place also where the head leaves none.
+	// The list keeps at least one line if the header is too high.
 	lines = lines[:min(len(lines), max(1, m.height-4))]
 	header, body := m.table().lines(m.width, m.from[m.pane], m.rows())
 	lines = append(lines, m.tabs(), bold(header))
@@ -57,7 +57,7 @@ func bold(text string) string { return lipgloss.NewStyle().Bold(true).Render(tex
 
 func faint(text string) string { return lipgloss.NewStyle().Faint(true).Render(text) }
 
-// head is the top of every pane.
+// head returns the header of every pane.
 func (m *model) head() []string {
 	s := &m.snapshot
 	lines := []string{m.title()}
@@ -100,7 +100,7 @@ func counts(all []Count) string {
 	return cmp.Or(strings.Join(texts, " · "), "-")
 }
 
-// allocation returns how many ranks each node was given.
+// allocation returns the number of ranks on each node.
 func allocation(nodes []string) string {
 	var given []Count
 	for _, node := range nodes {
@@ -117,7 +117,7 @@ func allocation(nodes []string) string {
 	return cmp.Or(strings.Join(texts, " · "), "nowhere yet")
 }
 
-// curves draws the numbers that the job reports, the first of them.
+// curves returns sparklines of the first numbers that the job reports.
 func (m *model) curves(most int) []string {
 	var lines []string
 	names := m.world.numbers()
@@ -228,7 +228,7 @@ func colourPhase(phase v2alpha1.Phase) lipgloss.Style {
 	return style.Foreground(lipgloss.Yellow)
 }
 
-// colourRow highlights the rows of problems.
+// colourRow highlights a row with a problem.
 func colourRow(row string) string {
 	for _, word := range []string{"BackOff", "Failed", "Error", "OOMKilled", "Warning", "Evicted", "Exit "} {
 		if strings.Contains(row, word) {
@@ -238,7 +238,7 @@ func colourRow(row string) string {
 	return row
 }
 
-// sparkline draws the latest numbers, one to a cell.
+// sparkline draws the latest numbers, one per cell.
 func sparkline(series []float64, width int) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	series = series[max(0, len(series)-width):]
@@ -250,7 +250,7 @@ func sparkline(series []float64, width int) string {
 	for _, value := range series {
 		at := 0
 		if most > least {
-			// Halves, as the difference of the two may overflow.
+			// Halve both values, because their difference may overflow.
 			at = int((value/2 - least/2) / (most/2 - least/2) * float64(len(bars)-1))
 		}
 		drawn = append(drawn, bars[at])
@@ -258,5 +258,5 @@ func sparkline(series []float64, width int) string {
 	return string(drawn)
 }
 
-// number prints a number briefly.
+// number formats a number briefly.
 func number(value float64) string { return strconv.FormatFloat(value, 'g', 6, 64) }

@@ -25,11 +25,11 @@ import (
 const (
 	// debounce is how long changes are gathered into one batch.
 	debounce = 100 * time.Millisecond
-	// mostReports is how many reports of a number are kept.
+	// mostReports is the maximum number of stored values of a number.
 	mostReports = 512
 )
 
-// watches are the source of a job's changes.
+// watches is the source of a job's changes.
 type watches interface {
 	Observe(ctx context.Context, watched cluster.Watched, handle func(cluster.Change)) error
 }
@@ -37,7 +37,7 @@ type watches interface {
 // batch is what changed since the last one.
 type batch []func(*world)
 
-// watched returns what is watched of a job; the view fails without the first two.
+// watched returns the watches of a job. The first two are required for the view.
 func watched(job *v2alpha1.DIJob) []cluster.Watched {
 	all := []cluster.Watched{cluster.WatchJob(job.Namespace, job.Name), cluster.WatchPods(job), cluster.WatchEvents(job.Namespace)}
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
@@ -46,7 +46,7 @@ func watched(job *v2alpha1.DIJob) []cluster.Watched {
 	return all
 }
 
-// feed sends what changes of a job until the context ends or handle returns false.
+// feed sends the changes of a job until the context ends or handle returns false.
 func feed(ctx context.Context, from watches, clk clock.Clock, job *v2alpha1.DIJob, handle func(batch) bool) {
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
@@ -88,14 +88,14 @@ func feed(ctx context.Context, from watches, clk clock.Clock, job *v2alpha1.DIJo
 	}
 }
 
-// world is what was observed of a job and of what belongs to it.
+// world is the observed state of a job and its dependents.
 type world struct {
 	job        *v2alpha1.DIJob
 	isGone     bool
 	membership *v2alpha1.Membership
 	pods       map[types.UID]*corev1.Pod
 	events     map[types.UID]*corev1.Event
-	// lacks are the watches that the user may not use, failed the error that ends the view.
+	// lacks are the watches that were denied, failed is the error that ends the view.
 	lacks  []string
 	failed error
 	// broken are the watches whose connection is broken.
@@ -103,7 +103,7 @@ type world struct {
 	// missing counts the watches whose first list is not complete.
 	missing  int
 	complete map[int]bool
-	// report is the job's last report of itself, series the numbers of all of them.
+	// report is the job's last profiling report, series contains its numbers over time.
 	report []byte
 	series map[string][]float64
 }
@@ -123,8 +123,7 @@ func (w *world) apply(updates batch) {
 	}
 }
 
-// change takes in a change of a watch. A job that was recreated under the same name is
-// another one.
+// change applies a change of a watch. A recreated job with the same name is another job.
 func (w *world) change(watch int, change cluster.Change) {
 	switch object := change.Object.(type) {
 	case *v2alpha1.DIJob:
@@ -165,7 +164,7 @@ func (w *world) completed(watch int) {
 	}
 }
 
-// stopped takes in that a watch cannot be used.
+// stopped records that a watch is denied.
 func (w *world) stopped(watch int, err error) {
 	delete(w.broken, watch)
 	if watch < 2 {
@@ -178,7 +177,7 @@ func (w *world) stopped(watch int, err error) {
 	}
 }
 
-// whyBroken returns why the view may be old; nil where it is not.
+// whyBroken returns why the view may be outdated; nil if it is not.
 func (w *world) whyBroken() error {
 	for _, watch := range slices.Sorted(maps.Keys(w.broken)) {
 		return w.broken[watch]
@@ -186,7 +185,7 @@ func (w *world) whyBroken() error {
 	return nil
 }
 
-// record takes in a report of the job, unless it is the last one again.
+// record stores a report of the job, unless it equals the last one.
 func (w *world) record(report *v2alpha1.RawObject) {
 	if report == nil || bytes.Equal(report.Raw, w.report) {
 		return

@@ -16,18 +16,18 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Document is a document of YAML as a tree that remembers how it is written.
+// Document is a YAML document as a tree that preserves its formatting.
 type Document struct {
 	node *yaml.Node
 	json []byte
 	read reader
-	// windows says that lines end as Windows has it.
+	// windows reports whether lines end with CRLF.
 	windows bool
 }
 
-// Parse reads a document. Errors name the line of the file.
+// Parse parses a document. Errors name the line of the file.
 func Parse(part *Part) (*Document, error) {
-	// YAML takes all ends of lines for the same, comments excepted.
+	// YAML treats all line breaks as equal, except in comments.
 	body := strings.ReplaceAll(part.Body, "\r\n", "\n")
 	document, err := parse(body, part.Line)
 	if err != nil && strings.Contains(body, "{{") {
@@ -43,10 +43,10 @@ func Parse(part *Part) (*Document, error) {
 	return document, nil
 }
 
-// JSON returns the document's content.
+// JSON returns the document's content as JSON.
 func (d *Document) JSON() []byte { return d.json }
 
-// Comments are the lines of comments in the document.
+// Comments returns the comment lines of the document.
 func (d *Document) Comments() []string {
 	var lines []string
 	eachNode(d.node, func(node *yaml.Node) {
@@ -91,10 +91,11 @@ func parse(body string, firstLine int) (*Document, error) {
 
 func content(document *yaml.Node) *yaml.Node { return document.Content[0] }
 
-// libraryError is how the library words errors: what it did, where, and why.
+// libraryError matches the format of the library's errors: the operation, the position and the
+// cause.
 var libraryError = regexp.MustCompile(`(?s)^go-yaml load error in .*? at (?:L(\d+)\.C\d+(?:-[LC.\d]+)?|<unknown position>): (.*)$`)
 
-// atLine counts the lines of the library's errors from the file's start.
+// atLine changes the line of the library's errors to the line of the file.
 func atLine(err error, body string, firstLine int) error {
 	found := libraryError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -121,14 +122,14 @@ func isTabbed(text string, line int) bool {
 	return strings.Contains(strings.TrimSuffix(lines[line-1], content), "\t")
 }
 
-// The library forgets blank lines. They are read as comments of a kind of their
-// own, and written as what they were.
+// blankMark marks a blank line. The library drops blank lines. They are therefore parsed as special
+// comments, and written as blank lines.
 const blankMark = "#~blank~"
 
 func isBlankMark(line string) bool { return strings.HasPrefix(line, blankMark) }
 
-// parseSpaced is parse with the blank lines remembered; nil where that would
-// change what the document says, as in a text of several lines.
+// parseSpaced is parse with preserved blank lines. It returns nil if that would change the content,
+// for example of a multi-line string.
 func parseSpaced(body string, plain *Document) *Document {
 	if strings.Contains(body, blankMark) {
 		return nil
@@ -150,8 +151,8 @@ func parseSpaced(body string, plain *Document) *Document {
 	return nil
 }
 
-// markBlankLines puts a mark, indented as what follows, on each blank line but
-// those at the end.
+// markBlankLines puts a mark on each blank line except trailing ones, with the indent of the
+// following line.
 func markBlankLines(body string, unmarked map[string]bool) string {
 	lines := strings.SplitAfter(body, "\n")
 	indent, seen := "", false
@@ -168,7 +169,7 @@ func markBlankLines(body string, unmarked map[string]bool) string {
 	return strings.Join(lines, "")
 }
 
-// copyLines keeps the nodes' lines as they are in the file.
+// copyLines restores the nodes' line numbers in the file.
 func copyLines(from, to *yaml.Node) {
 	to.Line, to.Column = from.Line, from.Column
 	for i := range to.Content {
@@ -178,6 +179,5 @@ func copyLines(from, to *yaml.Node) {
 	}
 }
 
-// sameContent reports whether two values are the same, numbers compared as they
-// are written.
+// sameContent reports whether two values are equal. It compares the text of numbers.
 func sameContent(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -11,21 +11,21 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// grafting builds a tree of new content out of the nodes of an old one.
+// grafting builds a tree of the new content with nodes of the old tree.
 type grafting struct {
 	old     *Document
 	origins Origins
 	read    reader
 }
 
-// place is a node of the old tree with the key or the item that it is under.
+// place is a node of the old tree, with its key or item.
 type place struct {
 	key, value *yaml.Node
 }
 
-// graft returns the node for a part of the new content: the old node where one
-// of the part's origins says the same, else a new one that keeps of the nearest
-// old one what it can.
+// graft returns the node of a part of the new content. This is the old node if its content is equal
+// at one of the origins. Otherwise it is a new node that keeps as much as possible of the nearest
+// old one.
 func (g *grafting) graft(wanted *yaml.Node, path []string) *yaml.Node {
 	places := g.places(path)
 	content := g.value(wanted)
@@ -45,7 +45,7 @@ func (g *grafting) graft(wanted *yaml.Node, path []string) *yaml.Node {
 	}
 }
 
-// places finds the origins of a path in the old tree.
+// places returns the origins of a path that exist in the old tree.
 func (g *grafting) places(path []string) []place {
 	var found []place
 	for _, origin := range g.origins(path) {
@@ -81,7 +81,7 @@ func (g *grafting) find(path []string) (place, bool) {
 	return at, true
 }
 
-// value returns the content of a node, nil for one that cannot be read.
+// value returns the content of a node, nil if it cannot be decoded.
 func (g *grafting) value(node *yaml.Node) any {
 	var out bytes.Buffer
 	g.read.values = 0
@@ -104,7 +104,7 @@ func sameKind(places []place, kind yaml.Kind) *yaml.Node {
 	return nil
 }
 
-// like returns a node with the comments and, where it fits, the style of an old one.
+// like returns a node with the comments and, if it fits, the style of an old one.
 func like(node, old *yaml.Node) *yaml.Node {
 	made := *node
 	if old == nil {
@@ -131,8 +131,8 @@ func (g *grafting) graftSequence(wanted, old *yaml.Node, path []string) *yaml.No
 	return made
 }
 
-// item is a node in a sequence: it takes along the comments on the key that it
-// was the value of.
+// item returns a node for a sequence. It keeps the comments of the key that the node had as a
+// value.
 func (g *grafting) item(wanted *yaml.Node, path []string) *yaml.Node {
 	made := g.graft(wanted, path)
 	for _, p := range g.places(path) {
@@ -159,7 +159,7 @@ func (g *grafting) graftMapping(wanted, old *yaml.Node, path []string) *yaml.Nod
 		at := append(slices.Clone(path), name.Value)
 		key, member := g.key(name, at), g.graft(value, at)
 		if member.Kind != yaml.ScalarNode && member.HeadComment != "" {
-			// It was an item, and stands under a key now.
+			// The node was an item, and is now the value of a key.
 			key, member = withHead(key, joinComments(key.HeadComment, member.HeadComment)), withHead(member, "")
 		}
 		made.Content = append(made.Content, key, member)
@@ -173,8 +173,7 @@ func withHead(node *yaml.Node, comment string) *yaml.Node {
 	return &made
 }
 
-// key is the node of a key: the old one, or a new one with the comments of
-// what it was called.
+// key returns the old node of a key, or a new one with the comments of its previous name.
 func (g *grafting) key(name *yaml.Node, path []string) *yaml.Node {
 	for _, p := range g.places(path) {
 		switch {
@@ -188,8 +187,8 @@ func (g *grafting) key(name *yaml.Node, path []string) *yaml.Node {
 	return name
 }
 
-// keyOrder returns the positions of the new keys in wanted: those that the old
-// mapping has in its order, each other one after the one that it follows.
+// keyOrder returns the positions of the new keys. Keys of the old mapping keep their order. Each
+// other key follows its predecessor.
 func (g *grafting) keyOrder(wanted, old *yaml.Node) []int {
 	positions := map[string]int{}
 	for i := 0; i < len(wanted.Content); i += 2 {
@@ -215,13 +214,13 @@ func (g *grafting) keyOrder(wanted, old *yaml.Node) []int {
 	return order
 }
 
-// anchors puts each anchored node where it is first needed.
+// anchors moves each anchor to the first use of its node.
 type anchors struct {
 	seen map[*yaml.Node]bool
 }
 
-// order returns the node with aliases only to what stands before them: where
-// nodes moved, an alias and its anchor may have to change places.
+// order returns the node with aliases only to preceding anchors. If nodes moved, an alias and its
+// anchor may swap.
 func (a *anchors) order(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		if a.seen[node.Alias] {
@@ -235,7 +234,7 @@ func (a *anchors) order(node *yaml.Node) *yaml.Node {
 		}
 		a.seen[node] = true
 	}
-	// A node may stand in several places, so it is not changed.
+	// A node may be used several times. It must therefore not be changed.
 	made := *node
 	made.Content = make([]*yaml.Node, len(node.Content))
 	for i, child := range node.Content {
@@ -244,7 +243,7 @@ func (a *anchors) order(node *yaml.Node) *yaml.Node {
 	return &made
 }
 
-// withoutAnchors returns the node with all aliases replaced by what they stand for.
+// withoutAnchors returns the node with all aliases expanded.
 func withoutAnchors(node *yaml.Node, depth int) *yaml.Node {
 	node = target(node)
 	made := *node

@@ -17,10 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 )
 
-// same are the origins of what stays where it is.
+// same returns the origins of a part that did not move.
 func same(path []string) [][]string { return [][]string{path} }
 
-// moved are the origins of what moved from one place to another.
+// moved returns the origins of a part that moved to another path.
 func moved(from, to string) manifests.Origins {
 	return func(path []string) [][]string {
 		if below, ok := strings.CutPrefix(strings.Join(path, "/")+"/", to+"/"); ok {
@@ -82,8 +82,8 @@ func TestAFileIsCutIntoItsDocuments(t *testing.T) {
 	}
 }
 
-// FuzzFiles holds that parts joined are the file, and that whatever is read is
-// read as kubectl reads it, and survives being rewritten.
+// FuzzFiles checks that the joined parts equal the file. It also checks that every document that
+// parses decodes like in kubectl and survives a rewrite.
 func FuzzFiles(f *testing.F) {
 	for _, text := range append(asKubectlReads(), "a: 1\n---\n\n# b\n...\n{}{}\n", "a: &x {b: 1}\nc: *x\n\n\n<<: *x\n",
 		"a: 1\n...\nb: 2\n...", "\ufeff---\r\na: 1 # b\r\n", "{\"a\": 1}\n...\n--- # c\n[1]") {
@@ -102,7 +102,7 @@ func FuzzFiles(f *testing.F) {
 			}
 			out, err := document.Rewrite(document.JSON(), same)
 			if err != nil {
-				continue // Some values, such as an empty key, have no way back.
+				continue // Some values, such as an empty key, cannot be written.
 			}
 			again := parse(t, string(out))
 			if !reflect.DeepEqual(decode(t, document.JSON()), decode(t, again.JSON())) {
@@ -126,7 +126,7 @@ func decode(tb testing.TB, raw []byte) any {
 	return value
 }
 
-// asKubectlReads are documents whose values depend on who reads them.
+// asKubectlReads returns documents whose values depend on the decoder.
 func asKubectlReads() []string {
 	return []string{
 		"{a: yes, b: No, c: on, d: y, e: 'yes', f: \"no\", g: True, h: null, i: ~, j: }",
@@ -158,7 +158,7 @@ func TestValuesAreReadAsKubectlReadsThem(t *testing.T) {
 	}
 }
 
-// plain decodes JSON with numbers by their value.
+// plain decodes JSON with numbers as float64.
 func plain(tb testing.TB, raw []byte) any {
 	tb.Helper()
 	var value any
@@ -210,7 +210,7 @@ func TestFilesThatAreNotUTF8AreRefused(t *testing.T) {
 	}
 }
 
-// laughs is a document that would fill the memory if its aliases were followed.
+// laughs returns a document whose aliases expand to more than the memory.
 func laughs() string {
 	var text strings.Builder
 	text.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")

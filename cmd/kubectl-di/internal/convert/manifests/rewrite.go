@@ -16,13 +16,12 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 )
 
-// Origins says where in the old content the part of the new content at a path
-// may have come from, the likeliest first. Paths are member names and, in
-// decimal, array indexes.
+// Origins returns the paths in the old content that a part of the new content may come from, the
+// likeliest first. Paths consist of member names and decimal array indexes.
 type Origins func(path []string) [][]string
 
-// Rewrite returns the document as YAML with a new content, which is JSON. What
-// the old content has equal at a part's origins is kept as it is written.
+// Rewrite returns the document as YAML with a new content, which is JSON. Parts that equal the old
+// content at one of their origins keep their text.
 func (d *Document) Rewrite(newContent []byte, origins Origins) ([]byte, error) {
 	wanted, err := fromJSON(newContent)
 	if err != nil {
@@ -38,8 +37,7 @@ func (d *Document) Rewrite(newContent []byte, origins Origins) ([]byte, error) {
 	} {
 		document.Content = []*yaml.Node{attempt(root)}
 		out, err := dump(&document, d.layout())
-		// What was grafted is read again: how a document looks never decides
-		// about what it says.
+		// Decode the result and compare it: formatting must never change the content.
 		if err == nil && says(out, newContent) {
 			return d.withLineEnds(out), nil
 		}
@@ -47,7 +45,7 @@ func (d *Document) Rewrite(newContent []byte, origins Origins) ([]byte, error) {
 	return nil, errors.New("the converted object cannot be written as YAML")
 }
 
-// withLineEnds ends lines as the document did.
+// withLineEnds converts line breaks to the document's.
 func (d *Document) withLineEnds(text []byte) []byte {
 	if !d.windows {
 		return text
@@ -55,7 +53,7 @@ func (d *Document) withLineEnds(text []byte) []byte {
 	return bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
 }
 
-// YAML returns JSON as YAML.
+// YAML converts JSON to YAML.
 func YAML(content []byte) ([]byte, error) {
 	node, err := fromJSON(content)
 	if err != nil {
@@ -68,7 +66,7 @@ func YAML(content []byte) ([]byte, error) {
 	return out, err
 }
 
-// says reports whether YAML reads as the content.
+// says reports whether YAML decodes to the content.
 func says(text, content []byte) bool {
 	read, err := parse(string(text), 1)
 	if err != nil {
@@ -82,14 +80,13 @@ func says(text, content []byte) bool {
 	return err == nil && sameContent(got, want)
 }
 
-// layout is how block collections are indented.
+// layout is the indentation of block collections.
 type layout struct {
 	indent  int
 	compact bool
 }
 
-// layout returns how most of the document is indented, as its first nested
-// collections show.
+// layout returns the indentation of the document's first nested collections.
 func (d *Document) layout() layout {
 	found, known := layout{indent: 2, compact: true}, false
 	sequences := false
@@ -130,7 +127,7 @@ func dump(document *yaml.Node, as layout) ([]byte, error) {
 	return regexp.MustCompile(`(?m)^[ ]*`+blankMark+`\d+~$`).ReplaceAll(out.Bytes(), nil), nil
 }
 
-// fromJSON returns JSON as nodes in YAML's block style.
+// fromJSON returns JSON as YAML nodes in block style.
 func fromJSON(raw []byte) (*yaml.Node, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -169,7 +166,7 @@ func nextNode(decoder *json.Decoder) (*yaml.Node, error) {
 	}
 }
 
-// collectionStyle writes empty collections and lists of numbers on one line.
+// collectionStyle returns flow style for empty collections and lists of numbers.
 func collectionStyle(node *yaml.Node) yaml.Style {
 	if len(node.Content) == 0 {
 		return yaml.FlowStyle
@@ -185,7 +182,7 @@ func collectionStyle(node *yaml.Node) yaml.Style {
 	return yaml.FlowStyle
 }
 
-// textNode is a string, quoted where kubectl would read another value.
+// textNode returns a string node, quoted if kubectl would decode another type.
 func textNode(text string) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 	var plain any

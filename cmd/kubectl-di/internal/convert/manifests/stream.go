@@ -1,12 +1,12 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests reads files of Kubernetes manifests and writes them back
-// with some objects changed: what did not change stays as it was written,
-// comments, order of keys, quoting, numbers and anchors among it.
+// Package manifests reads files of Kubernetes manifests and writes them with some objects changed.
+// Everything that does not change keeps its text: comments, order of keys, quoting, numbers and
+// anchors.
 //
-// It reads YAML as kubectl does, that is with YAML 1.1's words for booleans.
-// It knows nothing of any kind of object.
+// It reads YAML like kubectl, with the booleans of YAML 1.1. It has no knowledge of any kind of
+// object.
 package manifests
 
 import (
@@ -18,26 +18,26 @@ import (
 	"unicode/utf8"
 )
 
-// Part is a piece of a file: one document with what stands before it, or what
-// holds no document, such as comments. The parts of a file, joined, are the file.
+// Part is a piece of a file: one document with its separator, or a text without a document, such as
+// comments. The joined parts are the file.
 type Part struct {
-	// Separator is the line that starts the document, with its line break, ""
-	// for a first document without one.
+	// Separator is the line that starts the document, with its line break; "" for a first document
+	// without a separator.
 	Separator string
 	// Body is the document.
 	Body string
-	// End is the line that ends the document, "..." with its line break, "" for
-	// one that ends where the next starts.
+	// End is the line that ends the document, "..." with its line break; "" if the document ends at
+	// the next separator.
 	End string
-	// Line is the line of the file that the body starts on, from 1.
+	// Line is the first line of the body in the file, from 1.
 	Line int
 }
 
-// ByteOrderMark may start a file, and is no part of any document.
+// ByteOrderMark may start a file, and is not part of a document.
 const ByteOrderMark = "\ufeff"
 
-// CheckEncoding returns an error that names the line where a file is not UTF-8,
-// as YAML and JSON have to be.
+// CheckEncoding returns an error with the first line that is not UTF-8, which YAML and JSON
+// require.
 func CheckEncoding(file []byte) error {
 	if bytes.HasPrefix(file, []byte("\xff\xfe")) || bytes.HasPrefix(file, []byte("\xfe\xff")) {
 		return errors.New("is written in UTF-16; save it as UTF-8")
@@ -55,8 +55,7 @@ func CheckEncoding(file []byte) error {
 	}
 }
 
-// Split cuts a file into its documents. JSON objects may follow each other
-// without a separator.
+// Split splits a file into its documents. JSON objects may follow each other without a separator.
 func Split(file []byte) []Part {
 	var parts []Part
 	line := 1
@@ -69,7 +68,7 @@ func Split(file []byte) []Part {
 	return parts
 }
 
-// nextPart cuts off the part that a text starts with, and returns its length.
+// nextPart returns the first part of a text, and its length.
 func nextPart(text string, line int) (Part, int) {
 	part := Part{Line: line}
 	first := firstLine(text)
@@ -95,7 +94,7 @@ func nextPart(text string, line int) (Part, int) {
 	return part, end + len(part.End)
 }
 
-// firstLine is the first line of a text with its line break.
+// firstLine returns the first line of a text with its line break.
 func firstLine(text string) string {
 	if i := strings.IndexByte(text, '\n'); i >= 0 {
 		return text[:i+1]
@@ -103,8 +102,8 @@ func firstLine(text string) string {
 	return text
 }
 
-// cutMarker cuts the marker that starts a document off a line, "" if the line
-// has none. What follows it on the line is the document's.
+// cutMarker splits the document marker off a line, "" if the line has none. The rest of the line
+// belongs to the document.
 func cutMarker(line string) (marker, rest string) {
 	after, found := strings.CutPrefix(line, "---")
 	if !found {
@@ -120,7 +119,7 @@ func cutMarker(line string) (marker, rest string) {
 	return line[:len(line)-len(content)], content
 }
 
-// jsonObjects cuts a document that is several JSON objects in a row.
+// jsonObjects splits a document of several consecutive JSON objects.
 func jsonObjects(part Part) []Part {
 	if !strings.HasPrefix(strings.TrimSpace(part.Body), "{") {
 		return []Part{part}
@@ -131,7 +130,7 @@ func jsonObjects(part Part) []Part {
 	for decoder.More() {
 		var object json.RawMessage
 		if err := decoder.Decode(&object); err != nil {
-			return []Part{part} // YAML's way to write an object.
+			return []Part{part} // A flow mapping of YAML.
 		}
 		end := int(decoder.InputOffset())
 		if next := strings.IndexByte(part.Body[end:], '\n'); next >= 0 && strings.TrimSpace(part.Body[end:end+next]) == "" {
@@ -151,8 +150,7 @@ func jsonObjects(part Part) []Part {
 	return objects
 }
 
-// IsEmpty reports whether a part holds no document: only blank lines, comments and
-// directives.
+// IsEmpty reports whether a part has no document: only blank lines, comments and directives.
 func (p *Part) IsEmpty() bool {
 	for line := range strings.Lines(p.Body) {
 		text := strings.TrimSpace(line)
@@ -163,14 +161,13 @@ func (p *Part) IsEmpty() bool {
 	return true
 }
 
-// IsJSON reports whether the document is written as JSON.
+// IsJSON reports whether the document is JSON.
 func (p *Part) IsJSON() bool {
 	body := strings.TrimSpace(p.Body)
 	return strings.HasPrefix(body, "{") && json.Valid([]byte(body))
 }
 
-// FormatJSON writes JSON as it is written elsewhere: on one line, or indented
-// by as much.
+// FormatJSON formats JSON like another text: on one line, or with the same indent.
 func FormatJSON(raw []byte, like string) ([]byte, error) {
 	var out bytes.Buffer
 	_, second, multiline := strings.Cut(strings.TrimSpace(like), "\n")

@@ -16,30 +16,30 @@ import (
 
 const (
 	mergeKey = "<<"
-	// maxDepth is how deep values may lie, as encoding/json has it: an alias
-	// may be part of what it stands for.
+	// maxDepth is the maximum depth of values, like in encoding/json: an alias may refer to a node
+	// that contains it.
 	maxDepth = 10_000
-	// maxValues bounds what a document may grow to by aliases.
+	// maxValues limits the expansion of a document by aliases.
 	maxValues = 1_000_000
 )
 
-// reader turns nodes into the values that kubectl reads in them.
+// reader decodes nodes to the values that kubectl decodes.
 type reader struct {
-	// firstLine is the line of the file that the document starts on.
+	// firstLine is the document's first line in the file.
 	firstLine int
 	values    int
-	// scalars remembers what was read: many nodes are asked for again.
+	// scalars caches decoded scalars, because nodes are read repeatedly.
 	scalars map[*yaml.Node][]byte
 }
 
-// fault is an error about a node, with its line in the file.
+// fault returns an error about a node, with its line in the file.
 func (r *reader) fault(node *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: "+format, append([]any{r.line(node)}, args...)...)
 }
 
 func (r *reader) line(node *yaml.Node) int { return r.firstLine + node.Line - 1 }
 
-// write appends the JSON of a node: keys in their order, numbers as written.
+// write appends the JSON of a node. It keeps the order of keys and the text of numbers.
 func (r *reader) write(out *bytes.Buffer, node *yaml.Node, depth int) error {
 	r.values++
 	if depth > maxDepth || r.values > maxValues {
@@ -111,11 +111,11 @@ func (r *reader) writeMapping(out *bytes.Buffer, node *yaml.Node, depth int) err
 type entry struct {
 	name       string
 	key, value *yaml.Node
-	// merged says that the member comes by a merge key.
+	// merged reports whether the member comes from a merge key.
 	merged bool
 }
 
-// members returns the members of a mapping, those that it merges last.
+// members returns the members of a mapping, merged ones last.
 func (r *reader) members(node *yaml.Node, depth int) ([]entry, error) {
 	if depth > maxDepth {
 		return nil, r.fault(node, "the document merges itself")
@@ -155,8 +155,8 @@ func isMerge(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Value == mergeKey && key.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
 }
 
-// merged returns the members that a merge key stands for: of several mappings
-// the first that has a member counts.
+// merged returns the members of a merge key. If several mappings have a member, the first one
+// counts.
 func (r *reader) merged(value *yaml.Node, depth int) ([]entry, error) {
 	value = target(value)
 	switch value.Kind {
@@ -177,7 +177,7 @@ func (r *reader) merged(value *yaml.Node, depth int) ([]entry, error) {
 	}
 }
 
-// target returns the node that a node stands for.
+// target returns the node that an alias refers to, or the node itself.
 func target(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
@@ -185,7 +185,7 @@ func target(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// name returns a key as JSON has it: as text.
+// name returns a key as text, like JSON.
 func (r *reader) name(key *yaml.Node) (string, error) {
 	key = target(key)
 	if key.Kind != yaml.ScalarNode {
@@ -202,9 +202,8 @@ func (r *reader) name(key *yaml.Node) (string, error) {
 	return string(raw), nil
 }
 
-// scalar returns the JSON of a scalar. What is neither quoted nor plainly a
-// number or a word is left to the library that kubectl reads with, whose YAML
-// 1.1 takes "yes" for true and 010 for 8.
+// scalar returns the JSON of a scalar. Unless it is quoted, or clearly a number or a word,
+// kubectl's library decodes it. That library's YAML 1.1 reads "yes" as true and 010 as 8.
 func (r *reader) scalar(node *yaml.Node) ([]byte, error) {
 	quoted := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 	text := node.Value
@@ -230,7 +229,7 @@ func isJSONNumber(text string) bool {
 	return json.Valid([]byte(text))
 }
 
-// decode returns JSON as plain values, numbers as they are written.
+// decode returns JSON as plain values, with the text of numbers.
 func decode(raw []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
