@@ -17,10 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// CacheOptions returns the options of a manager's cache. All pods are watched: no selector
-// matches both generations of jobs, and the allocator accounts for the pods of other
-// owners. Of these only the resources that they occupy are kept. ConfigMaps may be many
-// and long, so that only those of worker-led jobs are watched.
+// CacheOptions returns the options of a manager's cache. The cache watches all pods, because no selector
+// matches both generations of jobs, and because the allocator accounts for the pods of other owners. Of
+// foreign pods it keeps only the resources that they occupy. It watches only the ConfigMaps of worker-led
+// jobs, because a cluster may have many long ConfigMaps.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -36,7 +36,7 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// trimForeign shrinks an object, and drops most of a foreign one.
+// trimForeign shrinks an object. It drops most fields of a foreign object.
 func trimForeign(in any) (any, error) {
 	object, ok := in.(client.Object)
 	if !ok {
@@ -61,8 +61,8 @@ func trimForeign(in any) (any, error) {
 	return object, nil
 }
 
-// Shrink drops fields that are not read from an object, and shares long values
-// with the other pods of its job.
+// Shrink drops fields of an object that the operator does not read. It shares long values with the other
+// pods of the job.
 func Shrink(object client.Object) {
 	if object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
@@ -75,9 +75,9 @@ func Shrink(object client.Object) {
 // sharedLength is the minimum length of values that are shared.
 const sharedLength = 128
 
-// shareVariables shares the long values of a pod's variables with all pods that have the
-// same. Every pod of an earlier release has the addresses of all, which would grow with
-// the square of their number.
+// shareVariables shares the long values of a pod's variables with all pods that have the same values.
+// Every pod of an earlier release has the addresses of all pods, so memory would grow with the square of
+// their number.
 func shareVariables(pod *corev1.Pod) {
 	var shared []unique.Handle[string]
 	share := func(containers []corev1.Container) {
@@ -93,13 +93,12 @@ func shareVariables(pod *corev1.Pod) {
 	share(pod.Spec.InitContainers)
 	share(pod.Spec.Containers)
 	if len(shared) > 0 {
-		// A value is shared while there is a handle of it, so that handles must live as
-		// long as the pod.
+		// A value is shared while a handle of it exists, so the handles must live as long as the pod.
 		runtime.AddCleanup(pod, func([]unique.Handle[string]) {}, shared)
 	}
 }
 
-// occupancyOf returns the resources that a pod occupies, and its node.
+// occupancyOf returns a pod spec with only the node of a pod and the resources that it occupies.
 func occupancyOf(spec *corev1.PodSpec) corev1.PodSpec {
 	return corev1.PodSpec{
 		NodeName: spec.NodeName, Resources: spec.Resources, Overhead: spec.Overhead,

@@ -70,7 +70,7 @@ func TestOnlyPodsOfJobsAreKeptWhole(t *testing.T) {
 	}
 }
 
-// podTold is a pod of a job with a variable.
+// podTold returns a pod of a job with a variable.
 func podTold(name, value string) *corev1.Pod {
 	pod := podOwnedBy("diengine.opendilab.org/v2alpha1", JobKind)
 	pod.Name = name
@@ -78,7 +78,7 @@ func podTold(name, value string) *corev1.Pod {
 	return pod
 }
 
-// TestPodsOfAJobShareWhatTheyAreTold: not in parallel, as it measures the heap.
+// TestPodsOfAJobShareWhatTheyAreTold does not run in parallel, because it measures the heap.
 func TestPodsOfAJobShareWhatTheyAreTold(t *testing.T) {
 	const pods, length = 400, 1 << 17
 	told := strings.Repeat("n", length)
@@ -96,7 +96,7 @@ func TestPodsOfAJobShareWhatTheyAreTold(t *testing.T) {
 			t.Fatalf("kept is a %T", trimmed)
 		}
 		if i%100 == 0 {
-			// What is shared is found again after it was collected around.
+			// A shared value is still found after a garbage collection.
 			runtime.GC()
 		}
 		kept = append(kept, pod)

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Find gets an object. It returns the nil pointer if there is none.
+// Find gets an object. It returns a nil pointer if there is none.
 func Find[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, into T) (T, error) {
 	var none T
 	err := reader.Get(ctx, key, into)

@@ -13,16 +13,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// OwnerIndex is the name of the index of pods, services and ConfigMaps by the name
-// of the job that controls them. An index by UID would miss the objects of an earlier
-// job of the same name, which still occupy their names.
+// OwnerIndex is the name of the index of pods, services and ConfigMaps by the name of the job that
+// controls them. An index by UID would miss the objects of an earlier job of the same name, which still
+// use their names.
 const OwnerIndex = "metadata.controllerName"
 
-// JobKind is the kind of the owners that the reconcilers look for.
+// JobKind is the kind of the owners that the reconcilers handle.
 const JobKind = "DIJob"
 
-// FieldOwner is the operator's field manager, which distinguishes its writes from
-// those of others.
+// FieldOwner is the operator's field manager. It distinguishes the operator's writes from others.
 const FieldOwner = client.FieldOwner(names.ControllerName)
 
 // OwnerName is the index function of OwnerIndex.
@@ -33,8 +32,8 @@ func OwnerName(object client.Object) []string {
 	return []string{metav1.GetControllerOf(object).Name}
 }
 
-// OwnerUID returns the UID of the job that controls an object, nil if no job does.
-// Pods of a legacy installation name another version of the kind.
+// OwnerUID returns the UID of the job that controls an object; nil if no job does. Pods of a legacy
+// installation refer to another version of the kind.
 func OwnerUID(object client.Object) []string {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != JobKind || !strings.HasPrefix(owner.APIVersion, v2alpha1.GroupName+"/") {

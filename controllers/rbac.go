@@ -3,11 +3,10 @@
 
 package controllers
 
-// The operator's permissions. It updates finalizers of jobs because its owner references
-// block their deletion. It patches pods and services of earlier releases, pods with
-// Kueue's finalizer, jobs that were stored without the field of the scale subresource,
-// and objects that are stored in another version than the desired one. ConfigMaps have
-// the addresses of a worker-led job's pods, PodGroups describe gangs.
+// The operator's permissions. It updates finalizers of jobs because its owner references block their
+// deletion. It patches pods and services of earlier releases, pods with Kueue's finalizer, jobs that were
+// stored without the field of the scale subresource, and objects that are not stored in the desired
+// version. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch

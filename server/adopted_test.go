@@ -19,8 +19,8 @@ import (
 
 const adoptedUnit = trainer + "-aggregator-7hc88"
 
-// newAdopted makes a job whose collector and unit an earlier release made: the
-// names of its DDP learners do not follow from the aggregator's.
+// newAdopted creates a job whose collector and unit an earlier release created. The names of its DDP
+// learners do not follow from the aggregator's name.
 func newAdopted(ctx context.Context, namespace string) *v2alpha1.DIJob {
 	GinkgoHelper()
 	job := newTrainer(ctx, namespace)

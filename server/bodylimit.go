@@ -19,19 +19,18 @@ import (
 )
 
 const (
-	// maxSmallBody bounds the bytes of a body that asks for replicas: an object of
-	// few numbers. A report of failed replicas may name all of a job's, and a job's
-	// own report has what the job likes.
+	// maxSmallBody bounds the bytes of a body that requests replicas: an object with a few numbers. A failure
+	// report may name all replicas of a job, and a profiling report may have any content, so both may be
+	// larger.
 	maxSmallBody = 64 << 10
-	// bodyBytesPerSecond is the rate at which a body must arrive, after the time
-	// that every body has.
+	// bodyBytesPerSecond is the minimum rate of an arriving body, after the time that every body has.
 	bodyBytesPerSecond = 64 << 10
-	// bodyPatience is how long an arriving body keeps its memory in any case.
+	// bodyPatience is how long an arriving body keeps its memory regardless of its rate.
 	bodyPatience = 2 * time.Second
 )
 
-// newBodyLimit returns the limit of the memory of all bodies. Each sender has a
-// share, so that many slow bodies of one sender do not make others wait.
+// newBodyLimit returns the memory budget of all bodies. Each sender has a share of it, so many slow bodies of
+// one sender do not delay others.
 func newBodyLimit(grace time.Duration) *netlimit.Room {
 	return netlimit.NewRoom(netlimit.RoomOptions{
 		Size: maxBodies, Share: maxOwnBodies, Patience: bodyPatience,
@@ -39,7 +38,7 @@ func newBodyLimit(grace time.Duration) *netlimit.Room {
 	})
 }
 
-// limitSmallBody limits the body of a request for replicas.
+// limitSmallBody limits the body of a request that resizes.
 func (s *Server) limitSmallBody(c *gin.Context) error {
 	return s.limitBody(c, maxSmallBody)
 }
@@ -49,8 +48,7 @@ func (s *Server) limitLargeBody(c *gin.Context) error {
 	return s.limitBody(c, maxBody)
 }
 
-// limitBody bounds the body that later handlers read, and frees its memory when
-// the request is answered.
+// limitBody bounds the body that later handlers read. It frees the memory once the request is answered.
 func (s *Server) limitBody(c *gin.Context, most int64) error {
 	body := &limitedBody{ReadCloser: c.Request.Body, server: s, context: c, most: most}
 	c.Request.Body = body
@@ -59,7 +57,7 @@ func (s *Server) limitBody(c *gin.Context, most int64) error {
 	return nil
 }
 
-// limitedBody is the body of a request, which takes memory once it is read.
+// limitedBody is the body of a request. It reserves memory when it is read.
 type limitedBody struct {
 	io.ReadCloser
 	server  *Server
@@ -86,7 +84,7 @@ func (b *limitedBody) release() {
 	}
 }
 
-// readBody reads the body of a request, which limitBody bounds.
+// readBody reads the body of a request. limitBody bounds it.
 func readBody(c *gin.Context) ([]byte, error) {
 	body, isLimited := c.Request.Body.(*limitedBody)
 	if !isLimited {
@@ -101,7 +99,7 @@ func readBody(c *gin.Context) ([]byte, error) {
 		return nil, failure.New(failure.Invalid, "the body has more than the %d bytes that it may have", large.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, netlimit.ErrShed),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		// The rest of the body is not worth reading.
+		// The server does not read the rest of the body, so it closes the connection.
 		c.Header("Connection", "close")
 		return nil, failure.TimedOut(fmt.Errorf("reading the body: %w", err))
 	case err != nil:

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// pipes is a listener without a network, whose connections run in the time of a
-// synctest bubble.
+// pipes is a listener without a network. Its connections run in the time of a synctest bubble.
 type pipes struct {
 	connections chan net.Conn
 	closed      chan struct{}
@@ -45,7 +44,7 @@ type pipe struct {
 
 func (p *pipe) RemoteAddr() net.Addr { return &net.TCPAddr{IP: p.from, Port: 1} }
 
-// served serves HTTP without a network and returns what connects from an address.
+// served serves HTTP without a network. It returns a function that connects from an address.
 func served(t *testing.T, server *Server) func(lastByte byte) net.Conn {
 	t.Helper()
 	listener := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -68,8 +67,8 @@ func served(t *testing.T, server *Server) func(lastByte byte) net.Conn {
 	}
 }
 
-// sent sends the head of a report and some of its body, and returns how its answer
-// begins, and closes with the connection.
+// sent sends the head of a report and a part of its body. It returns the beginning of the answer, and
+// closes with the connection.
 func sent(t *testing.T, connection net.Conn, announced int, content string) <-chan string {
 	t.Helper()
 	answered := make(chan string, 1)
@@ -92,7 +91,7 @@ func sent(t *testing.T, connection net.Conn, announced int, content string) <-ch
 
 const later = `200 {"success":false,`
 
-// mustAnswer returns how long an answer takes that begins as it should.
+// mustAnswer expects the beginning of an answer and returns how long the answer took.
 func mustAnswer(t *testing.T, answered <-chan string, want string) time.Duration {
 	t.Helper()
 	begun := time.Now()

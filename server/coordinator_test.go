@@ -29,7 +29,7 @@ var _ = Describe("the v1 protocol", func() {
 		base = newServer(api.cached) + "/v1alpha1/replicas"
 	})
 
-	// body is a request of the trainer's coordinator.
+	// body returns a request of the trainer's coordinator.
 	body := func(rest string) string {
 		return fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",%s}`, namespace, rest)
 	}
@@ -225,7 +225,7 @@ var _ = Describe("the v1 protocol", func() {
 		const requests = 12
 		var group sync.WaitGroup
 		for i := range requests {
-			// Each request differs, so that none is a repeat; each is sent to both servers.
+			// Each request differs, so none is a repeat. Each is sent to both servers.
 			request := body(fmt.Sprintf(`"collectors":{"replicas":2,"cpus":%d}`, i+1))
 			for _, url := range bases {
 				group.Go(func() {
@@ -372,7 +372,7 @@ var _ = Describe("the v1 protocol", func() {
 	})
 })
 
-// newAggregatorConfig makes the cluster's AggregatorConfig unless it exists.
+// newAggregatorConfig creates the cluster's AggregatorConfig unless it exists.
 func newAggregatorConfig(ctx SpecContext) {
 	GinkgoHelper()
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "aggregator-config"}}

@@ -19,20 +19,20 @@ import (
 
 var errCrashed = errors.New("the server has crashed")
 
-// mortalClient is the client of a server that crashes at its k-th write: every
-// call from then on fails, and that write itself is done or not.
+// mortalClient is the client of a server that crashes at its k-th write. The server may or may not make
+// that write. Every later call fails.
 type mortalClient struct {
 	client.Client
 	lock sync.Mutex
-	// writes is how many writes are left before the crash.
+	// writes is the number of writes before the crash.
 	writes int
 	// done reports whether the last write reaches the API server.
 	done bool
 	dead bool
 }
 
-// dying counts a write and reports whether to do it and what to answer. A request
-// that calls after the crash is never answered.
+// dying counts a write. It reports whether to make the write, and returns the error. A request that calls
+// after the crash is never answered.
 func (m *mortalClient) dying(ctx context.Context) (bool, error) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -80,9 +80,8 @@ func (mortalReader) List(context.Context, client.ObjectList, ...client.ListOptio
 }
 
 var _ = Describe("a server that crashes", func() {
-	// story is what a coordinator does; its requests are sent again to another
-	// server when they fail. Only a key distinguishes a removal that is sent again from
-	// another removal.
+	// story returns the requests of a coordinator. Failed requests are repeated at another server. Only a
+	// key distinguishes a repeated removal from another removal.
 	story := func(namespace, known string) []struct{ method, path, body string } {
 		caller := fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",`, namespace)
 		return []struct{ method, path, body string }{

@@ -1,16 +1,15 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is di-server: the HTTP interface through which coordinators
-// ask for replicas and report failed ones, and workers resize and profile
-// their job. It reads caches and writes what is wanted, a Membership, a job's
-// status or a preemptible job's range; it must not create or delete pods, which
-// is the operator's.
+// Package server is di-server: the HTTP server through which coordinators request replicas and report failed
+// ones, and through which workers resize and profile their job. It reads caches. It writes desired state only:
+// a Membership, a job's status or a preemptible job's range. It must not create or delete pods, because only
+// the operator does.
 //
-// Any number of servers serve at once and none leads: each write is one
-// optimistic update, so that two servers lose and double nothing.
+// Any number of servers run concurrently without a leader. Each write is one optimistic update, so concurrent
+// servers neither lose nor repeat a change.
 //
-// What the server may do in the cluster:
+// The server needs these permissions:
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;patch;watch
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch

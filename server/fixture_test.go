@@ -35,7 +35,7 @@ const trainer = "cartpole-dqn"
 // template is a pod template that serves on 22270.
 const template = `{"spec":{"containers":[{"name":"di-container","image":"di","ports":[{"name":"di-port","containerPort":22270}]}]}}`
 
-// newServer returns the URL of a server that reaches the cluster by the client.
+// newServer returns the URL of a server that uses the client.
 func newServer(through client.Client, changes ...func(*server.Options)) string {
 	GinkgoHelper()
 	options := server.Options{
@@ -45,7 +45,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 		Log:              GinkgoLogr,
 		Identity:         auth.ModeOff,
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
-		// So that no request fails as the machine is slow; what cannot be done
+		// The times are long, so that no request fails on a slow machine. A request that cannot succeed
 		// ends by endTime.
 		Times: server.Times{Request: testkit.Patience, Call: testkit.Patience, Body: testkit.Patience, Profilings: time.Nanosecond},
 	}
@@ -57,7 +57,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 	return listen(ending(served.Handler()))
 }
 
-// started is a server that listens at addresses, the one of TLS last.
+// started is a server with its addresses. The TLS address is the last.
 type started struct {
 	*server.Server
 	addresses []string
@@ -105,12 +105,12 @@ func start(ctx context.Context, options server.Options) *started {
 	return s
 }
 
-// requestTime is the time of one request.
+// requestTime is the deadline of one request.
 type requestTime struct{ end context.CancelFunc }
 
 type requestTimeKey struct{}
 
-// ending has a handler's requests end when a client of a spec says so.
+// ending makes the requests of a handler end when a client of a spec calls endTime.
 func ending(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		ctx, end := context.WithCancel(request.Context())
@@ -120,22 +120,21 @@ func ending(handler http.Handler) http.Handler {
 	})
 }
 
-// endTime ends the time of the request that a call is made for, as when it is
-// over. A client of a spec says so where the request can get no further: the
-// time itself would end one on a slow machine that has not got so far yet.
+// endTime ends the request that a call belongs to, as its deadline would. A client of a spec calls it
+// where the request can make no further progress. A real deadline could end a request earlier on a slow
+// machine.
 func endTime(ctx context.Context) {
 	if time, ok := ctx.Value(requestTimeKey{}).(*requestTime); ok {
 		time.end()
 	}
 }
 
-// within is an option that limits the time of requests.
+// within returns an option that limits the time of requests.
 func within(limit time.Duration) func(*server.Options) {
 	return func(options *server.Options) { options.Times.Request = limit }
 }
 
-// apiReader returns the live reader that goes with a client: one that crashes
-// with it, if it is one of those.
+// apiReader returns the live reader of a client. The reader of a mortalClient crashes with it.
 func apiReader(through client.Client) client.Reader {
 	if own, ok := through.(interface{ reader() client.Reader }); ok {
 		return own.reader()
@@ -143,7 +142,7 @@ func apiReader(through client.Client) client.Reader {
 	return api.live
 }
 
-// newNamespace makes a namespace for one spec.
+// newNamespace creates a namespace for one spec.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
@@ -155,7 +154,7 @@ func raw(content string) v2alpha1.RawObject {
 	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(content)}}
 }
 
-// newJob makes a job as a user does.
+// newJob creates a job as a user does.
 func newJob(ctx context.Context, namespace, name string, spec v2alpha1.DIJobSpec) *v2alpha1.DIJob {
 	GinkgoHelper()
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
@@ -174,8 +173,8 @@ func coordinatorLed() v2alpha1.DIJobSpec {
 	}
 }
 
-// newTrainer makes a coordinator-led job with what the operator makes for it:
-// its empty Membership and its coordinator.
+// newTrainer creates a coordinator-led job with the objects that the operator creates for it: its empty
+// Membership and its coordinator.
 func newTrainer(ctx context.Context, namespace string) *v2alpha1.DIJob {
 	GinkgoHelper()
 	job := newJob(ctx, namespace, trainer, coordinatorLed())
@@ -192,7 +191,7 @@ func newMembership(ctx context.Context, job *v2alpha1.DIJob) {
 	})).To(Succeed())
 }
 
-// newPod makes a pod of a coordinator-led job as the operator does.
+// newPod creates a pod of a coordinator-led job as the operator does.
 func newPod(ctx context.Context, job *v2alpha1.DIJob, name string, role names.ReplicaType) *corev1.Pod {
 	GinkgoHelper()
 	return createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -230,7 +229,7 @@ func membershipOf(ctx context.Context, job *v2alpha1.DIJob) *v2alpha1.Membership
 	return &list
 }
 
-// cacheKnows waits until the cache has what the API server has of an object.
+// cacheKnows waits until the cache has the API server's version of an object.
 func cacheKnows(ctx context.Context, object client.Object) {
 	GinkgoHelper()
 	key := client.ObjectKeyFromObject(object)
@@ -244,7 +243,7 @@ func cacheKnows(ctx context.Context, object client.Object) {
 	}).Should(Equal(version))
 }
 
-// call sends a request as deployed clients do: no Content-Type, no credentials.
+// call sends a request as deployed clients do: without Content-Type and credentials.
 func call(ctx context.Context, method, url, body string, headers ...string) (int, string) {
 	GinkgoHelper()
 	status, answer, err := tryCall(ctx, method, url, body, headers...)
@@ -275,17 +274,17 @@ func tryCall(ctx context.Context, method, url, body string, headers ...string) (
 	return response.StatusCode, string(content), nil
 }
 
-// failed is how an answer begins that says that a request was not done.
+// failed is the beginning of an answer to a failed request.
 const failed = `{"success":false`
 
-// isLater reports whether an answer says that the request may be sent again.
+// isLater reports whether an answer permits that the request is repeated.
 func isLater(status int, answer string) bool {
 	return status == http.StatusOK && strings.HasPrefix(answer, failed)
 }
 
 var suffixes = regexp.MustCompile(`-(collector|aggregator|learner)-[bcdfghjklmnpqrstvwxz2456789]{5}`)
 
-// golden puts a fixed text for what is random in an answer, and the status before it.
+// golden returns the status and the answer, with fixed texts in place of random ones.
 func golden(status int, answer, namespace string) string {
 	answer = suffixes.ReplaceAllString(answer, "-$1-*")
 	return strconv.Itoa(status) + " " + strings.ReplaceAll(answer, namespace, "NS")

@@ -34,12 +34,12 @@ import (
 	"opendilab.org/di-orchestrator/server/auth"
 )
 
-// addresses gives each pod of the specs a loopback address of its own, from
-// which a client of this process can call.
+// addresses gives each pod of the specs a separate loopback address, from which a client of this process
+// can call.
 type addresses struct{ last atomic.Int32 }
 
-// given are the addresses of all specs: an address that two of them gave would be
-// that of two pods.
+// given are the addresses of all specs. Two specs must not use the same address, because it would then
+// belong to two pods.
 var given addresses
 
 func (a *addresses) next() string {
@@ -66,7 +66,7 @@ var _ = Describe("who may call", func() {
 	}
 	post := fmt.Sprintf(`{"namespace":"%%s","coordinator":%q,"collectors":{"replicas":1}}`, names.CoordinatorPod(trainer))
 
-	// at runs a pod of the job, or of none, at an address.
+	// at runs a pod at an address. The pod belongs to the job, or to none.
 	at := func(ctx context.Context, owner *v2alpha1.DIJob, address string, change func(*corev1.Pod)) *corev1.Pod {
 		GinkgoHelper()
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "pod-"},
@@ -135,11 +135,11 @@ var _ = Describe("who may call", func() {
 		})
 	})
 
-	// refusal is a caller that is refused, and how.
+	// refusal is a refused caller with the expected refusal.
 	type refusal struct {
 		whose string
 		want  int
-		// from is the address it calls from, and token its token.
+		// from is the address of the caller. token is its token.
 		from, token string
 	}
 	strangers := func(ctx context.Context) []refusal {
@@ -177,7 +177,7 @@ var _ = Describe("who may call", func() {
 			at(ctx, nil, a, nil)
 		})
 		byToken := func(whose string, want int, token string) {
-			// Where it calls from is nothing beside a token: it is a pod of the job's.
+			// The token takes precedence over the address, which belongs to a pod of the job.
 			all = append(all, refusal{whose: whose, want: want, from: given.next(), token: token})
 			at(ctx, job, all[len(all)-1].from, nil)
 		}
@@ -266,8 +266,8 @@ var _ = Describe("who may call", func() {
 		Expect(status(callFrom(ctx, given.next(), http.MethodGet, base+list(), "", "Authorization", "Bearer "+good))).To(Equal(http.StatusOK))
 		group.Wait()
 		Expect(refused.Load()).To(BeEquivalentTo(200))
-		// A hundred at once and twenty a second are five seconds, on a slow machine more; callers that
-		// come together may find a moment counted twice, so that it can be less.
+		// A hundred at once and twenty a second take five seconds, on a slow machine more. Concurrent
+		// callers may count a moment twice, so it can take less.
 		Expect(time.Since(begun)).To(BeNumerically(">=", 2*time.Second))
 	})
 
@@ -316,7 +316,7 @@ var _ = Describe("who may call", func() {
 					return through.Create(ctx, object, options...)
 				},
 			})
-			// What is written goes through the flaky client; what is read comes from the cache.
+			// Writes use the flaky client. Reads use the cache.
 			served, err := server.New(server.Options{
 				Client: readFrom{flaky, api.cached}, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr,
 			})
@@ -420,7 +420,8 @@ func serviceAccount(namespace string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "worker"}}
 }
 
-// tokenOf returns a token of service account worker, bound to the pod if it is one.
+// tokenOf returns a token of service account worker. The token is bound to the holder if the holder is a
+// pod.
 func tokenOf(ctx context.Context, holder client.Object, audience string) string {
 	GinkgoHelper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -435,8 +436,7 @@ func tokenOf(ctx context.Context, holder client.Object, audience string) string 
 	return request.Status.Token
 }
 
-// allow gives service account worker a role over the replicas of all jobs of
-// its namespace.
+// allow gives service account worker a role for the replicas of all jobs of its namespace.
 func allow(ctx context.Context, namespace string, verbs ...string) {
 	GinkgoHelper()
 	Expect(api.live.Create(ctx, &rbacv1.Role{

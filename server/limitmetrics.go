@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// The outcomes of reports of jobs.
+// The outcomes of profiling reports.
 const (
 	reportWritten   = "written"
 	reportCoalesced = "coalesced"
@@ -20,7 +20,7 @@ const (
 	reportFailed    = "failed"
 )
 
-// limitMetrics counts what the limits of the server delay, merge or refuse.
+// limitMetrics counts the requests and writes that the server's limits delay, merge or refuse.
 type limitMetrics struct {
 	telemetry.Set
 	reports    *prometheus.CounterVec
@@ -28,7 +28,7 @@ type limitMetrics struct {
 	refused    *prometheus.CounterVec
 }
 
-// newLimitMetrics returns metrics and registers them, if there is a registerer.
+// newLimitMetrics returns metrics. It registers them if the registerer is not nil.
 func newLimitMetrics(registerer prometheus.Registerer) (*limitMetrics, error) {
 	b := &limitMetrics{}
 	b.reports = b.CounterFromZero(telemetry.Metric{
@@ -70,7 +70,8 @@ func (b *limitMetrics) connectionRefused() {
 	b.refused.WithLabelValues(netlimit.ReasonConnections).Inc()
 }
 
-// bodyRefused counts a body that was not read to its end, unless its sender aborted it.
+// bodyRefused counts a body that was not read to its end. It does not count bodies that their sender
+// aborted.
 func (b *limitMetrics) bodyRefused(err error) {
 	if reason := netlimit.ReasonOf(err); reason != "" {
 		b.refused.WithLabelValues(reason).Inc()

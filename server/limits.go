@@ -14,25 +14,23 @@ import (
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// Limits bound the requests of one job, so that no job takes the cluster or
-// di-server from others. The zero value has the defaults.
+// Limits bound the requests of one job, so that no job exhausts the cluster or di-server. The zero value
+// selects the defaults.
 type Limits struct {
-	// ReplicasPerRequest bounds the replicas of one task that a request may ask for.
+	// ReplicasPerRequest bounds the replicas of one task in a request.
 	ReplicasPerRequest int32
-	// ReplicasPerJob bounds the replicas of a job. Coordinator-led jobs never have
-	// more than the default.
+	// ReplicasPerJob bounds the replicas of a job. Coordinator-led jobs never have more than the default.
 	ReplicasPerJob int32
 	// WritesPerSecond and WriteBurst limit the writes for one job. Further writes wait.
 	WritesPerSecond float64
 	WriteBurst      int
-	// WriteBytesPerMinute limits the sizes of the objects written for one job.
-	// Further writes wait.
+	// WriteBytesPerMinute limits the total size of the objects written for one job. Further writes wait.
 	WriteBytesPerMinute int
-	// Connections and ConnectionsPerAddress bound the concurrent connections of each
-	// port, in total and of one address. An address has more by default where
-	// unauthenticated callers are admitted: many may come through one gateway.
+	// Connections and ConnectionsPerAddress bound the concurrent connections of each port, in total and
+	// per address. The default per address is higher where unauthenticated callers are admitted, because
+	// many callers may share one gateway.
 	Connections, ConnectionsPerAddress int
-	// ProfilingBytes bounds the size of a job's report.
+	// ProfilingBytes bounds the size of a job's profiling report.
 	ProfilingBytes int
 }
 
@@ -84,7 +82,7 @@ func (l Limits) checkResize(asked *wire.Resize) error {
 	)
 }
 
-// checkTotal refuses more replicas than a job may have.
+// checkTotal refuses a total that exceeds ReplicasPerJob.
 func (l Limits) checkTotal(total int64) error {
 	if err := membership.CheckTotal(total, int64(l.ReplicasPerJob)); err != nil {
 		return failure.New(failure.Invalid, "%v", err)

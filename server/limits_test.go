@@ -21,13 +21,13 @@ import (
 	"opendilab.org/di-orchestrator/server/auth"
 )
 
-// hurried gives the handler's removals, which these specs await in vain, less
-// time than other requests.
+// hurried gives the handler's removals less time than other requests, because these specs wait for them in
+// vain.
 func hurried(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		ctx := request.Context()
 		if request.Method == http.MethodDelete {
-			// Many times what the server needs until it waits.
+			// The timeout is many times as long as the server needs until it waits.
 			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
 			ctx = bounded

@@ -17,9 +17,9 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// Start implements manager.Runnable. It listens once the caches are synced, because
-// clients trust every answer, and serves until the context ends. Then it drains:
-// it refuses new connections and finishes the requests that it has read.
+// Start implements manager.Runnable. It listens once the caches are synced, because clients trust every
+// answer. It serves until the context ends. Then it drains: it refuses new connections and finishes the
+// requests that it has read.
 func (s *Server) Start(ctx context.Context) error {
 	if err := store.WarmUp(ctx, s.options.Cache); err != nil {
 		return err
@@ -37,14 +37,14 @@ func (s *Server) Start(ctx context.Context) error {
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tlsConfig(),
 		ErrorLog:          s.httpLog(),
-		// A stopping server finishes the requests that it has read.
+		// A draining server finishes the requests that it has read.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	return s.serve(ctx, server, listeners)
 }
 
-// tlsConfig returns the TLS configuration. It names HTTP/2, because the first
-// listener sets it up for all, and one without TLS would not by itself.
+// tlsConfig returns the TLS configuration. It names HTTP/2 because the first listener sets up HTTP/2 for
+// all listeners, and a listener without TLS would not name it.
 func (s *Server) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -74,7 +74,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 	return errors.Join(cause, err)
 }
 
-// logMode logs at each start whether unauthenticated callers are admitted.
+// logMode logs at every start whether unauthenticated callers are admitted.
 func (s *Server) logMode() {
 	switch s.options.Identity {
 	case auth.ModeOff:
@@ -100,7 +100,7 @@ func (l listener) serve(server *http.Server) error {
 	return server.Serve(l.Listener)
 }
 
-// listen listens on all addresses or on none.
+// listen listens on all addresses. If one fails, it listens on none.
 func (s *Server) listen(ctx context.Context) ([]listener, error) {
 	addresses := slices.Clone(s.options.Addresses)
 	if s.options.TLSAddress != "" {

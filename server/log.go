@@ -23,8 +23,8 @@ import (
 // maxLogged bounds the bytes of a caller's text in a log line.
 const maxLogged = 1024
 
-// logLimited writes a log line about the job of a request, or about its sender
-// while the job is not known, unless there were too many.
+// logLimited writes a log line about the job of a request, or about its sender until the job is known. It
+// suppresses the line if there were too many.
 func (s *Server) logLimited(ctx context.Context, message string, write func(logr.Logger)) {
 	key := auth.SenderOf(ctx).Account()
 	if job := auth.RequestedJob(ctx); job != nil {
@@ -41,8 +41,8 @@ func (s *Server) logLimited(ctx context.Context, message string, write func(logr
 	write(line)
 }
 
-// loggable returns a caller's text for the log: truncated, and quoted if it has
-// characters that cannot be printed.
+// loggable returns a caller's text for the log. It truncates the text, and quotes it if it contains
+// unprintable characters.
 func loggable(text string) string {
 	if len(text) > maxLogged {
 		text = fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:maxLogged], ""), len(text))
@@ -54,15 +54,15 @@ func loggable(text string) string {
 	return text
 }
 
-// audit logs a write to the job of a request, with the sender.
+// audit logs a write to the job of a request, together with the sender.
 func (s *Server) audit(ctx context.Context, what string, details ...any) {
 	sender := auth.SenderOf(ctx)
 	s.options.Log.WithValues(auth.LogJob(ctx)...).WithValues("caller", loggable(sender.String()), "identity", sender.Identity()).
 		Info("Write: "+loggable(what), details...)
 }
 
-// logFailure logs why a request failed. A read that a broken watch fails is not
-// logged: the watch is, and each client reads once a second.
+// logFailure logs the cause of a failed request. It does not log reads that fail because of a broken
+// watch: the watch itself is logged, and each client reads once a second.
 func (s *Server) logFailure(c *gin.Context, failed *failure.Error, err error) {
 	ctx, isWrite := c.Request.Context(), c.Request.Method != http.MethodGet
 	details := []any{
@@ -84,7 +84,7 @@ func (s *Server) logFailure(c *gin.Context, failed *failure.Error, err error) {
 	}
 }
 
-// logFault logs a failure that is not its sender's fault.
+// logFault logs a failure that the sender did not cause.
 func (s *Server) logFault(ctx context.Context, err error, details []any) {
 	const message = "Request failed"
 	var panicked *panicError
@@ -94,8 +94,8 @@ func (s *Server) logFault(ctx context.Context, err error, details []any) {
 	s.logLimited(ctx, message, func(log logr.Logger) { log.Error(errors.New(loggable(err.Error())), message, details...) })
 }
 
-// httpLog returns the log of the HTTP server, for failed connections: anyone who
-// connects can cause its lines.
+// httpLog returns the logger of the HTTP server, which logs failed connections. Its lines are limited
+// because every client that connects can cause them.
 func (s *Server) httpLog() *log.Logger {
 	return log.New(writeFunc(func(line []byte) (int, error) {
 		s.logLimited(context.Background(), "Connection failed", func(to logr.Logger) {

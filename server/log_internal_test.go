@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// logged is what was logged: each line, and its texts as a sink gets them.
+// logged records log lines, and their texts as a sink receives them.
 type logged struct {
 	mutex sync.Mutex
 	lines []string
@@ -45,7 +45,7 @@ func (l *logged) keep(values []any) []any {
 	return values
 }
 
-// with returns the lines that have all of these.
+// with returns the lines that contain all parts.
 func (l *logged) with(parts ...string) []string {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -62,7 +62,7 @@ func (l *logged) with(parts ...string) []string {
 	return found
 }
 
-// newFaulty makes a coordinator-led job that fails every request for replicas.
+// newFaulty creates a coordinator-led job that fails every request for replicas.
 func (m *memory) newFaulty(t *testing.T) {
 	t.Helper()
 	job := m.newCoordinatorLed(t)

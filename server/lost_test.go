@@ -26,16 +26,15 @@ import (
 	"opendilab.org/di-orchestrator/server"
 )
 
-// flakyClient is a client some of whose writes and live reads fail.
+// flakyClient is a client with some failing writes and live reads.
 type flakyClient struct {
 	client.Client
-	// failures is how many writes are left that fail, with err.
+	// failures is the number of further writes that fail, with err.
 	failures atomic.Int32
 	err      error
 	// done reports whether the writes that fail reach the API server.
 	done bool
-	// cut makes live reads fail after a write that failed, which the request's
-	// time does not outlast.
+	// cut makes live reads fail after a failed write, until the request's deadline.
 	cut   bool
 	blind atomic.Bool
 	// writes is how many writes reached the API server.
@@ -108,18 +107,19 @@ var _ = Describe("a write", func() {
 	body := func(rest string) string {
 		return fmt.Sprintf(`{"namespace":%q,"coordinator":"cartpole-dqn-coordinator",%s}`, namespace, rest)
 	}
-	// have gives the job collectors by a server that fails nowhere.
+	// have gives the job collectors through a server that never fails.
 	have := func(ctx context.Context, collectors int) string {
 		GinkgoHelper()
 		code, answer := call(ctx, http.MethodPost, newServer(api.cached)+"/v1alpha1/replicas", body(fmt.Sprintf(`"collectors":{"replicas":%d,"cpus":1}`, collectors)))
 		Expect(code).To(Equal(http.StatusOK), answer)
 		return podOf(urlsIn(answer, names.ReplicaTypeCollector)[0])
 	}
-	// lasting is what is left after a request that was done once on three collectors.
+	// lasting is the expected state after a request was applied once to three collectors.
 	type request struct {
 		method, path, body string
 		members, reports   int
-		// writes is how many it takes: a removal is marked as answered, too.
+		// writes is the number of writes of the request. A removal needs another write that marks it as
+		// answered.
 		writes int
 	}
 	requests := func(known string) map[string]request {
@@ -275,8 +275,7 @@ var _ = Describe("a write", func() {
 	})
 })
 
-// setMainContainer writes what the status of the trainer's coordinator says of
-// its main container.
+// setMainContainer sets the status of the main container of the trainer's coordinator.
 func setMainContainer(ctx context.Context, namespace, status string) {
 	GinkgoHelper()
 	pod := podNamed(namespace, names.CoordinatorPod(trainer))

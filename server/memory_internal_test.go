@@ -31,18 +31,18 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// memory is a store without a cluster, which runs in the time of a synctest
-// bubble. Its cache is what the API server has.
+// memory is a store without a cluster, in the time of a synctest bubble. Its cache equals the API server's
+// state.
 type memory struct {
 	objects client.WithWatch
 
 	lock sync.Mutex
-	// isAway has every call of the API server fail.
+	// isAway makes every API call fail.
 	isAway bool
-	// losing is how many answers to writes are still to be lost; the API server is
-	// away from then on.
+	// losing is the number of further answers to writes that are lost. After that the API server is
+	// unreachable.
 	losing int
-	// written are the sizes of the objects that were written, as etcd stores them.
+	// written are the sizes of the written objects as etcd stores them.
 	written []int
 }
 
@@ -65,7 +65,7 @@ func (m *memory) set(isAway bool) {
 	m.isAway = isAway
 }
 
-// lose has the answer to the next write be lost.
+// lose makes the memory lose the answer to the next write.
 func (m *memory) lose() {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -81,7 +81,7 @@ func (m *memory) reachable() error {
 	return nil
 }
 
-// bytes returns how much was written, and in how many writes.
+// bytes returns the written bytes and the number of writes.
 func (m *memory) bytes() (total, writes int) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -149,7 +149,7 @@ func (m *memory) Patch(ctx context.Context, object client.Object, subresource st
 	})
 }
 
-// write does a write, counts it, and loses its answer if lose was called.
+// write performs and counts a write. It loses the answer if lose was called.
 func (m *memory) write(object client.Object, do func() error) error {
 	if err := m.reachable(); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (m *memory) write(object client.Object, do func() error) error {
 	return nil
 }
 
-// newMemoryServer returns a server over a memory, without authentication.
+// newMemoryServer returns a server over a memory without authentication.
 func newMemoryServer(t *testing.T, objects *memory, changes ...func(*Options)) *Server {
 	t.Helper()
 	return newServerOver(t, objects, objects, changes...)
@@ -212,7 +212,7 @@ func rawTemplate() v2alpha1.RawObject {
 	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
 }
 
-// newCoordinatorLed makes a coordinator-led job with its coordinator and its empty list.
+// newCoordinatorLed creates a coordinator-led job with its coordinator and its empty list.
 func (m *memory) newCoordinatorLed(t *testing.T) *v2alpha1.DIJob {
 	t.Helper()
 	job := &v2alpha1.DIJob{
@@ -260,8 +260,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// openWatches returns watches that are all open, and a function that opens or
-// breaks them.
+// openWatches returns open watches, and a function that opens or breaks them.
 func openWatches(t *testing.T) (*store.Watches, func(open bool)) {
 	t.Helper()
 	watches := store.NewWatches(logr.Discard(), clock.RealClock{})
@@ -291,7 +290,7 @@ func openWatches(t *testing.T) (*store.Watches, func(open bool)) {
 	return watches, set
 }
 
-// passed returns when so much time has passed, or the test has ended.
+// passed returns when wait has passed or the context has ended.
 func passed(ctx context.Context, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

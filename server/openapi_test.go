@@ -30,7 +30,7 @@ import (
 // documentPath is the document of the API that users read.
 const documentPath = "../docs/reference/di-server.openapi.yaml"
 
-// readDocument reads it for requests to any host, as tests listen where there is room.
+// readDocument reads the document for requests to any host, because tests listen on free ports.
 var readDocument = sync.OnceValues(func() (*openapi3.T, error) {
 	document, err := openapi3.NewLoader().LoadFromFile(documentPath)
 	if err != nil {
@@ -40,8 +40,8 @@ var readDocument = sync.OnceValues(func() (*openapi3.T, error) {
 	return document, nil
 })
 
-// listen serves what the handler answers, and lets the spec fail at the end for
-// each answer that is not as the document says.
+// listen serves a handler. At the end of the spec it fails for each answer that the document does not
+// allow.
 func listen(handler http.Handler) string {
 	GinkgoHelper()
 	checked := newChecked(handler)
@@ -53,7 +53,7 @@ func listen(handler http.Handler) string {
 	return listening.URL
 }
 
-// checked holds each call of a handler against the document.
+// checked compares each call of a handler with the document.
 type checked struct {
 	handler  http.Handler
 	document *openapi3.T
@@ -72,7 +72,7 @@ func newChecked(handler http.Handler) *checked {
 	return &checked{handler: handler, document: document, router: router}
 }
 
-// ServeHTTP implements http.Handler. A call that is not answered is none to check.
+// ServeHTTP implements http.Handler. It does not check a call without an answer.
 func (k *checked) ServeHTTP(writer http.ResponseWriter, request *http.Request) {
 	var body bytes.Buffer
 	asked := request.Clone(context.Background())
@@ -87,8 +87,8 @@ func (k *checked) ServeHTTP(writer http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// check tells in what an answer, or a request that was granted, differs from
-// the document.
+// check compares an answer, and the request if it succeeded, with the document. It returns the
+// differences.
 func (k *checked) check(asked *http.Request, told *copiedAnswer) error {
 	route, path, err := k.router.FindRoute(asked)
 	if err != nil {
@@ -100,7 +100,7 @@ func (k *checked) check(asked *http.Request, told *copiedAnswer) error {
 	options := &openapi3filter.Options{
 		IncludeResponseStatus: true, SkipSettingDefaults: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
 	}
-	// Which type a body has matters nothing, and deployed clients do not say.
+	// The server ignores the type of a body, and deployed clients do not send one.
 	asked.Header.Set("Content-Type", "application/json")
 	input := &openapi3filter.RequestValidationInput{Request: asked, PathParams: path, Route: route, Options: options}
 	answer := &openapi3filter.ResponseValidationInput{
@@ -114,8 +114,8 @@ func (k *checked) check(asked *http.Request, told *copiedAnswer) error {
 	return errors.Join(granted, openapi3filter.ValidateResponse(asked.Context(), answer))
 }
 
-// undocumented is the route of a path or method that the document does not
-// name: all are answered in the same way.
+// undocumented returns the route of a path or method that the document does not name. The server answers
+// all of them in the same way.
 func (k *checked) undocumented(status int) (*routers.Route, error) {
 	answers := map[int]string{http.StatusNotFound: "NotFound", http.StatusNotImplemented: "NotImplemented"}
 	response, known := k.document.Components.Responses[answers[status]]
@@ -126,7 +126,7 @@ func (k *checked) undocumented(status int) (*routers.Route, error) {
 	return &routers.Route{Spec: k.document, PathItem: &openapi3.PathItem{}, Operation: operation}, nil
 }
 
-// copied copies what is read of a body.
+// copied copies the bytes that are read from a body.
 type copied struct {
 	io.ReadCloser
 	into io.Writer
@@ -138,7 +138,7 @@ func (c *copied) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// copiedAnswer copies what is answered.
+// copiedAnswer copies an answer.
 type copiedAnswer struct {
 	http.ResponseWriter
 	status int
@@ -155,7 +155,7 @@ func (c *copiedAnswer) Write(content []byte) (int, error) {
 	return c.ResponseWriter.Write(content)
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (c *copiedAnswer) Unwrap() http.ResponseWriter {
 	return c.ResponseWriter
 }

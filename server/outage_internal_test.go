@@ -20,18 +20,17 @@ import (
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// deployed is the client that is deployed in the field, as far as di-server can
-// tell it: a connection that breaks is tried again 5 times, a second apart, any
-// status from 400 on is an error, and an answer without success is not. Its
-// requests go to the servers in turn.
+// deployed is a deployed client as di-server sees it. It retries a broken connection 5 times, a second
+// apart. Any status from 400 is an error. An answer without success is not. It sends its requests to the
+// servers in turn.
 type deployed struct {
 	servers  []*Server
 	requests int
-	// later counts the answers that ask for a retry.
+	// later counts the answers that require a retry.
 	later int
 }
 
-// answered is what the client reads of an answer.
+// answered contains the fields of an answer that the client reads.
 type answered struct {
 	Success bool
 	Message string
@@ -78,8 +77,8 @@ func (d *deployed) once(ctx context.Context, method, path, body string) (got *an
 	return got, nil
 }
 
-// until sends a request until it succeeds, as the coordinator does at its start
-// for two minutes, and programs may for longer.
+// until repeats a request until it succeeds. The coordinator does so for two minutes at its start, and
+// programs may do so for longer.
 func (d *deployed) until(ctx context.Context, patience time.Duration, method, body string) (*answered, error) {
 	for begun := time.Now(); time.Since(begun) <= patience; {
 		got, err := d.call(ctx, method, replicasPath, body)
@@ -93,8 +92,8 @@ func (d *deployed) until(ctx context.Context, patience time.Duration, method, bo
 	return nil, errors.New("its patience is over")
 }
 
-// follow reads the list once a second until the context ends, as the
-// coordinator does; it ends at the first error.
+// follow reads the list once a second until the context ends, as the coordinator does. It returns at the
+// first error.
 func (d *deployed) follow(ctx context.Context, seen func([]string)) error {
 	for ctx.Err() == nil {
 		got, err := d.call(ctx, http.MethodGet, replicasPath+"?namespace=ns&coordinator=job-coordinator", "{}")
@@ -224,9 +223,9 @@ func remove(ctx context.Context, server *Server) (int, error) {
 func TestAnUnansweredRemovalIsDoneOnceByAnotherServer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		// between is what happens before the removal is sent again.
+		// between runs before the removal is repeated.
 		between func(context.Context, *testing.T, *memory, *Server)
-		// removed are removed when it is sent again, and left stay.
+		// removed is how many are removed by the repeat. left is how many remain.
 		removed, left int
 	}{
 		"soon": {func(context.Context, *testing.T, *memory, *Server) {}, 2, 5},
@@ -339,7 +338,7 @@ func TestAFaultOfTheServerEndsNoDeployedClient(t *testing.T) {
 	}
 }
 
-// mustPass lets time pass.
+// mustPass waits for a time.
 func mustPass(t *testing.T, wait time.Duration) {
 	t.Helper()
 	if err := passed(t.Context(), wait); err != nil {

@@ -22,14 +22,15 @@ import (
 
 const messageProfilings = "successfully report profilings"
 
-// report is what a job reports of itself, on behalf of its context's sender.
+// report is a profiling report of a job. Its context has the sender.
 type report struct {
 	ctx     context.Context //nolint:containedctx // the report outlives its request
 	id      wire.JobID
 	content json.RawMessage
 }
 
-// newReports returns the debouncer of reports: each write stores the whole job.
+// newReports returns the debouncer of reports. Reports are debounced because each write stores the whole
+// job.
 func (s *Server) newReports() *limit.Debouncer[report] {
 	return limit.NewDebouncer(limit.DebouncerOptions[report]{
 		Interval:    s.options.Times.Profilings,
@@ -39,8 +40,8 @@ func (s *Server) newReports() *limit.Debouncer[report] {
 	})
 }
 
-// reportProfilings answers POST profilings. The first report of an interval is
-// answered once it is written, later ones once they are pending.
+// reportProfilings answers POST profilings. It answers the first report of an interval after its write,
+// and later reports once they are pending.
 func (s *Server) reportProfilings(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
 	id, err := s.readJobID(c, wanted)
@@ -74,7 +75,7 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	return succeed(c, messageProfilings, nil)
 }
 
-// checkReport refuses reports that can never be written.
+// checkReport refuses reports that no write can store.
 func (s *Server) checkReport(id wire.JobID, job *v2alpha1.DIJob, content json.RawMessage) error {
 	if err := id.CheckWorkerLed(job); err != nil {
 		return err
@@ -91,15 +92,15 @@ func (s *Server) checkReport(id wire.JobID, job *v2alpha1.DIJob, content json.Ra
 	return nil
 }
 
-// reportEdit stores a report of a worker-led job.
+// reportEdit stores a profiling report in a worker-led job.
 type reportEdit struct {
 	jobRequest
 	content json.RawMessage
-	// outcome is what becomes of the report, if its write succeeds.
+	// outcome is the outcome of the report if the write succeeds.
 	outcome string
 }
 
-// Apply stores the report, unless the job has it already.
+// Apply stores the report unless the job already has it.
 func (r *reportEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	r.outcome = reportUnchanged
 	if err := r.id.CheckCurrent(job); err != nil {
@@ -128,14 +129,14 @@ func (s *Server) writeReport(ctx context.Context, given report) error {
 	return err
 }
 
-// writePending writes a report whose request was answered before.
+// writePending writes a report whose request is already answered.
 func (s *Server) writePending(given report) error {
 	ctx, cancel := context.WithTimeout(given.ctx, s.options.Times.Request)
 	defer cancel()
 	return s.writeReport(ctx, given)
 }
 
-// decodeStored decodes an object as the API server stores it.
+// decodeStored decodes an object to the form in which the API server stores it.
 func decodeStored(content []byte) (map[string]any, error) {
 	var object map[string]any
 	err := utiljson.Unmarshal(content, &object)

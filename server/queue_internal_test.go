@@ -18,8 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// stuckStore is a store whose reads of one job's pods take as long as the test lets
-// them.
+// stuckStore is a store whose reads of one job's pods block until the test releases them.
 type stuckStore struct {
 	*memory
 	stuck string

@@ -27,16 +27,16 @@ import (
 
 const messageGet = "successfully get replicas"
 
-// read is a read whose sender is authorized.
+// read is a read request of an authorized sender.
 type read struct {
-	// flow is the key that shares the read's part of the fair queue.
+	// flow is the key of the read's flow in the fair queue.
 	flow string
-	// data returns the answer from the caches, without waiting.
+	// data returns the answer from the caches without waiting.
 	data func(context.Context) (any, error)
 }
 
-// newRead returns a read about a job, or about several where that is nil.
-// Unauthenticated senders share the flow of the job.
+// newRead returns a read about a job, or about several jobs if job is nil. Unauthenticated senders share
+// the flow of the job.
 func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context) (any, error)) *read {
 	sender := auth.SenderOf(ctx)
 	if job != nil && !sender.IsKnown() {
@@ -45,8 +45,8 @@ func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context
 	return &read{sender.Account(), data}
 }
 
-// answerRead answers a read in its turn, which ends before the answer is sent, so
-// that a slow client blocks no other.
+// answerRead answers a read when the fair queue runs it. It releases the queue before it sends the answer,
+// so a slow client blocks no other.
 func (s *Server) answerRead(c *gin.Context, wanted *read) error {
 	body, err := s.encodeRead(c.Request.Context(), wanted)
 	if err != nil {
@@ -98,8 +98,8 @@ func (s *Server) getReplicas(c *gin.Context) error {
 	return s.answerRead(c, found)
 }
 
-// allReplicas lists the replicas of each coordinator-led job of a namespace, or
-// of all, that the sender may see, by name.
+// allReplicas lists the replicas of each coordinator-led job that the sender may read, by name. It lists
+// one namespace, or all namespaces if namespace is empty.
 func (s *Server) allReplicas(ctx context.Context, namespace string) (*read, error) {
 	visible, err := s.auth.Visible(ctx, namespace)
 	if err != nil {
@@ -147,8 +147,8 @@ func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedNam
 	return newRead(ctx, found.Job, func(ctx context.Context) (any, error) { return s.listReplicas(ctx, found.Job, coordinator.Name) }), nil
 }
 
-// listReplicas lists the replicas of a job: its members, or its pods where there
-// is no list, before the operator creates it and after the job has finished.
+// listReplicas lists the replicas of a job. It lists the members. Before the operator creates the
+// Membership, and after the job has finished, it lists the pods.
 func (s *Server) listReplicas(ctx context.Context, job *v2alpha1.DIJob, coordinator string) (*wire.Replicas, error) {
 	endpoints, err := s.store.EndpointsOf(ctx, job)
 	if err != nil {
@@ -167,9 +167,8 @@ func (s *Server) listReplicas(ctx context.Context, job *v2alpha1.DIJob, coordina
 	return wire.NewReplicas(job, coordinator, urls), endpoints.Err()
 }
 
-// ddpLearners lists the DDP learners of an aggregator. The answer follows from the
-// aggregator's own name, so that it is the same as long as the aggregator lives,
-// even after its unit was replaced.
+// ddpLearners lists the DDP learners of an aggregator. The answer depends on the aggregator's own name.
+// Therefore it is the same as long as the aggregator exists, even after its unit was replaced.
 func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*read, error) {
 	found, err := s.find(ctx, key)
 	if err != nil {
@@ -191,7 +190,7 @@ func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*re
 	}), nil
 }
 
-// replica describes one replica.
+// replica returns the answer about one replica.
 func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*read, error) {
 	found, err := s.find(ctx, key)
 	if err != nil {
@@ -209,7 +208,7 @@ func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*read, 
 	return newRead(ctx, found.job, func(context.Context) (any, error) { return data, nil }), nil
 }
 
-// replica is a replica: its pod if that exists, and its member if it has one.
+// replica is a replica: its pod if the pod exists, and its member if it has one.
 type replica struct {
 	job    *v2alpha1.DIJob
 	role   names.ReplicaType
@@ -217,8 +216,8 @@ type replica struct {
 	member *v2alpha1.Member
 }
 
-// find finds a replica by the name of its pod: the pod in the cache, or the member
-// whose pod has the name, or the pod live.
+// find finds a replica by the name of its pod. It reads the pod from the cache, then the member whose pod
+// has the name, then the pod live.
 func (s *Server) find(ctx context.Context, key types.NamespacedName) (*replica, error) {
 	if err := s.auth.Preauthorize(ctx, auth.PodTarget(key), auth.Replicas("get")); err != nil {
 		return nil, err
@@ -261,8 +260,8 @@ func (s *Server) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, erro
 	return found, nil
 }
 
-// findMember finds the member whose pod has a name, which also says the possible
-// jobs; nil where there is none.
+// findMember finds the member whose pod has a name; nil if there is none. The name of the pod also
+// determines the possible jobs.
 func (s *Server) findMember(ctx context.Context, key types.NamespacedName) (*replica, error) {
 	for _, name := range membership.JobNames(key.Name) {
 		var job v2alpha1.DIJob

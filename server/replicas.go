@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// The messages of answers. The content of recorded requests begins with them.
+// The messages of answers. The content of recorded requests begins with these messages.
 const (
 	messageCreate   = "successfully create replicas"
 	messageDelete   = "successfully delete replicas"
@@ -71,8 +71,8 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 	})
 }
 
-// replaceReplicas answers POST /replicas/failed, of a coordinator or of an
-// aggregator, which reports its DDP learners.
+// replaceReplicas answers POST /replicas/failed. The sender is a coordinator, or an aggregator that
+// reports its DDP learners.
 func (s *Server) replaceReplicas(c *gin.Context) error {
 	wanted := auth.Replicas("update")
 	raw, err := s.readBody(c, wanted)
@@ -90,7 +90,7 @@ func (s *Server) replaceReplicas(c *gin.Context) error {
 	return s.edit(c, by, messageRecreate, body, membership.Replace{Job: by.Job.Name, By: by.Role(), Pods: body.Pods()})
 }
 
-// readBody reads the caller of a body, and refuses senders that may not act for it.
+// readBody reads the caller of a body. It refuses senders that may not act for the caller.
 func (s *Server) readBody(c *gin.Context, wanted auth.Permission) (*wire.Body, error) {
 	content, err := readBody(c)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Server) readBody(c *gin.Context, wanted auth.Permission) (*wire.Body, e
 	return body, s.auth.Preauthorize(c.Request.Context(), auth.PodTarget(body.Caller.Key()), wanted)
 }
 
-// readResize reads the body of a request for more replicas, or fewer.
+// readResize reads the body of a request that adds or removes replicas.
 func (s *Server) readResize(c *gin.Context, wanted auth.Permission) (*wire.Resize, error) {
 	body, err := s.readBody(c, wanted)
 	if err != nil {
@@ -157,8 +157,8 @@ func (s *Server) demands(ctx context.Context, job *v2alpha1.DIJob, body *wire.Re
 	return demands, nil
 }
 
-// splitGPUs returns the GPUs of each DDP learner pod of a learner; none for a
-// learner of at most one GPU.
+// splitGPUs returns the GPUs of each DDP learner pod of a learner. It returns none for a learner of at
+// most one GPU.
 func (s *Server) splitGPUs(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.MemberResources) ([]int32, error) {
 	template, err := s.store.Template(ctx, job, names.ReplicaTypeLearner)
 	if err != nil {

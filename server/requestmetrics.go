@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// unknownRoute is the label of all paths that are no route.
+	// unknownRoute labels all paths without a route.
 	unknownRoute = "unknown"
 	// failureKey is the key of a request's failure.Kind in its gin context.
 	failureKey = "diengine.opendilab.org/failure"
@@ -39,8 +39,7 @@ type requestMetrics struct {
 	heldEver *prometheus.CounterVec
 }
 
-// newRequestMetrics returns metrics of the routes and registers them, if there is
-// a registerer.
+// newRequestMetrics returns metrics of the routes. It registers them if the registerer is not nil.
 func newRequestMetrics(options Options, routes []string) (*requestMetrics, error) {
 	r := &requestMetrics{log: options.Log}
 	route := telemetry.Label{Name: "route", Values: append(routes, unknownRoute)}
@@ -102,7 +101,7 @@ func codes() []string {
 	return all
 }
 
-// paths returns the path templates of an engine's routes, each once.
+// paths returns the path templates of an engine's routes without duplicates.
 func paths(engine *gin.Engine) []string {
 	var all []string
 	for _, route := range engine.Routes() {
@@ -112,7 +111,7 @@ func paths(engine *gin.Engine) []string {
 	return slices.Compact(all)
 }
 
-// observe counts, traces and logs a request once it is answered.
+// observe counts, traces and logs a request after its answer.
 func (s *Server) observe(c *gin.Context) {
 	began := s.options.Clock.Now()
 	c.Request = c.Request.WithContext(auth.WithRequest(c.Request.Context()))
@@ -153,8 +152,8 @@ func (r *requestMetrics) ended(c *gin.Context, code string, took time.Duration) 
 		"duration", took.String(), "caller", loggable(sender.String()), "identity", sender.Identity())
 }
 
-// awaitWatches makes a request wait while the cache may be older than what its
-// sender has seen. A GET waits for a shorter time: its sender repeats it anyway.
+// awaitWatches makes a request wait while the cache may be older than an answer that its sender has
+// already received. A GET waits for a shorter time, because its sender repeats it.
 func (s *Server) awaitWatches(c *gin.Context) error {
 	if s.options.Watches.Current() {
 		return nil

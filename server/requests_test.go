@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// samples returns the values of the server's counters and gauges, and how often
-// its histograms were observed, by name and labels; those that are not zero.
+// samples returns the values of the server's counters and gauges, and the counts of its histograms, by
+// name and labels. It omits zeros.
 func samples(registry prometheus.Gatherer) map[string]float64 {
 	GinkgoHelper()
 	families, err := registry.Gather()

@@ -38,7 +38,7 @@ type jobRequest struct {
 	wanted auth.Permission
 }
 
-// Check refuses jobs that the sender may not edit, and jobs of the other protocol.
+// Check refuses jobs that the sender may not edit, and coordinator-led jobs.
 func (r *jobRequest) Check(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err := r.server.auth.Authorize(ctx, job, r.wanted); err != nil {
 		return err
@@ -46,10 +46,10 @@ func (r *jobRequest) Check(ctx context.Context, job *v2alpha1.DIJob) error {
 	return r.id.CheckWorkerLed(job)
 }
 
-// make makes an edit of the job that a request names. It reports whether the edit
-// may have been written although it failed.
+// make applies an edit to the job that a request names. It reports whether a failed edit may have been
+// written.
 func (r *jobRequest) make(ctx context.Context, edit store.JobEdit) (uncertain bool, err error) {
-	// Names that the cache does not know are subject to the limits of lookups.
+	// Names that are not in the cache are subject to the rate limits of lookups.
 	if err := r.server.auth.Find(ctx, r.id.Key, &v2alpha1.DIJob{}); err != nil {
 		return false, store.WriteFailure(r.id.Key, err)
 	}
@@ -60,16 +60,15 @@ func (r *jobRequest) make(ctx context.Context, edit store.JobEdit) (uncertain bo
 type resizeEdit struct {
 	jobRequest
 	request membership.Request
-	// arrived is when the request arrived, which decides whether it is a repeat.
+	// arrived is the arrival time of the request. It decides whether the request is a repeat.
 	arrived time.Time
-	// by is how many replicas to add, or to remove where it is negative.
+	// by is the number of replicas to add; negative to remove replicas.
 	by int64
-	// message is the message of a request that is granted whole, and answer that
-	// of this request.
+	// message is the message of a request that is fully granted. answer is the message of this request.
 	message, answer string
 }
 
-// resize adds or removes the replicas that a request asks for, by the sign.
+// resize adds or removes replicas, according to the sign.
 func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, sign int64) error {
 	ctx := c.Request.Context()
 	id, err := s.readJobID(c, wanted)
@@ -103,9 +102,8 @@ func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, 
 	return succeed(c, r.answer, nil)
 }
 
-// identity returns the identity of a request, by which repeats are recognized. A
-// worker's pod runs its container once, so that the pod identifies the sender; a
-// user who asks twice in its name means it twice.
+// identity returns the idempotency key of a request. A worker's pod runs its container only once, so the
+// pod identifies the sender. Two equal requests of a user are two requests.
 func (r *resizeEdit) identity(c *gin.Context) membership.Request {
 	request := membership.Request{
 		IdempotencyKey: c.GetHeader(names.HeaderIdempotencyKey),
@@ -118,8 +116,8 @@ func (r *resizeEdit) identity(c *gin.Context) membership.Request {
 	return request
 }
 
-// Apply resizes a job and records the request, in one patch; none for a repeat.
-// A worker that was replaced because of its request is still answered.
+// Apply resizes a job and records the request in one patch. A repeat gets no patch. A worker that was
+// replaced because of its request still gets the answer.
 func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	records := slices.Concat(annotatedRequests(job), job.Status.Requests)
 	done, err := r.server.store.Recorded(records, r.request, r.arrived)
@@ -152,7 +150,7 @@ func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	return patch, r.record(job)
 }
 
-// record records the answer of the request, beside what it changes.
+// record records the answer of the request in the job.
 func (r *resizeEdit) record(job *v2alpha1.DIJob) error {
 	done, now := v2alpha1.RecordedRequest{Message: r.answer}, r.server.options.Clock.Now()
 	if !job.Spec.Preemptible {
@@ -170,8 +168,8 @@ func (r *resizeEdit) record(job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// annotatedRequests returns the records in a preemptible job's annotation; none
-// where it does not decode.
+// annotatedRequests returns the records in a preemptible job's annotation. It returns none if the
+// annotation does not decode.
 func annotatedRequests(job *v2alpha1.DIJob) []v2alpha1.RecordedRequest {
 	var records []v2alpha1.RecordedRequest
 	if json.Unmarshal([]byte(job.Annotations[names.AnnotationRequests]), &records) != nil {

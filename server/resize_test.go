@@ -28,8 +28,8 @@ var _ = Describe("a request to resize a worker-led job", func() {
 
 	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
 
-	// newWorkers makes a job of one learner and so many collectors, which the
-	// operator has seen.
+	// newWorkers creates a job of one learner and the given number of collectors, with the status of an
+	// operator that has reconciled it.
 	newWorkers := func(ctx SpecContext, name string, collectors int32, change func(*v2alpha1.DIJobSpec)) *v2alpha1.DIJob {
 		GinkgoHelper()
 		spec := v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
@@ -55,7 +55,7 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &job)).To(Succeed())
 		return &job
 	}
-	// size is what a job wants: its total, or the range of a preemptible one.
+	// size returns the desired size of a job: its total, or the range of a preemptible job.
 	size := func(ctx SpecContext, name string) string {
 		GinkgoHelper()
 		job := read(ctx, name)

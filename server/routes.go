@@ -22,7 +22,7 @@ const (
 	retryAfter = "2"
 )
 
-// handler answers a request, or returns why it fails.
+// handler answers a request, or returns the error.
 type handler func(*gin.Context) error
 
 // routes returns the routes of both protocols.
@@ -31,15 +31,14 @@ func (s *Server) routes() *gin.Engine {
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.ForwardedByClientIP = false
-	// Redirects bypass metrics and logs, and echo what the client sent. Earlier
-	// releases answered 404, too.
+	// Redirects bypass metrics and logs, and echo the client's text. Earlier releases answered 404, too.
 	engine.RedirectTrailingSlash = false
 	engine.Use(s.observe, s.recover, s.setTimeout)
 	engine.NoRoute(s.wrap(unknownPath))
 	engine.NoMethod(s.wrap(unknownMethod))
 	engine.GET("/healthz", s.wrap(healthy))
 
-	// Deployed clients call v1alpha1, the design document says v1alpha2.
+	// Deployed clients call v1alpha1. The design document specifies v1alpha2.
 	for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
 		group := engine.Group(version)
 		group.GET("/healthz", s.wrap(healthy))
@@ -49,7 +48,7 @@ func (s *Server) routes() *gin.Engine {
 		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.deleteReplicas))
 		group.POST("/replicas/failed", s.wrap(s.limitLargeBody), s.wrap(s.replaceReplicas))
 	}
-	// The design document says the first, deployed clients call the second.
+	// The design document specifies the first path. Deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
 		group := engine.Group(path)
 		group.Use(s.wrap(s.awaitWatches), s.wrap(s.authenticate))
@@ -61,12 +60,12 @@ func (s *Server) routes() *gin.Engine {
 	return engine
 }
 
-// authenticate finds out who sends a request.
+// authenticate authenticates the sender of a request.
 func (s *Server) authenticate(c *gin.Context) error {
 	return s.auth.Authenticate(c.Request.Context(), c.Request)
 }
 
-// wrap returns a handler of gin, which answers errors and then skips later handlers.
+// wrap returns a gin handler. If the handler fails, it answers with the error and skips later handlers.
 func (s *Server) wrap(handle handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := handle(c); err != nil {
@@ -76,7 +75,7 @@ func (s *Server) wrap(handle handler) gin.HandlerFunc {
 	}
 }
 
-// setTimeout bounds a request's time.
+// setTimeout sets the deadline of a request.
 func (s *Server) setTimeout(c *gin.Context) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.options.Times.Request)
 	defer cancel()
@@ -84,7 +83,7 @@ func (s *Server) setTimeout(c *gin.Context) {
 	c.Next()
 }
 
-// refuse answers with the failure of an error, and logs its cause.
+// refuse answers with the failure of an error and logs the cause.
 func (s *Server) refuse(c *gin.Context, err error) {
 	failed := failure.From(err)
 	s.logFailure(c, failed, err)
@@ -98,7 +97,7 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	}
 }
 
-// panicError is the failure of a request whose handler panics.
+// panicError is the error of a request whose handler panics.
 type panicError struct {
 	reason any
 	stack  string
@@ -109,8 +108,7 @@ func (p *panicError) Error() string {
 	return fmt.Sprintf("panic: %v", p.reason)
 }
 
-// recover answers a request whose handler panics; gin's own recovery would answer
-// with status 500.
+// recover answers a request whose handler panics. The recovery of gin would answer with status 500.
 func (s *Server) recover(c *gin.Context) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -121,12 +119,12 @@ func (s *Server) recover(c *gin.Context) {
 	c.Next()
 }
 
-// succeed answers that a request was done.
+// succeed answers that a request succeeded.
 func succeed(c *gin.Context, message string, data any) error {
 	return send(c, http.StatusOK, wire.Success(message, data))
 }
 
-// send writes an envelope, regardless of the types that the client accepts.
+// send writes an envelope. It ignores the types that the client accepts.
 func send(c *gin.Context, status int, envelope wire.Reply) error {
 	body, err := envelope.Encode()
 	if err != nil {

@@ -39,15 +39,14 @@ const (
 	idleTime = 30 * time.Second
 	// headTime bounds the time to receive the head of a request.
 	headTime = 5 * time.Second
-	// stopMargin is how much longer than Times.Request a stopping server waits for
-	// requests that it has read.
+	// stopMargin is added to Times.Request: a draining server waits that long in total for the requests
+	// that it has read.
 	stopMargin = 5 * time.Second
 	// maxHeader bounds the bytes of a request's head.
 	maxHeader = 16 << 10
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
-	// maxBodies bounds the bytes of all bodies in memory, and maxOwnBodies those of
-	// one sender.
+	// maxBodies bounds the bytes of all bodies in memory. maxOwnBodies bounds those of one sender.
 	maxBodies, maxOwnBodies = 32 << 20, 4 << 20
 )
 
@@ -57,51 +56,48 @@ type Options struct {
 	Client client.Client
 	// APIReader reads from the API server. Required.
 	APIReader client.Reader
-	// Lookups asks the API server on behalf of callers: who sends a request, and
-	// whether an object exists that the cache does not have yet. By default it uses
-	// APIReader and Client; give it a rate limit of its own, so that strangers take
-	// no calls from them.
+	// Lookups calls the API server on behalf of callers. It authenticates senders, and reads objects that
+	// the cache does not have yet. By default it uses APIReader and Client. It should have its own rate
+	// limit, so that unknown senders do not exhaust the calls of APIReader and Client.
 	Lookups store.LookupClient
-	// Cache is what Client reads from; the server listens once it is warm. Required.
+	// Cache is the cache behind Client. The server listens once the cache is synced. Required.
 	Cache cache.Cache
-	// Identity is how unauthenticated callers are treated, by default ModeEnforce.
+	// Identity selects how unauthenticated callers are treated; by default ModeEnforce.
 	Identity auth.Mode
-	// StrictAddresses is whether pods in their node's network need a token.
-	// Otherwise a node's address authenticates the jobs' pods that share it, because
-	// deployed clients send no token.
+	// StrictAddresses requires a token from pods in their node's network. By default a node's address
+	// authenticates the pods of jobs that share it, because deployed clients send no token.
 	StrictAddresses bool
 	// Limits bound the requests of one job.
 	Limits Limits
 	// Times are the timeouts and intervals of the server.
 	Times Times
-	// Watches follows the watches that keep Cache current: requests wait while one
-	// of them is broken. Nil for none.
+	// Watches follows the watches that keep Cache current. Requests wait while one of them is broken. Nil
+	// for none.
 	Watches *store.Watches
 	// Metrics registers the server's metrics; nil for none.
 	Metrics prometheus.Registerer
-	// Traces records a span of each request but probes; nil for none.
+	// Traces records a span of each request except probes; nil for none.
 	Traces trace.TracerProvider
-	// Log takes what clients do not see.
+	// Log logs the details that clients do not see.
 	Log logr.Logger
-	// Clock tells the time; by default the system's.
+	// Clock provides the time; by default the system's.
 	Clock clock.PassiveClock
-	// Random yields the suffixes of new names, by default those of Kubernetes.
+	// Random generates the suffixes of new names; by default as Kubernetes does.
 	Random membership.Random
 	// GPUResource is the resource that counts GPUs, by default nvidia.com/gpu.
 	GPUResource corev1.ResourceName
 	// AggregatorConfig names the cluster's AggregatorConfig, by default
 	// di-system/aggregator-config.
 	AggregatorConfig types.NamespacedName
-	// Addresses are where the server listens, by default :8080 and :8081; both
-	// protocols are served on each.
+	// Addresses are the addresses that the server listens on, by default :8080 and :8081. Each serves both
+	// protocols.
 	Addresses []string
-	// TLSAddress is where the server listens for TLS; empty for nowhere.
+	// TLSAddress is the address that the server listens on for TLS; empty for none.
 	TLSAddress string
-	// GetCertificate serves TLS handshakes. Required beside TLSAddress.
+	// GetCertificate returns the certificate of a TLS handshake. Required with TLSAddress.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// DrainDelay is how long a stopping server, which is no longer ready, still
-	// accepts connections, so that endpoints are updated before it refuses them.
-	// None by default.
+	// DrainDelay is how long a draining server still accepts connections after it stops being ready. In
+	// this time endpoints are updated. Zero by default.
 	DrainDelay time.Duration
 }
 
@@ -118,11 +114,11 @@ type Server struct {
 	requests *requestMetrics
 	handler  http.Handler
 	drain    drain.Drain
-	// serving is whether the server listens and is not stopping.
+	// serving reports whether the server listens and is not draining.
 	serving atomic.Bool
 }
 
-// New returns a server, which serves once it is started.
+// New returns a server. The server serves once it is started.
 func New(options Options) (*Server, error) {
 	if options.Client == nil || options.APIReader == nil || options.Cache == nil {
 		return nil, errors.New("server options: Client, APIReader and Cache are required")
@@ -140,7 +136,7 @@ func New(options Options) (*Server, error) {
 	}))
 }
 
-// newServer returns a server of complete options over a cluster.
+// newServer returns a server with complete options over a cluster.
 func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Server, error) {
 	limited, err := newLimitMetrics(options.Metrics)
 	if err != nil {
@@ -173,7 +169,7 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 	return server, nil
 }
 
-// complete fills in the defaults.
+// complete sets the defaults.
 func (options *Options) complete() error {
 	switch options.Identity {
 	case "":
@@ -218,8 +214,8 @@ func (s *Server) Handler() http.Handler {
 	return s.handler
 }
 
-// Ready returns why the server is not ready: it does not listen yet, it is
-// stopping, or its cache has been stale for too long.
+// Ready returns the reason why the server is not ready: it does not listen yet, it is draining, or its
+// cache has been stale for too long.
 func (s *Server) Ready(*http.Request) error {
 	if !s.serving.Load() {
 		return errors.New("di-server does not listen: its caches are not warm yet, or it is stopping")
@@ -230,7 +226,7 @@ func (s *Server) Ready(*http.Request) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every server serves.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. Every server serves, without an election.
 func (*Server) NeedLeaderElection() bool {
 	return false
 }

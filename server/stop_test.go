@@ -68,7 +68,7 @@ var _ = Describe("a server that is started and stopped", func() {
 	})
 
 	It("is not ready while it drains, but answers, and keeps no connection", func(ctx SpecContext) {
-		// The delay is longer than the suite takes, so that the spec does not depend on speed.
+		// The delay is longer than the suite, so the spec does not depend on speed.
 		served := start(ctx, server.Options{DrainDelay: time.Hour})
 		Eventually(func() error { return served.Ready(nil) }).Should(Succeed())
 		get := func() *http.Response {
@@ -119,7 +119,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		const body = `{"namespace":"none","coordinator":"none"}`
 		var connection net.Conn
 		var err error
-		// A head that comes late, as it may on a slow machine, is not read.
+		// The server does not read a head that arrives late, as may happen on a slow machine.
 		Eventually(func(g Gomega) {
 			connection, err = (&net.Dialer{}).DialContext(ctx, "tcp", served.addresses[0])
 			g.Expect(err).NotTo(HaveOccurred())
@@ -169,7 +169,7 @@ var _ = Describe("a server that is started and stopped", func() {
 	It("lets a body wait while there is no room for it, and no other sender's", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		url := newServer(api.cached, func(options *server.Options) { options.Metrics = registry }) + replicas + "/failed"
-		// Reports that take all the room of their sender, and never end.
+		// These reports use the whole share of their sender and never end.
 		const reports = 4
 		later := make(chan bool, reports)
 		for range reports {

@@ -27,10 +27,10 @@ import (
 	"opendilab.org/di-orchestrator/server/auth"
 )
 
-// callCounter counts the calls of the API server that a server makes.
+// callCounter counts the API calls of a server.
 type callCounter struct{ calls atomic.Int32 }
 
-// serve returns the URL of a server of a mode whose calls are counted.
+// serve returns the URL of a server in a mode, whose calls are counted.
 func (c *callCounter) serve(mode auth.Mode, changes ...func(*server.Options)) string {
 	GinkgoHelper()
 	counted := interceptor.NewClient(api.live, interceptor.Funcs{
@@ -52,7 +52,7 @@ func (c *callCounter) serve(mode auth.Mode, changes ...func(*server.Options)) st
 	}}, changes...)...)
 }
 
-// podAt runs a pod at an address, of a job or of none.
+// podAt runs a pod at an address. The pod belongs to a job, or to none.
 func podAt(ctx context.Context, namespace string, owner *v2alpha1.DIJob, address string) *corev1.Pod {
 	GinkgoHelper()
 	pod := &corev1.Pod{
@@ -72,7 +72,7 @@ func podAt(ctx context.Context, namespace string, owner *v2alpha1.DIJob, address
 // question is a request that its sender may not make.
 type question struct{ method, path, body string }
 
-// questions are about what is there and what is not.
+// questions are about objects that exist and objects that do not.
 func questions(namespace, name string) []question {
 	coordinator := names.CoordinatorPod(name)
 	who := fmt.Sprintf(`{"namespace":%q,"coordinator":%q`, namespace, coordinator)
@@ -176,7 +176,7 @@ var _ = Describe("pods that share their node's network", func() {
 	var namespace, node string
 	var job *v2alpha1.DIJob
 
-	// sharing runs a pod of a job, or of none, on the node's network.
+	// sharing runs a pod on the node's network. The pod belongs to a job, or to none.
 	sharing := func(ctx context.Context, owner *v2alpha1.DIJob) *corev1.Pod {
 		GinkgoHelper()
 		pod := &corev1.Pod{

@@ -32,11 +32,11 @@ func TestServer(t *testing.T) {
 	RunSpecs(t, "di-server on a real API server")
 }
 
-// cluster is the API server of all specs and what a server reads it by.
+// cluster is the API server of all specs, with the clients of a server.
 type cluster struct {
 	// live reads and writes without a cache.
 	live client.WithWatch
-	// cached reads from the warm cache and writes to the API server.
+	// cached reads from the synced cache and writes to the API server.
 	cached client.Client
 	cache  cache.Cache
 }
@@ -75,7 +75,7 @@ var _ = BeforeSuite(func() {
 	})
 	Expect(err).NotTo(HaveOccurred())
 
-	// Two nodes of 8 GPUs: a learner of 10 is cut into 8 and 2.
+	// With two nodes of 8 GPUs, a learner of 10 is split into 8 and 2.
 	for _, name := range []string{"node-a", "node-b"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		Expect(api.live.Create(ctx, node)).To(Succeed())

@@ -9,34 +9,33 @@ import (
 	"time"
 )
 
-// Times are the timeouts and intervals of the server. The zero value has the defaults.
+// Times are the timeouts and intervals of the server. The zero value selects the defaults.
 type Times struct {
 	// Read bounds the time to receive a request.
 	Read time.Duration
-	// Body bounds the time to receive the body once the server reads it, plus a second
-	// for each 64 KiB received, and each pause within. Slower bodies would keep memory
-	// from others.
+	// Body bounds the time to receive the body once the server reads it. Each 64 KiB received add a
+	// second. Body also bounds each pause within the body. Slower bodies would keep memory from other
+	// requests.
 	Body time.Duration
-	// Request bounds the time to answer a request, and so its retries of transient
-	// failures. Clients that are told to retry do so while repeats are recognized.
+	// Request bounds the time to answer a request, including the retries of transient failures. Clients
+	// that must retry do so while the server still recognizes repeats.
 	Request time.Duration
-	// Hold bounds the wait of a GET for a broken watch, and for its turn.
+	// Hold bounds how long a GET waits for a broken watch, and for the fair queue.
 	Hold time.Duration
-	// Profilings is the interval between two writes of a job's reports.
+	// Profilings is the interval between two writes of a job's profiling reports.
 	Profilings time.Duration
-	// Call bounds one call of the API server, so that a call that hangs is retried
-	// within the request.
+	// Call bounds one API call, so that a call without an answer is retried within the request.
 	Call time.Duration
-	// Address bounds the wait for the pod of an unknown address: a container may run
-	// before the cluster knows its pod's address.
+	// Address bounds the wait for the pod of an unknown address. A container may run before the cache has
+	// its pod's address.
 	Address time.Duration
-	// Successor bounds the wait of a write for the status of a coordinator to show
-	// that its container was restarted.
+	// Successor bounds how long a write waits until the status of a coordinator shows the restart of its
+	// container.
 	Successor time.Duration
-	// BrokenWatch is how long a watch may be broken before the server is not ready.
-	// It is shorter than deployed clients wait, so that they reach another server,
-	// and longer than usual outages of the API server: those break the watches of all
-	// servers, and a Service without ready servers refuses connections.
+	// BrokenWatch is how long a watch may be broken before the server is not ready. It is shorter than the
+	// timeout of deployed clients, so that they reach another server. It is longer than usual outages of
+	// the API server, because these break the watches of all servers, and a Service without ready servers
+	// refuses connections.
 	BrokenWatch time.Duration
 }
 

@@ -77,7 +77,7 @@ var _ = Describe("a server that serves TLS", func() {
 		issued := &certs.Issued{API: api.live, Secret: issuer.Secret, Clock: clock.RealClock{}, Log: GinkgoLogr}
 		Expect(issued.Read(ctx)).To(Succeed())
 		for range 50 {
-			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // what it serves with is another spec's
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // another spec checks the certificate
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+start(ctx, servingTLS(issued)).addresses[1]+"/healthz", http.NoBody)
 			Expect(err).NotTo(HaveOccurred())
 			response, err := (&http.Client{Transport: transport}).Do(request)
@@ -104,7 +104,7 @@ func clientsTrust(ctx context.Context, bundle types.NamespacedName) string {
 	return trust.Data[certs.BundleKey]
 }
 
-// servingTLS are the options of a server that serves TLS with a certificate.
+// servingTLS returns the options of a server that serves TLS with a certificate.
 func servingTLS(issued *certs.Issued) server.Options {
 	return server.Options{TLSAddress: "127.0.0.1:0", GetCertificate: issued.GetCertificate}
 }

@@ -17,12 +17,12 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// isNoProbe reports whether a request gets a span.
+// isNoProbe reports whether a request is not a probe. Probes get no span.
 func isNoProbe(request *http.Request) bool {
 	return !strings.HasSuffix(request.URL.Path, "/healthz")
 }
 
-// startTrace names the span of a request after its route: the same for all jobs.
+// startTrace names the span of a request after its route, which is the same for all jobs.
 func startTrace(c *gin.Context) {
 	span := trace.SpanFromContext(c.Request.Context())
 	if route := c.FullPath(); route != "" && span.IsRecording() {

@@ -23,12 +23,12 @@ import (
 	"opendilab.org/di-orchestrator/server"
 )
 
-// gpuTemplate is a pod template whose main container asks for two of a resource.
+// gpuTemplate returns a pod template whose main container requests two of a resource.
 func gpuTemplate(gpu corev1.ResourceName) string {
 	return strings.Replace(template, `"image":"di"`, fmt.Sprintf(`"image":"di","resources":{"limits":{%q:2}}`, string(gpu)), 1)
 }
 
-// newNode makes a node of so many GPUs, counted by a resource of its own.
+// newNode creates a node with the given number of GPUs, counted by a separate resource.
 func newNode(ctx context.Context, gpu corev1.ResourceName, gpus string) {
 	GinkgoHelper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
@@ -39,7 +39,7 @@ func newNode(ctx context.Context, gpu corev1.ResourceName, gpus string) {
 	DeferCleanup(func(ctx SpecContext) { Expect(api.live.Delete(ctx, node)).To(Succeed()) })
 }
 
-// counting is an option: GPUs are counted by the resource.
+// counting returns an option that counts GPUs by the resource.
 func counting(gpu corev1.ResourceName) func(*server.Options) {
 	return func(options *server.Options) { options.GPUResource = gpu }
 }
@@ -154,7 +154,7 @@ var _ = Describe("An aggregator's own list", func() {
 	var pod *corev1.Pod
 	var learners []*corev1.Pod
 
-	// own is the answer to the aggregator.
+	// own returns the answer to the aggregator.
 	own := func(ctx context.Context) []string {
 		GinkgoHelper()
 		status, answer := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&aggregator="+aggregator, "{}")
@@ -205,9 +205,8 @@ var _ = Describe("An aggregator's own list", func() {
 	})
 })
 
-// buildUnit makes the pods of the job's only member, a learner of several GPUs,
-// as the operator does. The aggregator is on a node, so that it is not gone
-// before a kubelet says so.
+// buildUnit creates the pods of the job's only member, a learner of several GPUs, as the operator does.
+// The aggregator is on a node, so it exists until a kubelet reports its termination.
 func buildUnit(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod, []*corev1.Pod) {
 	GinkgoHelper()
 	var config v2alpha1.AggregatorConfig

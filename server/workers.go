@@ -21,11 +21,11 @@ import (
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// maxRank bounds the ranks that annotations of pods may say.
+// maxRank bounds the ranks in annotations of pods.
 const maxRank = 1 << 20
 
-// getWorkers answers GET replicas of a worker-led job: the address of each
-// replica by rank, empty for a replica without one, null without replicas.
+// getWorkers answers GET replicas of a worker-led job. The answer lists the address of each replica by
+// rank. The entry of a replica without an address is empty. Without replicas the list is null.
 func (s *Server) getWorkers(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Replicas("get")
 	id, err := s.readJobID(c, wanted)
@@ -45,8 +45,7 @@ func (s *Server) getWorkers(c *gin.Context) error {
 	}))
 }
 
-// readJobID parses the job of a request's path, and refuses senders that may not
-// ask about it.
+// readJobID parses the job of a request's path. It refuses senders that may not know about the job.
 func (s *Server) readJobID(c *gin.Context, wanted auth.Permission) (wire.JobID, error) {
 	id, err := wire.ParseJobID(c.Param("job_id"))
 	if err != nil {
@@ -55,7 +54,7 @@ func (s *Server) readJobID(c *gin.Context, wanted auth.Permission) (wire.JobID, 
 	return id, s.auth.Preauthorize(c.Request.Context(), auth.JobTarget(id.Key), wanted)
 }
 
-// readJob reads a worker-led job, and refuses senders that have no permission for it.
+// readJob reads a worker-led job. It refuses senders without the permission for it.
 func (s *Server) readJob(ctx context.Context, id wire.JobID, wanted auth.Permission) (*v2alpha1.DIJob, error) {
 	var job v2alpha1.DIJob
 	if err := s.auth.Find(ctx, id.Key, &job); err != nil {
@@ -64,9 +63,9 @@ func (s *Server) readJob(ctx context.Context, id wire.JobID, wanted auth.Permiss
 	return &job, s.auth.Authorize(ctx, &job, wanted)
 }
 
-// rankedAddresses returns the addresses of pods by rank: as many as desired, or
-// as the highest rank needs; none where there are no pods. Terminating pods are
-// left out, and of pods with the same rank that of the latest attempt counts.
+// rankedAddresses returns the addresses of pods by rank. The list has as many entries as desired, or as
+// the highest rank needs. Without pods it is empty. It omits terminating pods. Of pods with the same rank,
+// it uses the one of the latest attempt.
 func rankedAddresses(pods map[string]*corev1.Pod, desired int) []string {
 	ranked := map[int]*corev1.Pod{}
 	for _, pod := range pods {
@@ -89,21 +88,21 @@ func rankedAddresses(pods map[string]*corev1.Pod, desired int) []string {
 	return addresses
 }
 
-// isLater reports whether a pod is of a later attempt than another.
+// isLater reports whether a pod is from a later attempt than another.
 func isLater(pod, other *corev1.Pod) bool {
 	attempt, _ := number(pod, names.AnnotationAttempt)
 	otherAttempt, _ := number(other, names.AnnotationAttempt)
 	return attempt > otherAttempt
 }
 
-// number parses the small number in an annotation of a pod.
+// number parses an annotation of a pod as a small number.
 func number(pod *corev1.Pod, annotation string) (int, bool) {
 	value, err := strconv.Atoi(pod.Annotations[annotation])
 	return value, err == nil && value >= 0 && value < maxRank
 }
 
-// address returns the address that a pod serves on; empty while it has none, and
-// after it has ended, because another pod may have the address by then.
+// address returns the address that a pod serves on. It is empty if the pod has none, or has finished,
+// because another pod may then have the address.
 func address(pod *corev1.Pod) string {
 	if pod.Status.PodIP == "" || podstate.Finished(pod) {
 		return ""

@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 )
 
-// decodeNumbers decodes JSON and keeps its numbers as they are written.
+// decodeNumbers decodes JSON and keeps its numbers as written.
 func decodeNumbers(content string, into any) error {
 	decoder := json.NewDecoder(strings.NewReader(content))
 	decoder.UseNumber()
@@ -39,7 +39,7 @@ var _ = Describe("the v2 protocol", func() {
 		base = newServer(api.cached) + "/v2alpha1/"
 	})
 
-	// newPong makes a worker-led job of four replicas at the given generation.
+	// newPong creates a worker-led job of four replicas at the given generation.
 	newPong := func(ctx SpecContext, restarts, reschedules int32) *v2alpha1.DIJob {
 		four := int32(4)
 		job := newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
@@ -86,7 +86,7 @@ var _ = Describe("the v2 protocol", func() {
 
 	It("lists each replica at the index of its rank, regardless of the others", func(ctx SpecContext) {
 		job := newPong(ctx, 1, 0)
-		// addWorker makes a pod of a rank and attempt that serves at an address.
+		// addWorker creates a pod of a rank and attempt that serves at an address.
 		addWorker := func(name string, rank, attempt int, address string, change func(*corev1.Pod)) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
 				names.AnnotationRank: strconv.Itoa(rank), names.AnnotationAttempt: strconv.Itoa(attempt),
@@ -164,7 +164,7 @@ var _ = Describe("the v2 protocol", func() {
 			`{"a":9223372036854775807,"b":-9223372036854775808}`: "",
 			`{"a":0.1,"b":1e+308,"c":1.7976931348623157e+308}`:   "",
 			`{"a":"Ω \u0000 <&>","b":[],"c":{},"":0}`:            "",
-			// As doubles from here on.
+			// From here on, numbers are decoded as doubles.
 			`{"a":12345678901234567890,"b":1.50,"c":3.0}`: `{"a":12345678901234567000,"b":1.5,"c":3}`,
 		} {
 			code, answer := call(ctx, http.MethodPost, base+namespace+".pong.0/profilings", given)

@@ -30,28 +30,27 @@ const (
 	retryInterval = 10 * time.Second
 )
 
-// Default creates the cluster's AggregatorConfig once, if there is none. An installer
-// cannot, because the kind may not exist yet when it applies its manifests. Users may
-// edit it afterwards.
+// Default creates the cluster's AggregatorConfig once, if there is none. An installer cannot create it,
+// because the kind may not exist yet when it applies its manifests. Users may edit it afterwards.
 type Default struct {
 	// Client writes to the API server, Reader reads from it.
 	Client client.Client
 	Reader client.Reader
-	// Template names the ConfigMap that holds the pod template of aggregators.
+	// Template names the ConfigMap with the pod template of aggregators.
 	Template types.NamespacedName
 	// Config names the AggregatorConfig.
 	Config types.NamespacedName
 	// MayAct is closed when no other operator acts; nil if there is no other.
 	MayAct <-chan struct{}
-	// Log receives errors that are retried.
+	// Log logs errors that are retried.
 	Log logr.Logger
 }
 
 // NeedLeaderElection restricts it to the leader.
 func (*Default) NeedLeaderElection() bool { return true }
 
-// Start creates the AggregatorConfig and retries until it exists. It returns nil also if
-// the context ends before.
+// Start creates the AggregatorConfig and retries until it exists. It also returns nil if the context ends
+// first.
 func (d *Default) Start(ctx context.Context) error {
 	if d.MayAct != nil {
 		select {

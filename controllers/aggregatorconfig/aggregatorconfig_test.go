@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// start runs the creation in a cluster of these objects until it succeeds, and returns the image of
-// the stored template.
+// start runs the creation in a cluster with these objects until it succeeds. It returns the image in the
+// stored template.
 func start(t *testing.T, objects ...client.Object) string {
 	t.Helper()
 	scheme := runtime.NewScheme()

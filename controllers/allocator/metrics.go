@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// The results of rounds, and the decisions on jobs.
+// The results of rounds, and the decisions about jobs.
 const (
 	roundDone   = "done"
 	roundFailed = "failed"
@@ -107,7 +107,7 @@ func (m *roundMetrics) observeState(jobs map[string]int, nodes []*allocator.Node
 	m.nodes.WithLabelValues(nodeClosed).Set(float64(closed))
 }
 
-// decisionOf returns the decision that a change of allocation shows, "" for none.
+// decisionOf returns the decision that a change of allocation represents; "" for none.
 func decisionOf(before, after []string) string {
 	switch {
 	case len(before) == 0 && len(after) == 0:
@@ -122,7 +122,7 @@ func decisionOf(before, after []string) string {
 	return decisionMoved
 }
 
-// stateOf returns the state of a job by its status.
+// stateOf returns the state of a job according to its status.
 func stateOf(job *v2alpha1.DIJob) string {
 	if len(job.Status.Allocation) == 0 {
 		return stateWaiting

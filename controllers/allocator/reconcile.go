@@ -42,8 +42,8 @@ const (
 	defaultGrowAfter = 5 * time.Minute
 	// minRoundInterval is the minimum time between two rounds.
 	minRoundInterval = time.Second
-	// unreadyGrace is how long a node may be not ready before its jobs are placed
-	// elsewhere: as long as Kubernetes keeps pods on such a node.
+	// unreadyGrace is how long a node may be not ready before its jobs are placed elsewhere. Kubernetes
+	// keeps pods on such a node for the same time.
 	unreadyGrace = 5 * time.Minute
 )
 
@@ -57,14 +57,14 @@ type Reconciler struct {
 	recorder events.EventRecorder
 	policy   allocator.Policy
 	cycle    time.Duration
-	// maxPods is how many pods a job may have; 0 for the default.
+	// maxPods is the maximum number of pods of a job; 0 for the default.
 	maxPods int32
 	now     func() time.Time
 	metrics *roundMetrics
 
-	// last is the time of the last round. written are the jobs as this process or an
-	// earlier one wrote them, until the cache has them; nil before the first round.
-	// There is one worker.
+	// last is the time of the last round. written are the jobs as this process or an earlier one wrote
+	// them, until the cache has those versions; nil before the first round. There is one worker, so no
+	// lock.
 	last    time.Time
 	written map[types.UID]*v2alpha1.DIJob
 }
@@ -98,7 +98,7 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 	err = a.carryOut(ctx, jobs, round)
 	a.conclude(ctx, jobs, round)
 	if err != nil {
-		// The queue backs off.
+		// The queue applies the backoff.
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: a.cycle}, nil
@@ -121,8 +121,7 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 		statePlaced, states[statePlaced], statePartial, states[statePartial], stateWaiting, states[stateWaiting])
 }
 
-// jobs returns the jobs that need a placement or must release theirs, each as it was last
-// written.
+// jobs returns the jobs that need a placement or must release theirs, each in its last written version.
 func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
 	if err := a.learnWritten(ctx); err != nil {
 		return nil, err
@@ -147,8 +146,8 @@ func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
 	return jobs, nil
 }
 
-// learnWritten reads the jobs live before the first round: the cache may lack the last
-// writes of an earlier leader.
+// learnWritten reads the jobs live before the first round, because the cache may not have the last writes
+// of an earlier leader.
 func (a *Reconciler) learnWritten(ctx context.Context) error {
 	if a.written != nil {
 		return nil
@@ -169,10 +168,10 @@ func (a *Reconciler) learnWritten(ctx context.Context) error {
 // round is the input and the result of an allocation round.
 type round struct {
 	snapshot *allocator.Snapshot
-	// maxPods is how many pods a job may have.
+	// maxPods is the maximum number of pods of a job.
 	maxPods int32
 	wanted  map[types.NamespacedName]*allocator.Job
-	// previous are the nodes of jobs, and placed those of them in their status.
+	// previous are the nodes of jobs. placed are those nodes that are recorded in their status.
 	previous, placed map[types.NamespacedName][]string
 	// placements are the decisions.
 	placements map[types.NamespacedName]allocator.Placement
@@ -202,8 +201,8 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	return r, nil
 }
 
-// take adds a job to the round: as input of the policy, or with a placement that needs no
-// decision and the capacity that its pods occupy.
+// take adds a job to the round. The job becomes input of the policy, or it gets a placement that needs no
+// decision, together with the capacity that its pods occupy.
 func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
 	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
@@ -216,7 +215,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 			return
 		}
 	case err != nil:
-		// Running pods continue; only new pods could not be created.
+		// Running pods continue. Only new pods could not be created.
 		r.placements[name] = allocator.Placement{
 			Nodes: job.Status.Allocation, Reason: v2alpha1.ConditionInvalidSpec, Message: err.Error(),
 		}
@@ -235,13 +234,13 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	}
 }
 
-// isPlacedByOther reports whether another program placed a job: the allocator sets
-// condition Allocated.
+// isPlacedByOther reports whether another program placed a job. The allocator always sets condition
+// Allocated on the jobs that it places.
 func isPlacedByOther(job *v2alpha1.DIJob) bool {
 	return len(job.Status.Allocation) > 0 && !conditions.IsTrue(&job.Status, v2alpha1.ConditionAllocated)
 }
 
-// placedFor returns how long a job has had its placement.
+// placedFor returns how long a job has had its current placement.
 func placedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
 	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
 		return now.Sub(allocated.LastUpdateTime.Time)
@@ -270,8 +269,8 @@ func isLost(node *corev1.Node, now time.Time) bool {
 	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
 }
 
-// occupy subtracts running pods from the snapshot, except those of the jobs of the round,
-// which it returns by job.
+// occupy subtracts running pods from the snapshot, except the pods of the jobs of the round. It returns
+// those pods by job.
 func (a *Reconciler) occupy(ctx context.Context, snapshot *allocator.Snapshot, jobs []*v2alpha1.DIJob) (map[types.UID][]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -300,9 +299,8 @@ func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
 	}
 }
 
-// placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of
-// its pods, which may be unknown yet. A job is placed again if one of its pods waits
-// for a closed node.
+// placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of its pods. The
+// latter may not be known yet. A job is placed again if one of its pods waits for a closed node.
 func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapshot) (nodes []string, known bool) {
 	allocation := job.Status.Allocation
 	if len(allocation) == 0 {
@@ -318,8 +316,8 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapsh
 	return allocation, true
 }
 
-// jobToPlace returns a job for a policy. Counts beyond the limits are an error, because a
-// policy would run forever.
+// jobToPlace returns a job as input for a policy. Counts above the limits are an error, because a policy
+// would not terminate.
 func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32) (*allocator.Job, error) {
 	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
 		return nil, errors.New(excess[0].String())
@@ -342,10 +340,9 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32
 	return wanted, nil
 }
 
-// carryOut writes the placements. After any failed or last write, the written placements
-// never exceed the capacity of nodes: a job gets a place once others have released it. If
-// jobs wait for each other, a placed one releases its place and is placed in the next
-// round.
+// carryOut writes the placements. The written placements never exceed the capacity of nodes, not even
+// after a failed write: a job gets a placement once others have released it. If jobs wait for each other,
+// a placed one releases its placement and is placed in the next round.
 func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
 	ledger := allocator.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
 	for {
@@ -364,8 +361,7 @@ func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 
 func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 }
 
-// writeWhatFits writes the placements that fit the written ones, and returns the other
-// jobs.
+// writeWhatFits writes the placements that fit beside the written ones. It returns the other jobs.
 func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, r *round, ledger *allocator.Ledger) ([]*v2alpha1.DIJob, error) {
 	var waiting []*v2alpha1.DIJob
 	var failed []error
@@ -391,9 +387,8 @@ func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, 
 	return waiting, errors.Join(failed...)
 }
 
-// write patches a job's allocation and condition if they change. The patch holds the
-// resource version, so that a decision on a stale job is refused; the next round decides
-// again.
+// write patches a job's allocation and condition if they change. The patch includes the resource version,
+// so the API server refuses a decision on a stale job. The next round decides again.
 func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) error {
 	if a.isRecent(job, placement) {
 		return nil
@@ -435,8 +430,8 @@ func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement 
 		"replicas", len(placement.Nodes), "replicasBefore", len(job.Status.Allocation))
 }
 
-// isRecent reports whether the condition of a waiting job was updated within the last
-// cycle. The numbers in its message change with every pod of the cluster.
+// isRecent reports whether the condition of a waiting job was updated within the last cycle. Such updates
+// are limited because the numbers in the message change with every pod of the cluster.
 func (a *Reconciler) isRecent(job *v2alpha1.DIJob, placement allocator.Placement) bool {
 	if len(placement.Nodes) > 0 || isPlaced(job) {
 		return false

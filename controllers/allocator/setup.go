@@ -36,32 +36,30 @@ import (
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
-// Options are the settings of the allocator. The zero value is the default.
+// Options are the settings of the allocator. The zero value selects the defaults.
 type Options struct {
-	// Policy decides: by default allocator.Fit, which lets a job grow five minutes
-	// after it was placed.
+	// Policy decides the placements: by default allocator.Fit, which lets a job grow five minutes after it
+	// was placed.
 	Policy allocator.Policy
-	// Cycle is how often all jobs are placed again though nothing changes:
-	// DefaultCycle by default.
+	// Cycle is the time between allocation rounds without changes: DefaultCycle by default.
 	Cycle time.Duration
-	// MaxPods is how many pods a job may have: limits.PodsPerJob by default.
+	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
 	MaxPods int32
-	// Recorder takes the Events of jobs: by default the manager's.
+	// Recorder records the Events of jobs: by default the manager's.
 	Recorder events.EventRecorder
-	// Registerer takes the metrics: by default that of controller-runtime.
+	// Registerer registers the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
-	// Traces makes a span of each round; nil for none.
+	// Traces records a span of each round; nil for none.
 	Traces trace.TracerProvider
 	// Now returns the time: the real one by default.
 	Now func() time.Time
-	// MayAct is closed when no other operator acts any more; until then nothing is
-	// written. Nil where there is none.
+	// MayAct is closed when no other operator acts. Until then the allocator writes nothing. Nil if there
+	// is no other operator.
 	MayAct <-chan struct{}
 }
 
-// New returns the reconciler; Setup runs it in a manager. The client reads from
-// caches and writes to the API server, live reads from the API server. The options
-// must have a recorder.
+// New returns the reconciler. Setup runs it in a manager. The cached client reads from caches and writes
+// to the API server, live reads from the API server. The options must have a recorder.
 func New(cached client.Client, live client.Reader, options Options) (*Reconciler, error) {
 	if options.Registerer == nil {
 		options.Registerer = metrics.Registry
@@ -88,8 +86,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 	}, nil
 }
 
-// Setup adds the allocator to a manager, whose cache must be made with
-// controllers.CacheOptions.
+// Setup adds the allocator to a manager. The manager's cache must use controllers.CacheOptions.
 func Setup(mgr ctrl.Manager, options Options) error {
 	if options.Recorder == nil {
 		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
@@ -103,7 +100,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	})
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("allocator").
-		// A request here is a round, and no line is to name it as if it were a job.
+		// A request here is a round, so no log line may name it like a job.
 		WithLogConstructor(func(*reconcile.Request) logr.Logger { return mgr.GetLogger().WithValues("controller", "allocator") }).
 		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(changesOf(jobMatters))).
 		Watches(&corev1.Node{}, round, builder.WithPredicates(changesOf(nodeMatters))).
@@ -115,8 +112,9 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	return nil
 }
 
-// changesOf lets updates pass that change what matters of an object, nil for
-// an object that matters not; and the comings and goings of objects that matter.
+// changesOf returns a predicate for objects with relevant fields. matters returns these fields; nil for an
+// irrelevant object. The predicate passes creations and deletions of relevant objects, and updates of
+// relevant fields.
 func changesOf(matters func(client.Object) any) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(created event.CreateEvent) bool { return matters(created.Object) != nil },
@@ -127,8 +125,8 @@ func changesOf(matters func(client.Object) any) predicate.Predicate {
 	}
 }
 
-// jobMatters returns what a round rests on in a job: whether it is to be
-// placed, what it asks for, and where it is placed.
+// jobMatters returns the fields of a job that a round depends on: whether it needs a placement, its
+// desired replicas, and its placement.
 func jobMatters(object client.Object) any {
 	job, ok := object.(*v2alpha1.DIJob)
 	if !ok || !job.Spec.Preemptible {
@@ -137,7 +135,7 @@ func jobMatters(object client.Object) any {
 	return []any{workerled.WantsPlace(job), job.Generation, job.Status.Allocation}
 }
 
-// nodeMatters returns what a round rests on in a node.
+// nodeMatters returns the fields of a node that a round depends on.
 func nodeMatters(object client.Object) any {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -150,7 +148,7 @@ func nodeMatters(object client.Object) any {
 	return []any{node.Labels, node.Spec.Unschedulable, node.Spec.Taints, node.Status.Allocatable, ready}
 }
 
-// podMatters returns what a round rests on in a pod: that it has something of a node.
+// podMatters returns the node whose capacity a pod occupies; nil if it occupies none.
 func podMatters(object client.Object) any {
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" || podstate.Finished(pod) {

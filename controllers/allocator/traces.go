@@ -19,8 +19,7 @@ const (
 	jobsKey  = attribute.Key("di.allocator.jobs.")
 )
 
-// traceRound adds to the span of a round how many nodes it knew, and how many jobs
-// are in which state.
+// traceRound adds the number of nodes, and the number of jobs in each state, to the span of a round.
 func traceRound(ctx context.Context, nodes int, states map[string]int) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

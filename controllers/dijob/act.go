@@ -37,11 +37,11 @@ type effect struct {
 // effects are the results of a decision's writes.
 type effects []effect
 
-// errNameConflict is what a create ends in where an object of the name exists
-// and belongs to another owner.
+// errNameConflict is the result of a create if an object with the name exists and belongs to another
+// owner.
 var errNameConflict = errors.New("exists and belongs to another owner")
 
-// leavingError is returned for a creation whose name an object has that will be deleted.
+// leavingError is returned for a creation if an object that will be deleted has the name.
 type leavingError struct {
 	// leaving is the deletion timestamp; zero if there is none yet.
 	leaving time.Time
@@ -57,8 +57,9 @@ func (e *effect) isTaken() bool {
 	return errors.Is(e.err, errNameConflict) || errors.As(e.err, &leavingError{})
 }
 
-// errors joins the errors that are retried with backoff. A name that is taken is a
-// condition and is retried later; a write that waits has its own time.
+// errors joins the errors that are retried with backoff. It omits names that another object has, because
+// they set a condition and have their own retry. It also omits writes that wait, because they have their
+// own time.
 func (e effects) errors() error {
 	var all []error
 	for i := range e {
@@ -95,8 +96,8 @@ func (e effects) taken() effects {
 	return taken
 }
 
-// act carries out a decision. It creates no pod before the Membership, the PodGroup and
-// the ConfigMaps that pods depend on are written.
+// act carries out a decision. It creates no pod before it has written the Membership, the PodGroup and the
+// ConfigMaps that pods depend on.
 func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := r.adopt(ctx, observed, decision)
 	done = append(done, r.release(ctx, observed, decision)...)
@@ -127,8 +128,8 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
 }
 
-// createUntilRefused returns a function that creates objects. After a failure it skips
-// further objects of the kind, because they mostly fail for the same reason.
+// createUntilRefused returns a function that creates objects. After a failure it skips further objects of
+// the kind, because they usually fail for the same reason.
 func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
 	var failed sync.Map
 	return func(ctx context.Context, object client.Object) effect {
@@ -174,8 +175,8 @@ func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecy
 	})[0]
 }
 
-// release removes finalizers from pods. Each patch holds the resource version, because
-// other writers change the list too.
+// release removes finalizers from pods. Each patch includes the resource version, because other writers
+// change the list too.
 func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	originals := map[types.UID]*corev1.Pod{}
 	for _, pod := range observed.Pods {
@@ -219,7 +220,7 @@ func (r *Reconciler) removeWith(ctx context.Context, object client.Object, optio
 	return effect{object: object, reason: v2alpha1.ReasonSuccessfulDelete}
 }
 
-// create creates an object. If one of the job exists already, an earlier reconcile created
+// create creates an object. If the job already has an object with the name, an earlier reconcile created
 // it and the cache is behind.
 func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object, newer workload.NewerFields) effect {
 	err := r.send(ctx, object, newer)
@@ -240,8 +241,8 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
 }
 
-// send sends a creation. A pod includes the fields that its Go type does not know. The
-// webhook warned about those that the API server does not know either.
+// send sends a creation. The pod includes the fields that its Go type does not have. For fields that the
+// API server does not have either, the webhook has returned a warning.
 func (r *Reconciler) send(ctx context.Context, object client.Object, newer workload.NewerFields) error {
 	pod, isPod := object.(*corev1.Pod)
 	if !isPod || newer == nil {

@@ -18,8 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
-// adopt patches the metadata of objects of an earlier release. Each patch holds the
-// resource version, because it replaces a list that other writers change too.
+// adopt patches the metadata of objects of an earlier release. Each patch includes the resource version,
+// because it replaces a list that other writers change too.
 func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	if len(decision.AdoptPods)+len(decision.AdoptServices) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, de
 	return done
 }
 
-// patchMetadata gives an object its desired metadata, unless it no longer exists.
+// patchMetadata sets the desired metadata of an object, unless the object no longer exists.
 func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.Object) effect {
 	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
 	stored, isObject := wanted.DeepCopyObject().(client.Object)
@@ -59,10 +59,10 @@ func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.
 	return effect{object: wanted, reason: v2alpha1.ReasonAdopted}
 }
 
-// recordAdoption records one event for all objects that were adopted.
+// recordAdoption records one Event for all adopted objects.
 func (r *Reconciler) recordAdoption(observed *lifecycle.Observed, done effects) {
 	if observed.Settings.JobVersion != v2alpha1.Version {
-		// A rollback moves the references, and nothing is adopted.
+		// A rollback moves the references and adopts nothing.
 		return
 	}
 	job := observed.Job

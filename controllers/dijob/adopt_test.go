@@ -23,8 +23,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// takeOver lets the operator come to rest, and checks that what was there is
-// there still, taken over, and that another pass changes nothing.
+// takeOver reconciles until the operator writes nothing. It checks that the earlier objects still exist
+// and are adopted, and that another reconcile changes nothing.
 func (s *space) takeOver(ctx context.Context) {
 	before := s.identities(ctx)
 	Expect(s.settle(ctx)).To(Succeed())
@@ -42,8 +42,7 @@ func (s *space) expectTakenOver(ctx context.Context, before map[string]types.UID
 	Expect(s.versions(ctx)).To(Equal(versions))
 }
 
-// members returns the list in short: the pods of each member, and the GPUs of
-// each DDP learner.
+// members returns a summary of the list: the pods of each member, and the GPUs of each DDP learner.
 func (s *space) members(ctx context.Context) []string {
 	list := s.membership(ctx)
 	var told []string
@@ -63,7 +62,7 @@ func (s *space) conditions(ctx context.Context) map[string]corev1.ConditionStatu
 	return told
 }
 
-// teamMembers is what the list is to say of legacy.team.
+// teamMembers is the expected list of legacy.team.
 func teamMembers() []string {
 	return []string{
 		"collector-rz8jc job-collector-rz8jc [] []",
@@ -238,19 +237,19 @@ func variable(name string, value int32) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, Value: strconv.Itoa(int(value))}
 }
 
-// derived is the name of a DDP learner that is made for the aggregator of the specs.
+// derived returns the name of a DDP learner that the operator creates for the aggregator of the specs.
 func derived(index int) string {
 	return membership.DDPPodName("job", "job-aggregator-7hc88", index)
 }
 
-// edit changes the list as di-server would.
+// edit changes the list as di-server does.
 func (s *space) edit(ctx context.Context, change func(*v2alpha1.Membership)) {
 	list := s.membership(ctx)
 	change(list)
 	Expect(shared.api.Update(ctx, list)).To(Succeed())
 }
 
-// listed returns the pods whose URLs the coordinator is told.
+// listed returns the pods whose URLs are advertised to the coordinator.
 func (s *space) listed(ctx context.Context) []string {
 	list := s.membership(ctx)
 	place := membership.Endpoints{Namespace: s.name, Job: "job", Ports: func(string, names.ReplicaType) int32 { return 22270 }}
@@ -272,8 +271,8 @@ func (s *space) images(ctx context.Context, role string) map[string]string {
 	return found
 }
 
-// expectRanks: the DDP learners of each unit have all ranks once, and agree on
-// how many there are.
+// expectRanks expects that the DDP learners of each unit have every rank exactly once, and agree on the
+// number of ranks.
 func (s *space) expectRanks(ctx context.Context) {
 	for _, member := range s.membership(ctx).Spec.Members {
 		var start, world int32

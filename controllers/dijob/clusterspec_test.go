@@ -48,8 +48,8 @@ var _ = Describe("A job whose frameworks read a cluster spec", func() {
 	})
 })
 
-// expectCluster lets a job of a chief and so many workers run, and holds what its
-// pods read about their peers.
+// expectCluster runs a job of a chief and the given number of workers, and compares the cluster specs of
+// its pods.
 func (s *space) expectCluster(ctx context.Context, workers int) {
 	GinkgoHelper()
 	Expect(s.settle(ctx)).To(Succeed())
@@ -85,8 +85,7 @@ func (s *space) expectCluster(ctx context.Context, workers int) {
 	}
 }
 
-// variablesOf returns the environment of a pod's first container, as a program
-// sees it.
+// variablesOf returns the environment of a pod's first container as its program reads it.
 func variablesOf(ctx context.Context, pod *corev1.Pod) map[string]string {
 	GinkgoHelper()
 	variables, err := testkit.Environment(ctx, shared.api, pod, 0)

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
-// conflict is a name that a job needs and another object has.
+// conflict is a name that a job needs but another object has.
 type conflict struct {
 	job types.UID
 	// kind is the type of the object that needs the name.
@@ -26,7 +26,7 @@ type conflict struct {
 	taken state.Taken
 }
 
-// recordConflicts remembers names that other objects have until they are tried again.
+// recordConflicts remembers the names that other objects have. It keeps them until the next attempt.
 func (s *jobStates) recordConflicts(observed *lifecycle.Observed, taken effects) {
 	until := observed.Now.Add(lifecycle.ConflictDelay)
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {

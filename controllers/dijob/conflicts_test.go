@@ -20,8 +20,8 @@ import (
 )
 
 var _ = Describe("A job that is recreated under its name", func() {
-	// again submits a job of many pods, deletes it and submits it once more, while
-	// the pods of the first one stay. It counts the requests of the operator.
+	// again submits a job of many pods, deletes it and submits it a second time while the pods of the
+	// first job still exist. It counts the requests of the operator.
 	again := func(ctx context.Context, pods int32) (s *space, requests *atomic.Int32) {
 		s, requests = newSpace(ctx), &atomic.Int32{}
 		s.submitMany(ctx, pods)

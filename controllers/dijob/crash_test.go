@@ -25,9 +25,9 @@ import (
 
 var errCrashed = errors.New("the operator has crashed")
 
-// crashAfter makes every call fail after so many writes.
+// crashAfter makes every call fail after the given number of writes.
 func crashAfter(writes int) interceptor.Funcs {
-	// Writes are counted through a channel, as they come in parallel.
+	// A channel counts the writes, because they run in parallel.
 	left := make(chan struct{}, writes)
 	for range writes {
 		left <- struct{}{}
@@ -61,8 +61,8 @@ func crashAfter(writes int) interceptor.Funcs {
 	return funcs
 }
 
-// drive runs a job to its end while an operator that crashes after so many
-// writes is replaced by a fresh one. It reports whether it crashed at all.
+// drive runs a job until it has finished. It replaces an operator that crashes after the given number of
+// writes with a new one. It reports whether an operator crashed.
 func (s *space) drive(ctx context.Context, writes int, move func()) (crashed bool) {
 	s.operator = s.newOperator(crashAfter(writes))
 	for range 60 {
@@ -81,16 +81,15 @@ func (s *space) drive(ctx context.Context, writes int, move func()) (crashed boo
 	return crashed
 }
 
-// crashesAtOnce is how many operators crash side by side: each waits for the API
-// server most of the time.
+// crashesAtOnce is how many operators crash concurrently. Each waits for the API server most of the time.
 const crashesAtOnce = 8
 
-// crashStride thins the writes that an operator crashes after; the slow tests try each.
+// crashStride reduces the writes that an operator crashes after. The slow tests try each write.
 var crashStride = flag.Int("crash.stride", 4, "crash after every so many-th write; 1 for each")
 
-// afterEachWrite runs a job with an operator that crashes after its first write, its
-// second, and so on, until one does not crash. With a stride it begins at one of the
-// first writes, by the seed of the run, so that runs differ and can be repeated.
+// afterEachWrite runs a job with an operator that crashes after its first write, its second, and so on,
+// until one does not crash. With a stride, the seed of the run selects the first write. Runs therefore
+// differ and are repeatable.
 func afterEachWrite(run func(writes int) (crashed bool)) {
 	begin := 1 + int(GinkgoRandomSeed())%*crashStride
 	for first := begin; ; first += crashesAtOnce * *crashStride {
@@ -143,14 +142,14 @@ var _ = Describe("An operator that crashes after any of its writes", func() {
 			for object, times := range s.created {
 				Expect(times).To(Equal(1), object)
 			}
-			// Membership, five pods and the one for the lost collector, and their services.
+			// The Membership, five pods and the replacement of the lost collector, with their services.
 			Expect(s.created).To(HaveLen(1 + 2*6))
 			return crashed
 		})
 	})
 })
 
-// moveWorkers lets a collector fail once, and all succeed after that.
+// moveWorkers makes a collector fail once, and then all pods succeed.
 func (s *space) moveWorkers(ctx context.Context) {
 	status := s.job(ctx).Status
 	switch {
@@ -165,7 +164,7 @@ func (s *space) moveWorkers(ctx context.Context) {
 	}
 }
 
-// ledMoves lets a coordinator run, ask for replicas, lose a collector and succeed.
+// ledMoves makes a coordinator run, request replicas, lose a collector and succeed.
 func (s *space) ledMoves(ctx context.Context) func() {
 	moves := []func(){
 		func() { s.run(ctx) },
@@ -185,8 +184,8 @@ func (s *space) ledMoves(ctx context.Context) func() {
 	}
 }
 
-// expectOneNodes leaves the ConfigMap of addresses out of what was created. All attempts
-// refer to one, so that it was created once.
+// expectOneNodes removes the ConfigMap of addresses from the created objects. It was created once, because
+// all attempts use the same one.
 func (s *space) expectOneNodes() {
 	GinkgoHelper()
 	before := len(s.created)

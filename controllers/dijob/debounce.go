@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// debouncePerPod is how long the events of a job's pods are debounced, for each pod
-	// of the job: some ten times as long as a reconcile takes, so that no job keeps the
-	// operator busy by its size alone. A job of ten pods waits a millisecond.
+	// debouncePerPod is how long the events of a job's pods are debounced, per pod of the job. The time is
+	// about ten times the duration of a reconcile, so no job keeps the operator busy by its size alone. A
+	// job of ten pods waits a millisecond.
 	debouncePerPod = 100 * time.Microsecond
 	// maxDebounce bounds the sum.
 	maxDebounce = 500 * time.Millisecond
@@ -37,8 +37,8 @@ type (
 	deleteEvent = event.TypedDeleteEvent[client.Object]
 )
 
-// ownedHandler enqueues the job that owns an object of an event, once for the events
-// of many pods, and confirms the assumed objects that the caches have.
+// ownedHandler enqueues the job that owns the object of an event, once for the events of many pods. It
+// confirms assumed objects that the caches now have.
 type ownedHandler struct {
 	handler.EventHandler
 	assumed *assume.Cache
@@ -63,7 +63,7 @@ func (h *ownedHandler) Delete(ctx context.Context, deleted deleteEvent, into que
 	h.EventHandler.Delete(ctx, deleted, h.debounce(deleted.Object, into))
 }
 
-// confirm passes what a watch event says of an object to the assume cache of its job.
+// confirm passes the object of a watch event to the assume cache of its job.
 func (h *ownedHandler) confirm(object client.Object, confirm func(types.NamespacedName, client.Object)) {
 	for _, owner := range object.GetOwnerReferences() {
 		if owner.Kind == controllers.JobKind {
@@ -72,8 +72,8 @@ func (h *ownedHandler) confirm(object client.Object, confirm func(types.Namespac
 	}
 }
 
-// debounce debounces the events of pods. Of other objects there are few, or a client
-// waits for their effect.
+// debounce debounces the events of pods. It does not debounce other objects: there are few of them, or a
+// client waits for their effect.
 func (h *ownedHandler) debounce(object client.Object, into queue) queue {
 	priorities, hasPriorities := into.(priorityqueue.PriorityQueue[reconcile.Request])
 	if _, isPod := object.(*corev1.Pod); isPod && hasPriorities {
@@ -82,8 +82,8 @@ func (h *ownedHandler) debounce(object client.Object, into queue) queue {
 	return into
 }
 
-// debouncingQueue adds a job after a delay that grows with its number of pods. A job
-// that waits already does not wait longer.
+// debouncingQueue adds a job after a delay that grows with its number of pods. A job that is already
+// waiting does not wait longer.
 type debouncingQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
 	states *jobStates
@@ -102,8 +102,8 @@ func (q *debouncingQueue) AddWithOpts(options priorityqueue.AddOpts, jobs ...rec
 	}
 }
 
-// timelyRetries bounds the backoff of a job by the time at which the job is due
-// anyway: a deadline, a drain or a delayed status does not wait for a quota.
+// timelyRetries bounds the backoff of a job by the time at which the job is due in any case. A deadline, a
+// drain or a delayed status therefore does not wait for a quota.
 type timelyRetries struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	states *jobStates
@@ -119,7 +119,7 @@ func (t *timelyRetries) When(job reconcile.Request) time.Duration {
 	return delay
 }
 
-// newQueue creates the queue of jobs as controller-runtime does, and keeps it.
+// newQueue creates the queue of jobs in the same way as controller-runtime, and keeps it.
 func (r *Reconciler) newQueue(log logr.Logger) func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue {
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) queue {
 		r.queue = priorityqueue.New(name, func(options *priorityqueue.Opts[reconcile.Request]) {

@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// release is what tells the releases from v1.1.0 to v1.1.3 apart: the service of
-// job "job", the subdomain of its pods, and whether labels tell their tasks.
+// release describes the differences between the releases v1.1.0 to v1.1.3: the service of job "job", the
+// subdomain of its pods, and whether labels name their tasks.
 type release struct {
 	service, subdomain string
 	taskLabels         bool
@@ -33,13 +33,13 @@ func v111() release { return release{"dijob-job", "job", false} }
 
 func v113() release { return release{"di-job", "di-job", true} }
 
-// earlier is a worker-led job with its objects as v1.1.0 to v1.1.3 wrote them,
-// written here word by word.
+// earlier is a worker-led job with its objects as v1.1.0 to v1.1.3 wrote them. The objects are literal, so
+// they do not depend on the code under test.
 type earlier struct {
 	*space
 	release
 	owner metav1.OwnerReference
-	// ranked are the names of all pods in the order in which ranks were given out.
+	// ranked are the names of all pods in the order of rank assignment.
 	ranked []string
 }
 
@@ -67,7 +67,7 @@ func (s *space) submitEarlier(ctx context.Context, r release, changes ...func(*v
 	}
 }
 
-// status records a phase, and what else is said, as these releases did.
+// status records a phase, and further changes, as these releases did.
 func (e *earlier) status(ctx context.Context, phase v2alpha1.Phase, changes ...func(*v2alpha1.DIJobStatus)) {
 	job, at := e.job(ctx), metav1.Now().Rfc3339Copy()
 	job.Status.Phase, job.Status.Replicas = phase, 4
@@ -87,7 +87,7 @@ func (e *earlier) status(ctx context.Context, phase v2alpha1.Phase, changes ...f
 	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
 }
 
-// fqdns are the addresses of all pods as each was told them.
+// fqdns are the addresses of all pods as the environment of each pod lists them.
 func (e *earlier) fqdns() string {
 	var all []string
 	for _, pod := range e.ranked {
@@ -100,7 +100,7 @@ func (e *earlier) fqdn(pod string) string {
 	return fmt.Sprintf("%s.%s.%s.svc.cluster.local", pod, e.subdomain, e.name)
 }
 
-// worker writes a pod of a rank that runs and is ready.
+// worker creates a running and ready pod of a rank.
 func (e *earlier) worker(ctx context.Context, name string, rank int, changes ...func(*corev1.Pod)) {
 	task := strings.Split(name, "-")[1]
 	pod := &corev1.Pod{
@@ -139,7 +139,7 @@ func (e *earlier) worker(ctx context.Context, name string, rank int, changes ...
 	Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
 }
 
-// headless writes the service of the job.
+// headless creates the service of the job.
 func (e *earlier) headless(ctx context.Context) {
 	labels := map[string]string{"diengine/operator": "di-operator", "diengine/job": "job"}
 	if !e.taskLabels {
@@ -153,7 +153,7 @@ func (e *earlier) headless(ctx context.Context) {
 	})).To(Succeed())
 }
 
-// team writes the service and all pods, those that are named otherwise than said.
+// team creates the service and all pods. otherwise changes the named pods.
 func (e *earlier) team(ctx context.Context, otherwise map[string]func(*corev1.Pod)) {
 	e.headless(ctx)
 	for rank, name := range e.ranked {
@@ -179,8 +179,8 @@ func ended(exitCode int32) func(*corev1.Pod) {
 	}
 }
 
-// expectPeers: pods that are made now have the same form of address as those
-// that live, know the ranks of these, and are reached through the same service.
+// expectPeers expects that new pods have the same form of address as the existing ones, know the ranks of
+// those, and are reached through the same service.
 func (e *earlier) expectPeers(ctx context.Context, made string, rank int) {
 	pod := &corev1.Pod{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: e.name, Name: made}, pod)).To(Succeed())
@@ -201,20 +201,20 @@ func (e *earlier) expectPeers(ctx context.Context, made string, rank int) {
 	}
 }
 
-// earlierState is the state of a job, and the state after its takeover.
+// earlierState is the state of a job, and the expected state after its takeover.
 type earlierState struct {
 	phase  v2alpha1.Phase
 	status func(*v2alpha1.DIJobStatus)
 	spec   func(*v2alpha1.DIJobSpec)
-	// pods are those that are not just running; nil is one that is not there.
+	// pods are the pods that are not simply running; nil means that the pod does not exist.
 	pods map[string]func(*corev1.Pod)
 
 	want v2alpha1.Phase
-	// made are the pods that are made, and gone those that are deleted.
+	// made are the pods that the operator creates. gone are those that it deletes.
 	made, gone   []string
 	restarts     int32
 	ready, total int32
-	// noServices says that the job's services are deleted.
+	// noServices means that the operator deletes the services of the job.
 	noServices bool
 }
 
@@ -259,7 +259,7 @@ func (e *earlier) set(ctx context.Context, state *earlierState) {
 	}
 }
 
-// expect checks what came of a state.
+// expect checks the result of a state.
 func (e *earlier) expect(ctx context.Context, state *earlierState, before map[string]string) {
 	after := map[string]string{}
 	for _, pod := range e.pods(ctx) {
@@ -301,7 +301,7 @@ func (e *earlier) expect(ctx context.Context, state *earlierState, before map[st
 	Expect(e.versions(ctx)).To(Equal(versions))
 }
 
-// uids are the UIDs of the pods, by name.
+// uids returns the UIDs of the pods by name.
 func (e *earlier) uids(ctx context.Context) map[string]string {
 	found := map[string]string{}
 	for _, pod := range e.pods(ctx) {
@@ -369,7 +369,7 @@ var _ = Describe("A worker-led job of an earlier release is taken over", func() 
 	})
 })
 
-// expectOwnService: the job's service and pods are as this version makes them.
+// expectOwnService expects that the job's service and pods are those of this version.
 func (s *space) expectOwnService(ctx context.Context) {
 	service := &corev1.Service{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "di-job"}, service)).To(Succeed())

@@ -34,16 +34,16 @@ import (
 
 // resizer is a writer that resizes the collectors.
 type resizer struct {
-	// resize wants so many collectors beside the one learner.
+	// resize requests the given number of collectors beside the one learner.
 	resize func(ctx context.Context, s *space, collectors int32) error
-	// writer is what the event calls it.
+	// writer is the name of the writer in the Event.
 	writer string
-	// refused says that it is told where it breaks the bounds; else it is given
-	// the nearest that they allow.
+	// refused means that the writer gets an error if it exceeds the bounds. Otherwise the count is
+	// clamped.
 	refused bool
 }
 
-// resizers are all who write a job's counts, each as it does.
+// resizers returns all writers of a job's counts.
 func resizers() map[string]resizer {
 	return map[string]resizer{
 		"the replicas of the task": {writer: "editor", refused: true, resize: func(ctx context.Context, s *space, collectors int32) error {
@@ -217,7 +217,7 @@ var _ = Describe("An elastic job", func() {
 var _ = Describe("A preemptible job", func() {
 	It("has the size of its allocation, despite other writers of the count", func(ctx SpecContext) {
 		s := newElastic(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Preemptible = true })
-		// A job that waits for a place keeps others from growing.
+		// A job that waits for a placement prevents other jobs from growing.
 		DeferCleanup(func(ctx SpecContext) { Expect(shared.api.Delete(ctx, s.job(ctx))).To(Succeed()) })
 		Expect(s.podNames(ctx)).To(BeEmpty())
 		Expect(s.patch(ctx, "status", `{"status":{"allocation":["a","a","b"]}}`, "allocator")).To(Succeed())
@@ -256,14 +256,13 @@ var _ = Describe("A coordinator-led job", func() {
 	})
 })
 
-// elastic is a space whose operator's events are kept.
+// elastic is a space that keeps the Events of its operator.
 type elastic struct {
 	*space
 	told *events.FakeRecorder
 }
 
-// newElastic submits a job of a learner and two collectors, of whom there may be
-// one to five, and lets it run.
+// newElastic submits and runs a job of a learner and two collectors, with one to five collectors allowed.
 func newElastic(ctx context.Context, edits ...func(*v2alpha1.DIJobSpec)) *elastic {
 	GinkgoHelper()
 	s := &elastic{space: newSpace(ctx), told: events.NewFakeRecorder(1000)}
@@ -287,8 +286,8 @@ func newElastic(ctx context.Context, edits ...func(*v2alpha1.DIJobSpec)) *elasti
 	return s
 }
 
-// age dates back who wrote the job, as times are told by the second: who writes
-// next is later.
+// age backdates the earlier writes of the job. Their times have a resolution of one second, so the next
+// writer is always later.
 func (s *elastic) age(ctx context.Context) {
 	GinkgoHelper()
 	job := s.job(ctx)
@@ -297,7 +296,7 @@ func (s *elastic) age(ctx context.Context) {
 			job.ManagedFields[i].Time = ptr.To(metav1.NewTime(at.Add(-time.Minute)))
 		}
 	}
-	// An update of times alone is none to the API server.
+	// The API server ignores an update that changes only times.
 	job.Annotations = map[string]string{"example.com/aged": "true"}
 	Expect(shared.api.Update(ctx, job, client.FieldOwner("aged"))).To(Succeed())
 }
@@ -317,8 +316,8 @@ func (s *elastic) resizes() []string {
 	}
 }
 
-// expectAtRest expects a running job of a learner and so many collectors, of
-// which the scale subresource reports, and no new Event.
+// expectAtRest expects a running job of a learner and the given number of collectors, the same number in
+// the scale subresource, and no new Event.
 func (s *elastic) expectAtRest(ctx context.Context, collectors int32) {
 	GinkgoHelper()
 	Expect(s.resizes()).To(BeEmpty())
@@ -350,7 +349,7 @@ func (s *elastic) notes(ctx context.Context) []string {
 	return told
 }
 
-// seat is which pod has which rank.
+// seat is the rank of a pod.
 type seat struct {
 	uid  types.UID
 	rank string
@@ -364,7 +363,7 @@ func (s *space) seats(ctx context.Context) map[string]seat {
 	return seats
 }
 
-// expectPeerList expects a pod to read these peers, by rank, and itself among them.
+// expectPeerList expects that a pod reads these peers by rank, including itself.
 func (s *space) expectPeerList(ctx context.Context, name string, peers ...string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{}
@@ -380,7 +379,7 @@ func (s *space) expectPeerList(ctx context.Context, name string, peers ...string
 	Expect(peers[rank]).To(Equal(name))
 }
 
-// patch merges into the job, or a subresource of it, under a name.
+// patch merges content into the job, or a subresource of it, as a field owner.
 func (s *space) patch(ctx context.Context, subresource, content, owner string) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(content))
 	if subresource == "" {
@@ -389,9 +388,8 @@ func (s *space) patch(ctx context.Context, subresource, content, owner string) e
 	return shared.api.SubResource(subresource).Patch(ctx, s.job(ctx), patch, client.FieldOwner(owner))
 }
 
-// updateStatus does what hack/update_replicas.go of v1.1.3 did: it gets the job
-// and updates its whole status. Where fields are given, it knows no others, as
-// the types of v1.1.3 do.
+// updateStatus works like hack/update_replicas.go of v1.1.3: it gets the job and updates its whole status.
+// If known is set, it drops all other fields, as the types of v1.1.3 do.
 func (s *space) updateStatus(ctx context.Context, replicas int32, known []string) error {
 	api := clientOf("update_replicas/v0.0.0 (linux/amd64) kubernetes/$Format")
 	job := &unstructured.Unstructured{}
@@ -417,7 +415,7 @@ func (s *space) updateStatus(ctx context.Context, replicas int32, known []string
 	return api.Status().Update(ctx, job)
 }
 
-// clientOf returns a client that names itself so.
+// clientOf returns a client with a user agent.
 func clientOf(userAgent string) client.Client {
 	GinkgoHelper()
 	config := rest.CopyConfig(shared.config)
@@ -427,7 +425,7 @@ func clientOf(userAgent string) client.Client {
 	return api
 }
 
-// kubectl runs the real one in the namespace.
+// kubectl runs the real kubectl in the namespace.
 func (s *space) kubectl(ctx context.Context, args ...string) error {
 	GinkgoHelper()
 	file := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
@@ -441,7 +439,7 @@ func (s *space) kubectl(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// managers names all who own fields of the job, by subresource and operation.
+// managers returns the field managers of the job, by subresource and operation.
 func (s *space) managers(ctx context.Context) []string {
 	var found []string
 	for _, entry := range s.job(ctx).ManagedFields {
@@ -450,8 +448,8 @@ func (s *space) managers(ctx context.Context) []string {
 	return found
 }
 
-// waitForNextSecond waits until the API server stamps writes with a later time
-// than those so far, which it does by the second.
+// waitForNextSecond waits until the API server stamps writes with a later time than all earlier writes.
+// Its stamps have a resolution of one second.
 func (s *space) waitForNextSecond(ctx context.Context) {
 	GinkgoHelper()
 	var last metav1.Time
@@ -463,7 +461,7 @@ func (s *space) waitForNextSecond(ctx context.Context) {
 	Eventually(func() bool { return time.Now().Truncate(time.Second).After(last.Time) }).WithContext(ctx).WithTimeout(patience).Should(BeTrue())
 }
 
-// storeWithoutDefaults stores a job as v1.1.3 did, whose webhook knew no elastic.
+// storeWithoutDefaults stores a job as v1.1.3 did, whose webhook did not know elastic.
 func (s *space) storeWithoutDefaults(ctx context.Context) {
 	GinkgoHelper()
 	s.exemptFromDefaults(ctx)
@@ -486,7 +484,7 @@ func (s *space) storeWithoutDefaults(ctx context.Context) {
 	Expect(s.job(ctx).Spec.Elastic).To(BeNil())
 }
 
-// exemptFromDefaults lets no mutating webhook see new jobs of the namespace.
+// exemptFromDefaults exempts new jobs of the namespace from mutating webhooks.
 func (s *space) exemptFromDefaults(ctx context.Context) {
 	GinkgoHelper()
 	var list admissionregistrationv1.MutatingWebhookConfigurationList

@@ -31,13 +31,12 @@ const (
 	actionAdopt  = "Adopt"
 )
 
-// maxSingleEvents is how many objects of one reconcile get an event each for the same
-// reason. More share one event, so that a large job does not crowd out the events of
-// other jobs.
+// maxSingleEvents is how many objects of one reconcile get an Event each for the same reason. More objects
+// share one Event, so that a large job does not displace the Events of other jobs.
 const maxSingleEvents = 16
 
-// recordWrites records an event for each pod that was written, and for each object
-// whose write failed; one event for many pods.
+// recordWrites records an Event for each pod that was written, and for each object whose write failed.
+// Many pods share one Event.
 func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
 	pods := map[string][]*corev1.Pod{}
 	for i := range done {
@@ -61,9 +60,8 @@ func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
 	}
 }
 
-// recordWrite records the event of one object, or of many pods with the same result. The
-// latter is about the first pod: the API server would count events about the job as
-// repetitions of one.
+// recordWrite records the Event of one object, or of many pods with the same result. The Event of many
+// pods is about the first pod, because the API server would count Events about the job as repetitions.
 func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, count int, isPod bool) {
 	subject, failure := "pod "+one.object.GetName(), ""
 	if one.err != nil {
@@ -96,14 +94,14 @@ func (r *Reconciler) recordLosses(job *v2alpha1.DIJob, decision *lifecycle.Decis
 	}
 }
 
-// recordEvents records the events of a committed status.
+// recordEvents records the Events of a committed status.
 func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, outcome *lifecycle.Outcome) {
 	for i := range outcome.Events {
 		r.recordEvent(job, &outcome.Events[i])
 	}
 }
 
-// recordEvent records one event about a job, or about one of its pods.
+// recordEvent records one Event about a job, or about one of its pods.
 func (r *Reconciler) recordEvent(job *v2alpha1.DIJob, event *lifecycle.Event) {
 	var related runtime.Object
 	if event.Pod != "" {
@@ -112,9 +110,9 @@ func (r *Reconciler) recordEvent(job *v2alpha1.DIJob, event *lifecycle.Event) {
 	r.recorder.Eventf(job, related, event.Type, event.Reason, actionSync, "%s", recorder.Note(event.Message))
 }
 
-// The logger of a reconcile names the job already, as controller-runtime does.
+// The logger of a reconcile already names the job, as in controller-runtime.
 
-// logChanges logs what changed for a job with a status that was written.
+// logChanges logs the changes of a written status.
 func logChanges(ctx context.Context, job *v2alpha1.DIJob, outcome *lifecycle.Outcome) {
 	log := log.FromContext(ctx).WithValues(names.LogWhich(job)...)
 	before, after := &job.Status, &outcome.Status

@@ -23,8 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// submitWith submits a worker-led job of a learner and two collectors that is
-// changed before.
+// submitWith submits a worker-led job of a learner and two collectors after a change.
 func (s *space) submitWith(ctx context.Context, change func(*v2alpha1.DIJobSpec)) {
 	spec := v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 		{Type: v2alpha1.TaskTypeLearner, Template: podTemplate()},
@@ -34,7 +33,7 @@ func (s *space) submitWith(ctx context.Context, change func(*v2alpha1.DIJobSpec)
 	s.submit(ctx, spec)
 }
 
-// start brings the space's job to run.
+// start runs the space's job.
 func (s *space) start(ctx context.Context) {
 	GinkgoHelper()
 	Expect(s.settle(ctx)).To(Succeed())
@@ -58,7 +57,7 @@ func (s *space) record() *events.FakeRecorder {
 	return recorder
 }
 
-// endOf returns when the last container of a pod ended.
+// endOf returns when the last container of a pod terminated.
 func (s *space) endOf(ctx context.Context, name string) time.Time {
 	GinkgoHelper()
 	pod, end := &corev1.Pod{}, time.Time{}
@@ -72,14 +71,14 @@ func (s *space) endOf(ctx context.Context, name string) time.Time {
 	return end
 }
 
-// nextAt returns when the operator looks at the job again by itself, by the
-// clock that the spec moves.
+// nextAt returns the time of the operator's next reconcile without an event, by the clock that the spec
+// moves.
 func (s *space) nextAt(ctx context.Context) time.Time {
 	GinkgoHelper()
 	return s.at.Add(s.next(ctx))
 }
 
-// next returns in how long the operator looks at the job again by itself.
+// next returns the delay until the operator's next reconcile without an event.
 func (s *space) next(ctx context.Context) time.Duration {
 	GinkgoHelper()
 	result, err := s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}})
@@ -87,8 +86,8 @@ func (s *space) next(ctx context.Context) time.Duration {
 	return result.RequeueAfter
 }
 
-// hold keeps a pod from going when it is deleted, as a node does while its
-// containers end; the function that is returned lets it go.
+// hold keeps a deleted pod terminating, as a node does until its containers terminate. The returned
+// function releases the pod.
 func (s *space) hold(ctx context.Context, name string) (release func()) {
 	key := client.ObjectKey{Namespace: s.name, Name: name}
 	set := func(finalizers ...string) {
@@ -107,12 +106,12 @@ const (
 	oomStatus      = `{phase: Failed, containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: 137, reason: OOMKilled, startedAt: START, finishedAt: END}}}]}`
 )
 
-// exited is the status of a pod whose main container has ended with a code.
+// exited returns the status of a pod whose main container has terminated with a code.
 func exited(code int) string {
 	return fmt.Sprintf(`{phase: Failed, containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: %d, reason: Error, startedAt: START, finishedAt: END}}}]}`, code)
 }
 
-// disrupted is the status of a failed pod with condition DisruptionTarget.
+// disrupted returns the status of a failed pod with condition DisruptionTarget.
 func disrupted(reason string) string {
 	return fmt.Sprintf(`{phase: Failed, conditions: [{type: DisruptionTarget, status: "True", reason: %s}], containerStatuses: [{name: di-container, image: image, imageID: "", state: {terminated: {exitCode: 137, reason: Error}}}]}`, reason)
 }
@@ -259,8 +258,8 @@ var _ = Describe("A replica that is disrupted repeatedly", func() {
 	})
 })
 
-// recordForReal gives the operator a recorder of the kind that it has in a
-// cluster, which sends events to the API server.
+// recordForReal gives the operator the recorder that it has in a cluster. The recorder sends Events to the
+// API server.
 func (s *space) recordForReal(ctx context.Context) {
 	GinkgoHelper()
 	clients, err := kubernetes.NewForConfig(shared.config)
@@ -271,7 +270,7 @@ func (s *space) recordForReal(ctx context.Context) {
 	s.operator.recorder = broadcaster.NewRecorder(shared.scheme, names.ControllerName)
 }
 
-// notesOf returns what the events of a reason say.
+// notesOf returns the notes of the Events with a reason.
 func (s *space) notesOf(ctx context.Context, reason string) []string {
 	var list eventsv1.EventList
 	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
@@ -291,7 +290,7 @@ func (s *space) allocate(ctx context.Context, nodes ...string) {
 	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
 }
 
-// onFailure is a failure policy.
+// onFailure sets a failure policy.
 func onFailure(rules ...v2alpha1.FailurePolicyRule) func(*v2alpha1.DIJobSpec) {
 	return func(spec *v2alpha1.DIJobSpec) {
 		spec.BackoffLimit = ptr.To(int32(2))

@@ -31,13 +31,12 @@ func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observ
 	if len(observed.PodGroups) > 0 || state.IsFinished(&observed.Job.Status) {
 		return nil
 	}
-	// The scheduler is chosen in this reconcile, and one may have been installed.
+	// This reconcile chooses the scheduler, and one may have been installed since.
 	return r.gangs.Observe(ctx, observed, workerled.GangRetryInterval/2)
 }
 
-// writePodGroup writes the job's PodGroup, and only fields that differ, because the
-// scheduler writes it too. A NotFound error may be about the kind: its scheduler was
-// uninstalled.
+// writePodGroup writes the job's PodGroup. It writes only fields that differ, because the scheduler writes
+// the PodGroup too. A NotFound error may refer to the kind, if its scheduler was uninstalled.
 func (r *Reconciler) writePodGroup(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	done := r.putPodGroup(ctx, observed, decision)
 	if apierrors.IsNotFound(done.err) || meta.IsNoMatchError(done.err) {
@@ -67,5 +66,5 @@ func (r *Reconciler) patchPodGroup(ctx context.Context, observed *lifecycle.Obse
 	})[0]
 }
 
-// errGoing is returned for a creation whose name a terminating object has.
+// errGoing is returned for a creation if a terminating object has the name.
 var errGoing = errors.New("is still being deleted")

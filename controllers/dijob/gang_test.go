@@ -181,7 +181,7 @@ var _ = Describe("A gang", func() {
 	})
 })
 
-// Those of the other schedulers, whose definitions are in testdata.
+// The PodGroups of the other schedulers. Their definitions are in testdata.
 var (
 	volcanoGroups      = schema.GroupVersionKind{Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"}
 	coschedulingGroups = schema.GroupVersionKind{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Kind: "PodGroup"}
@@ -196,7 +196,7 @@ func installGroups(ctx context.Context, file string) {
 	DeferCleanup(func() { Expect(envtest.UninstallCRDs(shared.config, options)).To(Succeed()) })
 }
 
-// leaveGangs has the operator leave gangs to schedulers, which it asks for live.
+// leaveGangs makes the operator use gang schedulers, which it discovers live.
 func (s *space) leaveGangs() {
 	GinkgoHelper()
 	api, err := discovery.NewDiscoveryClientForConfig(shared.config)
@@ -206,7 +206,7 @@ func (s *space) leaveGangs() {
 	}
 }
 
-// resizeCollectors sets the count of collectors and lets the job come to rest.
+// resizeCollectors sets the count of collectors and reconciles until the operator writes nothing.
 func (s *space) resizeCollectors(ctx context.Context, count int32) {
 	GinkgoHelper()
 	job := s.job(ctx)
@@ -215,7 +215,7 @@ func (s *space) resizeCollectors(ctx context.Context, count int32) {
 	Expect(s.settle(ctx)).To(Succeed())
 }
 
-// ownGroups are Kubernetes' own PodGroups, in the version of the API server of the tests.
+// ownGroups is Kubernetes' own PodGroup, in the version of the API server of the tests.
 var ownGroups = schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1alpha2", Kind: "PodGroup"}
 
 // submitGang submits a worker-led job of a learner and two collectors.
@@ -246,7 +246,7 @@ func nested(object *unstructured.Unstructured, path ...string) any {
 	return value
 }
 
-// unschedulable has a scheduler say in all pods why it finds no node.
+// unschedulable sets the scheduler's message in all pods that no node fits.
 func (s *space) unschedulable(ctx context.Context, message string) {
 	GinkgoHelper()
 	for _, pod := range s.pods(ctx) {
@@ -255,7 +255,7 @@ func (s *space) unschedulable(ctx context.Context, message string) {
 	}
 }
 
-// tellGroup has a scheduler set a condition of a PodGroup.
+// tellGroup sets a condition of a PodGroup as a scheduler does.
 func (s *space) tellGroup(ctx context.Context, group *unstructured.Unstructured, condition map[string]any) {
 	GinkgoHelper()
 	told := group.DeepCopy()
@@ -264,7 +264,7 @@ func (s *space) tellGroup(ctx context.Context, group *unstructured.Unstructured,
 	Expect(shared.api.Status().Patch(ctx, told, client.MergeFrom(group))).To(Succeed())
 }
 
-// bind gives each pod a node, as schedulers do.
+// bind assigns a node to each pod, as schedulers do.
 func (s *space) bind(ctx context.Context) {
 	GinkgoHelper()
 	for _, pod := range s.pods(ctx) {
@@ -275,7 +275,7 @@ func (s *space) bind(ctx context.Context) {
 	}
 }
 
-// remaining are the UIDs of the pods that are not being deleted, by name.
+// remaining returns the UIDs of the pods that are not terminating, by name.
 func (s *space) remaining(ctx context.Context) map[string]types.UID {
 	found := map[string]types.UID{}
 	for _, pod := range s.pods(ctx) {
@@ -286,7 +286,7 @@ func (s *space) remaining(ctx context.Context) map[string]types.UID {
 	return found
 }
 
-// gangState is the job's condition GangScheduled, "" for none.
+// gangState returns the job's condition GangScheduled; "" for none.
 func (s *space) gangState(ctx context.Context) string {
 	for _, condition := range s.job(ctx).Status.Conditions {
 		if condition.Type == v2alpha1.ConditionGangScheduled {
@@ -296,8 +296,8 @@ func (s *space) gangState(ctx context.Context) string {
 	return ""
 }
 
-// letGroupGo waits until a PodGroup is deleted, and lets it go, as the controller
-// that protects it does.
+// letGroupGo waits until a PodGroup is deleted and removes its finalizer, as its protection controller
+// does.
 func (s *space) letGroupGo(ctx context.Context, group *unstructured.Unstructured) {
 	GinkgoHelper()
 	key := client.ObjectKeyFromObject(group)

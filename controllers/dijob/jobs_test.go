@@ -34,7 +34,7 @@ func (s *space) submitWorkers(ctx context.Context, backoffLimit int32) {
 	})
 }
 
-// submitLed submits a coordinator-led job, and the AggregatorConfig for it.
+// submitLed submits a coordinator-led job and its AggregatorConfig.
 func (s *space) submitLed(ctx context.Context, policy v2alpha1.CleanPodPolicy) {
 	Expect(shared.api.Create(ctx, &v2alpha1.AggregatorConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "aggregator-config"},
@@ -63,7 +63,7 @@ func (s *space) membership(ctx context.Context) *v2alpha1.Membership {
 	return list
 }
 
-// askForReplicas asks for two collectors and a learner of two GPUs, as di-server would.
+// askForReplicas requests two collectors and a learner of two GPUs, as di-server does.
 func (s *space) askForReplicas(ctx context.Context) {
 	list := s.membership(ctx)
 	for _, member := range []v2alpha1.Member{
@@ -77,7 +77,7 @@ func (s *space) askForReplicas(ctx context.Context) {
 	Expect(shared.api.Update(ctx, list)).To(Succeed())
 }
 
-// replicaPods returns the names of the pods that the list asks for now.
+// replicaPods returns the names of the pods that the list currently desires.
 func (s *space) replicaPods(ctx context.Context) []string {
 	list := s.membership(ctx)
 	var wanted []string

@@ -24,10 +24,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// newQueue makes a namespace with a job of three replicas in a queue of Kueue's,
-// for which a stand-in does what its webhook does to new pods: their creation is
-// changed on the way to the API server. What its controller does, the specs do by
-// admit and evict. Gates, finalizers and deletion are the real API server's.
+// newQueue creates a namespace with a job of three replicas in a queue of Kueue's. A stand-in for Kueue's
+// webhook changes the creation of pods on the way to the API server. The specs act as Kueue's controller
+// with admit and evict. Gates, finalizers and deletion are those of the real API server.
 func newQueue(ctx context.Context) *space {
 	s := newSpace(ctx)
 	s.operator = s.newOperator(onCreate(func(object client.Object) error {
@@ -47,8 +46,7 @@ func newQueue(ctx context.Context) *space {
 	return s
 }
 
-// admit takes the gates away, as Kueue does, and binds the pods to a node, as the
-// scheduler does then.
+// admit removes the gates, as Kueue does, and then binds the pods to a node, as the scheduler does.
 func (s *space) admit(ctx context.Context) {
 	for _, pod := range s.pods(ctx) {
 		before := pod.DeepCopy()
@@ -59,7 +57,7 @@ func (s *space) admit(ctx context.Context) {
 	}
 }
 
-// evict has Kueue evict the group.
+// evict evicts the group, as Kueue does.
 func (s *space) evict(ctx context.Context) {
 	for _, pod := range s.pods(ctx) {
 		before := pod.DeepCopy()
@@ -72,7 +70,7 @@ func (s *space) evict(ctx context.Context) {
 	}
 }
 
-// endDeleted is what a kubelet does to pods that are being deleted.
+// endDeleted terminates the containers of terminating pods, as a kubelet does.
 func (s *space) endDeleted(ctx context.Context) {
 	for _, pod := range s.pods(ctx) {
 		if pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" {
@@ -84,7 +82,7 @@ func (s *space) endDeleted(ctx context.Context) {
 	}
 }
 
-// theGroup expects all pods in one group of so many, and returns its name.
+// theGroup expects all pods in one group of the given size, and returns its name.
 func (s *space) theGroup(ctx context.Context, size int) string {
 	GinkgoHelper()
 	pods := s.pods(ctx)
@@ -128,7 +126,7 @@ var _ = Describe("A worker-led job in a queue of Kueue's", func() {
 
 		s.endAll(ctx)
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
-		// The finalizers of a group that has finished are Kueue's to take.
+		// Kueue removes the finalizers of a finished group.
 		for _, pod := range s.pods(ctx) {
 			Expect(pod.Finalizers).To(ContainElement(queueing.Finalizer))
 		}
@@ -210,7 +208,7 @@ var _ = Describe("The queues that jobs name", func() {
 		definition := &apiextensionsv1.CustomResourceDefinition{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "workloads.kueue.x-k8s.io",
-				// The API server wants a reason for the groups of Kubernetes' own.
+				// The API server requires a reason for definitions in Kubernetes' own groups.
 				Annotations: map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"},
 			},
 			Spec: apiextensionsv1.CustomResourceDefinitionSpec{

@@ -19,8 +19,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 )
 
-// legacy is a job with its objects as v0.2.2 wrote them, written here word by
-// word: what the code under test knows of them proves nothing.
+// legacy is a job with its objects as v0.2.2 wrote them. The objects are literal, so they do not depend on
+// the code under test.
 type legacy struct {
 	*space
 	owner metav1.OwnerReference
@@ -32,8 +32,8 @@ func legacyTemplate(image, gpus string) v1alpha1.RawObject {
 		image, gpus, gpus)}}
 }
 
-// submitLegacy submits a job whose learner template asks for so many GPUs, and
-// the AggregatorConfig for it.
+// submitLegacy submits a job whose learner template requests the given number of GPUs, with its
+// AggregatorConfig.
 func (s *space) submitLegacy(ctx context.Context, learnerGPUs string, changes ...func(*v1alpha1.DIJob)) *legacy {
 	Expect(shared.api.Create(ctx, &v1alpha1.AggregatorConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "aggregator-config"},
@@ -57,8 +57,7 @@ func (s *space) submitLegacy(ctx context.Context, learnerGPUs string, changes ..
 	}}
 }
 
-// status records phases as v0.2.2 did: Running ends when the job does, and
-// Created never.
+// status records phases as v0.2.2 did. Running ends with the job, and Created never ends.
 func (l *legacy) status(ctx context.Context, phases ...v1alpha1.Phase) {
 	job := &v1alpha1.DIJob{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: l.name, Name: "job"}, job)).To(Succeed())
@@ -83,7 +82,7 @@ func (l *legacy) status(ctx context.Context, phases ...v1alpha1.Phase) {
 	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
 }
 
-// pod writes a pod that runs, and its service.
+// pod creates a running pod and its service.
 func (l *legacy) pod(ctx context.Context, role, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -130,7 +129,7 @@ func (l *legacy) coordinator(ctx context.Context, changes ...func(*corev1.Pod)) 
 	return l.pod(ctx, "coordinator", "job-coordinator", append([]func(*corev1.Pod){never}, changes...)...)
 }
 
-// ddp writes a DDP learner of an aggregator.
+// ddp creates a DDP learner of an aggregator.
 func (l *legacy) ddp(ctx context.Context, aggregator *corev1.Pod, name string, start, gpus, world int, changes ...func(*corev1.Pod)) {
 	l.pod(ctx, "ddp-learner", name, append(changes, func(pod *corev1.Pod) {
 		pod.Labels["ddp-learner-type"] = "ddp-learner-worker"
@@ -147,8 +146,8 @@ func (l *legacy) ddp(ctx context.Context, aggregator *corev1.Pod, name string, s
 	})...)
 }
 
-// team writes what a coordinator has asked for: two collectors, a learner, and
-// one of 10 GPUs, the names of whose pods are not in rank order.
+// team creates the replicas that a coordinator requested: two collectors, a learner, and a learner of 10
+// GPUs. The names of the pods of the latter are not in rank order.
 func (l *legacy) team(ctx context.Context) {
 	l.coordinator(ctx)
 	l.pod(ctx, "collector", "job-collector-rz8jc")
@@ -160,7 +159,7 @@ func (l *legacy) team(ctx context.Context) {
 	l.status(ctx, "Created", "Running")
 }
 
-// identities are the UIDs of all pods, by name.
+// identities returns the UIDs of all pods by name.
 func (s *space) identities(ctx context.Context) map[string]types.UID {
 	found := map[string]types.UID{}
 	for _, pod := range s.pods(ctx) {
@@ -169,7 +168,7 @@ func (s *space) identities(ctx context.Context) map[string]types.UID {
 	return found
 }
 
-// versions are the resource versions of all objects, by kind and name.
+// versions returns the resource versions of all objects by kind and name.
 func (s *space) versions(ctx context.Context) map[string]string {
 	found := map[string]string{"job": s.job(ctx).ResourceVersion}
 	for _, pod := range s.pods(ctx) {
@@ -183,8 +182,8 @@ func (s *space) versions(ctx context.Context) map[string]string {
 	return found
 }
 
-// expectStoredOwners: every pod and service names the job in the stored version
-// and as its controller, and DDP learners their aggregators as before.
+// expectStoredOwners expects that every pod and service names the job in the stored version as its
+// controller, and that DDP learners still name their aggregators.
 func (s *space) expectStoredOwners(ctx context.Context) {
 	var services corev1.ServiceList
 	Expect(shared.api.List(ctx, &services, client.InNamespace(s.name))).To(Succeed())

@@ -23,7 +23,7 @@ var _ = Describe("The log", func() {
 		s := newSpace(ctx)
 		s.submitWorkers(ctx, 1)
 		logger, lines := testkit.ObserveLog()
-		// As controller-runtime gives it to a pass.
+		// controller-runtime passes the same logger to a reconcile.
 		logged := log.IntoContext(ctx, logger.WithValues("namespace", s.name, "name", "job"))
 		pass := func() {
 			for range 5 {

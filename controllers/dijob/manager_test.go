@@ -94,13 +94,13 @@ var _ = Describe("The operator in its manager", func() {
 	})
 })
 
-// startManager runs the operator as the program does, until the spec ends.
+// startManager runs the operator as the program does until the spec ends.
 func (s *space) startManager(ctx context.Context) *prometheus.Registry {
 	return s.startManagerWith(ctx, shared.config)
 }
 
-// startManagerWith does so by a configuration of its own, for the jobs of some
-// namespaces; of all where none is named.
+// startManagerWith runs the operator with a configuration, for the jobs of the named namespaces. Without
+// names it covers all namespaces.
 func (s *space) startManagerWith(ctx context.Context, cluster *rest.Config, namespaces ...string) *prometheus.Registry {
 	caches := controllers.CacheOptions()
 	for _, namespace := range namespaces {
@@ -110,7 +110,7 @@ func (s *space) startManagerWith(ctx context.Context, cluster *rest.Config, name
 		Scheme:  shared.scheme,
 		Cache:   caches,
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		// Each spec has a manager of its own.
+		// Each spec has a separate manager.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -135,7 +135,7 @@ func (s *space) phase(ctx context.Context) v2alpha1.Phase {
 	return s.job(ctx).Status.Phase
 }
 
-// reasons are those of all events in the namespace.
+// reasons returns the reasons of all Events in the namespace.
 func (s *space) reasons(ctx context.Context) []string {
 	var list eventsv1.EventList
 	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())

@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 )
 
-// measure gives the operator metrics that the spec reads.
+// measure gives the operator metrics and returns them.
 func (s *space) measure() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	metrics, err := jobmetrics.New(registry)
@@ -28,8 +28,8 @@ func (s *space) measure() *prometheus.Registry {
 	return registry
 }
 
-// samples returns the values of all counters and how often histograms were
-// observed, by name and labels; those that start with the prefix.
+// samples returns the values of all counters and the counts of histograms, by name and labels. It selects
+// names with the prefix.
 func samples(registry prometheus.Gatherer, prefix string) map[string]float64 {
 	GinkgoHelper()
 	families, err := registry.Gather()

@@ -25,7 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// observe reads a job's objects from the caches, and unconfirmed ones live.
+// observe reads a job's objects from the caches. It reads unconfirmed objects live.
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
 	observed := lifecycle.Observed{
 		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
@@ -44,7 +44,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 	owned := []client.ListOption{
 		client.InNamespace(job.Namespace),
 		client.MatchingFields{controllers.OwnerIndex: job.Name},
-		// The reconcile never changes observed objects.
+		// A reconcile never changes observed objects.
 		client.UnsafeDisableDeepCopy,
 	}
 	var pods corev1.PodList
@@ -80,7 +80,7 @@ func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {
 	return slices.Contains(controllers.OwnerUID(object), string(job.UID))
 }
 
-// leftBy describes a name that an object of an earlier job of the same name has.
+// leftBy describes a name that is still used by an object of an earlier job of the same name.
 func leftBy(object client.Object) state.Taken {
 	if leaving := object.GetDeletionTimestamp(); leaving != nil {
 		return state.Taken{Leaving: leaving.Time}
@@ -110,7 +110,7 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 	return r.confirmResize(ctx, observed)
 }
 
-// confirmNodes reads live the ConfigMaps that pods wait for and the cache lacks.
+// confirmNodes reads live the ConfigMaps that pods wait for and that are not in the cache.
 func (r *Reconciler) confirmNodes(ctx context.Context, observed *lifecycle.Observed) error {
 	for _, name := range workerled.FindMissingNodes(*observed) {
 		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
@@ -138,8 +138,8 @@ func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecy
 	return r.confirm(ctx, observed)
 }
 
-// observeAggregatorConfig reads the job's AggregatorConfig. One that the job may not use
-// counts as missing.
+// observeAggregatorConfig reads the job's AggregatorConfig. A config that the job may not use counts as
+// missing.
 func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *lifecycle.Observed) error {
 	key := r.configKey(observed.Job)
 	config, err := controllers.Find(ctx, r.client, key, &v2alpha1.AggregatorConfig{})
@@ -154,9 +154,8 @@ func (r *Reconciler) observeAggregatorConfig(ctx context.Context, observed *life
 	return nil
 }
 
-// confirm reads live the objects that would be acted on as lost or excess, or that a
-// Membership would be built from. The Membership comes first, because the current one
-// decides which pods are unconfirmed.
+// confirm reads live the objects that the reconcile would treat as lost or excess, or use to build a
+// Membership. It reads the Membership first, because the current one decides which pods are unconfirmed.
 func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) error {
 	var err error
 	if coordinatorled.FindUnconfirmed(*observed).Membership {
@@ -172,8 +171,8 @@ func (r *Reconciler) confirm(ctx context.Context, observed *lifecycle.Observed) 
 	return nil
 }
 
-// maxSingleReads is how many pods are read one by one. For more, such as the pods of a
-// lost node, one list takes less time.
+// maxSingleReads is how many pods are read one by one. For more pods, such as those of a lost node, one
+// list is faster.
 const maxSingleReads = 8
 
 func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
@@ -208,7 +207,7 @@ func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observ
 	return nil
 }
 
-// livePods lists the pods of a coordinator-led job live, by label, because the API server
+// livePods lists the pods of a coordinator-led job live. It selects them by label, because the API server
 // cannot select by owner.
 func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
 	var list corev1.PodList
@@ -225,7 +224,7 @@ func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*core
 	return pods, nil
 }
 
-// observeNodes reads the nodes of pods whose deletion is stuck. A missing node is confirmed live.
+// observeNodes reads the nodes of pods whose deletion is stuck. It confirms a missing node live.
 func (r *Reconciler) observeNodes(ctx context.Context, observed *lifecycle.Observed) error {
 	for _, name := range state.FindStuckNodes(*observed) {
 		node, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, &corev1.Node{})
@@ -249,7 +248,7 @@ func (r *Reconciler) observeNodes(ctx context.Context, observed *lifecycle.Obser
 	return nil
 }
 
-// configKey names the AggregatorConfig that a job uses.
+// configKey returns the name of the AggregatorConfig that a job uses.
 func (r *Reconciler) configKey(job *v2alpha1.DIJob) types.NamespacedName {
 	reference := job.Spec.AggregatorConfig
 	if reference == nil {
@@ -262,8 +261,8 @@ func (r *Reconciler) configKey(job *v2alpha1.DIJob) types.NamespacedName {
 	return key
 }
 
-// confirmResize reads a resized job live, because the cache drops managed fields and the
-// Resized event names the writer. A resize costs one read, and jobs save the memory.
+// confirmResize reads a resized job live, because the cache drops managed fields and the Resized Event
+// names the writer. Each resize costs one read, which saves the memory of managed fields.
 func (r *Reconciler) confirmResize(ctx context.Context, observed *lifecycle.Observed) error {
 	if !sizing.IsResized(*observed) {
 		return nil
@@ -272,15 +271,15 @@ func (r *Reconciler) confirmResize(ctx context.Context, observed *lifecycle.Obse
 	if err != nil {
 		return err
 	}
-	// A watch event follows if the job no longer exists or was recreated.
+	// If the job no longer exists or was recreated, a watch event follows.
 	if job != nil && job.UID == observed.Job.UID {
 		observed.Job = job
 	}
 	return nil
 }
 
-// writeElastic writes the field of a stored job's spec that the scale subresource reads.
-// The reconcile has nothing else to write then.
+// writeElastic writes the field of a stored job's spec that the scale subresource reads. The reconcile
+// then has nothing else to write.
 func (r *Reconciler) writeElastic(ctx context.Context, job *v2alpha1.DIJob, elastic *v2alpha1.Elastic) error {
 	if elastic == nil {
 		return nil

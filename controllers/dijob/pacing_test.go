@@ -32,7 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
-// requests counts what a client asks the API server for, by verb and resource.
+// requests counts a client's requests to the API server by verb and resource.
 type requests struct {
 	mutex  sync.Mutex
 	counts map[string]int
@@ -66,7 +66,7 @@ func (r *requests) count(method, path string) {
 	r.counts[method+" "+what]++
 }
 
-// but returns the counts of all requests but those for Events.
+// but returns the counts of all requests except those for Events and the resources left.
 func (r *requests) but(left ...string) map[string]int {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -90,7 +90,7 @@ func (r *requests) total() int {
 	return total
 }
 
-// startCounted runs the operator as the program does, and counts what it asks for.
+// startCounted runs the operator as the program does, and counts its requests.
 func (s *space) startCounted(ctx context.Context, limit func(*rest.Config), namespaces ...string) *requests {
 	counted := &requests{counts: map[string]int{}}
 	config := rest.CopyConfig(shared.config)
@@ -104,7 +104,7 @@ var _ = Describe("What the operator asks the API server for", func() {
 	unlimited := func(*rest.Config) {}
 
 	It("is bounded for a worker-led job until it runs, and nothing after that", func(ctx SpecContext) {
-		const pods = 70 // More than one pass creates.
+		const pods = 70 // The creation takes more than one reconcile.
 		s := newSpace(ctx)
 		asked := s.startCounted(ctx, unlimited)
 		s.submitMany(ctx, pods)
@@ -113,8 +113,8 @@ var _ = Describe("What the operator asks the API server for", func() {
 		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
 
 		Expect(asked.but("PATCH dijobs/status")).To(Equal(map[string]int{"POST pods": pods, "POST services": 1, "POST configmaps": 1}))
-		// Pending, Starting, Running, and at most one of counts for each second in
-		// between, which are counted after the requests.
+		// The statuses are Pending, Starting and Running, and at most one with new counts for each second
+		// in between. The seconds are counted after the requests.
 		job, total := s.job(ctx), asked.total()
 		lasted := int(time.Since(job.CreationTimestamp.Time)/lifecycle.CountsInterval) + 1
 		Expect(total).To(BeNumerically("<=", pods+1+1+4+lasted))
@@ -147,11 +147,11 @@ var _ = Describe("What the operator asks the API server for", func() {
 	})
 
 	It("has limits of its own for each kind, so that Events hold up no pods", func(ctx SpecContext) {
-		// So few have an Event each.
+		// Each of these pods gets an Event of its own.
 		const pods = 12
 		s := newSpace(ctx)
 		s.startCounted(ctx, func(config *rest.Config) {
-			// So slow that only the burst counts.
+			// The rate is so low that only the burst matters.
 			config.QPS, config.Burst = 0.0001, pods
 		}, s.name)
 		s.submitMany(ctx, pods)
@@ -160,7 +160,7 @@ var _ = Describe("What the operator asks the API server for", func() {
 	})
 })
 
-// submitMany submits a worker-led job of so many collectors.
+// submitMany submits a worker-led job of the given number of collectors.
 func (s *space) submitMany(ctx context.Context, pods int32) {
 	s.submit(ctx, v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 		{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(pods), Template: podTemplate()},
@@ -188,7 +188,7 @@ var _ = Describe("A job of more pods than are created in one go", func() {
 })
 
 var _ = Describe("A job whose reconcile fails", func() {
-	// refusing makes an operator whose API server is too busy for one of the job's pods.
+	// refusing returns an operator whose API server is too busy for one of the job's pods.
 	refusing := func(s *space, refused string) *Reconciler {
 		return s.newOperator(onCreate(func(object client.Object) error {
 			if object.GetName() == refused {
@@ -274,7 +274,7 @@ func workerPod(name, told string) *corev1.Pod {
 	}
 }
 
-// recordingQueue remembers what is added to it, and after how long.
+// recordingQueue records the added items and their delays.
 type recordingQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
 	after []time.Duration

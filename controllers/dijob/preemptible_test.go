@@ -66,12 +66,12 @@ var _ = Describe("The allocator", func() {
 	})
 })
 
-// placed reports whether and where the space's job is placed, and why.
+// placed reports whether and where the space's job is placed, with the reason.
 func (s *space) placed(ctx context.Context) string {
 	return placement(s.job(ctx))
 }
 
-// newNode makes a ready node of the space's own, of so many CPUs.
+// newNode creates a ready node for the space with the given number of CPUs.
 func (s *space) newNode(ctx context.Context, name string, cpus int64) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-" + name, Labels: map[string]string{"space": s.name}}}
 	Expect(shared.api.Create(ctx, node)).To(Succeed())
@@ -84,12 +84,11 @@ func (s *space) newNode(ctx context.Context, name string, cpus int64) *corev1.No
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	Expect(shared.api.Status().Update(ctx, node)).To(Succeed())
-	// The API server taints a new node as not ready, and no controller
-	// removes the taint here.
+	// The API server taints a new node as not ready. No controller removes the taint in these tests.
 	return node
 }
 
-// demandingTemplate is a pod that wants two CPUs of a node of the space.
+// demandingTemplate returns a pod that requests two CPUs of a node of the space.
 func (s *space) demandingTemplate() v2alpha1.RawObject {
 	template := podTemplate()
 	template.Raw = []byte(`{"spec":{"nodeSelector":{"space":"` + s.name + `"},` +

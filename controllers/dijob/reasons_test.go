@@ -25,9 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// critic is the recorder of all specs: it fails a spec whose operator sends an
-// Event that docs/events.md does not know, or that goes with a condition which
-// the API server does not have by then.
+// critic is the recorder of all specs. It fails a spec if the operator records an Event that
+// docs/events.md does not list, or one whose condition the API server does not have yet.
 type critic struct {
 	documented map[string]testkit.DocumentedEvent
 }
@@ -62,8 +61,8 @@ func (c *critic) Eventf(regarding, _ runtime.Object, kind, reason, _, note strin
 	})).To(BeTrue(), "%s: none of %v has this reason: %+v", event, wanted, job.Status.Conditions)
 }
 
-// constants are the values of the constants of the API that stand for reasons,
-// by name; others that an Event may have are named after a condition.
+// constants returns the names of the API constants of reasons and conditions, by value. An Event may have
+// the name of a condition as its reason.
 func constants(t *testing.T) (reasons, conditions map[string]string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(testkit.Root(), "apis", "v2alpha1", "constants.go"), nil, parser.SkipObjectResolution)
@@ -107,7 +106,7 @@ func TestReasonsOfEventsAreConstantsOfTheAPIAndDocumented(t *testing.T) {
 			t.Errorf("docs/events.md has %s, and the API has no constant of this value", reason)
 		}
 	}
-	// These are reasons of other things.
+	// These are reasons in other contexts.
 	elsewhere := []string{
 		v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonError, v2alpha1.ReasonQuotaExceeded, v2alpha1.ReasonPodSecurityViolation,
 		v2alpha1.ReasonGangWaiting, v2alpha1.ReasonGangReplaced, v2alpha1.ReasonWaitingInQueue,
@@ -119,10 +118,10 @@ func TestReasonsOfEventsAreConstantsOfTheAPIAndDocumented(t *testing.T) {
 	}
 }
 
-// TestNoReasonIsWrittenWhereItIsSent looks for reasons that are no constants.
+// TestNoReasonIsWrittenWhereItIsSent finds reasons that are not constants.
 func TestNoReasonIsWrittenWhereItIsSent(t *testing.T) {
 	t.Parallel()
-	// at is which argument of a function is the reason.
+	// at is the index of the argument that is the reason, by function.
 	at := map[string]int{"Eventf": 3, "event": 1, "report": 1, "Report": 2, "Set": 3}
 	for _, folder := range []string{"controllers", "controllers/allocator", "controllers/dijob", "controllers/dijob/refusal", "controllers/storagemigration", "internal/lifecycle", "internal/allocator", "webhook", "server", "internal/certs", "cmd/di-orchestrator"} {
 		files, err := filepath.Glob(filepath.Join(testkit.Root(), folder, "*.go"))

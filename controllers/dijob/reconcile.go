@@ -21,8 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
-// Reconcile observes one job, decides, acts, concludes, commits the status and emits
-// what changed.
+// Reconcile observes one job, decides, acts, concludes, commits the status and emits the changes.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
 	if err == nil && (job == nil || state.IsLeftAlone(job)) {
@@ -64,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: outcome.RequeueAfter}, nil
 }
 
-// summarize returns what acting on a decision has shown.
+// summarize returns the results of acting on a decision.
 func (r *Reconciler) summarize(observed *lifecycle.Observed, decision *lifecycle.Decision, done effects) *lifecycle.Effects {
 	effects := &lifecycle.Effects{
 		Failed: done.errors() != nil, Waiting: done.wait(), Created: done.created(),
@@ -78,8 +77,8 @@ func (r *Reconciler) summarize(observed *lifecycle.Observed, decision *lifecycle
 	return effects
 }
 
-// emit records events, metrics, logs and the trace of a reconcile. Those of the status
-// need the status to be committed.
+// emit records the Events, metrics, log lines and trace of a reconcile. Those about the status require
+// that the status was committed.
 func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision, outcome *lifecycle.Outcome, done effects, committed bool) {
 	r.recordWrites(observed.Job, done)
 	r.recordAdoption(observed, done)
@@ -92,7 +91,7 @@ func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, dec
 	traceReconcile(ctx, observed, outcome, committed)
 }
 
-// expire deletes a job, unless the API server rejected that a short while ago.
+// expire deletes a job, unless the API server recently refused the deletion.
 func (r *Reconciler) expire(ctx context.Context, observed *lifecycle.Observed) (ctrl.Result, error) {
 	done := r.write(ctx, observed, verbDelete, []client.Object{observed.Job}, refusal.NoContent, func(ctx context.Context, _ client.Object) effect {
 		if err := r.deleteJob(ctx, observed.Job); err != nil {
@@ -104,7 +103,7 @@ func (r *Reconciler) expire(ctx context.Context, observed *lifecycle.Observed) (
 	return ctrl.Result{RequeueAfter: r.states.nextWrite(observed.Job, observed.Now)}, done.errors()
 }
 
-// deleteJob deletes a job. The garbage collector deletes what it owns.
+// deleteJob deletes a job. The garbage collector deletes the objects that it owns.
 func (r *Reconciler) deleteJob(ctx context.Context, job *v2alpha1.DIJob) error {
 	version := job.ResourceVersion
 	err := r.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
@@ -115,8 +114,8 @@ func (r *Reconciler) deleteJob(ctx context.Context, job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// commit patches the status if it changed, and reports whether it did. The patch holds
-// the resource version, so that the API server rejects a decision on an old status.
+// commit patches the status if it changed. It reports whether it wrote the status. The patch includes the
+// resource version, so the API server refuses a decision on a stale status.
 func (r *Reconciler) commit(ctx context.Context, job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) (bool, error) {
 	if equality.Semantic.DeepEqual(&job.Status, status) {
 		return false, nil

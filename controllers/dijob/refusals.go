@@ -23,10 +23,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// refusals returns the reason and message of the first write that the API server refuses,
-// creations first; "" if it refuses none. One object stands for all of its kind, because
-// they are mostly refused for the same reason. The number of others that wait depends on
-// how many the job lacks, not on how many were tried.
+// refusals returns the reason and message of the first write that the API server refuses; "" if it refuses
+// none. Creations come first. One object represents all of its kind, because they are usually refused for
+// the same reason. The number of other waiting objects depends on how many the job still needs, not on how
+// many were tried.
 func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, message string) {
 	for i := range e {
 		if e[i].reason == v2alpha1.ReasonFailedCreate && refusal.Is(e[i].err) {
@@ -46,7 +46,8 @@ func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, 
 	return reason, message + waitingOthers(others)
 }
 
-// refusedWrites does the same for changes and deletions.
+// refusedWrites returns the reason and message of the first change or deletion that the API server
+// refuses.
 func (e effects) refusedWrites() (reason, message string) {
 	others := -1
 	for i := range e {
@@ -80,8 +81,8 @@ func waitingOthers(count int) string {
 	return ""
 }
 
-// byKind returns the number of created objects of each kind, and the kinds of which the
-// API server refused one.
+// byKind returns the number of created objects of each kind. It also returns the kinds of refused
+// creations.
 func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused map[string]bool) {
 	created, refused = map[string]int{}, map[string]bool{}
 	for i := range e {
@@ -97,8 +98,8 @@ func (e effects) byKind(job *v2alpha1.DIJob) (created map[string]int, refused ma
 	return created, refused
 }
 
-// refused returns the job's refused creations. They are dropped once the spec of the job
-// or its AggregatorConfig changes.
+// refused returns the job's refused creations. They are dropped once the spec of the job or its
+// AggregatorConfig changes.
 func (s *jobStates) refused(observed *lifecycle.Observed) map[string]state.Refusal {
 	of := versionsOf(observed)
 	var refused map[string]state.Refusal
@@ -119,7 +120,7 @@ func versionsOf(observed *lifecycle.Observed) string {
 	return versions
 }
 
-// recordRefusals records the kinds that the API server refused to create in a reconcile.
+// recordRefusals records the kinds whose creation the API server refused in a reconcile.
 func (s *jobStates) recordRefusals(observed *lifecycle.Observed, done effects) {
 	created, refused := done.byKind(observed.Job)
 	if len(refused) == 0 && len(observed.Refused) == 0 {
@@ -137,7 +138,7 @@ func (s *jobStates) recordRefusals(observed *lifecycle.Observed, done effects) {
 	})
 }
 
-// described names an object with its kind and role.
+// described returns the name of an object with its kind and role.
 func described(object client.Object) string {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -154,7 +155,7 @@ func described(object client.Object) string {
 	return fmt.Sprintf("pod %s (%s)", object.GetName(), cmp.Or(labels[names.LabelReplicaType], labels[names.LabelTaskName]))
 }
 
-// The verbs of changes and deletions. Each verb and type of object has its own refusals.
+// The verbs of changes and deletions. Each verb and type of object has separate refusals.
 const (
 	verbAdopt   = "adopt"
 	verbRelease = "release"
@@ -163,9 +164,8 @@ const (
 	verbUpdate  = "update"
 )
 
-// write changes or deletes objects of one type in parallel and returns the results in their
-// order. A refused write is repeated after its delay, or once the job has changed, but
-// not because of other events.
+// write changes or deletes objects of one type in parallel, and returns the results in their order. A
+// refused write is repeated after its delay, or once the job has changed. Other events do not repeat it.
 func (r *Reconciler) write(
 	ctx context.Context, observed *lifecycle.Observed, verb string, objects []client.Object,
 	content func(client.Object) string, write func(context.Context, client.Object) effect,

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// forbidden is an answer of the API server to the creation of a pod.
+// forbidden returns an answer of the API server to the creation of a pod.
 func forbidden(why string) error {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "job-learner-0", errors.New(why))
 	return fmt.Errorf("creating pod: %w", err)

@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
-// forbid makes a policy that refuses updates and deletions in the space, and returns
-// once probe meets it. The function that it returns takes the policy away.
+// forbid creates a policy that refuses updates and deletions in the space, and returns once probe fails
+// because of it. The returned function deletes the policy.
 func (s *space) forbid(ctx context.Context, group, resource string, probe func() error) func() {
 	GinkgoHelper()
 	here := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}
@@ -57,20 +57,20 @@ func (s *space) forbid(ctx context.Context, group, resource string, probe func()
 	}
 }
 
-// dryDelete is a deletion of some pod that is not done.
+// dryDelete deletes a pod as a dry run.
 func (s *space) dryDelete(ctx context.Context) error {
 	return shared.api.Delete(ctx, &s.pods(ctx)[0], client.DryRunAll)
 }
 
-// dryUpdate is an update of the list's status that is not done.
+// dryUpdate updates the list's status as a dry run.
 func (s *space) dryUpdate(ctx context.Context) error {
 	list := s.membership(ctx)
 	list.Labels = map[string]string{"probe": "true"}
 	return shared.api.Status().Update(ctx, list, client.DryRunAll)
 }
 
-// countRefused returns the number of writes, other than creations, that the API server refuses
-// from now on.
+// countRefused returns a counter of the writes that the API server refuses from now on. It excludes
+// creations.
 func (s *space) countRefused() *atomic.Int32 {
 	var refused atomic.Int32
 	s.operator = s.newOperator(intercept(func(verb string, _ client.Object, write func() error) error {
@@ -83,8 +83,8 @@ func (s *space) countRefused() *atomic.Int32 {
 	return &refused
 }
 
-// reconcileFor reconciles the job for a time, more often than refused writes may be repeated.
-// Events do not wait for the backoff of the queue.
+// reconcileFor reconciles the job for a time, more often than refused writes may be repeated. Events do
+// not wait for the backoff of the queue.
 func (s *space) reconcileFor(ctx context.Context, long time.Duration) {
 	const step = state.FirstRefusalDelay - time.Second
 	for range int(long / step) {

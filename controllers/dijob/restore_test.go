@@ -21,11 +21,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
 
-// restoreLabel is what Velero puts on all that it restores.
+// restoreLabel is the label that Velero sets on restored objects.
 const restoreLabel = "velero.io/restore-name"
 
-// restoreOrder are the kinds in the order in which Velero restores them: pods
-// come early, what it does not know by name comes last, by its resource's name.
+// restoreOrder returns the kinds in the order in which Velero restores them. Pods come early. Kinds that
+// Velero does not know come last, in the order of their resource names.
 func restoreOrder() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{
 		corev1.SchemeGroupVersion.WithKind("Pod"),
@@ -35,7 +35,7 @@ func restoreOrder() []schema.GroupVersionKind {
 	}
 }
 
-// backUp reads all objects of the kinds, in this order.
+// backUp reads all objects of the kinds in this order.
 func (s *space) backUp(ctx context.Context, kinds ...schema.GroupVersionKind) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, kind := range kinds {
@@ -47,19 +47,18 @@ func (s *space) backUp(ctx context.Context, kinds ...schema.GroupVersionKind) []
 	return all
 }
 
-// lose deletes all that a backup has, as the loss of a cluster does.
+// lose deletes all objects of a backup, as the loss of a cluster does.
 func (s *space) lose(ctx context.Context) {
 	for _, object := range s.backUp(ctx, restoreOrder()...) {
 		Expect(client.IgnoreNotFound(shared.api.Delete(ctx, object, client.GracePeriodSeconds(0)))).To(Succeed())
 	}
 	Expect(s.backUp(ctx, restoreOrder()...)).To(BeEmpty())
-	// Another cluster's operator remembers nothing.
+	// The operator of another cluster starts with an empty memory.
 	s.operator = s.newOperator(interceptor.Funcs{})
 }
 
-// restore creates what a backup has as Velero does: under new UIDs, without
-// owners, and without status but for the kinds of which it is asked for. Pods that
-// have ended stay away.
+// restore creates the objects of a backup as Velero does: with new UIDs, without owners, and without
+// status except for the kinds in statusOf. It does not restore finished pods.
 func (s *space) restore(ctx context.Context, backup []*unstructured.Unstructured, statusOf ...string) {
 	for _, saved := range backup {
 		object := saved.DeepCopy()
@@ -91,7 +90,7 @@ func withLabel(labels map[string]string, key, value string) map[string]string {
 	return all
 }
 
-// asDocumented are the objects that the selector of docs/backup.md takes.
+// asDocumented returns the objects that match the selector in docs/backup.md.
 func asDocumented(backup []*unstructured.Unstructured) []*unstructured.Unstructured {
 	guide, err := os.ReadFile("../../docs/backup.md")
 	Expect(err).NotTo(HaveOccurred())
@@ -109,7 +108,7 @@ func asDocumented(backup []*unstructured.Unstructured) []*unstructured.Unstructu
 	return taken
 }
 
-// deleteRestored deletes the pods and services that were restored.
+// deleteRestored deletes the restored pods and services.
 func (s *space) deleteRestored(ctx context.Context) {
 	for _, kind := range []client.Object{&corev1.Pod{}, &corev1.Service{}} {
 		Expect(shared.api.DeleteAllOf(ctx, kind, client.InNamespace(s.name), client.HasLabels{restoreLabel},
@@ -181,13 +180,13 @@ var _ = Describe("A job that is restored from a backup", func() {
 	})
 })
 
-// restorableWorkers is a worker-led job that runs.
+// restorableWorkers runs a worker-led job.
 func (s *space) restorableWorkers(ctx context.Context) {
 	s.submitWorkers(ctx, 1)
 	s.start(ctx)
 }
 
-// restorableTeam is a coordinator-led job that runs, with replicas.
+// restorableTeam runs a coordinator-led job with replicas.
 func (s *space) restorableTeam(ctx context.Context) {
 	s.submitLed(ctx, v2alpha1.CleanPodPolicyRunning)
 	s.start(ctx)
@@ -195,7 +194,7 @@ func (s *space) restorableTeam(ctx context.Context) {
 	s.start(ctx)
 }
 
-// endAll lets all pods of a worker-led job succeed.
+// endAll makes all pods of a worker-led job succeed.
 func (s *space) endAll(ctx context.Context) {
 	for _, name := range s.podNames(ctx) {
 		s.end(ctx, name, 0)

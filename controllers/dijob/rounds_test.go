@@ -29,13 +29,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/allocator"
 )
 
-// rounds are an allocator that sees the space only, with a clock that is set by hand.
+// rounds is an allocator that reads only the space. The spec sets its clock.
 type rounds struct {
 	*space
 	allocator *allocatorcontroller.Reconciler
 	registry  *prometheus.Registry
 	clock     time.Time
-	// policy is the allocator's where the spec sets one.
+	// policy is the allocator's policy if the spec sets one.
 	policy allocator.Policy
 }
 
@@ -45,7 +45,7 @@ func (s *space) newRounds(faults interceptor.Funcs) *rounds {
 	return r
 }
 
-// start makes an allocator that has placed nothing yet.
+// start creates an allocator that has placed nothing yet.
 func (r *rounds) start(faults interceptor.Funcs) {
 	counting := interceptor.NewClient(interceptor.NewClient(shared.api, interceptor.Funcs{List: r.listSpace}), r.counting())
 	seen := interceptor.NewClient(counting, faults)
@@ -57,7 +57,7 @@ func (r *rounds) start(faults interceptor.Funcs) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// listSpace lists what is of the space.
+// listSpace lists the objects of the space.
 func (r *rounds) listSpace(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 	if _, ofNodes := list.(*corev1.NodeList); ofNodes {
 		return next.List(ctx, list, client.MatchingLabels{"space": r.name})
@@ -101,8 +101,7 @@ func (r *rounds) change(ctx context.Context, name string, change func(*v2alpha1.
 	Expect(shared.api.Update(ctx, job)).To(Succeed())
 }
 
-// where reports whether and where a job is placed, and why, nodes without their
-// prefix.
+// where reports whether and where a job is placed, with the reason. It omits the prefix of nodes.
 func (r *rounds) where(ctx context.Context, name string) string {
 	return strings.ReplaceAll(placement(r.get(ctx, name)), r.name+"-", "")
 }
@@ -279,7 +278,7 @@ var _ = Describe("A round of the allocator", func() {
 		r.newNode(ctx, "a", 4)
 		r.submitElastic(ctx, "one", 1, 2)
 		r.next(ctx, 0)
-		// The webhook refuses such a template; one that was stored before it is there.
+		// The webhook refuses such a template, but an earlier version may have stored one.
 		r.start(interceptor.Funcs{
 			List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 				err := next.List(ctx, list, options...)
@@ -313,7 +312,7 @@ var _ = Describe("A round of the allocator", func() {
 				}
 			}
 		}
-		// Another pod has the capacity of the ranks that succeeded.
+		// Another pod occupies the capacity of the ranks that succeeded.
 		e.team(ctx, map[string]func(*corev1.Pod){
 			"job-learner-0": on(a), "job-collector-0": on(b), "job-collector-1": on(a, ended(0)), "job-evaluator-0": on(b),
 		})
@@ -348,7 +347,7 @@ var _ = Describe("A round of the allocator", func() {
 			Expect(shared.api.SubResource("binding").Create(ctx, &pod, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: a.Name}})).To(Succeed())
 		}
 		r.run(ctx)
-		// A finalizer and a node let it terminate as long as the spec wants.
+		// A finalizer and a node keep it terminating until the spec releases it.
 		pod := r.pods(ctx)[0]
 		Expect(shared.api.Delete(ctx, &pod)).To(Succeed())
 		Expect(r.pods(ctx)[0].DeletionTimestamp).NotTo(BeNil())
@@ -439,7 +438,7 @@ var _ = Describe("A round of the allocator", func() {
 			case 4:
 				editNode(ctx, nodes[random.IntN(2)], func(node *corev1.Node) { node.Spec.Unschedulable = !node.Spec.Unschedulable })
 			}
-			// A job that has changed is refused, and placed in the next round.
+			// The write of a changed job is refused. The next round places the job.
 			_ = r.try(ctx, 6*time.Minute)
 			var jobs v2alpha1.DIJobList
 			Expect(shared.api.List(ctx, &jobs, client.InNamespace(r.name))).To(Succeed())
@@ -474,7 +473,7 @@ var _ = Describe("A preemptible job without an allocator", func() {
 	})
 })
 
-// failing fails patches of statuses while a spec wants it.
+// failing makes patches of statuses fail while refuse is true.
 func failing(refuse *bool) interceptor.Funcs {
 	return intercept(func(verb string, _ client.Object, write func() error) error {
 		if verb == patchesStatus && *refuse {

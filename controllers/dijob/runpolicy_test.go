@@ -79,7 +79,7 @@ var _ = Describe("A worker-led job that is suspended", func() {
 	)
 })
 
-// releaseAll lets the pods go that are held and deleted.
+// releaseAll releases the deleted pods that hold has kept.
 func (s *space) releaseAll(ctx context.Context) {
 	for _, pod := range s.pods(ctx) {
 		pod.Finalizers = nil

@@ -36,8 +36,8 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the backoff of a job whose reconcile failed. Writes
-	// that the API server refuses wait longer.
+	// firstRetry and lastRetry bound the backoff of a job whose reconcile failed. Writes that the API
+	// server refuses have longer delays.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
 )
@@ -48,45 +48,44 @@ func (r *Reconciler) retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return &timelyRetries{TypedRateLimiter: backoff, states: &r.states, now: r.now}
 }
 
-// DefaultWorkers is how many jobs are reconciled at a time by default.
+// DefaultWorkers is how many jobs are reconciled concurrently by default.
 const DefaultWorkers = 8
 
-// Options are the settings of the controller. The zero value is the default.
+// Options are the settings of the controller. The zero value selects the defaults.
 type Options struct {
 	// Settings apply to the pods of all jobs.
 	Settings workload.Settings
-	// AggregatorConfig is that of jobs that name none: by default
+	// AggregatorConfig is the AggregatorConfig of jobs that name none: by default
 	// di-system/aggregator-config.
 	AggregatorConfig types.NamespacedName
-	// Drain is the drain time of a removed or reported replica: 10 s by default.
+	// Drain is the drain time of a removed or failed replica: 10 s by default.
 	Drain time.Duration
-	// ForceDeleteAfter is how long a pod may be terminating on a node that does not answer
-	// before it is force-deleted; 0, the default, for never.
+	// ForceDeleteAfter is how long a pod may be terminating on a node that does not answer before it is
+	// force deleted. The default 0 disables force deletion.
 	ForceDeleteAfter time.Duration
-	// NoAllocator means that allocator.Setup is not called. The condition of preemptible
-	// jobs then names an external allocator.
+	// NoAllocator means that allocator.Setup is not called. The condition of preemptible jobs then names
+	// an external allocator.
 	NoAllocator bool
-	// Kueue reports whether the queues that jobs name are Kueue's; it is asked for jobs
-	// that name one. By default they are not.
+	// Kueue reports whether the queues that jobs name are Kueue's. It is called for jobs that name a
+	// queue. By default it returns false.
 	Kueue func(context.Context) (bool, error)
-	// Gangs is the scheduler of gangs: gang.Auto by default.
+	// Gangs selects the scheduler of gangs: gang.Auto by default.
 	Gangs gang.Setting
-	// GangSchedulerName is the scheduler name of gangs that name none, if it is not the
-	// provider's default.
+	// GangSchedulerName is the scheduler name of gangs that name none. By default it is the provider's
+	// default.
 	GangSchedulerName string
-	// Workers is how many jobs are reconciled at a time: DefaultWorkers by default.
+	// Workers is how many jobs are reconciled concurrently: DefaultWorkers by default.
 	Workers int
-	// Recorder takes the Events of jobs: by default the manager's.
+	// Recorder records the Events of jobs: by default the manager's.
 	Recorder events.EventRecorder
-	// Registerer takes the metrics: by default that of controller-runtime.
+	// Registerer registers the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
 	// Traces records a span for each reconcile; nil for none.
 	Traces trace.TracerProvider
-	// MayAct is closed when no other operator acts; nothing is written before. Nil if
-	// there is no other.
+	// MayAct is closed when no other operator acts. Until then the controller writes nothing. Nil if there
+	// is no other operator.
 	MayAct <-chan struct{}
-	// JobVersion returns the version of jobs in owner references: by default
-	// v2alpha1.
+	// JobVersion returns the version of jobs in owner references: v2alpha1 by default.
 	JobVersion func(context.Context) (string, error)
 }
 
@@ -123,12 +122,12 @@ type Reconciler struct {
 	states   jobStates
 	// gangs discovers gang schedulers; nil if there are none.
 	gangs *discover.Gangs
-	// queue has the jobs that wait; nil outside a manager.
+	// queue contains the jobs that wait; nil outside a manager.
 	queue queue
 }
 
-// Setup adds the controller to a manager, whose cache must be made with
-// controllers.CacheOptions. The context ends with the process.
+// Setup adds the controller to a manager. The manager's cache must use controllers.CacheOptions. The
+// context ends with the process.
 func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	options = options.defaults()
 	if options.Recorder == nil {

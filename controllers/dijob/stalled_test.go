@@ -24,8 +24,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// report writes a pod's status as the kubelet or the scheduler would. START and
-// END are when a container was started a minute ago, and ended just now.
+// report writes a pod's status as the kubelet or the scheduler does. START stands for a container's start
+// one minute ago, END for its termination just now.
 func (s *space) report(ctx context.Context, name, status string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{}
@@ -84,7 +84,7 @@ containerStatuses:
 `
 )
 
-// condition matches jobs with a condition.
+// condition returns a matcher of jobs with a condition.
 func condition(kind string, status corev1.ConditionStatus, reason string, message gomegatypes.GomegaMatcher) gomegatypes.GomegaMatcher {
 	return HaveField("Status.Conditions", ContainElement(And(
 		HaveField("Type", kind), HaveField("Status", status), HaveField("Reason", reason), HaveField("Message", message),
@@ -142,7 +142,7 @@ var _ = Describe("The operator in its manager, with stalled pods", func() {
 	})
 })
 
-// expectNoWrite: what happened is not worth a write.
+// expectNoWrite expects that the operator writes nothing.
 func (s *space) expectNoWrite(ctx context.Context) {
 	GinkgoHelper()
 	before := s.writes
@@ -150,7 +150,7 @@ func (s *space) expectNoWrite(ctx context.Context) {
 	Expect(s.writes).To(Equal(before), "writes of the operator")
 }
 
-// eventsOf takes the events that were sent since the last time.
+// eventsOf returns the Events since the last call.
 func eventsOf(recorder *events.FakeRecorder) []string {
 	var told []string
 	for {
@@ -248,8 +248,8 @@ var _ = Describe("A job whose pods are refused", func() {
 	})
 })
 
-// setQuota sets how many pods a namespace may have, also as the controller for
-// quotas would.
+// setQuota sets the maximum number of pods of a namespace, in the spec and in the status that the quota
+// controller would write.
 func (s *space) setQuota(ctx context.Context, quota *corev1.ResourceQuota, pods string) {
 	GinkgoHelper()
 	limit := corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}
@@ -260,8 +260,8 @@ func (s *space) setQuota(ctx context.Context, quota *corev1.ResourceQuota, pods 
 	Expect(shared.api.Status().Update(ctx, quota)).To(Succeed())
 }
 
-// awaitRefusals waits until the API server, which learns of quotas and labels
-// by watches, refuses pods in these words.
+// awaitRefusals waits until the API server refuses pods with this text. It learns of quotas and labels by
+// watches.
 func (s *space) awaitRefusals(ctx context.Context, words string) {
 	GinkgoHelper()
 	Eventually(func() error {

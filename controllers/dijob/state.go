@@ -21,28 +21,28 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
-// jobStates holds what the operator keeps of each job in memory between reconciles.
-// It is lost with the process, which then finds out by asking the API server.
+// jobStates is the in-memory state of all jobs between reconciles. A new process rebuilds it from the
+// answers of the API server.
 type jobStates struct {
 	mutex sync.Mutex
 	jobs  map[types.NamespacedName]*jobState
 }
 
-// jobState is what is kept of one job.
+// jobState is the in-memory state of one job.
 type jobState struct {
 	// statusWritten is when a status was last written.
 	statusWritten time.Time
-	// pods is how many the job had in the last reconcile.
+	// pods is the number of the job's pods in the last reconcile.
 	pods int
 	// due is when the job is reconciled again although the last reconcile failed.
 	due time.Time
-	// refusals are the creations that the API server refused, by kind, for the versions
-	// of the job and its configuration in refusedOf.
+	// refusals are the creations that the API server refused, by kind. They apply to the versions of the
+	// job and its configuration in refusedOf.
 	refusals  map[string]state.Refusal
 	refusedOf string
-	// refusedWrites are its other refusals, by verb, for the same versions.
+	// refusedWrites are the other refusals, by verb, for the same versions.
 	refusedWrites map[string]refusal.Writes
-	// conflicts are the names that other owners have.
+	// conflicts are the names that objects of other owners have.
 	conflicts []conflict
 }
 
@@ -71,15 +71,15 @@ func (s *jobStates) get(job types.NamespacedName) jobState {
 	return jobState{}
 }
 
-// forget drops the state of a job that is gone.
+// forget drops the state of a job that no longer exists.
 func (s *jobStates) forget(job types.NamespacedName) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	delete(s.jobs, job)
 }
 
-// setDue records after how long a job is reconciled again although a reconcile failed:
-// the queue knows only the backoff. 0 stands for never.
+// setDue records the delay after which a job is reconciled again although a reconcile failed. The queue
+// knows only the backoff. 0 means never.
 func (s *jobStates) setDue(job types.NamespacedName, after time.Duration, now time.Time) {
 	s.update(job, func(state *jobState) {
 		state.due = time.Time{}
@@ -94,13 +94,13 @@ func (s *jobStates) recordStatusWrite(job types.NamespacedName, now time.Time) {
 	s.update(job, func(state *jobState) { state.statusWritten = now })
 }
 
-// assumedObjects are the jobs, and the objects of each job, that the operator wrote and
-// its caches may not have yet.
+// assumedObjects are the jobs, and the objects of each job, that the operator wrote and that its caches
+// may not have yet.
 type assumedObjects struct {
 	jobs, owned assume.Cache
 }
 
-// add remembers an object of a job, or the job itself, as the API server returned it.
+// add adds an object of a job, or the job itself, as the API server returned it.
 func (a *assumedObjects) add(job *v2alpha1.DIJob, object client.Object, now time.Time) {
 	controllers.Shrink(object)
 	cache := &a.owned
@@ -110,14 +110,14 @@ func (a *assumedObjects) add(job *v2alpha1.DIJob, object client.Object, now time
 	cache.Assume(client.ObjectKeyFromObject(job), object, now)
 }
 
-// forget drops what is assumed of a job that is gone.
+// forget drops the assumed objects of a job that no longer exists.
 func (a *assumedObjects) forget(job types.NamespacedName) {
 	a.jobs.Forget(job)
 	a.owned.Forget(job)
 }
 
-// complete adds to the observed objects those that the caches lack, by what was
-// assumed before the caches were read.
+// complete adds the assumed objects that the caches do not have to the observed objects. The assumed
+// objects must have been listed before the caches were read.
 func (a *assumedObjects) complete(observed *lifecycle.Observed, listed assume.Objects) {
 	cached := slices.Concat(
 		toObjects(observed.Pods), toObjects(observed.Services), toObjects(observed.ConfigMaps), toObjects(observed.PodGroups),
@@ -142,7 +142,7 @@ func (a *assumedObjects) complete(observed *lifecycle.Observed, listed assume.Ob
 	}
 }
 
-// complete adds to the observed objects what only the operator's memory has.
+// complete adds the state that only the operator's memory has to the observed objects.
 func (r *Reconciler) complete(observed *lifecycle.Observed, listed assume.Objects) {
 	r.assumed.complete(observed, listed)
 	r.states.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {

@@ -42,12 +42,12 @@ func TestDIJobs(t *testing.T) {
 	RunSpecs(t, "DIJobs")
 }
 
-// suite is what the specs share: one API server.
+// suite is the API server that all specs share.
 type suite struct {
 	config *rest.Config
 	scheme *runtime.Scheme
 	api    client.WithWatch
-	// kubeConfig is for kubectl.
+	// kubeConfig is the configuration for kubectl.
 	kubeConfig []byte
 }
 
@@ -69,24 +69,24 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	shared = suite{config: environment.Config, scheme: scheme, api: api, kubeConfig: environment.KubeConfig}
 })
 
-// space is a namespace with one job in it, and the operator on that job.
+// space is a namespace with one job, and the operator of that job.
 type space struct {
 	name     string
 	operator *Reconciler
 
-	// mutex guards what follows, as the operator writes in parallel.
+	// mutex guards the fields below, because the operator writes in parallel.
 	mutex sync.Mutex
 	// created counts the creations of each object.
 	created map[string]int
-	// ahead is how far the operator's clock is ahead of others.
+	// ahead is how far the operator's clock is ahead of other clocks.
 	ahead time.Duration
-	// at is the time of the operator's clock where the spec moves it.
+	// at is the time of the operator's clock if the spec moves it.
 	at *time.Time
-	// writes counts all writes of the operator that were done.
+	// writes counts all successful writes of the operator.
 	writes int
 }
 
-// done counts a write, if it was done.
+// done counts a write if it succeeded.
 func (s *space) done(err error, created string) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -99,8 +99,7 @@ func (s *space) done(err error, created string) error {
 	return err
 }
 
-// newSpace makes a namespace and an operator without a cache, so that a spec
-// drives it step by step.
+// newSpace creates a namespace and an operator without a cache, so a spec drives it step by step.
 func newSpace(ctx context.Context) *space {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
 	Expect(shared.api.Create(ctx, namespace)).To(Succeed())
@@ -109,7 +108,7 @@ func newSpace(ctx context.Context) *space {
 	return s
 }
 
-// newOperator makes an operator that knows nothing but what the API server has.
+// newOperator returns an operator with an empty memory.
 func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	counting := interceptor.NewClient(shared.api, s.counting())
 	faulty := interceptor.NewClient(counting, faults)
@@ -118,7 +117,7 @@ func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	return &Reconciler{
 		client: faulty, live: faulty, recorder: newCritic(), now: func() time.Time { return time.Now().Add(s.ahead) },
 		options: Options{
-			// No client waits in these specs.
+			// No client waits for a drain in these specs.
 			Drain: time.Nanosecond, AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 		}.defaults(),
 		metrics: metrics,
@@ -147,7 +146,7 @@ const (
 	patchesStatus = "patch status"
 )
 
-// intercept calls a function in place of each write, which it may do.
+// intercept calls around in place of each write. around may call the write.
 func intercept(around func(verb string, object client.Object, write func() error) error) interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, next client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -168,7 +167,7 @@ func intercept(around func(verb string, object client.Object, write func() error
 	}
 }
 
-// onCreate calls a function before each creation, which an error prevents.
+// onCreate calls before ahead of each creation. An error prevents the creation.
 func onCreate(before func(client.Object) error) interceptor.Funcs {
 	return intercept(func(verb string, object client.Object, write func() error) error {
 		if verb == creates {
@@ -180,7 +179,7 @@ func onCreate(before func(client.Object) error) interceptor.Funcs {
 	})
 }
 
-// staleList changes each list of pods that an operator reads.
+// staleList changes each list of pods that the operator reads.
 func staleList(change func(*corev1.PodList)) interceptor.Funcs {
 	return interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 		err := next.List(ctx, list, options...)
@@ -191,12 +190,12 @@ func staleList(change func(*corev1.PodList)) interceptor.Funcs {
 	}}
 }
 
-// onlyCoordinator drops the other pods from a list.
+// onlyCoordinator drops all pods except the coordinator from a list.
 func onlyCoordinator(pods *corev1.PodList) {
 	pods.Items = keep(pods.Items, func(pod *corev1.Pod) bool { return pod.Name == "job-coordinator" })
 }
 
-// listByController does for the API server what the cache's index does.
+// listByController selects objects in the API server's answer as the cache's index does.
 func listByController(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 	var asked client.ListOptions
 	asked.ApplyOptions(options)
@@ -231,7 +230,7 @@ func keep[T any](items []T, wanted func(*T) bool) []T {
 	return kept
 }
 
-// reconcile is one pass of the operator.
+// reconcile runs one reconcile of the operator.
 func (s *space) reconcile(ctx context.Context) error {
 	_, err := s.pass(ctx)
 	return err
@@ -242,7 +241,7 @@ func (s *space) pass(ctx context.Context) (ctrl.Result, error) {
 	return result, err
 }
 
-// settle lets the operator come to rest: until a pass writes nothing.
+// settle reconciles until a reconcile writes nothing.
 func (s *space) settle(ctx context.Context) error {
 	for range 20 {
 		before := s.writes
@@ -253,7 +252,7 @@ func (s *space) settle(ctx context.Context) error {
 		switch wait := result.RequeueAfter; {
 		case s.writes != before:
 		case wait > 0 && wait <= lifecycle.CountsInterval:
-			// Counts are held back.
+			// The operator delays counts.
 			s.advance(wait)
 		default:
 			return nil
@@ -312,7 +311,7 @@ func (s *space) configMaps(ctx context.Context) []string {
 	return found
 }
 
-// run makes every pod that waits run and be ready, as a kubelet would.
+// run makes every pending pod running and ready, as a kubelet does.
 func (s *space) run(ctx context.Context) {
 	for _, pod := range s.pods(ctx) {
 		if pod.Status.Phase != corev1.PodPending {
@@ -324,7 +323,7 @@ func (s *space) run(ctx context.Context) {
 	}
 }
 
-// end makes a pod end with an exit code.
+// end terminates a pod with an exit code.
 func (s *space) end(ctx context.Context, name string, exitCode int32) {
 	pod := &corev1.Pod{}
 	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())

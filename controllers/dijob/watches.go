@@ -25,8 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// jobChanges passes changes of a job's spec and status, and its deletion, but no
-// profilings.
+// jobChanges passes changes of a job's spec and status, and its deletion. It ignores profilings.
 func jobChanges() predicate.Predicate {
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
 		job, ok := object.(*v2alpha1.DIJob)
@@ -53,7 +52,7 @@ func podChanges(now func() time.Time) predicate.Predicate {
 	}}
 }
 
-// outline is what decisions depend on in a pod beside its problems.
+// outline contains the fields of a pod that decisions depend on, apart from its problems.
 type outline struct {
 	uid       types.UID
 	deleted   bool
@@ -64,11 +63,11 @@ type outline struct {
 	queue     queueOutline
 	// placed reports whether a pod of a gang has a node.
 	placed bool
-	// containers are those that ended, by name.
+	// containers are the terminated containers, by name.
 	containers map[string]containerOutline
 }
 
-// queueOutline is what a decision depends on in Kueue's marks of a pod.
+// queueOutline contains the fields of Kueue's pod metadata that a decision depends on.
 type queueOutline struct {
 	isWaiting, isEvicted, isHeld, isAbandoned bool
 }
@@ -106,7 +105,7 @@ func existence() predicate.Predicate {
 	}}
 }
 
-// jobsOfConfig returns the jobs that an AggregatorConfig is for.
+// jobsOfConfig returns the jobs that use an AggregatorConfig.
 func (r *Reconciler) jobsOfConfig(ctx context.Context, object client.Object) []reconcile.Request {
 	var jobs v2alpha1.DIJobList
 	if err := r.client.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {

@@ -139,7 +139,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 	}
 }
 
-// noon is the time of these tests.
+// noon returns the time of these tests.
 func noon() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
 func waiting(reason, message string) corev1.ContainerState {
@@ -153,7 +153,7 @@ func waits(reason, message string) func(*corev1.Pod) {
 	}
 }
 
-// unschedulable makes the scheduler say why it finds no node.
+// unschedulable sets the scheduler's message about a pod that no node fits.
 func unschedulable(message string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Status.Conditions = []corev1.PodCondition{{
@@ -162,14 +162,14 @@ func unschedulable(message string) func(*corev1.Pod) {
 	}
 }
 
-// assigned gives a pod its node.
+// assigned assigns a node to a pod.
 func assigned(pod *corev1.Pod) {
 	pod.Spec.NodeName = "node"
 	pod.Status.Phase = corev1.PodPending
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 }
 
-// preparing has the node of a pod work on its volumes for so long.
+// preparing makes the node of a pod prepare its volumes since a time.
 func preparing(since time.Duration) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		assigned(pod)
@@ -185,8 +185,7 @@ type podChange struct {
 	want           bool
 }
 
-// stalledPods are changes of what the kubelet and the scheduler say of a pod
-// that is stalled.
+// stalledPods are the changes by which the kubelet and the scheduler mark a pod as stalled.
 func stalledPods() map[string]podChange {
 	looping := func(restarts int32) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {

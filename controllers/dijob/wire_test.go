@@ -23,12 +23,12 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// wireTemplate has a sidecar before the main container, to see what is for which.
+// wireTemplate has a sidecar before the main container, so the tests distinguish the settings of both.
 const wireTemplate = `{"spec":{"containers":[{"name":"sidecar","image":"s"},{"name":"di-container","image":"i",` +
 	`"resources":{"requests":{"cpu":"1"},"limits":{"cpu":"3","nvidia.com/gpu":"1"}}}]}}`
 
-// submitWire submits through v1alpha1 a job with a volume and a priority class,
-// and asks for a collector, a learner, and learners of 2 and of 10 GPUs.
+// submitWire submits a job with a volume and a priority class through v1alpha1. It requests a collector, a
+// learner, and learners of 2 and of 10 GPUs.
 func (s *space) submitWire(ctx context.Context) {
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "wire"}, Value: 7}
 	Expect(client.IgnoreAlreadyExists(shared.api.Create(ctx, class))).To(Succeed())
@@ -68,7 +68,7 @@ func (s *space) submitWire(ctx context.Context) {
 	Expect(s.settle(ctx)).To(Succeed())
 }
 
-// wirePod is what users of a pod see of it.
+// wirePod contains the fields of a pod that users see.
 type wirePod struct {
 	labels    map[string]string
 	env       map[string]string
@@ -275,7 +275,7 @@ func (s *space) phaseInV1(ctx context.Context) v1alpha1.Phase {
 	return job.Status.Phase
 }
 
-// quantities are comparable.
+// quantities converts quantities to comparable values.
 func quantities(list corev1.ResourceList) map[corev1.ResourceName]string {
 	all := map[corev1.ResourceName]string{}
 	for name, quantity := range list {

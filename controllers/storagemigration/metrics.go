@@ -36,7 +36,7 @@ type Metrics struct {
 	writes  *prometheus.CounterVec
 }
 
-// NewMetrics returns the metrics, registered.
+// NewMetrics returns registered metrics.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{}
 	resource := telemetry.Label{Name: "resource", Values: []string{"dijobs", "aggregatorconfigs"}}

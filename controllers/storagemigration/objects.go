@@ -24,8 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// migratedAtOnce is how many objects are written at a time. Few are enough for the rate
-// limit.
+// migratedAtOnce is how many objects are written concurrently. Few are enough for the rate limit.
 const migratedAtOnce = 8
 
 // errNotServed means that an API server does not serve a version yet, or no longer.
@@ -48,15 +47,14 @@ func (m *Reconciler) rewrite(ctx context.Context, s *state) error {
 	return m.saveAttempt(ctx, s, m.withPage(s, page, failed), "Rewrote a page of stored objects", failed)
 }
 
-// touch writes an object unless another client wrote it since the list: that write stored
-// it in the desired version.
+// touch writes an object unless another client has written it since the list. That write already stored it
+// in the desired version.
 func (m *Reconciler) touch(ctx context.Context, s *state, object *metav1.PartialObjectMetadata) error {
 	return m.patchAsItIs(ctx, s, object, map[string]any{"uid": object.UID, "resourceVersion": object.ResourceVersion})
 }
 
-// patchAsItIs writes an object that may be invalid in this version. The API server ratchets
-// existing errors, except missing required fields, which the other version may not
-// require.
+// patchAsItIs writes an object that may be invalid in this version. The API server ratchets existing
+// errors, except missing required fields. The other version may not require these fields.
 func (m *Reconciler) patchAsItIs(ctx context.Context, s *state, object *metav1.PartialObjectMetadata, metadata map[string]any) error {
 	err := m.patch(ctx, object, metadata)
 	if apierrors.IsInvalid(err) && s.Through() != s.Wanted {
@@ -67,7 +65,7 @@ func (m *Reconciler) patchAsItIs(ctx context.Context, s *state, object *metav1.P
 	return err
 }
 
-// retry writes again the objects whose write failed.
+// retry repeats the failed writes of objects.
 func (m *Reconciler) retry(ctx context.Context, s *state) error {
 	objects := make([]metav1.PartialObjectMetadata, len(s.Record.Failed))
 	for i, failure := range s.Record.Failed {
@@ -83,9 +81,9 @@ func (m *Reconciler) retry(ctx context.Context, s *state) error {
 	return m.saveAttempt(ctx, s, s.Record.Retried(failed, m.Now()), "Retried objects that could not be written", failed)
 }
 
-// clean removes the version that is no longer served from the managedFields of the next
-// page of objects. While they name it, every write is converted to it, and an API server
-// without that version would refuse the write.
+// clean removes the version that is no longer served from the managedFields of the next page of objects.
+// While managedFields name it, the API server converts every write to it. An API server without that
+// version would refuse the write.
 func (m *Reconciler) clean(ctx context.Context, s *state) error {
 	if s.Record.Phase != migration.PhaseCleaning || s.Record.Listed {
 		s.Record = s.Record.Restarted()
@@ -132,8 +130,8 @@ func (m *Reconciler) cleanOne(ctx context.Context, s *state, object *metav1.Part
 	return m.count(s.Resource, err)
 }
 
-// patch merges into an object's metadata and changes nothing else, so that no validation
-// of other fields applies.
+// patch merges into an object's metadata and changes nothing else, so no validation of other fields
+// applies.
 func (m *Reconciler) patch(ctx context.Context, object *metav1.PartialObjectMetadata, metadata map[string]any) error {
 	content, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
@@ -142,16 +140,15 @@ func (m *Reconciler) patch(ctx context.Context, object *metav1.PartialObjectMeta
 	return m.API.Patch(ctx, object, client.RawPatch(types.MergePatchType, content), controllers.FieldOwner)
 }
 
-// list returns the next page of objects; nil if the list must start again, which it
-// records.
+// list returns the next page of objects. If the list must restart, it records that and returns nil.
 func (m *Reconciler) list(ctx context.Context, s *state, version string) (*metav1.PartialObjectMetadataList, error) {
 	page := &metav1.PartialObjectMetadataList{}
 	page.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: version, Kind: s.definition.Spec.Names.ListKind})
 	token := s.Record.Continue
 	err := m.API.List(ctx, page, client.Limit(m.Page), client.Continue(token))
 	if token != "" && apierrors.IsResourceExpired(err) {
-		// The list continues by name. Objects that it lacks existed all the time, or
-		// were written after the switch.
+		// The list continues by name. Objects that are missing from it existed all the time, or were
+		// written after the switch.
 		if token = continueOf(err); token == "" {
 			return nil, m.save(ctx, s, s.Record.Restarted())
 		}
@@ -187,8 +184,8 @@ func (m *Reconciler) withPage(s *state, page *metav1.PartialObjectMetadataList, 
 	return record
 }
 
-// each calls a function for objects in parallel and returns the failures. An error means
-// that the API server cannot be reached, and says nothing about objects.
+// each calls a function for objects in parallel and returns the failures. An error means that the API
+// server is unreachable. It does not describe an object.
 func (m *Reconciler) each(ctx context.Context, objects []metav1.PartialObjectMetadata, do func(context.Context, *metav1.PartialObjectMetadata) error,
 ) ([]migration.Failure, error) {
 	failures := make([]error, len(objects))
@@ -221,8 +218,8 @@ func (m *Reconciler) each(ctx context.Context, objects []metav1.PartialObjectMet
 	return failed, nil
 }
 
-// count counts a write and returns its error. An object that was deleted, or that another
-// client wrote first, is no error.
+// count counts a write and returns its error. It returns no error for an object that was deleted, or that
+// another client wrote first.
 func (m *Reconciler) count(resource string, err error) error {
 	switch {
 	case err == nil:
@@ -242,8 +239,7 @@ func (m *Reconciler) count(resource string, err error) error {
 	return nil
 }
 
-// isTemporary reports whether an error is not about the object: the API server cannot be
-// reached, or is busy.
+// isTemporary reports whether an error is not about the object: the API server is unreachable or busy.
 func isTemporary(err error) bool {
 	var network net.Error
 	return err != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) ||
@@ -252,7 +248,7 @@ func isTemporary(err error) bool {
 		apierrors.IsUnauthorized(err))
 }
 
-// saveAttempt records the results of writes, and an Event about the first failures.
+// saveAttempt records the results of writes. It records an Event about the first failures.
 func (m *Reconciler) saveAttempt(ctx context.Context, s *state, record migration.Record, message string, failed []migration.Failure) error {
 	reported := len(s.Record.Failed) > 0
 	if err := m.save(ctx, s, record); err != nil {

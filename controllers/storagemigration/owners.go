@@ -17,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// misversioned returns the objects whose owner reference names a job in another version
-// than the desired one. Callers must not change them.
+// misversioned returns the objects whose owner reference does not name a job in the desired version.
+// Callers must not change them.
 func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client.Object, error) {
 	var pods corev1.PodList
 	var services corev1.ServiceList
@@ -50,9 +50,9 @@ func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client
 	return found, nil
 }
 
-// moveOwners changes owner references to the desired version, also those of unmanaged jobs.
-// Each patch holds the resource version, because it replaces a list that other writers
-// change too; a conflict is retried.
+// moveOwners changes owner references to the desired version, including those to unmanaged jobs. Each
+// patch includes the resource version, because it replaces a list that other writers change too. A
+// conflict is retried.
 func (m *Reconciler) moveOwners(ctx context.Context, s *state) error {
 	found, err := m.misversioned(ctx, s.Wanted)
 	if err != nil {

@@ -28,28 +28,26 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// The definitions whose objects are migrated. Memberships have one version.
+// The CustomResourceDefinitions whose objects are migrated. Memberships have only one version.
 const (
 	jobsDefinition    = "dijobs." + v2alpha1.GroupName
 	configsDefinition = "aggregatorconfigs." + v2alpha1.GroupName
 )
 
 const (
-	// nextStep is the delay before the next step: none, but the other definition may
-	// come first.
+	// nextStep is the delay before the next step. It is minimal, but lets the other definition come first.
 	nextStep = time.Millisecond
-	// ownersDelay is when owner references are checked again, through a watch cache.
+	// ownersDelay is the delay before owner references are checked again through a watch cache.
 	ownersDelay = 500 * time.Millisecond
-	// probesBeforeEvent is how many probes must fail in a row before an Event: an API server
+	// probesBeforeEvent is how many consecutive probes must fail before an Event, because an API server
 	// learns of webhooks by a watch.
 	probesBeforeEvent = 3
-	// DefaultSettle is how long API servers may take to learn the storage version by
-	// their watches.
+	// DefaultSettle is how long API servers may take to learn the storage version by their watches.
 	DefaultSettle = 30 * time.Second
 	// defaultMigrationRetry is the delay before a failed object is retried.
 	defaultMigrationRetry = time.Minute
-	// defaultPage is how many objects are listed at a time. Progress is recorded after each
-	// page: every two seconds at the default rate.
+	// defaultPage is how many objects are listed per page. Progress is recorded after each page: every two
+	// seconds at the default rate.
 	defaultPage = 100
 )
 
@@ -58,41 +56,40 @@ const actionMigrate = "Migrate"
 
 // Options are the settings of the migration.
 type Options struct {
-	// API reads and writes live, at the rate that the migration may have. It knows
-	// CustomResourceDefinitions, and what Setup's manager knows. Required.
+	// API reads and writes live, within the rate limit of the migration. Its scheme has
+	// CustomResourceDefinitions and the types of Setup's manager. Required.
 	API client.Client
-	// Cached reads jobs, and what they own, from caches. Required.
+	// Cached reads jobs and the objects that they own from caches. Required.
 	Cached client.Reader
-	// Recorder takes the Events, about the definitions. Required.
+	// Recorder records Events about the definitions. Required.
 	Recorder events.EventRecorder
-	// Namespace has the record. Required.
+	// Namespace is the namespace of the record. Required.
 	Namespace string
 	// TakenOver is closed when no earlier release acts. Required.
 	TakenOver <-chan struct{}
-	// Probe dry-run-creates a job in both versions. Required.
+	// Probe creates a job in both versions as a dry run. Required.
 	Probe func(context.Context) error
 	// Metrics are the metrics, from NewMetrics. Required.
 	Metrics *Metrics
-	// Now returns the time: by default the real one.
+	// Now returns the time: the real time by default.
 	Now func() time.Time
-	// Settle is how long API servers take to learn which version is stored.
+	// Settle is how long API servers may take to learn the storage version.
 	Settle time.Duration
 	// Retry is the delay before a failed object is retried: by default a minute.
 	Retry time.Duration
-	// Page is how many objects are listed at a time: by default 100.
+	// Page is how many objects are listed per page: 100 by default.
 	Page int64
 }
 
-// Reconciler stores objects in the version, and serves the versions, that the annotations
-// of the definition of DIJobs name.
+// Reconciler stores objects in the version, and serves the versions, that the annotations of DIJob's
+// CustomResourceDefinition name.
 type Reconciler struct {
 	Options
-	// refusals counts the probes that failed one after the other.
+	// refusals counts the consecutive failed probes.
 	refusals int
 }
 
-// New returns the reconciler of definitions; Setup runs it in a
-// manager.
+// New returns the reconciler of definitions. Setup runs it in a manager.
 func New(options Options) *Reconciler {
 	if options.Now == nil {
 		options.Now = clock.RealClock{}.Now
@@ -102,7 +99,7 @@ func New(options Options) *Reconciler {
 	return &Reconciler{Options: options}
 }
 
-// state is a definition and the input of the decision about it.
+// state is a definition with the input of the decision about it.
 type state struct {
 	migration.Observed
 	definition *apiextensionsv1.CustomResourceDefinition
@@ -118,7 +115,7 @@ func (m *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	m.Metrics.observe(&s.Observed, decision.Step)
 	result, err := m.act(ctx, s, decision)
 	if err != nil {
-		// The queue backs off.
+		// The queue applies the backoff.
 		return ctrl.Result{}, err
 	}
 	return result, nil
@@ -160,7 +157,7 @@ func (m *Reconciler) act(ctx context.Context, s *state, decision migration.Decis
 	return ctrl.Result{}, fmt.Errorf("there is no step %q", decision.Step)
 }
 
-// block records, with one Event, why the migration is blocked.
+// block records the reason why the migration is blocked, with one Event.
 func (m *Reconciler) block(ctx context.Context, s *state, message string) error {
 	if s.Record.Blocked == message {
 		return nil
@@ -188,8 +185,8 @@ func (m *Reconciler) serve(ctx context.Context, s *state) error {
 	return nil
 }
 
-// switchStorage changes the storage version. Before, it dry-run-creates a job of each
-// version: a stored object that the API server cannot convert would be unreadable.
+// switchStorage changes the storage version. It first creates a job of each version as a dry run, because
+// a stored object that the API server cannot convert would be unreadable.
 func (m *Reconciler) switchStorage(ctx context.Context, s *state) error {
 	if err := m.Probe(ctx); err != nil {
 		err = fmt.Errorf("the storage version of %s stays %s: %w", s.definition.Name, s.Storage, err)
@@ -207,8 +204,8 @@ func (m *Reconciler) switchStorage(ctx context.Context, s *state) error {
 	return nil
 }
 
-// prune records in the definition that objects are stored in the desired version only. The
-// update holds the resource version.
+// prune records in the definition that objects are stored only in the desired version. The update includes
+// the resource version.
 func (m *Reconciler) prune(ctx context.Context, s *state) error {
 	changed := s.definition.DeepCopy()
 	changed.Status.StoredVersions = []string{s.Wanted}
@@ -218,8 +215,7 @@ func (m *Reconciler) prune(ctx context.Context, s *state) error {
 	return nil
 }
 
-// stopServing makes the API server stop serving a version. The record of cleaned
-// managedFields is reset.
+// stopServing makes the API server stop serving a version. It resets the record of cleaned managedFields.
 func (m *Reconciler) stopServing(ctx context.Context, s *state) error {
 	record := s.Record
 	record.Cleaned, record.Phase = "", migration.PhaseFinished
@@ -250,7 +246,7 @@ func (m *Reconciler) finish(ctx context.Context, s *state) error {
 	return nil
 }
 
-// update writes a definition, unless it changed since it was read.
+// update writes a definition, unless the definition has changed since it was read.
 func (m *Reconciler) update(ctx context.Context, changed *apiextensionsv1.CustomResourceDefinition, purpose string) error {
 	if err := m.API.Update(ctx, changed, controllers.FieldOwner); err != nil {
 		return fmt.Errorf("updating customresourcedefinition %s: %s: %w", changed.Name, purpose, err)
@@ -265,8 +261,8 @@ func (m *Reconciler) recordEvent(s *state, kind, reason, message string) {
 	m.Recorder.Eventf(about, nil, kind, reason, actionMigrate, "%s", recorder.Note(message))
 }
 
-// observe reads a definition, its desired state and its progress; nil if there is no such
-// definition.
+// observe reads a definition, its desired state and its progress. It returns nil if the definition does
+// not exist.
 func (m *Reconciler) observe(ctx context.Context, name string) (*state, error) {
 	s := &state{definition: &apiextensionsv1.CustomResourceDefinition{}}
 	err := m.API.Get(ctx, client.ObjectKey{Name: name}, s.definition)
@@ -317,8 +313,8 @@ func (m *Reconciler) isTakenOver() bool {
 	}
 }
 
-// observeJobs finds jobs that an earlier release would misrun, and objects whose owner
-// reference has another version.
+// observeJobs finds jobs that an earlier release would run incorrectly, and objects whose owner reference
+// has another version.
 func (m *Reconciler) observeJobs(ctx context.Context, s *state) error {
 	found, err := m.misversioned(ctx, s.Wanted)
 	if s.Misversioned = len(found); err != nil {

@@ -18,11 +18,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// failureLength bounds the recorded error of an object that could not be written, in
-// bytes.
+// failureLength bounds the bytes of the recorded error of an object that could not be written.
 const failureLength = 300
 
-// read returns the record of a resource; the zero value if there is none or it does not
+// read returns the record of a resource. It returns the zero value if there is no record or it does not
 // decode. The objects are then rewritten again.
 func (m *Reconciler) read(ctx context.Context, resource string) (migration.Record, error) {
 	stored, err := controllers.Find(ctx, m.API, client.ObjectKey{Namespace: m.Namespace, Name: migration.RecordName}, &corev1.ConfigMap{})
@@ -40,7 +39,7 @@ func (m *Reconciler) read(ctx context.Context, resource string) (migration.Recor
 	return record, nil
 }
 
-// save records the progress of a resource, and that nothing blocks it.
+// save records the progress of a resource, and that the migration is not blocked.
 func (m *Reconciler) save(ctx context.Context, s *state, record migration.Record) error {
 	record.Blocked = ""
 	return m.write(ctx, s, record)

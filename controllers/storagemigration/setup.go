@@ -26,14 +26,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
-// firstRetry and lastRetry bound the backoff of a step that failed.
+// firstRetry and lastRetry bound the backoff of a failed step.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// Definitions are the CustomResourceDefinitions that are watched: each by its
-// name, and of each its metadata only.
+// Definitions watch the CustomResourceDefinitions. Each watch selects one name and reads only metadata.
 type Definitions struct {
 	caches map[string]cache.Cache
 }
@@ -60,8 +59,8 @@ func WatchDefinitions(mgr ctrl.Manager) (*Definitions, error) {
 	return d, nil
 }
 
-// JobVersion returns the version that jobs are to be stored in, in which owner
-// references name them; v2alpha1 where the annotation names none that there is.
+// JobVersion returns the desired storage version of jobs. Owner references name jobs in this version. It
+// returns v2alpha1 if the annotation names no existing version.
 func (d *Definitions) JobVersion(ctx context.Context) (string, error) {
 	jobs := newDefinitionMetadata()
 	if err := d.caches[jobsDefinition].Get(ctx, client.ObjectKey{Name: jobsDefinition}, jobs); err != nil {
@@ -75,7 +74,7 @@ func (d *Definitions) JobVersion(ctx context.Context) (string, error) {
 
 // Setup adds the migration of stored objects to a manager.
 func Setup(mgr ctrl.Manager, definitions *Definitions, options Options) error {
-	// What is wanted of one is said at the other.
+	// The annotations of one definition also apply to the other, so a change enqueues both.
 	both := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{
 			{NamespacedName: types.NamespacedName{Name: jobsDefinition}},

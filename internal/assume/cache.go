@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package assume has the assume cache of a controller: the objects that it wrote and
-// its informers may not have delivered yet. A controller that reads both never
-// creates an object twice, and never decides on a version that it has replaced.
+// Package assume implements the assume cache of a controller: objects that the controller wrote and its
+// informers may not have delivered yet. A controller that reads both never creates an object twice, and
+// never decides on a version that it has replaced.
 package assume
 
 import (
@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TTL bounds how long a written object is assumed to exist that no watch event has
-// confirmed. Only an object that was deleted while its watch was down reaches it.
+// TTL bounds how long a written object is assumed to exist without a confirming watch event. Only an
+// object that was deleted while its watch was down reaches the TTL.
 const TTL = 30 * time.Second
 
-// Cache holds the assumed objects by their owner, which has all of them in its own
-// namespace. The zero value is an empty cache. It is lost with the process, which then
-// learns from the API server that an object exists.
+// Cache contains the assumed objects by their owner. All objects of an owner are in its namespace. The
+// zero value is an empty cache. A new process starts with an empty cache, and learns from the API server
+// that an object exists.
 type Cache struct {
 	mutex  sync.Mutex
 	owners map[types.NamespacedName]Objects
@@ -32,7 +32,7 @@ type Cache struct {
 // Objects are the assumed objects of one owner, by type and name.
 type Objects map[string]assumed
 
-// assumed is an object as the API server returned it at a time.
+// assumed is an object as the API server returned it, with the time of the answer.
 type assumed struct {
 	object client.Object
 	since  time.Time
@@ -43,7 +43,7 @@ func keyOf(object client.Object) string {
 	return fmt.Sprintf("%T %s", object, object.GetName())
 }
 
-// Assume remembers an object as the API server returned it.
+// Assume adds an object as the API server returned it.
 func (c *Cache) Assume(owner types.NamespacedName, object client.Object, now time.Time) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -56,8 +56,7 @@ func (c *Cache) Assume(owner types.NamespacedName, object client.Object, now tim
 	c.owners[owner][keyOf(object)] = assumed{object: object, since: now}
 }
 
-// Confirm drops an assumed object that a watch event delivered in this version or a
-// later one.
+// Confirm drops an assumed object if a watch event delivered the same or a later version.
 func (c *Cache) Confirm(owner types.NamespacedName, delivered client.Object) {
 	c.drop(owner, delivered, func(object client.Object) bool { return !IsOlder(delivered, object) })
 }
@@ -69,7 +68,7 @@ func (c *Cache) ConfirmDeleted(owner types.NamespacedName, deleted client.Object
 	})
 }
 
-// drop drops the assumed object of another's type and name, if it may.
+// drop drops the assumed object with the type and name of another object, if may returns true.
 func (c *Cache) drop(owner types.NamespacedName, like client.Object, may func(client.Object) bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -79,7 +78,8 @@ func (c *Cache) drop(owner types.NamespacedName, like client.Object, may func(cl
 	}
 }
 
-// delete deletes an object, and an owner that has no more. The caller holds the mutex.
+// delete deletes an object. It also deletes an owner without remaining objects. The caller holds the
+// mutex.
 func (c *Cache) delete(owner types.NamespacedName, key string) {
 	delete(c.owners[owner], key)
 	if len(c.owners[owner]) == 0 {
@@ -101,18 +101,16 @@ func (c *Cache) Has(owner types.NamespacedName) bool {
 	return len(c.owners[owner]) > 0
 }
 
-// List returns the assumed objects of an owner. Read them before the informers'
-// caches: an object that a watch event confirms in between is then missing from
-// neither.
+// List returns the assumed objects of an owner. Call it before reading the informers' caches: an object
+// that a watch event confirms in between is then in both.
 func (c *Cache) List(owner types.NamespacedName) Objects {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return maps.Clone(c.owners[owner])
 }
 
-// Missing returns those of the listed objects that the informers' caches lack, or have
-// in an older version. It drops the others, those that reached the TTL, and those that
-// the owner does not own any more.
+// Missing returns the listed objects that the informers' caches do not have, or have in an older version.
+// It drops the other objects, those that reached the TTL, and those that the owner no longer owns.
 func (c *Cache) Missing(
 	owner types.NamespacedName, listed Objects, cached []client.Object, now time.Time, isOwned func(client.Object) bool,
 ) []client.Object {
@@ -138,7 +136,7 @@ func (c *Cache) Missing(
 	return missing
 }
 
-// Latest returns a cached object, or the same object as it was written after that.
+// Latest returns a cached object, or the assumed version of the same object if that is newer.
 func Latest[T client.Object](c *Cache, cached T) T {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -24,7 +24,7 @@ func TestAnObjectIsAssumedUntilTheCachesHaveIt(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	owner := types.NamespacedName{Namespace: "space", Name: "job"}
 	tests := map[string]struct {
-		// event is what happens between the write and the next reconcile.
+		// event runs between the write and the next reconcile.
 		event   func(*Cache)
 		cached  []client.Object
 		after   time.Duration
@@ -89,7 +89,7 @@ func TestAnObjectThatIsConfirmedWhileTheCachesAreReadIsMissingFromNeither(t *tes
 	var cache Cache
 	cache.Assume(owner, pod("pod", "uid", "5"), now)
 	listed := cache.List(owner)
-	// The caches are read here, before they have the pod, and then an event delivers it.
+	// The caches are read at this point, before they have the pod. Then an event delivers the pod.
 	cache.Confirm(owner, pod("pod", "uid", "5"))
 	if missing := cache.Missing(owner, listed, nil, now, anyOwner); len(missing) != 1 {
 		t.Errorf("%d objects are missing, want the pod", len(missing))

@@ -11,19 +11,19 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Excess is a count of a job's spec that is larger than the job may have.
+// Excess is a count in a job's spec that exceeds its maximum.
 type Excess struct {
-	// Task is the index of the task that says it; -1 where the field is the spec's.
+	// Task is the index of the task with the count; -1 if the field belongs to the spec.
 	Task int
-	// Field is the field of that task, or of the spec by its path.
+	// Field is the field of that task, or the path of the field in the spec.
 	Field []string
-	// Value is what it says.
+	// Value is the count.
 	Value int64
-	// Want says what would be right.
+	// Want describes a valid count.
 	Want string
 }
 
-// String says the same by v2alpha1's paths.
+// String returns the message of the excess with v2alpha1's paths.
 func (e Excess) String() string {
 	path := "spec"
 	if e.Task >= 0 {
@@ -32,7 +32,8 @@ func (e Excess) String() string {
 	return fmt.Sprintf("%s.%s: %d: %s", path, strings.Join(e.Field, "."), e.Value, e.Want)
 }
 
-// Total sums counts of replicas; those below 0, which may be stored, hide no others.
+// Total returns the sum of counts of replicas. Negative counts, which may be stored, count as 0, so they
+// do not conceal other counts.
 func Total(counts ...int32) int64 {
 	var total int64
 	for _, count := range counts {
@@ -41,13 +42,13 @@ func Total(counts ...int32) int64 {
 	return total
 }
 
-// Sum adds two counts and stays at the largest that there is.
+// Sum adds two counts and clamps the sum to the maximum of int32.
 func Sum(a, b int32) int32 {
 	return int32(min(Total(a, b), Seconds))
 }
 
-// CheckCounts returns which counts of a worker-led job's spec give it more pods than
-// most, now or once it is resized. It says nothing of a coordinator-led job.
+// CheckCounts returns the counts in a worker-led job's spec that give the job more pods than most, now or
+// after a resize. It returns nothing for a coordinator-led job.
 func CheckCounts(spec *v2alpha1.DIJobSpec, most int32) []Excess {
 	if spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
 		return nil
@@ -75,7 +76,7 @@ func CheckCounts(spec *v2alpha1.DIJobSpec, most int32) []Excess {
 	return append(found, checkBounds(spec.Elastic, Total(counts...), most)...)
 }
 
-// checkTotal checks what all tasks have together, where each is small enough by itself.
+// checkTotal checks the total of all tasks if each task is within the maximum.
 func checkTotal(found []Excess, counts []int32, most int32) []Excess {
 	if total := Total(counts...); len(found) == 0 && total > int64(most) {
 		return []Excess{{Task: -1, Field: []string{"tasks"}, Value: total,
@@ -84,12 +85,12 @@ func checkTotal(found []Excess, counts []int32, most int32) []Excess {
 	return nil
 }
 
-// checkBounds checks to how many the elastic task may be resized beside the others.
+// checkBounds checks the bounds of the elastic task together with the other tasks.
 func checkBounds(elastic *v2alpha1.Elastic, others int64, most int32) []Excess {
 	room, want := int64(most)-others, wantOne(most)
 	switch {
 	case room < 0:
-		// The others are too many already, and are what is refused.
+		// The other tasks alone exceed the maximum, which is reported elsewhere.
 		room = int64(most)
 	case others > 0:
 		want = fmt.Sprintf("must be at most %d, which with the %d replicas of the other tasks is the maximum number of pods of a job here", room, others)

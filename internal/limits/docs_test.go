@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// documented are the maxima by the names of their constants, with how the row of
-// docs/limits.md begins.
+// documented returns the maximums by the names of their constants, with the beginning of their row in
+// docs/limits.md.
 func documented() map[string]struct {
 	row   string
 	value int

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
-// maxima are what the schemas hold, by resource, version and path.
+// maxima returns the maximums in the schemas by resource, version and path.
 func maxima() map[string]int64 {
 	return map[string]int64{
 		"dijobs v2alpha1 .spec.activeDeadlineSeconds":                    Seconds,
@@ -135,8 +135,8 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 	}
 }
 
-// withoutMaximum are the objects of any fields that have no maximum of their own, by version and
-// path, with why.
+// withoutMaximum returns the objects with arbitrary fields that have no maximum of their own, by version
+// and path, with the reason.
 func withoutMaximum() map[string]string {
 	const (
 		standard = "the API server holds the metadata itself"
@@ -160,7 +160,7 @@ func withoutMaximum() map[string]string {
 	}
 }
 
-// isSized reports whether a value has as many parts as its writer likes.
+// isSized reports whether the writer of a value chooses its size.
 func isSized(props *apiextensionsv1.JSONSchemaProps) bool {
 	isMap := props.Type == "object" && len(props.Properties) == 0 || props.AdditionalProperties != nil || props.XPreserveUnknownFields != nil
 	return props.Type == "array" || props.XIntOrString || isMap

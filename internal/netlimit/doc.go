@@ -1,6 +1,6 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netlimit bounds what strangers can take of a server: connections, the
-// time in which a body comes, and the memory that bodies have together.
+// Package netlimit limits the resources of a server that unknown clients can use: connections, the time to
+// receive a body, and the total memory of bodies.
 package netlimit

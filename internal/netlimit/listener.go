@@ -9,22 +9,21 @@ import (
 	"sync"
 )
 
-// Limits are how many connections are open at a time.
+// Limits bound the number of concurrent connections.
 type Limits struct {
-	// PerAddress bounds those of one source address. An API server has one for
-	// each request that it waits for.
+	// PerAddress bounds the connections of one source address. An API server opens one for each concurrent
+	// request.
 	PerAddress int
-	// Total bounds those of all addresses. Beyond it, the address loses one that has
-	// most on which nothing was answered yet: strangers who hold connections open do
-	// not take those of an API server. Where there are none such, the address with the
-	// most loses one of its own.
+	// Total bounds the connections of all addresses. Beyond it, a new connection displaces one from the
+	// address with the most unanswered connections. Unknown clients that only keep connections open
+	// therefore do not displace an API server. If there is no such connection, the address with the most
+	// connections loses one of its own.
 	Total int
-	// Refused is told of each connection that is closed for a limit; nobody by
-	// default.
+	// Refused is called for each connection that is closed because of a limit; nil for none.
 	Refused func()
 }
 
-// Listen returns a listener that closes connections beyond the limits at once.
+// Listen returns a listener that immediately closes connections beyond the limits.
 func Listen(listener net.Listener, limits Limits) net.Listener {
 	if limits.Refused == nil {
 		limits.Refused = func() {}
@@ -36,7 +35,7 @@ type limited struct {
 	net.Listener
 	limits Limits
 
-	// mutex protects the connections, by source address.
+	// mutex guards the fields below. open contains the connections by source address.
 	mutex sync.Mutex
 	open  map[string]map[*counted]struct{}
 	total int
@@ -53,12 +52,12 @@ func (l *limited) Accept() (net.Conn, error) {
 			return accepted, nil
 		}
 		l.limits.Refused()
-		// Whoever opened it sees that it is closed, and nothing more is owed.
+		// The client sees that the connection is closed. No answer is due.
 		_ = conn.Close()
 	}
 }
 
-// admit counts a connection, nil where it is beyond the limits.
+// admit counts a connection. It returns nil if the connection is beyond the limits.
 func (l *limited) admit(conn net.Conn) net.Conn {
 	address := Host(conn.RemoteAddr().String())
 	l.mutex.Lock()
@@ -90,8 +89,8 @@ func (l *limited) admit(conn net.Conn) net.Conn {
 	return accepted
 }
 
-// ofGreediest returns a connection that gives way to one of an address with that many
-// connections, nil where none does. What was answered on stays where something was not.
+// ofGreediest returns a connection to displace in favor of an address with the connections own; nil if there
+// is none. An address with more unanswered than answered connections never displaces an answered connection.
 func (l *limited) ofGreediest(own map[*counted]struct{}) *counted {
 	for conn := range greediest(l.open, unanswered(own), unanswered) {
 		if !conn.answered {
@@ -107,8 +106,8 @@ func (l *limited) ofGreediest(own map[*counted]struct{}) *counted {
 	return nil
 }
 
-// greediest returns the connections of the address of which most count, nil where no more
-// do than of another.
+// greediest returns the connections of the address with the highest count. It returns nil if no count
+// exceeds most.
 func greediest(all map[string]map[*counted]struct{}, most int, count func(map[*counted]struct{}) int) map[*counted]struct{} {
 	var found map[*counted]struct{}
 	for _, open := range all {
@@ -119,8 +118,8 @@ func greediest(all map[string]map[*counted]struct{}, most int, count func(map[*c
 	return found
 }
 
-// unanswered counts the connections on which nothing was answered yet, less those on which
-// something was: an address that is answered may open some more.
+// unanswered counts the connections without an answer, minus those with an answer. An address that
+// receives answers may therefore open more connections.
 func unanswered(open map[*counted]struct{}) int {
 	count := 0
 	for conn := range open {
@@ -133,8 +132,7 @@ func unanswered(open map[*counted]struct{}) int {
 	return count
 }
 
-// Answered marks a connection of a listener once something was answered on it. It is the
-// ConnState of an http.Server.
+// Answered marks a connection of a listener after its first answer. It is the ConnState of an http.Server.
 func Answered(conn net.Conn, state http.ConnState) {
 	if state != http.StateIdle {
 		return
@@ -161,12 +159,12 @@ func (l *limited) remove(conn *counted) {
 	}
 }
 
-// counted is a connection that is counted until it is closed.
+// counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
 	of      *limited
 	address string
-	// answered is set once something was answered on it.
+	// answered is set after the first answer on the connection.
 	answered bool
 }
 

@@ -34,7 +34,7 @@ type arrival struct {
 func (a *arrival) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.from), Port: 1} }
 func (a *arrival) Close() error         { a.closed = true; return nil }
 
-// accept lets connections arrive and returns those that were accepted.
+// accept simulates arriving connections and returns the accepted ones.
 func accept(t *testing.T, limits Limits, conns ...net.Conn) []net.Conn {
 	t.Helper()
 	listener := &arrivals{conns: make(chan net.Conn, len(conns))}
@@ -78,7 +78,7 @@ func TestWhoeverHasMostConnectionsLosesOneToOthers(t *testing.T) {
 		//nolint:errcheck // It is one.
 		closed[conn.(*arrival).closed]++
 	}
-	// Equal shares are as far as it goes.
+	// No address displaces another's connection beyond equal shares.
 	if len(accepted) != 6 || closed[true] != 2 {
 		t.Errorf("%d are accepted, %d of the greedy address closed, want 6 and 2", len(accepted), closed[true])
 	}
@@ -123,7 +123,7 @@ func TestConnectionsOnWhichSomethingIsAnsweredOutlastThoseOfStrangers(t *testing
 		Answered(wrapped{accepted}, http.StateActive)
 		Answered(wrapped{accepted}, http.StateIdle)
 	}
-	// Each of many strangers has fewer than the one that is answered.
+	// Each of many unknown clients has fewer connections than the one that gets answers.
 	for i := range 12 {
 		listener.conns <- &arrival{from: fmt.Sprintf("10.0.1.%d", i%6)}
 	}

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Pace is how fast a body must come.
+// Pace is the minimum rate of an arriving body.
 type Pace struct {
-	// Grace is how long it may take beside, and how long it may pause.
+	// Grace is the extra time of the whole body, and the maximum pause within it.
 	Grace time.Duration
-	// BytesPerSecond is how fast it must come on the whole.
+	// BytesPerSecond is the minimum average rate.
 	BytesPerSecond int64
 }
 
-// Body returns the body of a request, which fails where it comes too slowly.
+// Body returns the body of a request. Its reads fail if the body arrives too slowly.
 func (p Pace) Body(w http.ResponseWriter, body io.Reader) io.Reader {
 	return &paced{pace: p, of: body, connection: http.NewResponseController(w), begin: time.Now()}
 }
@@ -38,16 +38,18 @@ func (p *paced) Read(into []byte) (int, error) {
 	if pause := now.Add(p.pace.Grace); pause.Before(deadline) {
 		deadline = pause
 	}
-	// A writer that is no connection has no deadline.
+	// A writer that is not a connection has no deadline.
 	_ = p.connection.SetReadDeadline(deadline)
 	n, err := p.of.Read(into)
 	p.read += int64(n)
 	switch {
 	case errors.Is(err, io.EOF):
-		// The connection goes on: the server reads from it whether the client leaves.
+		// The deadline is removed, because the server keeps reading the connection to detect whether the
+		// client leaves.
 		_ = p.connection.SetReadDeadline(time.Time{})
 	case err != nil:
-		// The server reads what is left of a body before it closes the connection.
+		// The deadline expires at once, because the server would read the rest of the body before it
+		// closes the connection.
 		_ = p.connection.SetReadDeadline(time.Unix(1, 0))
 	}
 	return n, err

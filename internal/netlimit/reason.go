@@ -10,23 +10,22 @@ import (
 	"os"
 )
 
-// The reasons for which a connection is closed, or a body is not read to its end, as
-// metrics name them.
+// The reasons why a connection is closed, or a body is not read to its end. They are labels of metrics.
 const (
-	// ReasonConnections is that there are too many connections.
+	// ReasonConnections means that there are too many connections.
 	ReasonConnections = "connections"
-	// ReasonSlow is that a body comes too slowly.
+	// ReasonSlow means that a body arrives too slowly.
 	ReasonSlow = "slow"
-	// ReasonShed is that a body gives up its room to others.
+	// ReasonShed means that a body lost its memory to others.
 	ReasonShed = "shed"
-	// ReasonRoom is that a body finds no room in time.
+	// ReasonRoom means that a body got no memory in time.
 	ReasonRoom = "room"
-	// ReasonSize is that a body is too large.
+	// ReasonSize means that a body is too large.
 	ReasonSize = "size"
 )
 
-// ReasonOf returns the reason for which a body is not read to its end, "" where its sender
-// broke it off. What is shed sees a deadline too.
+// ReasonOf returns the reason why a body was not read to its end; "" if its sender aborted it. It checks
+// for ErrShed before deadlines, because a shed body also exceeds its deadline.
 func ReasonOf(err error) string {
 	var large *http.MaxBytesError
 	switch {

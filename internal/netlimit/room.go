@@ -13,44 +13,42 @@ import (
 	"time"
 )
 
-// ErrShed means that a body came so slowly that it lost its room to others.
+// ErrShed means that a body arrived so slowly that it lost its memory to others.
 var ErrShed = errors.New("other bodies have the room, and this one takes too long to come")
 
-// firstBytes is how much room a body has before anything of it has come.
+// firstBytes is the memory that a body reserves before its first bytes arrive.
 const firstBytes = 16 << 10
 
-// Room is the memory that bodies may take together. A body takes it as its bytes
-// come, whatever length it announces, and keeps it until it is released.
+// Room is the memory budget of all bodies. A body reserves memory as its bytes arrive, regardless of its
+// announced length. It keeps the memory until it is released.
 //
-// Where there is no room, a body waits. Once one that has not come in full has had
-// room for Patience, it gives that up: so slow senders do not hold up quick ones,
-// and bodies that wait for each other do not wait forever.
+// A body waits while the budget is exhausted. An incomplete body that has had memory for Patience loses it
+// to waiting bodies. Therefore slow senders do not block fast ones, and bodies that wait for each other do
+// not deadlock.
 type Room struct {
 	options RoomOptions
 
 	mutex sync.Mutex
 	used  int64
-	// bodies are those that have room, by the address of their sender.
+	// bodies are the bodies with reserved memory, by the address of their sender.
 	bodies map[string]map[*Body]struct{}
-	// changed is closed when there is room again.
+	// changed closes when memory is freed.
 	changed chan struct{}
 }
 
 // RoomOptions are the settings of a Room.
 type RoomOptions struct {
-	// Size is how many bytes all bodies may take, and Share those of one source
-	// address.
+	// Size is the maximum number of bytes of all bodies. Share is the maximum of one source address.
 	Size, Share int64
-	// Patience is how long a body surely keeps its room while it comes.
+	// Patience is the minimum time for which an arriving body keeps its memory.
 	Patience time.Duration
-	// Pace is how fast a body must come.
+	// Pace is the minimum rate of an arriving body.
 	Pace Pace
-	// Holding is told by how many bytes what the bodies take has grown, or shrunk;
-	// nobody by default.
+	// Holding is called with each change of the reserved bytes, negative if they shrink; nil for none.
 	Holding func(bytes int64)
 }
 
-// NewRoom returns a room that nobody has taken of.
+// NewRoom returns an unused budget.
 func NewRoom(options RoomOptions) *Room {
 	if options.Holding == nil {
 		options.Holding = func(int64) {}
@@ -58,29 +56,30 @@ func NewRoom(options RoomOptions) *Room {
 	return &Room{options: options, bodies: map[string]map[*Body]struct{}{}, changed: make(chan struct{})}
 }
 
-// Body is a body and the room that it takes.
+// Body is a body with its reserved memory.
 type Body struct {
-	// Bytes is what has come.
+	// Bytes are the received bytes.
 	Bytes []byte
 
 	room   *Room
 	sender string
 	since  time.Time
-	// takes is the size of its room; the room's mutex guards it, as others shed bodies.
+	// takes is the size of the reserved memory. The room's mutex guards it, because other bodies may shed
+	// this one.
 	takes int64
-	// whole is set once all has come, and shed once the room is lost.
+	// whole is set once the body is complete. shed is set once the body has lost its memory.
 	whole, shed bool
-	// stop ends the reading.
+	// stop aborts the read.
 	stop func()
 }
 
-// Read reads the body of a request that has at most so many bytes. The caller
-// releases it, also after an error.
+// Read reads the body of a request of at most most bytes. The caller must release the body, also after an
+// error.
 func (r *Room) Read(w http.ResponseWriter, request *http.Request, most int64) (*Body, error) {
 	connection := http.NewResponseController(w)
 	body := &Body{
 		room: r, sender: Host(request.RemoteAddr), since: time.Now(),
-		// A writer that is no connection has no deadline, and ends its reads itself.
+		// A writer that is not a connection has no deadline, and ends its reads itself.
 		stop: func() { _ = connection.SetReadDeadline(time.Unix(1, 0)) },
 	}
 	length := request.ContentLength
@@ -97,14 +96,14 @@ func (r *Room) Read(w http.ResponseWriter, request *http.Request, most int64) (*
 	return body, body.finish(request.ContentLength)
 }
 
-// fill reads to the end. The buffer grows by steps up to the length, so that it
-// is copied little, and never is much larger than what has come.
+// fill reads the body to its end. The buffer grows in steps up to the length, which limits copying. It is
+// never much larger than the received bytes.
 func (b *Body) fill(ctx context.Context, from io.Reader, length int64) error {
 	for size := min(length, firstBytes); ; size = min(length, 4*size) {
 		if err := b.room.take(ctx, b, size); err != nil {
 			return err
 		}
-		// One byte more, so that the end is seen without another step.
+		// The extra byte detects the end without another step.
 		grown := make([]byte, len(b.Bytes), size+1)
 		copy(grown, b.Bytes)
 		b.Bytes = grown
@@ -124,7 +123,7 @@ func (b *Body) fill(ctx context.Context, from io.Reader, length int64) error {
 	}
 }
 
-// ended returns why the reading ended: a body that is shed sees a deadline.
+// ended returns the reason why the read ended. A shed body fails with a deadline, so ended adds ErrShed.
 func (b *Body) ended(err error) error {
 	b.room.mutex.Lock()
 	defer b.room.mutex.Unlock()
@@ -134,7 +133,7 @@ func (b *Body) ended(err error) error {
 	return err
 }
 
-// finish keeps the room of what has come, and no more.
+// finish reduces the reserved memory to the received bytes.
 func (b *Body) finish(announced int64) error {
 	if announced >= 0 && int64(len(b.Bytes)) < announced {
 		return io.ErrUnexpectedEOF
@@ -149,21 +148,21 @@ func (b *Body) finish(announced int64) error {
 	return nil
 }
 
-// Release gives back the room.
+// Release frees the memory of the body.
 func (b *Body) Release() {
 	b.room.mutex.Lock()
 	defer b.room.mutex.Unlock()
 	b.room.forget(b)
 }
 
-// Idle reports whether no body has room.
+// Idle reports whether no body has reserved memory.
 func (r *Room) Idle() bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return len(r.bodies) == 0
 }
 
-// take waits until a body has room of a size.
+// take waits until a body has reserved size bytes in total.
 func (r *Room) take(ctx context.Context, body *Body, size int64) error {
 	for {
 		again, changed, err := r.try(body, size)
@@ -182,8 +181,7 @@ func (r *Room) take(ctx context.Context, body *Body, size int64) error {
 	}
 }
 
-// try takes room, or says when to try again: after a time, or when the channel
-// is closed.
+// try reserves memory. If it cannot, it returns when to retry: after a time, or when the channel closes.
 func (r *Room) try(body *Body, size int64) (time.Duration, <-chan struct{}, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -196,7 +194,7 @@ func (r *Room) try(body *Body, size int64) (time.Duration, <-chan struct{}, erro
 		}
 		oldest := r.oldest(func(address string) bool { return !sender || address == body.sender })
 		if oldest == nil {
-			// Bodies that have come in full are being worked on.
+			// All bodies are complete and in use.
 			return r.options.Patience, r.changed, nil
 		}
 		if left := r.options.Patience - time.Since(oldest.since); left > 0 {
@@ -219,7 +217,7 @@ func (r *Room) grant(body *Body, more int64) {
 	r.options.Holding(more)
 }
 
-// of returns how much an address has.
+// of returns the reserved bytes of an address.
 func (r *Room) of(address string) int64 {
 	var sum int64
 	for body := range r.bodies[address] {
@@ -228,8 +226,8 @@ func (r *Room) of(address string) int64 {
 	return sum
 }
 
-// oldest returns the body that has had room for the longest time and has not
-// come in full, of some addresses.
+// oldest returns the incomplete body that has had memory for the longest time, among the selected
+// addresses.
 func (r *Room) oldest(among func(address string) bool) *Body {
 	var oldest *Body
 	for address, bodies := range r.bodies {
@@ -245,7 +243,7 @@ func (r *Room) oldest(among func(address string) bool) *Body {
 	return oldest
 }
 
-// give gives back some of a body's room.
+// give frees a part of a body's memory.
 func (r *Room) give(body *Body, less int64) {
 	if less == 0 {
 		return
@@ -257,7 +255,7 @@ func (r *Room) give(body *Body, less int64) {
 	r.changed = make(chan struct{})
 }
 
-// forget gives back all of it.
+// forget frees all memory of a body.
 func (r *Room) forget(body *Body) {
 	r.give(body, body.takes)
 	delete(r.bodies[body.sender], body)

@@ -20,7 +20,7 @@ import (
 
 const mega = 1 << 20
 
-// sender is a request whose body comes as the test lets it.
+// sender is a request whose body arrives under the control of the test.
 type sender struct {
 	*httptest.ResponseRecorder
 	request *http.Request
@@ -51,7 +51,7 @@ func (s *sender) SetReadDeadline(deadline time.Time) error {
 	return nil
 }
 
-// read reads the body into the room and returns how that ends.
+// read reads the body into the room and returns the result.
 func (s *sender) read(room *Room, most int64) <-chan error {
 	ended := make(chan error, 1)
 	go func() {

@@ -5,9 +5,9 @@ package netlimit
 
 import "bytes"
 
-// Values returns about how many values a text of JSON has, which is what decoding it
-// takes memory for, more than for its bytes. It is no less than they are, takes no memory
-// itself, and counts text that is no JSON as far as a decoder gets.
+// Values returns an upper estimate of the number of values in a JSON text. Decoding needs memory per
+// value, more than per byte. Values allocates no memory. It counts invalid JSON up to the point that a
+// decoder reaches.
 func Values(text []byte) int {
 	count := 1
 	for at := 0; at < len(text); at++ {
@@ -21,7 +21,7 @@ func Values(text []byte) int {
 	return count
 }
 
-// closing returns where the string ends that begins at a place, or the end of the text.
+// closing returns the index of the end of the string that begins at an index, or the end of the text.
 func closing(text []byte, at int) int {
 	begin := at + 1
 	for at = begin; ; at++ {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// valuesIn counts what a decoder makes of a text.
+// valuesIn counts the values that a decoder produces from a text.
 func valuesIn(value any) int {
 	count := 1
 	switch value := value.(type) {
@@ -40,7 +40,7 @@ func FuzzValues(f *testing.F) {
 		if json.Unmarshal(text, &value) != nil {
 			return
 		}
-		// Members of one name are decoded, and the last is kept.
+		// A decoder decodes all members with the same name and keeps the last.
 		if decoded := valuesIn(value); counted < decoded {
 			t.Fatalf("%q: %d counted, %d decoded", text, counted, decoded)
 		}

@@ -33,22 +33,22 @@ const (
 
 // decisionKey identifies an access review.
 type decisionKey struct {
-	// user is the digest of everything that the API server decides by, such as
-	// groups and the scopes of a token.
+	// user is the digest of all attributes that the API server authorizes by, such as groups and the scopes of
+	// a token.
 	user [sha256.Size]byte
 	job  types.NamespacedName
 	Permission
 }
 
-// authorizeUser refuses users that have a permission neither for all jobs of a
-// namespace, or of the cluster where that is empty, nor for one of the named jobs.
+// authorizeUser refuses users without the permission. A user needs it for all jobs of the namespace, or for
+// one of the named jobs. An empty namespace means the cluster.
 func (a *Authorizer) authorizeUser(ctx context.Context, user *authenticationv1.UserInfo, namespace string, jobs []string, wanted Permission) error {
 	encoded, err := json.Marshal(user)
 	if err != nil {
 		return fmt.Errorf("encoding user %s: %w", user.Username, err)
 	}
 	key := decisionKey{user: sha256.Sum256(encoded), Permission: wanted}
-	// Most roles name no job, so that one review is enough for all.
+	// Most roles name no job, so one review is usually enough for all jobs.
 	for _, job := range slices.Concat([]string{""}, jobs) {
 		key.job = types.NamespacedName{Namespace: namespace, Name: job}
 		if allowed, err := a.isAllowed(ctx, user, key); allowed || err != nil {
@@ -59,7 +59,7 @@ func (a *Authorizer) authorizeUser(ctx context.Context, user *authenticationv1.U
 		user.Username, wanted.Verb, wanted.Subresource, v2alpha1.GroupName, namespace)
 }
 
-// isAllowed reports whether the API server allows a user something.
+// isAllowed reports whether the API server allows a user the action of the key.
 func (a *Authorizer) isAllowed(ctx context.Context, user *authenticationv1.UserInfo, key decisionKey) (bool, error) {
 	if known, found := a.decisions.Get(key); found {
 		return known == true, nil

@@ -22,35 +22,35 @@ import (
 )
 
 const (
-	// unknownTime is how long the API server is not asked again about an address
-	// that no pod has; unknownGatewayTime is the same where calls are admitted.
+	// unknownTime is how long the server does not query the API server again about an address without a pod.
+	// unknownGatewayTime is the same where unauthenticated calls are admitted.
 	unknownTime        = 2 * time.Second
 	unknownGatewayTime = 10 * time.Second
-	// unknownRetention is how long an unknown address is remembered.
+	// unknownRetention is how long the server remembers an unknown address.
 	unknownRetention = 10 * time.Minute
 	// maxUnknown bounds the unknown addresses that are remembered.
 	maxUnknown = 8192
-	// addressesPerSecond and addressBurst limit the live lists of pods by address,
-	// of all senders together.
+	// addressesPerSecond and addressBurst limit the live lists of pods by address. All senders share this
+	// limit.
 	addressesPerSecond = 5
 	addressBurst       = 10
 	// cacheInterval is how often the cache is polled for an address.
 	cacheInterval = 50 * time.Millisecond
 )
 
-// Authenticator finds out who sends a request.
+// Authenticator authenticates the senders of requests.
 type Authenticator struct {
 	options Options
 	lookups *Lookups
-	// reviewRates limit the token reviews of one address, and strangerRates those
-	// of all addresses that belong to no job.
+	// reviewRates limits the token reviews of one address. strangerRates limits those of all addresses that
+	// belong to no job, together.
 	reviewRates, strangerRates *limit.Rates
-	// listRates limit the live lists of pods by address.
+	// listRates limits the live lists of pods by address.
 	listRates *limit.Rates
-	// reviews are the results of token reviews, by the hash of the token.
+	// reviews caches the results of token reviews by the hash of the token.
 	reviews *cache.LRUExpireCache
-	// unknown is when the API server knew no pod of an address: callers behind a
-	// gateway call once a second.
+	// unknown records when the API server had no pod for an address. Callers behind a gateway call once a
+	// second, so the record saves many lists.
 	unknown *cache.LRUExpireCache
 }
 
@@ -65,9 +65,9 @@ func newAuthenticator(options Options, lookups *Lookups) *Authenticator {
 	}
 }
 
-// Authenticate finds out who sends a request, and notes it in the context. It
-// refuses unknown senders in ModeEnforce, and pods of no job in every mode but
-// ModeOff. It runs before anything that costs calls of the API server.
+// Authenticate authenticates the sender of a request and records it in the context. It refuses unknown senders
+// in ModeEnforce, and pods of no job in every mode except ModeOff. It runs before any step that costs API
+// calls.
 func (a *Authenticator) Authenticate(ctx context.Context, by *http.Request) error {
 	sender := &Sender{by: byNothing, address: by.RemoteAddr}
 	if a.options.Mode != ModeOff {
@@ -92,28 +92,28 @@ func (a *Authenticator) Authenticate(ctx context.Context, by *http.Request) erro
 	return refused
 }
 
-// identify resolves a sender by its token, or else by its address.
+// identify resolves a sender by its token. Without a token it resolves the sender by its address.
 func (a *Authenticator) identify(ctx context.Context, sender *Sender, authorization string) error {
 	if authorization != "" {
 		return a.resolveToken(ctx, sender, authorization)
 	}
 	from, _ := netip.ParseAddrPort(sender.address)
 	if !from.IsValid() {
-		// Such as a Unix socket's.
+		// For example, the peer of a Unix socket has no address.
 		return nil
 	}
 	return a.resolveAddress(ctx, sender, from.Addr().Unmap())
 }
 
-// resolveAddress resolves a sender by its address. It waits for an unknown one,
-// because a container may run before the cluster knows its pod's address. The
-// wait is long enough to mistake no pod for a stranger, and no longer.
+// resolveAddress resolves a sender by its address. A container may run before the cache has its pod's address,
+// so resolveAddress waits for an unknown address. The wait is bounded: it is just long enough that a job's pod
+// is not refused.
 func (a *Authenticator) resolveAddress(ctx context.Context, sender *Sender, address netip.Addr) error {
 	if err := a.resolveCached(ctx, sender, address); err != nil || sender.by != byNothing {
 		return err
 	}
 	if a.options.Mode == ModeLegacy && a.isGateway(address) {
-		// All callers behind the gateway would have to wait.
+		// Without this case, every call through the gateway would wait.
 		return a.resolveLive(ctx, sender, address, unknownGatewayTime)
 	}
 	if err := a.pollCache(ctx, sender, address); err != nil || sender.by != byNothing {
@@ -155,15 +155,15 @@ func (a *Authenticator) resolveCached(ctx context.Context, sender *Sender, addre
 	return nil
 }
 
-// isGateway reports whether an address was unknown before. A pod's address would
-// be known by then.
+// isGateway reports whether the address was unknown before. By the second call, the cache would have a pod's
+// address.
 func (a *Authenticator) isGateway(address netip.Addr) bool {
 	_, known := a.unknown.Get(address)
 	return known
 }
 
-// resolveLive resolves a sender by the pods of its address in the API server. To
-// find them, that scans all pods, so it is asked at most once in the pause.
+// resolveLive resolves a sender by the pods of its address in the API server. This list scans all pods, so it
+// runs at most once per pause for each address.
 func (a *Authenticator) resolveLive(ctx context.Context, sender *Sender, address netip.Addr, pause time.Duration) error {
 	if last, known := a.unknown.Get(address); known {
 		if asked, isTime := last.(time.Time); isTime && a.options.Clock.Since(asked) < pause {

@@ -26,12 +26,11 @@ import (
 const (
 	// warnInterval is how often unauthenticated callers of a job are logged.
 	warnInterval = time.Hour
-	// maxWarned bounds the jobs whose warnings are remembered.
+	// maxWarned bounds the jobs whose warnings the server remembers.
 	maxWarned = 4096
 )
 
-// Permission is what a sender asks to do, as RBAC names it: a verb on a
-// subresource of DIJobs.
+// Permission is an action of a sender in the terms of RBAC: a verb on a subresource of DIJobs.
 type Permission struct {
 	// Verb is the verb.
 	Verb string
@@ -49,14 +48,14 @@ func Profilings() Permission {
 	return Permission{Verb: "create", Subresource: "profilings"}
 }
 
-// Authorizer decides what senders may do.
+// Authorizer decides which requests a sender may make.
 type Authorizer struct {
 	options Options
-	// decisions are the results of access reviews.
+	// decisions caches the results of access reviews.
 	decisions *cache.LRUExpireCache
-	// warned are the jobs whose unauthenticated callers were logged.
+	// warned records the jobs whose unauthenticated callers were logged.
 	warned *cache.LRUExpireCache
-	// reviewRates limit the access reviews of one user.
+	// reviewRates limits the access reviews of one user.
 	reviewRates *limit.Rates
 }
 
@@ -74,16 +73,16 @@ func errUnknown(sender *Sender) error {
 		sender.address, names.ServerAudience)
 }
 
-// errForeign is the failure of senders of another job. It is the same whether
-// the target exists, so that no sender learns that.
+// errForeign returns the failure for senders of another job. The failure does not depend on whether the target
+// exists, so it does not disclose that.
 func errForeign(sender *Sender) error {
 	return failure.New(failure.Forbidden, "%s is not of the job that it asks about: only the job's own pods, and users by a token, may ask this", sender)
 }
 
-// Target is what a request names: a job, or a pod of one.
+// Target is the object that a request names: a job, or a pod of a job.
 type Target struct {
 	key types.NamespacedName
-	// jobs are the names of the jobs that it may belong to.
+	// jobs are the names of the jobs that the target may belong to.
 	jobs  []string
 	isPod bool
 }
@@ -102,9 +101,9 @@ func PodTarget(key types.NamespacedName) Target {
 	return Target{key: key, jobs: jobs, isPod: true}
 }
 
-// Preauthorize refuses senders that may not even ask about a target. For pods it
-// goes by names and the cache alone, so that no pod causes calls of the API
-// server about other jobs. Its caller must still Authorize the sender for the job.
+// Preauthorize refuses senders that may not know whether a target exists. For pods it uses only names and the
+// cache, so a pod cannot cause API calls about other jobs. The caller must still Authorize the sender for the
+// job.
 func (a *Authorizer) Preauthorize(ctx context.Context, to Target, wanted Permission) error {
 	sender := SenderOf(ctx)
 	err := a.mayAsk(ctx, sender, to, wanted)
@@ -135,9 +134,8 @@ func (a *Authorizer) mayAsk(ctx context.Context, sender *Sender, to Target, want
 	return errUnknown(sender)
 }
 
-// isOwn reports whether a target may belong to the job of a sender's pod. The
-// job of a pod in the cache is known; any other pod may belong to each job that
-// its name allows.
+// isOwn reports whether a target may belong to the job of a sender's pod. A pod in the cache has a known job.
+// Any other pod may belong to each job that its name allows.
 func (a *Authorizer) isOwn(ctx context.Context, sender *Sender, to Target) (bool, error) {
 	var pod corev1.Pod
 	known := false
@@ -163,9 +161,9 @@ func (a *Authorizer) isOwn(ctx context.Context, sender *Sender, to Target) (bool
 	}), nil
 }
 
-// Authorize refuses senders that may not do something to a job, and notes the
-// job in the context. A pod of the job may do everything, a user what its roles
-// allow, an unauthenticated sender everything in ModeLegacy.
+// Authorize refuses senders without the permission for a job, and records the job in the context. A pod of the
+// job has every permission. A user has those of its roles. An unauthenticated sender has every permission in
+// ModeLegacy.
 func (a *Authorizer) Authorize(ctx context.Context, job *v2alpha1.DIJob, wanted Permission) error {
 	if known, found := ctx.Value(requestKey{}).(*request); found {
 		known.job = job
@@ -197,7 +195,7 @@ func (a *Authorizer) decide(ctx context.Context, sender *Sender, job *v2alpha1.D
 	return nil
 }
 
-// Visible returns a predicate of the jobs that the sender of a request may read.
+// Visible returns a predicate that reports whether the sender of a request may read a job.
 func (a *Authorizer) Visible(ctx context.Context, namespace string) (func(*v2alpha1.DIJob) bool, error) {
 	everything := func(*v2alpha1.DIJob) bool { return true }
 	sender := SenderOf(ctx)

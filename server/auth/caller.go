@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// Caller is the pod that a request names as its own, and that pod's job. The
-// Sender is who really sends it.
+// Caller is the pod that a request names as its own, with that pod's job. The Sender may be another pod or a
+// user.
 type Caller struct {
 	// Pod is the pod.
 	Pod *corev1.Pod
@@ -34,7 +34,8 @@ func (c *Caller) Role() names.ReplicaType {
 	return store.RoleOf(c.Pod)
 }
 
-// Container identifies the pod's main container until it is restarted.
+// Container identifies the running instance of the pod's main container. The result changes when the container
+// restarts.
 func (c *Caller) Container() string {
 	return membership.Instance(c.Pod)
 }
@@ -46,15 +47,15 @@ type Callers struct {
 	authorizer *Authorizer
 }
 
-// Caller finds a caller with one of the roles in the cache, or live where the
-// cache does not have it yet.
+// Caller returns a caller that has one of the roles. It reads the cache first, and live if the cache has no
+// such pod.
 func (c *Callers) Caller(ctx context.Context, key types.NamespacedName, roles ...names.ReplicaType) (*Caller, error) {
 	return c.caller(ctx, key, func(pod *corev1.Pod) error { return c.lookups.Find(ctx, key, pod) }, roles)
 }
 
-// WritingCaller finds a caller live, and refuses senders that may not write for
-// its job and jobs that cannot be written. It is read live because the meaning
-// of its request depends on whether its container was restarted.
+// WritingCaller reads a caller live. It refuses senders that may not write for the caller's job, and jobs that
+// cannot be written. The read is live because the meaning of the request depends on whether the container has
+// restarted.
 func (c *Callers) WritingCaller(ctx context.Context, key types.NamespacedName, wanted Permission, roles ...names.ReplicaType) (*Caller, error) {
 	found, err := c.caller(ctx, key, func(pod *corev1.Pod) error { return c.readRunning(ctx, key, pod) }, roles)
 	if err != nil {
@@ -66,11 +67,11 @@ func (c *Callers) WritingCaller(ctx context.Context, key types.NamespacedName, w
 	return found, store.CheckWritable(found.Job)
 }
 
-// readRunning reads a pod live, again while its status shows that its main
-// container has ended and will be restarted: the caller is the new container,
-// and must not be mistaken for the old one. The wait for the status is bounded.
+// readRunning reads a pod live. It repeats the read while the status shows a main container that has
+// terminated and will be restarted. In that case the caller is the new container and must not be mistaken for
+// the old one. The wait is bounded.
 func (c *Callers) readRunning(ctx context.Context, key types.NamespacedName, into *corev1.Pod) error {
-	// Names that the cache does not know are subject to the limits of lookups.
+	// Names that are not in the cache are subject to the rate limits of lookups.
 	if err := c.lookups.Find(ctx, key, &corev1.Pod{}); err != nil {
 		return err
 	}
@@ -93,8 +94,8 @@ func (c *Callers) readRunning(ctx context.Context, key types.NamespacedName, int
 	return err
 }
 
-// awaitsRestart reports whether a pod's main container has ended and will be
-// restarted, by its status.
+// awaitsRestart reports whether the status of a pod shows a main container that has terminated and will be
+// restarted.
 func awaitsRestart(pod *corev1.Pod) bool {
 	main := podstate.MainContainer(pod)
 	if main == nil || !podstate.Active(pod) {
@@ -141,7 +142,7 @@ func (c *Callers) JobOf(ctx context.Context, pod *corev1.Pod) (*v2alpha1.DIJob, 
 	var job v2alpha1.DIJob
 	err := c.lookups.Find(ctx, key, &job)
 	if err == nil && job.UID != owner.UID {
-		// The cache may still have a former job of the same name.
+		// The cache may still have an earlier job of the same name.
 		job = v2alpha1.DIJob{}
 		err = c.lookups.Look(ctx, key, &job)
 	}

@@ -11,7 +11,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/tracing"
 )
 
-// request is what becomes known of a request while it is served.
+// request is what the server learns about a request while it serves it.
 type request struct {
 	sender *Sender
 	job    *v2alpha1.DIJob
@@ -24,14 +24,14 @@ func WithRequest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestKey{}, &request{})
 }
 
-// Detach returns a context for work that outlives a request: it has the
-// request's sender and the job, but not its deadline.
+// Detach returns a context for work that outlives a request. It keeps the sender and the job of the request
+// but not its deadline.
 func Detach(ctx context.Context, job *v2alpha1.DIJob) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), requestKey{}, &request{sender: SenderOf(ctx), job: job})
 }
 
-// SenderOf returns who sent the request of a context; an unknown sender where
-// it has not been authenticated.
+// SenderOf returns the sender of the request of a context. It returns an unknown sender if the request was not
+// authenticated.
 func SenderOf(ctx context.Context) *Sender {
 	if known, found := ctx.Value(requestKey{}).(*request); found && known.sender != nil {
 		return known.sender
@@ -39,8 +39,7 @@ func SenderOf(ctx context.Context) *Sender {
 	return &Sender{by: byNothing}
 }
 
-// RequestedJob returns the job that the request of a context is about; nil
-// where it is not known.
+// RequestedJob returns the job of the request of a context; nil if the job is not known.
 func RequestedJob(ctx context.Context) *v2alpha1.DIJob {
 	if known, found := ctx.Value(requestKey{}).(*request); found {
 		return known.job
@@ -48,8 +47,8 @@ func RequestedJob(ctx context.Context) *v2alpha1.DIJob {
 	return nil
 }
 
-// LogJob returns the key-value pairs of a log line for the job and the trace of
-// a request, as far as they are known.
+// LogJob returns the key-value pairs of a log line for the job and the trace of a request. It omits those that
+// are not known.
 func LogJob(ctx context.Context) []any {
 	trace := tracing.LogTrace(ctx)
 	if job := RequestedJob(ctx); job != nil {

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package auth finds out who sends a request, by its token or its address, and
-// decides what that sender may do to which job. Its questions to the API server
-// are rate limited per sender, so that no sender takes the calls of others.
+// Package auth authenticates the sender of a request by its token or its address, and authorizes the sender
+// for a job. Its API calls are rate limited per sender, so no sender exhausts the calls of others.
 package auth
 
 import (
@@ -14,15 +13,15 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// Mode is how unauthenticated callers are treated.
+// Mode selects how the server treats unauthenticated callers.
 type Mode string
 
 // The modes.
 const (
-	// ModeEnforce refuses them.
+	// ModeEnforce refuses unauthenticated callers.
 	ModeEnforce Mode = "enforce"
-	// ModeLegacy admits them, counts them and logs a warning: callers of earlier
-	// releases may come through a node port or a gateway, which hides them.
+	// ModeLegacy admits unauthenticated callers, counts them and logs a warning. Callers of earlier releases
+	// may come through a node port or a gateway, which hides their address.
 	ModeLegacy Mode = "legacy"
 	// ModeOff disables authentication and admits every caller.
 	ModeOff Mode = "off"
@@ -30,9 +29,9 @@ const (
 
 // Options configure an Auth. All fields but Watches are required.
 type Options struct {
-	// Mode is how unauthenticated callers are treated.
+	// Mode selects how unauthenticated callers are treated.
 	Mode Mode
-	// StrictAddresses is whether the address of a node authenticates no one.
+	// StrictAddresses disables authentication by the address of a node.
 	StrictAddresses bool
 	// AddressTimeout bounds the wait for the pod of an unknown address.
 	AddressTimeout time.Duration
@@ -40,11 +39,11 @@ type Options struct {
 	RestartTimeout time.Duration
 	// Cluster is the access to the cluster.
 	Cluster store.Cluster
-	// Watches follow the watches of the cache; nil for none.
+	// Watches follows the watches of the cache; nil for none.
 	Watches *store.Watches
-	// Clock tells the time.
+	// Clock provides the time.
 	Clock clock.PassiveClock
-	// Metrics count and log calls.
+	// Metrics counts and logs calls.
 	Metrics *Metrics
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// lookupsPerSecond and lookupBurst limit the live reads for one sender. The
-	// cache has a pod long before its program calls, so that few are needed.
+	// lookupsPerSecond and lookupBurst limit the live reads for one sender. The cache usually has a pod long
+	// before its program calls, so few live reads are needed.
 	lookupsPerSecond = 5
 	lookupBurst      = 8
 	// notFoundTime is how long a NotFound of the API server is cached.
@@ -28,9 +28,8 @@ const (
 	maxNotFound = 8192
 )
 
-// Lookups reads objects that the cache does not have yet from the API server.
-// Senders choose what is read, so each sender has a rate limit, and a NotFound
-// is cached.
+// Lookups reads objects that are not yet in the cache from the API server. Senders choose these objects, so
+// each sender has a rate limit and a NotFound is cached.
 type Lookups struct {
 	cluster  store.Cluster
 	rates    *limit.Rates
@@ -51,7 +50,7 @@ func newLookups(options Options) *Lookups {
 	}
 }
 
-// Find reads an object from the cache, or live where the cache does not have it.
+// Find reads an object from the cache, or live if the cache does not have it.
 func (l *Lookups) Find(ctx context.Context, key types.NamespacedName, object client.Object) error {
 	err := l.cluster.Get(ctx, key, object)
 	if !apierrors.IsNotFound(err) {
@@ -60,12 +59,12 @@ func (l *Lookups) Find(ctx context.Context, key types.NamespacedName, object cli
 	return l.Look(ctx, key, object)
 }
 
-// Look reads an object live, for the sender of the request.
+// Look reads an object live on behalf of the sender of the request.
 func (l *Lookups) Look(ctx context.Context, key types.NamespacedName, object client.Object) error {
 	return l.lookFor(ctx, SenderOf(ctx), key, object)
 }
 
-// lookFor reads an object live for a sender, retrying transient failures.
+// lookFor reads an object live on behalf of a sender. It retries transient failures.
 func (l *Lookups) lookFor(ctx context.Context, sender *Sender, key types.NamespacedName, object client.Object) error {
 	name := lookup{kind: fmt.Sprintf("%T", object), key: key}
 	if known, found := l.notFound.Get(name); found {

@@ -20,9 +20,9 @@ const (
 	decisionAllowed = "allowed"
 	decisionRefused = "refused"
 
-	// forbiddenInterval is how often the same missing permission is logged.
+	// forbiddenInterval is the minimum time between two log lines about the same missing permission.
 	forbiddenInterval = time.Minute
-	// maxForbidden bounds the missing permissions that are remembered.
+	// maxForbidden bounds the missing permissions that the server remembers.
 	maxForbidden = 64
 )
 
@@ -31,11 +31,11 @@ type Metrics struct {
 	telemetry.Set
 	total *prometheus.CounterVec
 	log   logr.Logger
-	// forbidden are the errors of missing permissions that were logged.
+	// forbidden records the missing permissions that were logged.
 	forbidden *cache.LRUExpireCache
 }
 
-// NewMetrics returns metrics and registers them, if there is a registerer.
+// NewMetrics returns metrics. It registers them if the registerer is not nil.
 func NewMetrics(registerer prometheus.Registerer, log logr.Logger) (*Metrics, error) {
 	m := &Metrics{log: log, forbidden: cache.NewLRUExpireCache(maxForbidden)}
 	m.total = m.CounterFromZero(telemetry.Metric{
@@ -64,13 +64,14 @@ func (m *Metrics) count(sender *Sender, allowed bool) {
 	m.total.WithLabelValues(string(sender.by), decision).Inc()
 }
 
-// warn logs an unauthenticated caller that is admitted.
+// warn logs that an unauthenticated caller was admitted.
 func (m *Metrics) warn(sender *Sender, job *v2alpha1.DIJob) {
 	m.log.WithValues(names.LogWhole(job)...).Info(
 		"Admitted an unauthenticated caller (mode legacy); mode enforce would reject it", "address", sender.address)
 }
 
-// LogForbidden logs a permission that the server itself lacks, once in a while.
+// LogForbidden logs that the server itself has no permission for a call. It logs each permission at most once
+// per forbiddenInterval.
 func (m *Metrics) LogForbidden(err error) {
 	if _, logged := m.forbidden.Get(err.Error()); logged {
 		return

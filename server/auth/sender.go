@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 )
 
-// evidence is what a sender was authenticated by.
+// evidence is the means by which a sender was authenticated.
 type evidence string
 
 const (
@@ -25,31 +25,31 @@ const (
 	byNothing evidence = "none"
 )
 
-// Sender is who sends a request.
+// Sender is the pod or user that sent a request.
 type Sender struct {
 	by evidence
-	// pod is the pod that sends the request; nil for any other sender.
+	// pod is the pod that sent the request; nil for any other sender.
 	pod *corev1.Pod
-	// sharing are the pods of jobs that share the sender's address with their
-	// node: one of them may have sent the request.
+	// sharing are the pods of jobs that share the sender's address with their node. One of them may have sent
+	// the request.
 	sharing []*corev1.Pod
-	// user is who the token was issued to; nil where there was none.
+	// user is the user of the token; nil without a token.
 	user *authenticationv1.UserInfo
 	// address is the remote address of the request.
 	address string
 }
 
-// Identity returns what the sender was authenticated by: token, address, node or none.
+// Identity returns the evidence of the sender's identity: token, address, node or none.
 func (s *Sender) Identity() string {
 	return string(s.by)
 }
 
-// Pod returns the pod that sends the request; nil for any other sender.
+// Pod returns the pod that sent the request; nil for any other sender.
 func (s *Sender) Pod() *corev1.Pod {
 	return s.pod
 }
 
-// IsKnown reports whether the sender is a certain pod or a user.
+// IsKnown reports whether the sender is one certain pod or a user.
 func (s *Sender) IsKnown() bool {
 	return s.pod != nil || s.user != nil
 }
@@ -67,8 +67,8 @@ func (s *Sender) isOf(job *v2alpha1.DIJob) bool {
 	return slices.ContainsFunc(s.pods(), func(pod *corev1.Pod) bool { return store.OwnedBy(pod, job) })
 }
 
-// Account returns the key of the sender's rate limits. The pods of a job share
-// one, so that a large job gets no more than others.
+// Account returns the key of the sender's rate limits. All pods of a job share one key, so a large job gets no
+// more than a small one.
 func (s *Sender) Account() string {
 	if s.pod != nil {
 		if owner := store.JobOwner(s.pod); owner != nil {
@@ -81,7 +81,7 @@ func (s *Sender) Account() string {
 	return netlimit.Host(s.address)
 }
 
-// String names the sender in the log.
+// String returns the sender's name for the log.
 func (s *Sender) String() string {
 	switch {
 	case s.pod != nil:
@@ -92,9 +92,9 @@ func (s *Sender) String() string {
 	return s.address
 }
 
-// resolve identifies the sender, given the pods with its address: the only pod
-// that has it to itself, or the pods of jobs that share their node's. An address
-// that two pods have to themselves identifies neither.
+// resolve identifies the sender from the pods with its address. A pod that does not share the address is the
+// sender. If pods of jobs share the address of their node, each of them may be the sender. If two pods claim
+// an unshared address, it identifies neither.
 func (s *Sender) resolve(pods []*corev1.Pod, strict bool) {
 	var own, sharing []*corev1.Pod
 	for _, pod := range pods {

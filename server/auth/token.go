@@ -27,28 +27,26 @@ import (
 )
 
 const (
-	// reviewTime is how long a valid token review is cached. The pod of the token
-	// is looked up each time.
+	// reviewTime is how long a valid token review is cached. The pod of the token is read for every request.
 	reviewTime = time.Minute
 	// invalidTime is how long an invalid token is cached.
 	invalidTime = 2 * time.Second
 	// maxReviews bounds the cached reviews.
 	maxReviews = 8192
-	// reviewsPerSecond and reviewBurst limit the token reviews of one address, so
-	// that invalid tokens take no calls of the API server from others. A gateway
-	// that many jobs call through needs this many.
+	// reviewsPerSecond and reviewBurst limit the token reviews of one address, so that invalid tokens do not
+	// exhaust the API calls of other senders. The limit allows for a gateway that many jobs share.
 	reviewsPerSecond = 20
 	reviewBurst      = 100
-	// strangersPerSecond and strangerBurst limit the token reviews of all addresses
-	// that belong to no job, together.
+	// strangersPerSecond and strangerBurst limit the token reviews of addresses that belong to no job. All
+	// such addresses share this limit.
 	strangersPerSecond = 50
 	strangerBurst      = 200
-	// expiryLeeway is how long an expired token is still reviewed: clocks differ.
+	// expiryLeeway is how long an expired token is still reviewed, because clocks differ.
 	expiryLeeway = time.Minute
 	// maxToken bounds the bytes of a token.
 	maxToken = 8 << 10
 
-	// The claims with the pod that a token is bound to.
+	// These claims name the pod that a token is bound to.
 	claimPodName = "authentication.kubernetes.io/pod-name"
 	claimPodUID  = "authentication.kubernetes.io/pod-uid"
 )
@@ -68,8 +66,8 @@ func (a *Authenticator) resolveToken(ctx context.Context, sender *Sender, author
 	return err
 }
 
-// review returns the user of a token, by a token review that is cached under the
-// token's hash. A token that names another audience is not reviewed.
+// review returns the user of a token by a token review. It caches the review under the token's hash. It does
+// not review a token for another audience.
 func (a *Authenticator) review(ctx context.Context, token, address string) (*authenticationv1.UserInfo, error) {
 	if !mayBeValid(token, a.options.Clock.Now()) {
 		return nil, errInvalidToken()
@@ -102,8 +100,8 @@ func errInvalidToken() error {
 	return failure.New(failure.Unauthenticated, "the token is not valid: it must be a current one of audience %s", names.ServerAudience)
 }
 
-// awaitReview blocks until a token from an address may be reviewed. Tokens from
-// pods of jobs do not wait for those of strangers.
+// awaitReview blocks until a token from an address may be reviewed. Tokens from pods of jobs do not wait for
+// those from other addresses.
 func (a *Authenticator) awaitReview(ctx context.Context, remote string) error {
 	sender := &Sender{by: byNothing, address: remote}
 	if from, err := netip.ParseAddrPort(remote); err == nil {
@@ -120,8 +118,8 @@ func (a *Authenticator) awaitReview(ctx context.Context, remote string) error {
 	return a.strangerRates.Wait(ctx, "")
 }
 
-// mayBeValid reports whether a token may be valid: a JSON Web Token must name our
-// audience and must not have expired. Only the API server can tell of others.
+// mayBeValid reports whether a token may be valid. A JSON Web Token must name the audience of di-server and
+// must not have expired. Only the API server can validate other tokens.
 func mayBeValid(token string, now time.Time) bool {
 	if len(token) > maxToken {
 		return false
@@ -154,8 +152,7 @@ func mayBeValid(token string, now time.Time) bool {
 	return slices.Contains(several, names.ServerAudience)
 }
 
-// boundPod returns the live pod that a sender's token is bound to; nil where it
-// is bound to none.
+// boundPod returns the live pod that a sender's token is bound to; nil if the token is bound to none.
 func (a *Authenticator) boundPod(ctx context.Context, sender *Sender) (*corev1.Pod, error) {
 	user := sender.user
 	name, uid := claim(user, claimPodName), claim(user, claimPodUID)
@@ -189,8 +186,8 @@ func claim(user *authenticationv1.UserInfo, name string) string {
 	return values[0]
 }
 
-// serviceAccountNamespace returns the namespace of a service account by its user
-// name, system:serviceaccount:NAMESPACE:NAME.
+// serviceAccountNamespace returns the namespace of a service account. It parses the user name,
+// system:serviceaccount:NAMESPACE:NAME.
 func serviceAccountNamespace(username string) (string, bool) {
 	rest, found := strings.CutPrefix(username, "system:serviceaccount:")
 	namespace, _, complete := strings.Cut(rest, ":")

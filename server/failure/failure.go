@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure holds the failures that clients of di-server see: their
-// kinds, status codes and messages. It is pure.
+// Package failure defines the failures that clients of di-server see: their kinds, status codes and messages.
+// It is pure.
 package failure
 
 import (
@@ -18,7 +18,7 @@ type Kind string
 
 // The kinds of failures.
 const (
-	// Invalid is a request that is malformed or asks for the impossible.
+	// Invalid is a request that is malformed or that cannot be satisfied.
 	Invalid Kind = "Invalid"
 	// Unauthenticated is a request whose sender is unknown.
 	Unauthenticated Kind = "Unauthenticated"
@@ -32,7 +32,7 @@ const (
 	NotImplemented Kind = "NotImplemented"
 	// Unavailable is a transient failure: the same request may succeed later.
 	Unavailable Kind = "Unavailable"
-	// Internal is every other failure. The sender is not at fault.
+	// Internal is every other failure. Its cause is not the sender.
 	Internal Kind = "Internal"
 )
 
@@ -41,17 +41,16 @@ func Kinds() []Kind {
 	return []Kind{Invalid, Unauthenticated, Forbidden, NotFound, Conflict, NotImplemented, Unavailable, Internal}
 }
 
-// The codes that metrics count failures by whose status is 200.
+// These codes label failures with status 200 in metrics.
 const (
-	// CodeLater counts requests that may succeed when they are sent again.
+	// CodeLater counts requests that may succeed if they are repeated.
 	CodeLater = "later"
-	// CodeFault counts requests that failed through no fault of their sender.
+	// CodeFault counts requests that failed although the sender made no error.
 	CodeFault = "fault"
 )
 
-// Status returns the status code of a kind. Failures that are not the sender's
-// fault have status 200: a deployed client ends its job at any status from 400
-// on, and retries where the status is 200 and success is false.
+// Status returns the status code of a kind. Failures that the sender did not cause have status 200. A deployed
+// client fails its job at any status from 400, but retries if the status is 200 and success is false.
 func (k Kind) Status() int {
 	switch k {
 	case Invalid:
@@ -71,8 +70,7 @@ func (k Kind) Status() int {
 	return http.StatusOK
 }
 
-// Code returns the code that metrics count a kind by: its status, or a word
-// where the status is also that of success.
+// Code returns the metric label of a kind: its status, or a word if that status is also the one of success.
 func (k Kind) Code() string {
 	switch k {
 	case Unavailable:
@@ -84,12 +82,12 @@ func (k Kind) Code() string {
 	return strconv.Itoa(k.Status())
 }
 
-// Error is a failure as the client sees it. Its message does not depend on the
-// cluster's internal state; only the log shows its cause.
+// Error is a failure as the client sees it. Its message does not depend on the cluster's internal state. Only
+// the log shows the cause.
 type Error struct {
 	// Kind selects the status code.
 	Kind Kind
-	// Message says what is wrong, and what would be right.
+	// Message describes the error and a correct request.
 	Message string
 	cause   error
 }
@@ -107,7 +105,7 @@ func (e *Error) Unwrap() error {
 	return e.cause
 }
 
-// Because returns the failure with its cause.
+// Because returns the failure with a cause.
 func (e *Error) Because(cause error) *Error {
 	return &Error{Kind: e.Kind, Message: e.Message, cause: cause}
 }
@@ -117,8 +115,8 @@ func New(kind Kind, format string, arguments ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, arguments...)}
 }
 
-// From returns the failure that a client sees for an error. An expired request
-// is Unavailable; any error without a kind is Internal and only logged.
+// From converts an error to the failure that a client sees. An expired request is Unavailable. Any other error
+// without a kind is Internal, and only the log shows it.
 func From(err error) *Error {
 	var named *Error
 	switch {
@@ -130,8 +128,8 @@ func From(err error) *Error {
 	return New(Internal, "the request could not be done, see the log of di-server").Because(err)
 }
 
-// TimedOut returns the failure of a request that could not be completed in
-// time. It keeps the text of the cause, but not its kind, which is transient.
+// TimedOut returns the failure of a request that exceeded its deadline. It keeps the text of the cause but not
+// its kind, because the kind is transient.
 func TimedOut(cause error) *Error {
 	failed := New(Unavailable, "the request could not be done in time: send it again")
 	if cause == nil {

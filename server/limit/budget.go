@@ -15,9 +15,8 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// Budget bounds the bytes written per minute for one job. Each write costs the
-// size of the whole object: the API server stores it whole, and etcd keeps the
-// previous revision until it is compacted.
+// Budget bounds the bytes written per minute for one job. Each write costs the size of the whole object,
+// because the API server stores the whole object and etcd keeps the previous revision until compaction.
 type Budget struct {
 	perMinute int
 	// onWait is called for each write that has to wait.
@@ -34,8 +33,7 @@ type account struct {
 	at   time.Time
 }
 
-// NewBudget returns a budget of that many bytes per minute for each job. It
-// calls onWait for each write that has to wait.
+// NewBudget returns a budget of perMinute bytes for each job. It calls onWait for each write that has to wait.
 func NewBudget(perMinute int, clock clock.PassiveClock, onWait func()) *Budget {
 	return &Budget{perMinute: perMinute, onWait: onWait, clock: clock, each: lru.New(maxKeys)}
 }
@@ -60,25 +58,25 @@ func (b *Budget) Wait(ctx context.Context, job types.UID) error {
 	}
 }
 
-// Spend blocks until the job may write, and charges it for that many bytes.
+// Spend blocks until the job may write, and charges the job for size bytes.
 func (b *Budget) Spend(ctx context.Context, job types.UID, size int) error {
 	for {
 		if err := b.Wait(ctx, job); err != nil {
 			return err
 		}
-		// Another write of the job may have come first.
+		// Another write of the job may have been charged since.
 		if b.add(job, size) <= 0 {
 			return nil
 		}
 	}
 }
 
-// Charge charges a job for a write that must not wait; its next write does.
+// Charge charges a job for a write that must not wait. The next write waits instead.
 func (b *Budget) Charge(job types.UID, size int) {
 	b.Refund(job, -size)
 }
 
-// Refund returns the charge of a write that was not made.
+// Refund returns the charge of a write that did not happen.
 func (b *Budget) Refund(job types.UID, size int) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -87,7 +85,7 @@ func (b *Budget) Refund(job types.UID, size int) {
 	}
 }
 
-// add charges a job that may write, and otherwise returns how long it must wait.
+// add charges the job if it may write. Otherwise it returns how long the write must wait.
 func (b *Budget) add(job types.UID, size int) time.Duration {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()

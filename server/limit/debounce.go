@@ -15,15 +15,14 @@ import (
 // maxPending bounds the bytes of all pending items.
 const maxPending = 16 << 20
 
-// Debouncer debounces the writes for each job: it writes at most one item per
-// interval, and of several the last.
+// Debouncer debounces the writes for each job. It writes at most one item per interval: the last of several.
 type Debouncer[T any] struct {
 	options DebouncerOptions[T]
 
 	mutex sync.Mutex
-	// jobs are those whose interval has not ended.
+	// jobs are the jobs whose interval has not ended.
 	jobs map[types.UID]*debounced[T]
-	// pending is the bytes of pending items.
+	// pending counts the bytes of pending items.
 	pending int
 	writing sync.WaitGroup
 }
@@ -51,8 +50,8 @@ func NewDebouncer[T any](options DebouncerOptions[T]) *Debouncer[T] {
 	return &Debouncer[T]{options: options, jobs: map[types.UID]*debounced[T]{}}
 }
 
-// Begin reports whether the caller must write an item now, and then call End.
-// Otherwise the item is pending, in place of one that was.
+// Begin reports whether the caller must write an item now and then call End. Otherwise the item becomes
+// pending and replaces an earlier pending item.
 func (d *Debouncer[T]) Begin(job types.UID, item T) (bool, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -75,8 +74,7 @@ func (d *Debouncer[T]) Begin(job types.UID, item T) (bool, error) {
 	return false, nil
 }
 
-// End starts the interval after a write. After a failure the next item is written
-// at once.
+// End starts the interval after a write. After a failed write the next item is written at once.
 func (d *Debouncer[T]) End(job types.UID, err error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -91,8 +89,8 @@ func (d *Debouncer[T]) End(job types.UID, err error) {
 	known.timer = time.AfterFunc(d.options.Interval, func() { d.due(job) })
 }
 
-// due writes the pending item of a job, if there is one. An item that cannot be
-// written now stays pending, unless there is a newer one.
+// due writes the pending item of a job, if there is one. If the write fails, the item stays pending unless
+// there is a newer one.
 func (d *Debouncer[T]) due(job types.UID) {
 	item := d.take(job)
 	if item == nil {
@@ -105,8 +103,8 @@ func (d *Debouncer[T]) due(job types.UID) {
 	d.End(job, nil)
 }
 
-// take takes the pending item of a job to write it; a job without one is no longer
-// debounced.
+// take returns the pending item of a job, which the caller must write. Without a pending item it stops
+// debouncing the job.
 func (d *Debouncer[T]) take(job types.UID) *T {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -148,7 +146,7 @@ func (d *Debouncer[T]) Flush() {
 		if known.timer != nil {
 			known.timer.Stop()
 		}
-		// A timer that has fired may not have taken its item yet.
+		// The timer may have fired without taking its item yet.
 		if known.next != nil {
 			pending = append(pending, job)
 		}

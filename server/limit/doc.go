@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit bounds what one job or caller may take of di-server: calls per
-// second, bytes written per minute, concurrent reads and lines in the log.
+// Package limit bounds the load that one job or caller puts on di-server: calls per second, bytes written per
+// minute, concurrent reads and log lines.
 package limit
 
 // maxKeys bounds the jobs and callers that a limit remembers.

@@ -21,8 +21,8 @@ const (
 	maxCounted = 4096
 )
 
-// Lines limits the log lines that callers can trigger at will, so that no caller
-// floods the log or hides other callers' lines in it.
+// Lines limits the log lines that callers can trigger. It prevents a caller from flooding the log or hiding
+// the lines of other callers.
 type Lines struct {
 	clock clock.PassiveClock
 
@@ -30,14 +30,13 @@ type Lines struct {
 	each  *lru.Cache
 }
 
-// linesKey is a message about one job or caller, or about all.
+// linesKey identifies a message about one job or caller, or about all of them.
 type linesKey struct {
 	message, key string
 	all          bool
 }
 
-// count is the lines written in the current window, and the lines suppressed
-// since the last one.
+// count counts the lines written in the current window, and the lines suppressed since the last one.
 type count struct {
 	since               time.Time
 	written, suppressed int
@@ -48,8 +47,8 @@ func NewLines(clock clock.PassiveClock) *Lines {
 	return &Lines{clock: clock, each: lru.New(maxCounted)}
 }
 
-// Allow reports whether a line may be written, and how many with the same
-// message and key were suppressed before it.
+// Allow reports whether a line may be written. It also returns how many lines with the same message and key
+// were suppressed since the last one.
 func (l *Lines) Allow(message, key string) (suppressed int, allowed bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

@@ -10,9 +10,8 @@ import (
 	"sync"
 )
 
-// Queue is a fair queue: it bounds concurrent requests in total and per flow,
-// such as a job, and serves waiting flows round robin. Many requests of one
-// flow therefore delay no other flow.
+// Queue is a fair queue. It bounds concurrent requests in total and per flow, for example per job. It serves
+// waiting flows round robin, so many requests of one flow do not delay other flows.
 type Queue struct {
 	total, perFlow int
 
@@ -26,17 +25,17 @@ type Queue struct {
 // flow is the requests with one key.
 type flow struct {
 	running int
-	// waiting are closed when the request may run, first in first out.
+	// waiting are the channels of waiting requests, first in first out. A channel closes when its request may
+	// run.
 	waiting []chan struct{}
 }
 
-// NewQueue returns a queue for that many processors. One flow may use half of
-// the total.
+// NewQueue returns a queue for the given number of processors. One flow may use half of the total.
 func NewQueue(processors int) *Queue {
 	return &Queue{total: max(4, 2*processors), perFlow: max(2, processors), flows: map[string]*flow{}}
 }
 
-// PerFlow returns how many requests of one flow run concurrently.
+// PerFlow returns how many requests of one flow may run concurrently.
 func (q *Queue) PerFlow() int {
 	return q.perFlow
 }
@@ -52,7 +51,7 @@ func (q *Queue) Len() int {
 	return all
 }
 
-// Acquire blocks until a request of a flow may run, and returns what ends it.
+// Acquire blocks until a request of a flow may run. It returns the function that releases the request.
 func (q *Queue) Acquire(ctx context.Context, key string) (func(), error) {
 	ready := q.enqueue(key)
 	select {

@@ -14,9 +14,9 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// Rates is a rate limit per key, such as a job or an address.
+// Rates limits a rate per key, such as a job or an address.
 type Rates struct {
-	// what is limited, in plural, as messages name it.
+	// what names the limited operation in plural, for messages.
 	what      string
 	perSecond float64
 	burst     int
@@ -25,14 +25,14 @@ type Rates struct {
 	each  *lru.Cache
 }
 
-// NewRates returns a rate limit for each key. Messages call what is limited by
-// the plural, such as "writes for one job".
+// NewRates returns a rate limit for each key. Messages name the limited operation by what, such as "writes for
+// one job".
 func NewRates(what string, perSecond float64, burst int) *Rates {
 	return &Rates{what: what, perSecond: perSecond, burst: burst, each: lru.New(maxKeys)}
 }
 
-// Wait blocks until the rate of a key allows one more. It fails only when the
-// context has ended, because a caller that is refused at once soon returns.
+// Wait blocks until the rate of a key allows one more operation. It fails only when the context has ended,
+// because a caller that is refused at once soon returns.
 func (r *Rates) Wait(ctx context.Context, key string) error {
 	err := r.limiter(key).Wait(ctx)
 	if err == nil {

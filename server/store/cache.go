@@ -16,9 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// CacheOptions returns the options of the server's cache. It watches all pods and
-// nodes, so it keeps only the fields that the server reads, and returns objects
-// without copying them.
+// CacheOptions returns the options of the server's cache. The cache contains all pods and nodes. Therefore
+// it keeps only the fields that the server reads, and returns objects without copying them.
 func CacheOptions() cache.Options {
 	shared := true
 	return cache.Options{
@@ -31,7 +30,7 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// WarmUp starts all informers of the server, and returns once they are synced.
+// WarmUp starts all informers of the server. It returns once they are synced.
 func WarmUp(ctx context.Context, informers cache.Cache) error {
 	for _, object := range []client.Object{
 		&v2alpha1.DIJob{}, &v2alpha1.Membership{}, &v2alpha1.AggregatorConfig{}, &corev1.Pod{}, &corev1.Node{},
@@ -46,8 +45,8 @@ func WarmUp(ctx context.Context, informers cache.Cache) error {
 	return nil
 }
 
-// trimPod keeps the fields of a pod that the server reads; of pods of no job
-// only their identity and addresses.
+// trimPod keeps the fields of a pod that the server reads. It keeps only the identity and addresses of
+// pods that belong to no job.
 func trimPod(object any) (any, error) {
 	pod, isPod := object.(*corev1.Pod)
 	if !isPod {

@@ -24,16 +24,15 @@ import (
 type Cluster interface {
 	CachedReader
 	LiveReader
-	// Create asks the API server for a review, such as a TokenReview.
+	// Create creates a review, such as a TokenReview.
 	Create(ctx context.Context, object client.Object) error
-	// Update writes an object if it has not changed since it was read.
+	// Update writes an object if the object has not changed since it was read.
 	Update(ctx context.Context, object client.Object) error
-	// Patch patches an object, or its subresource of that name.
+	// Patch patches an object, or the named subresource.
 	Patch(ctx context.Context, object client.Object, subresource string, patch client.Patch) error
 }
 
-// CachedReader reads from the cache. Its results are shared with the cache and
-// must not be changed.
+// CachedReader reads from the cache. Callers must not change its results, because the cache shares them.
 type CachedReader interface {
 	// Get reads an object.
 	Get(ctx context.Context, key types.NamespacedName, object client.Object) error
@@ -47,7 +46,7 @@ type CachedReader interface {
 type LiveReader interface {
 	// Live reads an object.
 	Live(ctx context.Context, key types.NamespacedName, object client.Object) error
-	// Look reads an object that a sender named and the cache does not know.
+	// Look reads an object that a sender named and that is not in the cache.
 	Look(ctx context.Context, key types.NamespacedName, object client.Object) error
 	// LiveList lists objects.
 	LiveList(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
@@ -60,7 +59,7 @@ type LookupClient interface {
 	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
 }
 
-// NewLookupClient returns a LookupClient of two clients.
+// NewLookupClient returns a LookupClient that reads with one client and creates with the other.
 func NewLookupClient(reader client.Reader, creator client.Client) LookupClient {
 	return lookupClient{reader, creator}
 }
@@ -76,19 +75,19 @@ func (c lookupClient) Create(ctx context.Context, object client.Object, options 
 
 // Clients are the clients of a Cluster.
 type Clients struct {
-	// Cached reads from Informers, and writes to the API server.
+	// Cached reads from Informers and writes to the API server.
 	Cached client.Client
 	// Informers are the caches.
 	Informers cache.Informers
 	// Live reads from the API server.
 	Live client.Reader
-	// Lookups reads and reviews on behalf of callers, so that strangers take no
-	// calls from the other clients.
+	// Lookups reads objects and creates reviews on behalf of callers, so that unknown senders do not
+	// exhaust the calls of the other clients.
 	Lookups LookupClient
 	// CallTimeout bounds each call of the API server.
 	CallTimeout time.Duration
-	// OnForbidden is called with the error of a call that the server lacks a
-	// permission for: only an administrator can grant it.
+	// OnForbidden is called with the error of a call for which the server has no permission. Only an
+	// administrator can grant the permission.
 	OnForbidden func(error)
 }
 
@@ -99,11 +98,11 @@ func NewCluster(clients Clients) Cluster {
 
 type cluster struct {
 	Clients
-	// pod selects the informer of pods, without an allocation for each request.
+	// pod selects the informer of pods. It saves an allocation per request.
 	pod *corev1.Pod
 }
 
-// call bounds a call of the API server.
+// call sets the deadline of an API call.
 func (c cluster) call(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
@@ -126,8 +125,8 @@ func (c cluster) Look(ctx context.Context, key types.NamespacedName, object clie
 	return c.read(ctx, c.Lookups, key, object)
 }
 
-// read returns NotFound for names that cannot be part of a path: requests may
-// name anything, and the client would fail.
+// read reads an object. It returns NotFound for names that cannot be part of a path, because requests may
+// contain any name and the client would fail.
 func (c cluster) read(ctx context.Context, from client.Reader, key types.NamespacedName, object client.Object) error {
 	if content.IsPathSegmentName(key.Namespace) != nil || content.IsPathSegmentName(key.Name) != nil {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
@@ -139,8 +138,7 @@ func (c cluster) List(ctx context.Context, list client.ObjectList, options ...cl
 	return c.Cached.List(ctx, list, options...)
 }
 
-// Pods reads the index directly: a list through the client copies every pod, on
-// every request.
+// Pods reads the index directly. A list through the client would copy every pod on every request.
 func (c cluster) Pods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
 	informer, err := podInformer(ctx, c.Informers, c.pod)
 	if err != nil {
@@ -194,6 +192,5 @@ func (c cluster) Patch(ctx context.Context, object client.Object, subresource st
 	})
 }
 
-// fieldOwner is the name under which di-server owns fields of jobs: the Events
-// of a resize name the writer.
+// fieldOwner is the field manager of di-server in jobs. The Events of a resize name it.
 const fieldOwner = client.FieldOwner(names.ServerName)

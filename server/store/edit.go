@@ -28,16 +28,15 @@ const (
 	syncInterval = 2 * time.Millisecond
 	// syncTimeout bounds how long an answer waits for the cache.
 	syncTimeout = 5 * time.Second
-	// answerTime is how long an unconfirmed removal may still be answered by the
-	// request that made it. It is as long as deployed clients pause, and longer
-	// than answers take: of concurrent removals each is intended.
+	// answerTime is how long an unconfirmed removal may still be answered by the request that made it. It
+	// is equal to the pause of deployed clients, and longer than answers take. Therefore concurrent
+	// removals all count as intended.
 	answerTime = time.Second
 )
 
-// Edit applies an edit to a job's Membership in one optimistic update, which
-// also records the request, and returns the URLs of the answer. The answer of a
-// recorded request is returned again. The list is read live for each attempt,
-// so that a conflict applies the edit to what the other write left.
+// Edit applies an edit to a job's Membership in one optimistic update, which also records the request. It
+// returns the URLs of the answer. A recorded request gets its recorded answer. Each attempt reads the list
+// live, so after a conflict the edit applies to the result of the other write.
 func (s *Store) Edit(ctx context.Context, job *v2alpha1.DIJob, request membership.Request, edit membership.Edit) (membership.URLs, error) {
 	endpoints, err := s.EndpointsOf(ctx, job)
 	if err != nil {
@@ -71,28 +70,27 @@ func (s *Store) Edit(ctx context.Context, job *v2alpha1.DIJob, request membershi
 	return w.answer, nil
 }
 
-// write is the write of one request, across attempts.
+// write is the write of one request, with all its attempts.
 type write struct {
 	*Store
 	request   membership.Request
 	edit      membership.Edit
 	endpoints *Endpoints
-	// arrived is when the request arrived, which decides whether it is a repeat.
+	// arrived is the arrival time of the request. It decides whether the request is a repeat.
 	arrived time.Time
 	list    *v2alpha1.Membership
 	answer  membership.URLs
-	// done is the ID of the request that was applied: this one, or the one that it
-	// repeats.
+	// done is the ID of the applied request: this one, or the one that it repeats.
 	done string
-	// pending is the ID of the unconfirmed removal that the last attempt met, and
-	// pendingSince when an attempt first met it.
+	// pending is the ID of the unconfirmed removal that the last attempt found. pendingSince is when an
+	// attempt first found it.
 	pending      string
 	pendingSince time.Time
-	// uncertain is whether an attempt may have succeeded although it failed.
+	// uncertain is whether a failed attempt may have been written.
 	uncertain bool
 }
 
-// attempt answers a recorded request, or applies and writes the edit.
+// attempt answers a recorded request. Otherwise it applies and writes the edit.
 func (w *write) attempt(ctx context.Context) error {
 	spec := &w.list.Spec
 	record, err := w.Recorded(spec.Requests, w.request, w.arrived)
@@ -118,14 +116,14 @@ func (w *write) attempt(ctx context.Context) error {
 	err = w.charged(ctx, spec.JobUID, w.list, func() error { return w.Update(ctx, w.list) })
 	w.uncertain = w.uncertain || IsUncertain(err)
 	if apierrors.IsNotFound(err) {
-		// Deleted since it was read; the operator recreates it.
+		// The list was deleted since it was read. The operator recreates it.
 		return ErrNotYet
 	}
 	return err
 }
 
-// apply applies the edit in memory. Its failures are final: the edit is
-// deterministic and fails again on the same list.
+// apply applies the edit in memory. Its failures are final, because the edit is deterministic and fails
+// again on the same list.
 func (w *write) apply() (membership.URLs, error) {
 	answer, err := w.edit.Apply(&w.list.Spec, &w.list.Status)
 	var foreign *membership.ForeignNameError
@@ -142,8 +140,8 @@ func (w *write) apply() (membership.URLs, error) {
 	return urls, nil
 }
 
-// awaitsAnswer reports whether the unconfirmed removal that a request met may
-// still be answered by the request that made it: then this is another one.
+// awaitsAnswer reports whether the request that made an unconfirmed removal may still answer it. If so,
+// the current request is a different one.
 func (w *write) awaitsAnswer(record *v2alpha1.RecordedRequest) bool {
 	if record.ID == w.request.ID || !membership.IsUnanswered(record) {
 		return false
@@ -154,9 +152,8 @@ func (w *write) awaitsAnswer(record *v2alpha1.RecordedRequest) bool {
 	return w.options.Clock.Since(w.pendingSince) < answerTime
 }
 
-// confirm marks a removal as answered before it is answered, because the same
-// request is a new removal afterwards. If it fails, the sender is told to retry,
-// and every server recognizes the request when it does.
+// confirm marks a removal as answered before the answer is sent, because an equal later request is a new
+// removal. If confirm fails, the answer makes the sender retry, and every server recognizes the repeat.
 func (w *write) confirm(ctx context.Context) error {
 	list := w.list
 	return Retry(ctx, func(ctx context.Context) error {
@@ -176,8 +173,7 @@ func (w *write) confirm(ctx context.Context) error {
 	})
 }
 
-// mark writes a list in which a removal is marked as answered. A list that was
-// deleted needs no mark.
+// mark writes a list in which a removal is marked as answered. A list that was deleted needs no mark.
 func (w *write) mark(ctx context.Context, list *v2alpha1.Membership) error {
 	size, err := sizeOf(list)
 	if err != nil {
@@ -191,7 +187,7 @@ func (w *write) mark(ctx context.Context, list *v2alpha1.Membership) error {
 	return client.IgnoreNotFound(err)
 }
 
-// charged makes a write of an object within its job's budget.
+// charged writes an object within its job's budget.
 func (s *Store) charged(ctx context.Context, job types.UID, object client.Object, write func() error) error {
 	size, err := sizeOf(object)
 	if err != nil {
@@ -215,9 +211,9 @@ func sizeOf(object client.Object) (int, error) {
 	return len(content), nil
 }
 
-// awaitCache waits until the cache has a write, so that no client reads a list
-// older than its answer: it would end its job over a URL that disappears. The
-// wait is bounded, because the write is done in any case.
+// awaitCache waits until the cache contains a write. Otherwise a client could read a list older than its
+// answer, and end its job over a URL that disappears. The wait is bounded, because the write is done in
+// either case.
 func (s *Store) awaitCache(ctx context.Context, written *v2alpha1.Membership) {
 	key := client.ObjectKeyFromObject(written)
 	err := wait.PollUntilContextTimeout(ctx, syncInterval, syncTimeout, true, func(ctx context.Context) (bool, error) {
@@ -233,7 +229,7 @@ func (s *Store) awaitCache(ctx context.Context, written *v2alpha1.Membership) {
 	}
 }
 
-// editFailure returns the failure of an edit that could not be made.
+// editFailure returns the failure of an edit.
 func editFailure(job *v2alpha1.DIJob, err error) error {
 	if apierrors.IsNotFound(err) {
 		return failure.New(failure.NotFound, "job %s/%s is gone", job.Namespace, job.Name).Because(err)

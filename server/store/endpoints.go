@@ -23,8 +23,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
-// Endpoints are the URLs of one job's replicas, for one request. The port of a
-// pod is its own where it exists, and otherwise that of its template.
+// Endpoints are the URLs of one job's replicas, for one request. The port comes from the pod if it exists,
+// and otherwise from its template.
 type Endpoints struct {
 	membership.Endpoints
 	pods     map[string]*corev1.Pod
@@ -48,7 +48,7 @@ func (s *Store) EndpointsOf(ctx context.Context, job *v2alpha1.DIJob) (*Endpoint
 	return e, nil
 }
 
-// Err returns the errors of templates whose ports were needed.
+// Err returns the errors of the templates whose ports were needed.
 func (e *Endpoints) Err() error {
 	return e.err
 }
@@ -89,10 +89,9 @@ func (e *Endpoints) PodURLs() membership.URLs {
 	return urls
 }
 
-// DDPLearners returns the URLs of the DDP learners that an aggregator was
-// created with: its pod records them. For a pod of an earlier release, which
-// records none, they follow from its member, or from the pods that exist once
-// the member is gone. Pod and member may be nil, but not both.
+// DDPLearners returns the URLs of the DDP learners that an aggregator was created with. The aggregator's
+// pod records them. A pod of an earlier release has no record: its URLs follow from its member, or from
+// the existing pods once the member is gone. Pod or member may be nil, but not both.
 func (e *Endpoints) DDPLearners(name string, pod *corev1.Pod, member *v2alpha1.Member, gpu corev1.ResourceName) []string {
 	if pod != nil {
 		if unit, recorded := names.UnitOf(pod.Annotations); recorded {
@@ -106,8 +105,8 @@ func (e *Endpoints) DDPLearners(name string, pod *corev1.Pod, member *v2alpha1.M
 	return e.ddpPodURLs(pod, gpu)
 }
 
-// ddpPodURLs returns the URLs of an aggregator's DDP learners whose pods exist,
-// the master first. Terminating ones count: the aggregator was created with them.
+// ddpPodURLs returns the URLs of an aggregator's DDP learners whose pods exist, the master first. It
+// includes terminating pods, because the aggregator was created with them.
 func (e *Endpoints) ddpPodURLs(aggregator *corev1.Pod, gpu corev1.ResourceName) []string {
 	urls := []string{}
 	for _, pod := range e.inOrder() {
@@ -120,7 +119,7 @@ func (e *Endpoints) ddpPodURLs(aggregator *corev1.Pod, gpu corev1.ResourceName) 
 	return urls
 }
 
-// inOrder returns all pods, masters of DDP learners first, then the oldest.
+// inOrder returns all pods. Masters of DDP learners come first, then the oldest.
 func (e *Endpoints) inOrder() []*corev1.Pod {
 	pods := slices.Collect(maps.Values(e.pods))
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
@@ -140,8 +139,8 @@ func masterRank(pod *corev1.Pod) int {
 	return 0
 }
 
-// Template returns the pod spec of a role's template; an empty one where the
-// role has none, because the ports of existing pods are needed in any case.
+// Template returns the pod spec of a role's template. It returns an empty spec if the role has none,
+// because the ports of existing pods are needed in either case.
 func (s *Store) Template(ctx context.Context, job *v2alpha1.DIJob, role names.ReplicaType) (*corev1.PodSpec, error) {
 	if role == names.ReplicaTypeAggregator {
 		config, err := s.AggregatorConfig(ctx, job, s.Get)
@@ -164,7 +163,7 @@ func (s *Store) Template(ctx context.Context, job *v2alpha1.DIJob, role names.Re
 // Read reads an object by its key.
 type Read func(context.Context, types.NamespacedName, client.Object) error
 
-// AggregatorConfig reads the AggregatorConfig of a job; nil where there is none.
+// AggregatorConfig reads the AggregatorConfig of a job; nil if there is none.
 func (s *Store) AggregatorConfig(ctx context.Context, job *v2alpha1.DIJob, read Read) (*v2alpha1.AggregatorConfig, error) {
 	key := s.AggregatorConfigKey(job)
 	var config v2alpha1.AggregatorConfig

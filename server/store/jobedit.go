@@ -19,25 +19,25 @@ import (
 type JobEdit interface {
 	// Check refuses jobs that the request may not edit.
 	Check(ctx context.Context, job *v2alpha1.DIJob) error
-	// Apply edits the job in memory and returns the patch that writes the edit,
-	// the zero patch where there is nothing to write. ErrNotYet retries it.
+	// Apply edits the job in memory and returns the patch that writes the edit. It returns the zero patch
+	// if there is no change. ErrNotYet retries the edit.
 	Apply(job *v2alpha1.DIJob) (JobPatch, error)
 }
 
-// JobPatch is a patch of a job, or of its subresource of that name. It conflicts
-// if the job has changed since it was read.
+// JobPatch is a patch of a job, or of the named subresource. It conflicts if the job has changed since it
+// was read.
 type JobPatch struct {
 	subresource string
 	patch       client.Patch
 }
 
-// changed returns the patch from the original to what it is changed to.
+// changed returns the patch from the original to the changed job.
 func changed(original *v2alpha1.DIJob, subresource string) JobPatch {
 	return JobPatch{subresource, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})}
 }
 
-// EditJob applies an edit to a job in one optimistic patch, again after each
-// conflict. It reports whether the patch may have been written although it failed.
+// EditJob applies an edit to a job in one optimistic patch. It repeats the edit after each conflict. It
+// reports whether a failed patch may have been written.
 func (s *Store) EditJob(ctx context.Context, key types.NamespacedName, edit JobEdit) (uncertain bool, err error) {
 	paced := false
 	err = Retry(ctx, func(ctx context.Context) error {

@@ -26,14 +26,14 @@ import (
 type Options struct {
 	// Cluster is the access to the cluster.
 	Cluster Cluster
-	// Watches follow the watches of the cache; nil for none.
+	// Watches follows the watches of the cache; nil for none.
 	Watches *Watches
-	// Rates limit the writes of each job, and Budget their bytes.
+	// Rates limits the writes of each job. Budget limits their bytes.
 	Rates  *limit.Rates
 	Budget *limit.Budget
-	// Clock tells the time.
+	// Clock provides the time.
 	Clock clock.PassiveClock
-	// Log takes what clients do not see.
+	// Log logs the details that clients do not see.
 	Log logr.Logger
 	// AggregatorConfig names the cluster's AggregatorConfig.
 	AggregatorConfig types.NamespacedName
@@ -64,7 +64,7 @@ func (s *Store) PodsOf(ctx context.Context, job *v2alpha1.DIJob) (map[string]*co
 	return pods, nil
 }
 
-// MembershipOf returns a job's Membership from the cache; nil where it has none.
+// MembershipOf returns a job's Membership from the cache; nil if there is none.
 func (s *Store) MembershipOf(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
 	var membership v2alpha1.Membership
 	err := s.Get(ctx, client.ObjectKeyFromObject(job), &membership)
@@ -79,9 +79,8 @@ func (s *Store) MembershipOf(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha
 	return &membership, nil
 }
 
-// liveMembership reads a job's Membership live. It returns ErrNotYet while the
-// operator has not created it: there is none, or only one that is terminating
-// or belongs to a former job of the same name.
+// liveMembership reads a job's Membership live. It returns ErrNotYet until the operator has created it. A
+// Membership that is terminating, or belongs to an earlier job of the same name, does not count.
 func (s *Store) liveMembership(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
 	key := client.ObjectKeyFromObject(job)
 	var list v2alpha1.Membership
@@ -126,9 +125,8 @@ func IsFinished(job *v2alpha1.DIJob) bool {
 	return result(job) != ""
 }
 
-// result returns how a job has finished; empty while it has not. The operator
-// goes by the conditions, earlier releases and people by the phase: either is
-// enough.
+// result returns the result of a finished job; empty until the job has finished. The operator relies on
+// the conditions, earlier releases and users rely on the phase. Either is sufficient.
 func result(job *v2alpha1.DIJob) v2alpha1.Phase {
 	for _, phase := range []v2alpha1.Phase{v2alpha1.JobFailed, v2alpha1.JobSucceeded} {
 		if job.Status.Phase == phase || conditions.IsTrue(&job.Status, string(phase)) {
@@ -146,7 +144,7 @@ func ReadFailure(key types.NamespacedName, err error) error {
 	return fmt.Errorf("reading or writing job %s: %w", key, err)
 }
 
-// TaskOf returns the task of a type; nil where the job has none.
+// TaskOf returns the task of a type; nil if the job has none.
 func TaskOf(job *v2alpha1.DIJob, taskType v2alpha1.TaskType) *v2alpha1.Task {
 	for i := range job.Spec.Tasks {
 		if job.Spec.Tasks[i].Type == taskType {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// OwnerIndex indexes pods by the job that controls them; its keys are of OwnerKey.
+	// OwnerIndex indexes pods by the job that controls them. OwnerKey returns its keys.
 	OwnerIndex = "diengine.opendilab.org/owner"
 	// AddressIndex indexes pods by the addresses that identify them.
 	AddressIndex = "diengine.opendilab.org/address"
@@ -60,14 +60,14 @@ func podIndex(keys func(*corev1.Pod) []string) toolscache.IndexFunc {
 	}
 }
 
-// OwnerKey returns the key of a job in OwnerIndex. It has the namespace, because
-// a pod of another namespace may claim the same owner.
+// OwnerKey returns the key of a job in OwnerIndex. It includes the namespace, because a pod in another
+// namespace may claim the same owner.
 func OwnerKey(namespace string, owner types.UID) string {
 	return namespace + "/" + string(owner)
 }
 
-// JobOwner returns the owner reference to the job that controls an object, in
-// any version; nil where no job does.
+// JobOwner returns the owner reference to the job that controls an object, in any version; nil if no job
+// controls it.
 func JobOwner(object metav1.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(object)
 	if owner == nil || owner.Kind != "DIJob" {
@@ -86,7 +86,7 @@ func OwnedBy(object metav1.Object, job *v2alpha1.DIJob) bool {
 	return owner != nil && owner.UID == job.UID && object.GetNamespace() == job.Namespace
 }
 
-// RoleOf returns the role of a pod of a coordinator-led job, empty for others.
+// RoleOf returns the role of a pod of a coordinator-led job; empty for other pods.
 func RoleOf(pod *corev1.Pod) names.ReplicaType {
 	if JobOwner(pod) == nil {
 		return ""
@@ -94,9 +94,8 @@ func RoleOf(pod *corev1.Pod) names.ReplicaType {
 	return names.RoleOf(pod)
 }
 
-// PodAddresses returns the addresses that identify a pod whose processes may
-// run. A node's address identifies only the pods of jobs among those that share
-// it: many others do.
+// PodAddresses returns the addresses that identify a pod whose processes may run. A node's address
+// identifies only pods of jobs, because many other pods share it.
 func PodAddresses(pod *corev1.Pod) []string {
 	if podstate.Finished(pod) || pod.Spec.HostNetwork && JobOwner(pod) == nil {
 		return nil

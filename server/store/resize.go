@@ -19,10 +19,10 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// Resize changes the desired replicas of a worker-led job: the total in its
-// status, or the range of a preemptible job, whose total the allocator sets. It
-// returns the patch that writes the change, and what is granted where that is
-// not exactly what was asked for.
+// Resize changes the desired replicas of a worker-led job. It changes the total in the status, or the
+// range of a preemptible job, because the allocator sets the total of such a job. It returns the patch
+// that writes the change. It also returns a message that describes the granted change if that differs from
+// the requested one.
 func Resize(job *v2alpha1.DIJob, by int64) (JobPatch, string, error) {
 	if err := CheckWritable(job); err != nil {
 		return JobPatch{}, "", err
@@ -41,12 +41,12 @@ func Resize(job *v2alpha1.DIJob, by int64) (JobPatch, string, error) {
 	return changed(original, "status"), granted, err
 }
 
-// moveTotal changes the desired total as far as the bounds of the elastic task allow.
+// moveTotal changes the desired total within the bounds of the elastic task.
 func moveTotal(job *v2alpha1.DIJob, elastic int, by int64) (string, error) {
 	spec := specCounts(job, elastic)
 	if scaling := job.Status.Scaling; scaling != nil && !maps.Equal(scaling.SpecReplicas, spec) {
-		// The spec has new counts, which the operator is about to adopt: a change
-		// made before it does would be lost.
+		// The spec has new counts that the operator has not adopted yet. It would overwrite a change made
+		// before that.
 		return "", ErrNotYet
 	}
 	total := desiredReplicas(job, spec)
@@ -70,8 +70,8 @@ func moveTotal(job *v2alpha1.DIJob, elastic int, by int64) (string, error) {
 	return fmt.Sprintf("%d of %d, as task %q has %s", max(to-count, count-to), max(by, -by), task, limit), nil
 }
 
-// clamp returns a task's count changed within its bounds, and the bound that it
-// has reached, if any. The operator corrects a count that is out of bounds already.
+// clamp returns a task's count changed within its bounds, and the bound that it has reached, if any. If
+// the count is already out of bounds, the operator corrects it.
 func clamp(count, by int64, elastic *v2alpha1.Elastic) (int64, string) {
 	bounds := ptr.Deref(elastic, v2alpha1.Elastic{})
 	least, most := int64(ptr.Deref(bounds.MinReplicas, 0)), int64(ptr.Deref(bounds.MaxReplicas, math.MaxInt32))
@@ -87,14 +87,13 @@ func clamp(count, by int64, elastic *v2alpha1.Elastic) (int64, string) {
 	}
 }
 
-// overflow returns the failure of a number of replicas that does not fit its field.
+// overflow returns the failure of a number of replicas that exceeds its field.
 func overflow(job *v2alpha1.DIJob, by, replicas int64) error {
 	return failure.New(failure.Invalid, "replicas: %+d would leave job %s/%s with %d replicas", by, job.Namespace, job.Name, replicas)
 }
 
-// moveRange changes the bounds of a job's elastic task, between which the
-// allocator decides, and returns a message with the new bounds. The count of the
-// task stands for a bound that is absent.
+// moveRange changes the bounds of a job's elastic task. The allocator decides between the bounds.
+// moveRange returns a message with the new bounds. An absent bound defaults to the count of the task.
 func moveRange(job *v2alpha1.DIJob, task int, by int64) (string, error) {
 	name, count := names.TaskName(&job.Spec.Tasks[task]), taskReplicas(job, task, task)
 	elastic := ptr.Deref(job.Spec.Elastic, v2alpha1.Elastic{Task: name})
@@ -102,7 +101,7 @@ func moveRange(job *v2alpha1.DIJob, task int, by int64) (string, error) {
 		elastic.MinReplicas = ptr.To(min(ptr.Deref(elastic.MinReplicas, count), count))
 		elastic.MaxReplicas = &count
 	}
-	// A job that gives replicas away keeps one.
+	// A job that removes replicas keeps one.
 	most := max(int64(*elastic.MaxReplicas)+by, min(int64(*elastic.MaxReplicas), 1))
 	if most > math.MaxInt32 {
 		return "", overflow(job, by, most)
@@ -116,8 +115,8 @@ func moveRange(job *v2alpha1.DIJob, task int, by int64) (string, error) {
 	return fmt.Sprintf("the allocator may give task %q %d to %d", name, least, most), nil
 }
 
-// desiredReplicas returns the desired total: that of the status, or that of the
-// spec before the operator has written a status.
+// desiredReplicas returns the desired total of the status. Before the operator has written a status, it
+// returns the total of the spec.
 func desiredReplicas(job *v2alpha1.DIJob, spec map[string]int32) int64 {
 	if job.Status.Replicas > 0 {
 		return int64(job.Status.Replicas)
@@ -138,7 +137,7 @@ func specCounts(job *v2alpha1.DIJob, elastic int) map[string]int32 {
 	return counts
 }
 
-// MaxReplicas returns how many replicas a job may grow to without a further request.
+// MaxReplicas returns the number of replicas that a job may reach without another request.
 func MaxReplicas(job *v2alpha1.DIJob) int64 {
 	if job.Spec.Preemptible && job.Spec.Elastic != nil {
 		return int64(ptr.Deref(job.Spec.Elastic.MaxReplicas, 0))
@@ -146,7 +145,8 @@ func MaxReplicas(job *v2alpha1.DIJob) int64 {
 	return int64(job.Status.Replicas)
 }
 
-// taskReplicas returns the replicas of a task in the spec; elastic.replicas wins.
+// taskReplicas returns the replicas of a task in the spec. For the elastic task, elastic.replicas takes
+// precedence.
 func taskReplicas(job *v2alpha1.DIJob, task, elastic int) int32 {
 	if task == elastic && job.Spec.Elastic != nil && job.Spec.Elastic.Replicas != nil {
 		return *job.Spec.Elastic.Replicas
@@ -154,8 +154,7 @@ func taskReplicas(job *v2alpha1.DIJob, task, elastic int) int32 {
 	return ptr.Deref(job.Spec.Tasks[task].Replicas, 1)
 }
 
-// Report returns the patch that stores a report of a job unchanged: a merge
-// patch would drop its nulls.
+// Report returns the patch that stores a profiling report unchanged. A merge patch would drop its nulls.
 func Report(job *v2alpha1.DIJob, profilings json.RawMessage) (JobPatch, error) {
 	type operation struct {
 		Operation string `json:"op"`
@@ -164,10 +163,10 @@ func Report(job *v2alpha1.DIJob, profilings json.RawMessage) (JobPatch, error) {
 	}
 	add := operation{"add", "/status/profilings", profilings}
 	if equality.Semantic.DeepEqual(job.Status, v2alpha1.DIJobStatus{}) {
-		// There may be no status to add to.
+		// The job may have no status that the patch could add to.
 		add = operation{"add", "/status", map[string]any{"profilings": profilings}}
 	}
-	// Replacing the resourceVersion by the one that was read conflicts if it differs.
+	// The replace of resourceVersion causes a conflict if the job has changed since it was read.
 	lock := operation{"replace", "/metadata/resourceVersion", job.ResourceVersion}
 	content, err := json.Marshal([]operation{lock, add})
 	if err != nil {

@@ -17,25 +17,24 @@ import (
 )
 
 const (
-	// retryWindow is how long the sender of a request with an unknown outcome may
-	// take to retry, not counting outages.
+	// retryWindow is how long the sender may take to retry a request with an unknown outcome. Outages do
+	// not count.
 	retryWindow = 5 * time.Minute
-	// retryRetention bounds how long such a request is remembered.
+	// retryRetention bounds how long the server remembers such a request.
 	retryRetention = time.Hour
-	// maxRetries bounds the requests that are remembered.
+	// maxRetries bounds the requests that the server remembers.
 	maxRetries = 4096
 )
 
-// retries remembers the requests whose senders were told to retry although the
-// write may have succeeded. The same request of the same container is then the
-// retry, and has the ID of the first.
+// retries remembers requests with an unknown outcome: the sender must retry although the write may have
+// succeeded. An equal request of the same container is then the retry, and gets the ID of the first.
 type retries struct {
 	requests *cache.LRUExpireCache
 	clock    cache.Clock
 	watches  *Watches
 }
 
-// unknownOutcome is a request whose sender was told to retry.
+// unknownOutcome is a request whose sender must retry.
 type unknownOutcome struct {
 	id string
 	at time.Time
@@ -45,8 +44,8 @@ func newRetries(clock cache.Clock, watches *Watches) retries {
 	return retries{cache.NewLRUExpireCacheWithClock(maxRetries, clock), clock, watches}
 }
 
-// Claim gives a request its ID, and reports whether it is the retry of a request
-// that Remember was called for. A request of an unknown sender never is.
+// Claim gives a request its ID. It reports whether the request is the retry of a request passed to
+// Remember. A request of an unknown sender is never a retry.
 func (s *Store) Claim(request membership.Request) (membership.Request, bool) {
 	key := retryKey(request)
 	known, _ := s.retries.requests.Get(key)
@@ -61,7 +60,7 @@ func (s *Store) Claim(request membership.Request) (membership.Request, bool) {
 	return request, true
 }
 
-// Remember notes a request whose outcome is unknown.
+// Remember records a request whose outcome is unknown.
 func (s *Store) Remember(request membership.Request) {
 	s.retries.requests.Add(retryKey(request), unknownOutcome{request.ID, s.retries.clock.Now()}, retryRetention)
 }
@@ -70,9 +69,8 @@ func retryKey(request membership.Request) [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %q %s", request.Container, request.IdempotencyKey, request.Content))
 }
 
-// Recorded returns the record of a request that was done before, or of the one
-// that it repeats; nil where there is none. Outages do not count towards the
-// age of a record: clients could only retry.
+// Recorded returns the record of this request, or of the request that it repeats; nil if there is none.
+// Outages do not count towards the age of a record, because clients could only retry.
 func (s *Store) Recorded(records []v2alpha1.RecordedRequest, request membership.Request, arrived time.Time) (*v2alpha1.RecordedRequest, error) {
 	for _, at := range []time.Time{arrived, s.retries.watches.undisturbed(arrived)} {
 		record, err := membership.FindRecord(records, request, at)

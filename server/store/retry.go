@@ -22,8 +22,8 @@ import (
 // ErrNotYet is the error of an attempt that must wait for another program.
 var ErrNotYet = errors.New("what the request waits for is not there yet")
 
-// Retry repeats an attempt until it succeeds, fails for good or the context
-// ends. Most transient failures last seconds, so that clients see none of them.
+// Retry repeats an attempt until it succeeds, fails permanently or the context ends. Most transient
+// failures last seconds, so clients see none of them.
 func Retry(ctx context.Context, attempt func(context.Context) error) error {
 	var last error
 	err := backoff().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
@@ -50,10 +50,9 @@ func backoff() wait.DelayFunc {
 	}.DelayFunc()
 }
 
-// isTransient reports whether an error may disappear without a change of the
-// request. That is every error but the answers of a server that understood the
-// request: an API server that starts, is overloaded, or loses its leader or its
-// connections fails in more ways than can be listed. A missing permission is
+// isTransient reports whether an error may disappear without a change of the request. Every error is
+// transient unless a server has understood the request and refused it. An API server that starts, is
+// overloaded, or loses its leader or connections fails in too many ways to list. A missing permission is
 // transient, too: an upgrade may grant roles after it starts the program.
 func isTransient(err error) bool {
 	var answered *failure.Error
@@ -61,21 +60,21 @@ func isTransient(err error) bool {
 	case err == nil || errors.As(err, &answered):
 		return false
 	case apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// The answer of a proxy, or of an aggregated API that is not up yet.
+		// A proxy answered, or an aggregated API that is not yet available.
 		return true
 	}
 	return !isDefinite(err) && !isUndecodable(err) && !isTooLarge(err)
 }
 
-// isTooLarge reports whether an object exceeds what etcd stores. The API server
-// returns that as an internal error.
+// isTooLarge reports whether an object exceeds the size that etcd stores. The API server returns an
+// internal error in this case.
 func isTooLarge(err error) bool {
 	return apierrors.IsRequestEntityTooLargeError(err) ||
 		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "etcdserver: request is too large") ||
 		err != nil && strings.Contains(err.Error(), "trying to send message larger than max")
 }
 
-// isDefinite reports whether the API server will answer the same again.
+// isDefinite reports whether the API server will give the same answer again.
 func isDefinite(err error) bool {
 	return slices.ContainsFunc([]func(error) bool{
 		apierrors.IsNotFound,
@@ -91,7 +90,7 @@ func isDefinite(err error) bool {
 	}, func(is func(error) bool) bool { return is(err) })
 }
 
-// isUndecodable reports whether an error is one of decoding.
+// isUndecodable reports whether an error is a decoding error.
 func isUndecodable(err error) bool {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
@@ -100,8 +99,8 @@ func isUndecodable(err error) bool {
 		runtime.IsStrictDecodingError(err)
 }
 
-// IsUncertain reports whether a write that failed may have been made all the
-// same: only the API server's own refusals exclude it.
+// IsUncertain reports whether a failed write may have been stored. Only a refusal by the API server itself
+// excludes that.
 func IsUncertain(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && (!errors.As(err, &status) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) ||

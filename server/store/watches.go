@@ -16,34 +16,32 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// maxCatchUp bounds the time that a reopened watch is given to deliver the
-// events that were missed.
+// maxCatchUp bounds the time in which a reopened watch delivers the events that were missed.
 const maxCatchUp = 250 * time.Millisecond
 
-// Watches follows, for each resource that answers are made from, whether a watch
-// keeps the cache current. While a watch is broken the cache is stale: a client
-// that another server answered meanwhile would see its list go backwards. Wrap
-// observes the watches on their way to the API server, without further calls.
-// A nil Watches is always current.
+// Watches follows whether a watch keeps the cache current, for each resource in answers. While a watch is
+// broken, the cache is stale. A client that another server answered meanwhile would see its list go
+// backwards. Wrap observes the watches on their way to the API server and makes no further calls. A nil
+// Watches is always current.
 type Watches struct {
 	log       logr.Logger
 	clock     clock.PassiveClock
 	mutex     sync.Mutex
 	resources map[string]*watched
-	// changed is closed when a watch is opened or ends.
+	// changed closes when a watch opens or ends.
 	changed chan struct{}
 }
 
 // watched is the state of one resource's watches.
 type watched struct {
 	open int
-	// since is when the first of them was opened, or when the last ended.
+	// since is when the first watch opened, or when the last one ended.
 	since time.Time
-	// missed is how long none was open before.
+	// missed is how long no watch was open before.
 	missed time.Duration
 }
 
-// NewWatches returns watches of all WatchedResources, none of them open.
+// NewWatches returns watches of all WatchedResources. None of them is open.
 func NewWatches(log logr.Logger, clock clock.PassiveClock) *Watches {
 	w := &Watches{log: log, clock: clock, resources: map[string]*watched{}, changed: make(chan struct{})}
 	for _, resource := range WatchedResources() {
@@ -52,14 +50,13 @@ func NewWatches(log logr.Logger, clock clock.PassiveClock) *Watches {
 	return w
 }
 
-// WatchedResources returns the resources whose watches are followed. Nodes are
-// not among them: the usual number of GPUs rarely changes, and a stale one does
-// no harm.
+// WatchedResources returns the resources whose watches are followed. It omits nodes: the usual number of
+// GPUs rarely changes, and a stale number does no harm.
 func WatchedResources() []string {
 	return []string{"dijobs", "memberships", "aggregatorconfigs", "pods"}
 }
 
-// State returns whether a watch is open, by resource.
+// State returns, by resource, whether a watch is open.
 func (w *Watches) State() map[string]bool {
 	open := map[string]bool{}
 	if w == nil {
@@ -82,7 +79,7 @@ func (w *Watches) Current() bool {
 	return pause <= 0
 }
 
-// Broken returns how long a watch has been broken; 0 where none is.
+// Broken returns how long a watch has been broken; 0 if none is broken.
 func (w *Watches) Broken() time.Duration {
 	if w == nil {
 		return 0
@@ -98,8 +95,8 @@ func (w *Watches) Broken() time.Duration {
 	return longest
 }
 
-// undisturbed returns a time less the last outage of the watches, if that lasted
-// until then or ended shortly before.
+// undisturbed returns a time minus the last outage of the watches, if the outage lasted until that time or
+// ended shortly before.
 func (w *Watches) undisturbed(at time.Time) time.Time {
 	if w == nil {
 		return at
@@ -122,8 +119,8 @@ func (w *Watches) undisturbed(at time.Time) time.Time {
 	return at.Add(-longest)
 }
 
-// Wait blocks until all watches are open and have had time to deliver what was
-// missed: as long as they were broken, up to maxCatchUp.
+// Wait blocks until all watches are open and have had time to deliver missed events. That time equals the
+// outage, up to maxCatchUp.
 func (w *Watches) Wait(ctx context.Context) error {
 	if w == nil {
 		return nil
@@ -145,8 +142,8 @@ func (w *Watches) Wait(ctx context.Context) error {
 	}
 }
 
-// pause returns how long to wait before the next check, 0 where the cache is
-// current, and a channel that is closed when the state changes.
+// pause returns the delay before the next check, and a channel that closes when the state changes. The
+// delay is 0 if the cache is current.
 func (w *Watches) pause() (time.Duration, <-chan struct{}) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -17,11 +17,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// wire is a transport to an API server whose watches the test feeds.
+// wire is a transport to an API server. The test feeds its watches.
 type wire struct {
 	statuses []int
 	calls    int
-	// streams are the last watches of each path, opened all of them.
+	// streams are the last watches of each path. opened are all of them.
 	streams map[string]*io.PipeWriter
 	opened  []*io.PipeWriter
 }
@@ -77,7 +77,7 @@ func TestRequestsAreHeldWhileAWatchIsBroken(t *testing.T) {
 		watches := NewWatches(logr.Discard(), clock.RealClock{})
 		api := &wire{streams: map[string]*io.PipeWriter{}}
 		through := watches.Wrap(api)
-		// held returns for how long a request is held that waits for a minute at most.
+		// held returns how long a request waits, up to a minute.
 		held := func() time.Duration {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -17,8 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Wrap returns a transport that observes watches. It belongs into the
-// configuration of the cache.
+// Wrap returns a transport that observes watches. The configuration of the cache must use it.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 	return &watchTransport{watches: w, next: next}
 }
@@ -43,8 +42,8 @@ func (t *watchTransport) RoundTrip(request *http.Request) (*http.Response, error
 	return response, nil
 }
 
-// open opens a watch, and retries transient failures: the cache would back off
-// for up to a minute, and then list everything.
+// open opens a watch and retries transient failures. Without retries the cache would back off for up to a
+// minute and then list all objects.
 func (t *watchTransport) open(request *http.Request) (*http.Response, error) {
 	ctx, delay := request.Context(), backoff()
 	for logged := false; ; logged = true {
@@ -72,18 +71,18 @@ func isTransientStatus(status int) bool {
 	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }
 
-// watchStream is the body of a watch. It counts as open from when it has made
-// the cache current until it ends.
+// watchStream is the body of a watch. It counts as open from the time when it has made the cache current
+// until it ends.
 type watchStream struct {
 	body     io.ReadCloser
 	watches  *Watches
 	resource string
 
 	mutex sync.Mutex
-	// bookmark marks the event that ends a streamed initial list: until then the
-	// cache is stale. It is empty where there is no such list.
+	// bookmark marks the event at the end of a streamed initial list. Until then the cache is stale. It is
+	// empty if there is no such list.
 	bookmark []byte
-	// tail is the end of the bytes read, as the bookmark may be split over reads.
+	// tail is the end of the bytes read, because the bookmark may span several reads.
 	tail        []byte
 	open, ended bool
 }
@@ -113,7 +112,7 @@ func (s *watchStream) Close() error {
 	return s.body.Close()
 }
 
-// scan opens the stream once it has read the bookmark.
+// scan marks the stream as open once it has read the bookmark.
 func (s *watchStream) scan(read []byte) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -14,22 +14,22 @@ import (
 
 // Reply is the envelope of every answer.
 type Reply struct {
-	// Success is whether the request was done.
+	// Success is whether the request succeeded.
 	Success bool `json:"success"`
 	// Code is 0 for success and 1 for failure.
 	Code int `json:"code"`
-	// Message says what was done, or why it was not.
+	// Message describes the result, or the cause of a failure.
 	Message string `json:"message"`
-	// Data is the answer itself; null where there is none.
+	// Data is the content of the answer; null if there is none.
 	Data any `json:"data"`
 }
 
-// Success returns the envelope of a request that was done.
+// Success returns the envelope of a successful request.
 func Success(message string, data any) Reply {
 	return Reply{Success: true, Code: 0, Message: message, Data: data}
 }
 
-// Failure returns the envelope of a request that failed.
+// Failure returns the envelope of a failed request.
 func Failure(message string) Reply {
 	return Reply{Success: false, Code: 1, Message: message}
 }
@@ -43,12 +43,12 @@ func (r Reply) Encode() ([]byte, error) {
 	return body, nil
 }
 
-// Replicas answers with the replicas of one job, or with the DDP learners of
-// one aggregator, whose collectors are null.
+// Replicas lists the replicas of one job, or the DDP learners of one aggregator. The collectors of an
+// aggregator are null.
 type Replicas struct {
 	// Namespace is the namespace of the job.
 	Namespace string `json:"namespace"`
-	// Coordinator is the pod of the coordinator, or of the aggregator.
+	// Coordinator is the name of the pod of the coordinator or aggregator.
 	Coordinator string `json:"coordinator"`
 	// Collectors are the addresses of collectors.
 	Collectors []string `json:"collectors"`
@@ -61,14 +61,14 @@ func NewReplicas(job *v2alpha1.DIJob, coordinator string, urls membership.URLs) 
 	return &Replicas{Namespace: job.Namespace, Coordinator: coordinator, Collectors: urls.Collectors, Learners: urls.Learners}
 }
 
-// Replica answers with one replica.
+// Replica describes one replica.
 type Replica struct {
 	// Namespace is the namespace of the job.
 	Namespace string `json:"namespace"`
-	// Coordinator is the pod of the job's coordinator.
+	// Coordinator is the name of the pod of the job's coordinator.
 	Coordinator string `json:"coordinator"`
 	// ReplicaType is the role of the replica.
 	ReplicaType names.ReplicaType `json:"replicaType"`
-	// Name is the pod of the replica.
+	// Name is the name of the replica's pod.
 	Name string `json:"name"`
 }

@@ -16,8 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// MaxGPUs bounds the GPUs of one replica: a learner of several GPUs is split
-// into pods, and has one URL per GPU.
+// MaxGPUs bounds the GPUs of one replica, because a learner of several GPUs is split into pods and has one
+// URL per GPU.
 const MaxGPUs = 4096
 
 // Caller names the pod that a request of the v1 protocol acts for.
@@ -33,8 +33,8 @@ func (c Caller) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.Namespace, Name: c.Coordinator}
 }
 
-// Resize asks for more replicas, or fewer. Its JSON identifies the request, so
-// that neither names nor order of the fields may change.
+// Resize requests that replicas be added or removed. Its JSON identifies the request, so neither the names
+// nor the order of its fields may change.
 type Resize struct {
 	Caller
 	// Collectors are the collectors to add or remove.
@@ -43,10 +43,10 @@ type Resize struct {
 	Learners Demand `json:"learners"`
 }
 
-// Demand is a number of replicas and the resources of each. Absent resources
-// are those of the template. Unknown keys are ignored.
+// Demand is a number of replicas and the resources of each. Absent resources default to those of the
+// template. Unknown keys are ignored.
 type Demand struct {
-	// Replicas is how many replicas are asked for.
+	// Replicas is the requested number of replicas.
 	Replicas int32 `json:"replicas"`
 	// CPUs, GPUs and Memory are the resources of each replica.
 	CPUs   *resource.Quantity `json:"cpus"`
@@ -59,8 +59,7 @@ func (d *Demand) Resources() v2alpha1.MemberResources {
 	return v2alpha1.MemberResources{CPUs: d.CPUs, GPUs: d.GPUs, Memory: d.Memory}
 }
 
-// Failed reports replicas as failed, by their pods. Its JSON identifies the
-// request, as that of Resize does.
+// Failed is a failure report that names the failed pods. As in Resize, its JSON identifies the request.
 type Failed struct {
 	Caller
 	// Collectors and Learners are the names of the pods.
@@ -81,8 +80,8 @@ type rawDemand struct {
 	Memory   json.RawMessage `json:"memory"`
 }
 
-// Body is a body of the v1 protocol whose caller was parsed: the rest is parsed
-// once the sender may act for the caller.
+// Body is a body of the v1 protocol with a parsed caller. The rest is parsed after the sender is
+// authorized to act for the caller.
 type Body struct {
 	// Caller is the pod that the request acts for.
 	Caller               Caller
@@ -108,7 +107,7 @@ func ReadBody(content []byte) (*Body, error) {
 	return &Body{by, raw.Collectors, raw.Learners}, fields.err()
 }
 
-// Resize parses the body of a request for more replicas, or fewer.
+// Resize parses the body of a request that adds or removes replicas.
 func (b *Body) Resize() (*Resize, error) {
 	var fields fieldReader
 	body := &Resize{
@@ -119,7 +118,7 @@ func (b *Body) Resize() (*Resize, error) {
 	return body, fields.err()
 }
 
-// Failed parses a report. It accepts the URLs of pods, too.
+// Failed parses a failure report. It also accepts the URLs of pods.
 func (b *Body) Failed() (*Failed, error) {
 	var fields fieldReader
 	body := &Failed{
@@ -156,8 +155,8 @@ func (f *fieldReader) demand(name string, value json.RawMessage) Demand {
 	return demand
 }
 
-// ReadReplicas parses the number of replicas that a worker asks for. Zero is
-// valid, as in earlier releases.
+// ReadReplicas parses the number of replicas that a worker requests. Zero is valid, as in earlier
+// releases.
 func ReadReplicas(content []byte) (int32, error) {
 	var raw rawDemand
 	if err := decode(content, &raw); err != nil {
@@ -174,8 +173,8 @@ func ReadReplicas(content []byte) (int32, error) {
 	return replicas, nil
 }
 
-// ReadProfilings parses the object that a job reports. The design document
-// wraps it as data, deployed clients send it bare.
+// ReadProfilings parses a profiling report. The design document wraps the object as data. Deployed clients
+// send the object itself.
 func ReadProfilings(content []byte) (json.RawMessage, error) {
 	if err := checkPresent(content); err != nil {
 		return nil, err

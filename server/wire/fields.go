@@ -18,20 +18,20 @@ import (
 const (
 	// maxExcerpt bounds the bytes of a wrong value in a message.
 	maxExcerpt = 64
-	// maxErrors bounds the wrong fields in a message, so that an answer is not
-	// many times larger than the body.
+	// maxErrors bounds the wrong fields in a message, so that the answer is not many times larger than the
+	// body.
 	maxErrors = 8
 )
 
-// fieldReader parses the fields of a body and collects the errors of all, each
-// with the field, its value and what would be right. Null counts as absent.
+// fieldReader parses the fields of a body. It collects the errors of all fields, each with the field, its
+// value and the valid values. Null counts as absent.
 type fieldReader struct {
 	errors []string
 	// more counts the errors beyond maxErrors.
 	more int
 }
 
-// err returns the failure with all errors; nil where there are none.
+// err returns the failure with all errors; nil if there are none.
 func (f *fieldReader) err() error {
 	if len(f.errors) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func (f *fieldReader) required(name string, value json.RawMessage) string {
 	return text
 }
 
-// count parses a number of replicas, 0 where it is absent.
+// count parses a number of replicas; 0 if it is absent.
 func (f *fieldReader) count(name string, value json.RawMessage) int32 {
 	var count int32
 	switch {
@@ -101,7 +101,7 @@ func (f *fieldReader) count(name string, value json.RawMessage) int32 {
 	return count
 }
 
-// quantity parses a quantity, a number or a string; nil where it is absent.
+// quantity parses a quantity, given as a number or a string; nil if it is absent.
 func (f *fieldReader) quantity(name string, value json.RawMessage) *resource.Quantity {
 	if isAbsent(value) {
 		return nil
@@ -127,7 +127,7 @@ func isNumberOrString(value json.RawMessage) bool {
 	return value[0] == '"' || value[0] == '-' || value[0] >= '0' && value[0] <= '9'
 }
 
-// pods parses a list of pod names, none of them empty.
+// pods parses a list of pod names. No name may be empty.
 func (f *fieldReader) pods(name string, value json.RawMessage) []string {
 	if isAbsent(value) {
 		return nil

@@ -18,12 +18,11 @@ import (
 type JobID struct {
 	// Key is the namespace and name of the job.
 	Key types.NamespacedName
-	// generation is the job's generation when the worker's pod was created; -1
-	// where the worker does not say.
+	// generation is the job's generation when the worker's pod was created; -1 if the path has none.
 	generation int64
 }
 
-// ParseJobID parses namespace.name or namespace.name.generation; names hold no dot.
+// ParseJobID parses namespace.name or namespace.name.generation. Names contain no dot.
 func ParseJobID(text string) (JobID, error) {
 	malformed := failure.New(failure.Invalid, "job_id %q must be namespace.name or namespace.name.generation", text)
 	parts := strings.Split(text, ".")
@@ -41,7 +40,7 @@ func ParseJobID(text string) (JobID, error) {
 	return id, nil
 }
 
-// CheckWorkerLed refuses jobs of the other protocol.
+// CheckWorkerLed refuses coordinator-led jobs.
 func (id JobID) CheckWorkerLed(job *v2alpha1.DIJob) error {
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
 		return failure.New(failure.Invalid, "job %q is coordinator-led: use /v1alpha1/replicas", id.Key)
@@ -49,9 +48,8 @@ func (id JobID) CheckWorkerLed(job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// CheckCurrent refuses workers of an earlier generation, which were replaced. A
-// generation later than the status shows is valid: its pods may run before the
-// status is written.
+// CheckCurrent refuses workers of an earlier generation, because they were replaced. A generation later
+// than the one in the status is valid: its pods may run before the status is written.
 func (id JobID) CheckCurrent(job *v2alpha1.DIJob) error {
 	if now := names.Generation(&job.Status); id.generation >= 0 && id.generation < now {
 		return failure.New(failure.Invalid, "generation %d of job %q is over, it is at %d", id.generation, id.Key, now)

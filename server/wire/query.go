@@ -10,20 +10,20 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// Filter selects the replicas that a GET of the v1 protocol asks for.
+// Filter selects the replicas of a GET of the v1 protocol.
 type Filter struct {
-	// Namespace is the namespace of the job; empty for all.
+	// Namespace is the namespace of the job; empty for all namespaces.
 	Namespace string
-	// Coordinator names a job by its coordinator's pod.
+	// Coordinator is the name of the pod of the job's coordinator.
 	Coordinator string
-	// Aggregator names the aggregator whose DDP learners are asked for.
+	// Aggregator is the name of the aggregator whose DDP learners the GET requests.
 	Aggregator string
-	// Name names one replica by its pod.
+	// Name is the name of the pod of one replica.
 	Name string
 }
 
-// ReadFilter parses the query of a GET. Its keys are case-insensitive. Deployed
-// clients also send a body, which is ignored.
+// ReadFilter parses the query of a GET. Keys are case-insensitive. Deployed clients also send a body,
+// which is ignored.
 func ReadFilter(rawQuery string) (Filter, error) {
 	var wanted Filter
 	fields := map[string]*string{

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discover finds out which gang schedulers are installed, and whether Kueue is.
+// Package discover detects which gang schedulers are installed, and whether Kueue is installed.
 package discover
 
 import (
@@ -35,18 +35,18 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// listTimeout bounds the first list of an API's PodGroups, so that an API that cannot be
-// listed does not block other jobs.
+// listTimeout bounds the first list of an API's PodGroups, so that an API that cannot be listed does not
+// block other jobs.
 const listTimeout = 5 * time.Second
 
-// Gangs discovers the installed gang schedulers and reads PodGroups. It sends no request
-// and watches nothing until a job needs a gang.
+// Gangs discovers the installed gang schedulers and reads PodGroups. It sends no request and watches
+// nothing until a job needs a gang.
 type Gangs struct {
 	Setting       gang.Setting
 	SchedulerName string
-	// Serves asks the API server whether it serves an API.
+	// Serves reports whether the API server serves an API.
 	Serves func(ctx context.Context, gvk schema.GroupVersionKind) (bool, error)
-	// Follow reconciles jobs when their PodGroups of a served API change.
+	// Follow watches the PodGroups of a served API and reconciles their jobs.
 	Follow func(gvk schema.GroupVersionKind) error
 	// Groups reads PodGroups of the followed APIs.
 	Groups client.Reader
@@ -59,8 +59,8 @@ type Gangs struct {
 	followed map[schema.GroupVersionKind]bool
 }
 
-// Observe adds the installed schedulers and the job's PodGroups. It discovers the
-// schedulers again if the last discovery is older than age; 0 accepts any age.
+// Observe adds the installed schedulers and the job's PodGroups. It repeats the discovery if the last one
+// is older than age. An age of 0 accepts any result.
 func (g *Gangs) Observe(ctx context.Context, observed *lifecycle.Observed, age time.Duration) error {
 	served, err := g.discover(ctx, age)
 	if err != nil {
@@ -90,8 +90,8 @@ func NewGroup(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	return group
 }
 
-// discover returns the schedulers whose API is served. If the API server does not
-// answer, it returns the last result.
+// discover returns the schedulers whose API is served. If the API server does not answer, it returns the
+// last result.
 func (g *Gangs) discover(ctx context.Context, age time.Duration) ([]gang.Provider, error) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
@@ -111,15 +111,14 @@ func (g *Gangs) discover(ctx context.Context, age time.Duration) ([]gang.Provide
 	return g.served, nil
 }
 
-// Forget makes the next reconcile discover the schedulers again, because one of them is
-// uninstalled.
+// Forget makes the next reconcile discover the schedulers again, because one of them was uninstalled.
 func (g *Gangs) Forget() {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	g.looked = time.Time{}
 }
 
-// findServed asks which schedulers' APIs are served, and follows these. The caller holds the lock.
+// findServed discovers which schedulers' APIs are served, and follows them. The caller holds the lock.
 func (g *Gangs) findServed(ctx context.Context) ([]gang.Provider, error) {
 	var served []gang.Provider
 	for _, provider := range gang.Providers() {
@@ -160,7 +159,7 @@ func (g *Gangs) start(gvk schema.GroupVersionKind) error {
 	return nil
 }
 
-// ServesKind returns a function that asks the API server whether it serves an API.
+// ServesKind returns a function that reports whether the API server serves an API.
 func ServesKind(api *discovery.DiscoveryClient) func(context.Context, schema.GroupVersionKind) (bool, error) {
 	return func(ctx context.Context, gvk schema.GroupVersionKind) (bool, error) {
 		list, err := api.ServerResourcesForGroupVersionWithContext(ctx, gvk.GroupVersion().String())
@@ -174,9 +173,8 @@ func ServesKind(api *discovery.DiscoveryClient) func(context.Context, schema.Gro
 	}
 }
 
-// NewGangs returns Gangs with a cache of its own. The cache has only the PodGroups of
-// jobs, because schedulers create others for their own pods. Its APIs are added when
-// they are first found to be served.
+// NewGangs returns Gangs with a separate cache. The cache has only the PodGroups of jobs, because
+// schedulers create others for their own pods. An API is added when it is first found to be served.
 func NewGangs(mgr ctrl.Manager, setting gang.Setting, schedulerName string) (*Gangs, func(controller.Controller, handler.EventHandler), error) {
 	api, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -202,8 +200,8 @@ func NewGangs(mgr ctrl.Manager, setting gang.Setting, schedulerName string) (*Ga
 	return gangs, follow, nil
 }
 
-// GroupChanges passes the changes of a PodGroup that a decision may depend on. Volcano
-// counts running pods in it, and events of the pods report these too.
+// GroupChanges passes the changes of a PodGroup that a decision may depend on. It ignores Volcano's count
+// of running pods, because the events of the pods report the same change.
 func GroupChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		before, okBefore := update.ObjectOld.(*unstructured.Unstructured)

@@ -16,25 +16,24 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// kueueInterval is how often the API server is asked for Kueue's API until it serves it.
-// Once found, the API is assumed to stay.
+// kueueInterval is the interval of requests for Kueue's API until the API server serves it. Once found,
+// the API is assumed to exist permanently.
 const kueueInterval = time.Minute
 
-// Kueue finds out whether Kueue is installed. Clusters without queued jobs have no
-// additional requests, because it asks on demand only.
+// Kueue detects whether Kueue is installed. It sends requests on demand only, so clusters without queued
+// jobs have none.
 type Kueue struct {
 	mapper meta.RESTMapper
 	clock  clock.PassiveClock
 
 	// mutex guards the fields below.
 	mutex sync.Mutex
-	// isServed is the last result, looked its time.
+	// isServed is the last result. looked is the time of that result.
 	isServed bool
 	looked   time.Time
 }
 
-// NewKueue returns a Kueue for a mapper that asks the API server for kinds that it does
-// not know.
+// NewKueue returns a Kueue. The mapper must query the API server for unknown kinds.
 func NewKueue(mapper meta.RESTMapper, clock clock.PassiveClock) *Kueue {
 	return &Kueue{mapper: mapper, clock: clock}
 }

@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// mapper is one that knows a kind or does not, or cannot tell.
+// mapper is a mapper that knows a kind, does not know it, or fails.
 type mapper struct {
 	meta.RESTMapper
 	err   error

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobmetrics has the metrics of jobs.
+// Package jobmetrics defines the metrics of jobs.
 package jobmetrics
 
 import (
@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// Metrics are the metrics of the job controller. They compare a committed status with
-// the one before, so that each change counts once.
+// Metrics are the metrics of the job controller. They compare a committed status with the previous one, so
+// each change counts once.
 type Metrics struct {
 	telemetry.Set
 	finished        *prometheus.CounterVec
@@ -57,7 +57,7 @@ func ofTaskType() telemetry.Label {
 	}}
 }
 
-// New returns the metrics, registered.
+// New returns registered metrics.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{}
 	m.finished = m.Counter(telemetry.Metric{
@@ -90,7 +90,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) makeDelays() {
-	// A delay is of a second where nodes have the image, of hours in a queue.
+	// A delay is about a second if nodes have the image, and hours in a queue.
 	buckets := []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400}
 	const since = "Time from a job's creation (or its resumption or admission by Kueue, if it had never run) until "
 	delay := func(name, until string) *prometheus.HistogramVec {
@@ -116,7 +116,7 @@ func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now t
 	for _, restarted := range outcome.ReplicaRestarts {
 		m.replicaRestarts.WithLabelValues(string(restarted.TaskType), restarted.Reason).Inc()
 	}
-	// A failure whose status was lost is in neither phase.
+	// A failure whose status was lost appears in neither phase.
 	switch {
 	case after.Phase == v2alpha1.JobRestarting && after.Restarts > before.Restarts && len(outcome.Failures) > 0:
 		m.restarts.WithLabelValues(led, outcome.Failures[0].Reason).Inc()
@@ -126,8 +126,8 @@ func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now t
 	m.observeLaunch(job, after, now)
 }
 
-// observeLaunch measures how long a job took to create its pods and to run. A state that
-// ended before the job ran is measured again.
+// observeLaunch observes how long a job took to create its pods and to run. If a state ended before the
+// job ran, it is measured again.
 func (m *Metrics) observeLaunch(job *v2alpha1.DIJob, after *v2alpha1.DIJobStatus, now time.Time) {
 	before, led := &job.Status, lifecycleOf(job)
 	if state.HasRun(before) || after.Restarts > 0 || after.Reschedules > 0 {
@@ -153,8 +153,7 @@ func lifecycleOf(job *v2alpha1.DIJob) string {
 // Lister lists the jobs in the cache.
 type Lister func() (*v2alpha1.DIJobList, error)
 
-// Cached lists the jobs in the leader's cache. Another replica has no cache of jobs, and
-// a list would start one.
+// Cached lists the jobs in the leader's cache. A standby has no cache of jobs, and a list would start one.
 func Cached(ctx context.Context, mgr ctrl.Manager) Lister {
 	return func() (*v2alpha1.DIJobList, error) {
 		list := &v2alpha1.DIJobList{}
@@ -201,8 +200,8 @@ func countPhases(jobs *v2alpha1.DIJobList) map[[2]string]int {
 	return counts
 }
 
-// phaseLabel returns a phase as a label: Pending before the first reconcile, Unknown for
-// a value that is no phase, as another controller may write.
+// phaseLabel returns a phase as a label. It returns Pending before the first reconcile, and Unknown for an
+// invalid phase that another controller may have written.
 func phaseLabel(phase v2alpha1.Phase) string {
 	switch phase {
 	case "":

@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refusal recognizes writes that the API server refuses, and delays their
-// repetition.
+// Package refusal recognizes writes that the API server refuses, and delays their repetition.
 package refusal
 
 import (
@@ -16,8 +15,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// StrippedError is returned for a write from which admission removed a part. It counts
-// as refused, because a repeat has the same result.
+// StrippedError is returned for a write from which admission removed a part. It counts as refused, because
+// a repeat has the same result.
 type StrippedError struct {
 	Annotation string
 }
@@ -27,9 +26,9 @@ func (e *StrippedError) Error() string {
 	return fmt.Sprintf("admission removes annotation %s, which the job needs: exempt pods that a DIJob owns", e.Annotation)
 }
 
-// Is reports whether an error is an answer to the request rather than a temporary fault.
-// A webhook may fail for days, and an object that is too large for etcd stays so,
-// although the API server answers as for an internal fault.
+// Is reports whether an error is an answer to the request and not a temporary fault. A webhook may fail
+// for days. An object that is too large for etcd stays too large, although the API server returns an
+// internal error.
 func Is(err error) bool {
 	return errors.As(err, new(*StrippedError)) ||
 		apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
@@ -37,8 +36,8 @@ func Is(err error) bool {
 		strings.Contains(err.Error(), "etcdserver: request is too large")
 }
 
-// Answer returns the API server's answer without the object's name, which precedes it,
-// and without the used part of a quota, which other jobs change.
+// Answer returns the API server's answer without the leading name of the object. It also omits the used
+// part of a quota, because other jobs change it.
 func Answer(err error) string {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -58,8 +57,8 @@ func Answer(err error) string {
 	return answer
 }
 
-// Reason tells admission plugins apart by their messages: they answer with the same code
-// and no machine-readable cause.
+// Reason returns the reason of a refusal according to its message. Admission plugins return the same code
+// and no machine-readable cause, so only the message distinguishes them.
 func Reason(answer string) string {
 	switch {
 	case isQuota(answer):
@@ -70,8 +69,8 @@ func Reason(answer string) string {
 	return v2alpha1.ReasonFailedCreate
 }
 
-// isQuota reports whether a quota is exceeded, requires resources that the pod does not
-// set, or is so new that its usage is unknown.
+// isQuota reports whether the cause is a quota: the quota is exceeded, requires resources that the pod
+// does not set, or is so new that its usage is unknown.
 func isQuota(answer string) bool {
 	return slices.ContainsFunc([]string{"exceeded quota: ", "failed quota: ", "status unknown for quota: "}, func(start string) bool {
 		return strings.HasPrefix(answer, start)

@@ -16,13 +16,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 )
 
-// Parallelism is how many objects of one job are written at a time. It is also how many
-// refused writes of one job, verb and type are remembered. While that many wait, no
-// other is tried, because it is mostly refused for the same reason.
+// Parallelism is how many objects of one job are written concurrently. It also bounds the remembered
+// refusals of one job, verb and type. While that many writes wait, no other is tried, because it would
+// usually be refused for the same reason.
 const Parallelism = 16
 
-// ErrWaits is the result of a write that is not tried, because the API server recently
-// refused it or too many like it.
+// ErrWaits is the result of a write that was not tried, because the API server recently refused it or too
+// many similar ones.
 var ErrWaits = errors.New("waits, as the API server refuses it")
 
 // write is a write that the API server refused.
@@ -33,12 +33,12 @@ type write struct {
 	delay           time.Duration
 }
 
-// Writes are the refused writes of one job, verb and type, the latest last. At most
-// Parallelism of them wait.
+// Writes are the refused writes of one job, verb and type, the latest last. At most Parallelism of them
+// wait.
 type Writes []write
 
-// waitsUntil returns when a write of an object may be tried. A write of other content
-// waits only shortly, because it may be accepted.
+// waitsUntil returns when a write of an object may be tried. A write with other content waits only
+// briefly, because it may be accepted.
 func (w *write) waitsUntil(content string) time.Time {
 	if soon := w.tried.Add(state.FirstRefusalDelay); w.content != content && soon.Before(w.until) {
 		return soon
@@ -64,7 +64,7 @@ func (w Writes) of(object string) *write {
 	return nil
 }
 
-// Next returns when the next of them may be tried again; the zero time for never.
+// Next returns when the next of the writes may be tried again; the zero time for never.
 func (w Writes) Next(now time.Time) time.Time {
 	var next time.Time
 	for i := range w {
@@ -75,8 +75,8 @@ func (w Writes) Next(now time.Time) time.Time {
 	return next
 }
 
-// Plan returns which objects are tried, and how many of them the API server may refuse
-// before the others wait. Objects without an earlier refusal come first, in turn.
+// Plan returns the objects to try, and how many of them the API server may refuse before the others wait.
+// Objects without an earlier refusal come first, in order.
 func (w Writes) Plan(objects []client.Object, content func(client.Object) string, now time.Time) (try []int, budget int) {
 	budget = Parallelism - w.waiting(now)
 	var next, again []int
@@ -89,7 +89,7 @@ func (w Writes) Plan(objects []client.Object, content func(client.Object) string
 		case !known.waitsUntil(content(object)).After(now):
 			again = append(again, i)
 			if known.until.After(now) {
-				// It replaces its own entry.
+				// The write replaces its own entry.
 				budget++
 			}
 		}
@@ -102,7 +102,7 @@ func (w Writes) Refuse(object client.Object, content string, now time.Time) Writ
 	key := keyOf(object)
 	at := slices.IndexFunc(w, func(one write) bool { return one.object == key })
 	if at < 0 && len(w) >= Parallelism {
-		// It replaces one that may be tried, and inherits its delay.
+		// The refusal replaces one that may be tried again, and inherits its delay.
 		for i := range w {
 			if !w[i].until.After(now) && (at < 0 || w[i].delay > w[at].delay) {
 				at = i
@@ -124,7 +124,7 @@ func (w Writes) Forget(object client.Object) Writes {
 	return slices.DeleteFunc(w, func(one write) bool { return one.object == key })
 }
 
-// Expire drops refusals that have not been repeated for long.
+// Expire drops refusals that have not recurred for a long time.
 func (w Writes) Expire(now time.Time) Writes {
 	return slices.DeleteFunc(w, func(one write) bool { return now.Sub(one.until) > state.LongestRefusalDelay })
 }
@@ -137,13 +137,13 @@ func keyOf(object client.Object) string {
 func Digest(content any) string {
 	raw, err := json.Marshal(content)
 	if err != nil {
-		// Content that does not encode is not written either.
+		// Content that cannot be encoded cannot be written either.
 		return err.Error()
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// NoContent is the content of writes that have none, such as deletions.
+// NoContent is the content of writes without content, such as deletions.
 func NoContent(client.Object) string { return "" }
 
 // PatchFrom returns the content of a patch, without the resource version.
@@ -157,7 +157,7 @@ func PatchFrom(original func(client.Object) client.Object) func(client.Object) s
 	}
 }
 
-// Try calls a function for each number, in parallel, until its budget of refusals is spent.
+// Try calls a function for each number in parallel, until the budget of refusals is used up.
 func Try(budget int, numbers []int, do func(int) (refused bool)) {
 	finished := make(chan bool)
 	running, refused := 0, 0

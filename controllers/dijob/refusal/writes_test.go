@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// podsToWrite returns a number of pods.
+// podsToWrite returns the given number of pods.
 func podsToWrite(count int) []client.Object {
 	pods := make([]client.Object, count)
 	for i := range pods {
