@@ -15,25 +15,25 @@ import (
 type Setting string
 
 const (
-	// Auto is the first of the known schedulers whose API is served, or the one
-	// that a job names.
+	// Auto selects the first known scheduler whose API is served, or the scheduler that a job
+	// names.
 	Auto Setting = "auto"
-	// None is no scheduler: a job that asks for a gang waits.
+	// None selects no scheduler: a job that requests a gang waits.
 	None Setting = "none"
-	// Volcano is the scheduler of that name.
+	// Volcano selects the scheduler of that name.
 	Volcano Setting = "volcano"
-	// Coscheduling is the plugin of that name, of scheduler-plugins.
+	// Coscheduling selects the plugin of that name in scheduler-plugins.
 	Coscheduling Setting = "coscheduling"
-	// Kubernetes is kube-scheduler itself.
+	// Kubernetes selects kube-scheduler itself.
 	Kubernetes Setting = "kubernetes"
 )
 
-// Settings are all there are.
+// Settings returns all settings.
 func Settings() []Setting {
 	return []Setting{Auto, None, Volcano, Coscheduling, Kubernetes}
 }
 
-// ParseSetting reads a setting.
+// ParseSetting parses a setting.
 func ParseSetting(text string) (Setting, error) {
 	if setting := Setting(text); slices.Contains(Settings(), setting) {
 		return setting, nil
@@ -45,10 +45,10 @@ func ParseSetting(text string) (Setting, error) {
 	return "", fmt.Errorf("%q is no setting for gangs: must be one of %s", text, strings.Join(known, ", "))
 }
 
-// Providers are the schedulers that are known, with their versions, in the order
-// in which they are preferred: what somebody installed for gangs goes before what
-// a cluster may serve by itself, and a newer version before an older one. A
-// version of the same shape is added here, one of another shape as a dialect.
+// Providers returns the known schedulers with their versions, in order of preference. A scheduler
+// that was installed for gangs precedes one that a cluster may serve by default. A newer version
+// precedes an older one. A new version of the same shape is an entry here; one of another shape
+// needs a dialect.
 func Providers() []Provider {
 	of := func(name Setting, scheduler, group, version string, own dialect) Provider {
 		gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: Kind}
@@ -63,7 +63,7 @@ func Providers() []Provider {
 	}
 }
 
-// ProviderOf returns the one that an object is for, nil where it is not among them.
+// ProviderOf returns the provider of an object's type, nil if it is not among the served ones.
 func ProviderOf(served []Provider, gvk schema.GroupVersionKind) *Provider {
 	for i := range served {
 		if served[i].GVK == gvk {
@@ -73,7 +73,7 @@ func ProviderOf(served []Provider, gvk schema.GroupVersionKind) *Provider {
 	return nil
 }
 
-// UsualNames names the schedulers that pods of gangs are left to.
+// UsualNames returns the names of the schedulers that a job of a gang usually names.
 func UsualNames() string {
 	var usual []string
 	for _, provider := range Providers() {
@@ -84,9 +84,9 @@ func UsualNames() string {
 	return strings.Join(usual, " or ")
 }
 
-// Choose returns the scheduler that a job's gang is left to, by the setting, the
-// scheduler that the job names, and what is served, in the order of Providers;
-// else why there is none, and what would help.
+// Choose returns the scheduler for a job's gang. It depends on the setting, the scheduler that the
+// job names, and the served APIs, in the order of Providers. If there is none, Choose returns why,
+// and a remedy.
 func Choose(setting Setting, schedulerName string, served []Provider) (provider *Provider, why string) {
 	if setting == None {
 		return nil, "the operator runs with --gang-scheduler=none: set it to auto or to a scheduler that is installed, or take spec.scheduling.gang out of the job"
@@ -100,7 +100,7 @@ func Choose(setting Setting, schedulerName string, served []Provider) (provider 
 	return nil, fmt.Sprintf("the operator runs with --gang-scheduler=%s, and the API server serves no %s: %s", setting, groupsOf(setting), remedy(setting))
 }
 
-// chooseByJob leaves the gang of a job that names a known scheduler to that one.
+// chooseByJob returns the scheduler that the job names if that is known, else the first served one.
 func chooseByJob(schedulerName string, served []Provider) (provider *Provider, why string) {
 	named := settingOf(schedulerName)
 	if named == "" {
@@ -116,7 +116,7 @@ func chooseByJob(schedulerName string, served []Provider) (provider *Provider, w
 	return nil, fmt.Sprintf("the job names scheduler %q, and the API server serves no %s: %s", schedulerName, groupsOf(named), remedy(named))
 }
 
-// settingOf returns which scheduler goes by a name, "" for none that is known.
+// settingOf returns the setting of the scheduler with a name, "" if that is unknown.
 func settingOf(schedulerName string) Setting {
 	for _, provider := range Providers() {
 		if provider.SchedulerName != "" && provider.SchedulerName == schedulerName {
@@ -138,7 +138,7 @@ func first(served []Provider, name Setting) *Provider {
 	return nil
 }
 
-// groupsOf names the resource that a scheduler is told of gangs by.
+// groupsOf returns the resource of a scheduler's PodGroups.
 func groupsOf(name Setting) string {
 	for _, provider := range Providers() {
 		if provider.Name == name {
@@ -148,7 +148,7 @@ func groupsOf(name Setting) string {
 	return ""
 }
 
-// remedy says how a scheduler's API comes to be served.
+// remedy describes how to have a scheduler's API served.
 func remedy(name Setting) string {
 	switch name {
 	case Volcano:

@@ -1,10 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gang has adapters for the schedulers that place all pods of a job at once or
-// none: it builds their PodGroups, makes pods members of one, and reads why a gang is
-// not placed. It is pure: it has no client, no clock and no log. The objects are
-// unstructured, so that no scheduler's module is needed.
+// Package gang has adapters for the schedulers that place all pods of a job at once or none. It
+// builds their PodGroups, makes pods members of one, and reads why a gang is not placed. It is
+// pure: it has no client, no clock and no log. The objects are unstructured, so that no scheduler's
+// module is needed.
 package gang
 
 import (
@@ -14,27 +14,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is the kind of the object that describes a gang, for all schedulers.
+// Kind is the kind of the object that describes a gang. All schedulers use the same kind.
 const Kind = "PodGroup"
 
 // Gang describes the pods that a scheduler must place at once.
 type Gang struct {
 	Namespace, Name string
-	// Labels and Owner are the object's.
+	// Labels and Owner are those of the PodGroup.
 	Labels map[string]string
 	Owner  metav1.OwnerReference
 	// Min is how many pods must be placed before any starts.
 	Min int32
-	// Resources is what that many pods request together.
+	// Resources are the sum of the requests of Min pods.
 	Resources corev1.ResourceList
 	// Queue is the queue that the gang waits in, "" for the scheduler's default.
 	Queue string
-	// PriorityClass is the one of the pods, "" for none.
+	// PriorityClass is the PriorityClass of the pods, "" for none.
 	PriorityClass string
 }
 
-// SchedulerStatus is why a scheduler has not placed a gang; the zero value if it gives
-// no reason.
+// SchedulerStatus is the reason and message of a scheduler that has not placed a gang; the zero
+// value if it gives no reason.
 type SchedulerStatus struct {
 	Reason, Message string
 }
@@ -45,20 +45,20 @@ type Provider struct {
 	Name Setting
 	// GVK is the type of its PodGroups.
 	GVK schema.GroupVersionKind
-	// SchedulerName is given to pods that name no scheduler; "" for the cluster's default.
+	// SchedulerName is set on pods that name no scheduler; "" is the cluster's default.
 	SchedulerName string
 
 	dialect dialect
 }
 
-// dialect is what differs between the schedulers.
+// dialect is the part of an API that differs between the schedulers.
 type dialect interface {
-	// spec is that of the object.
+	// spec returns the spec of a gang's PodGroup.
 	spec(gang *Gang) map[string]any
-	// sync makes a stored spec equal to the desired one, and reports whether the API
-	// allows that change.
+	// sync makes a stored spec equal to the desired one, and reports whether the API allows that
+	// change.
 	sync(stored, wanted map[string]any) (possible bool)
-	// least reads from a stored spec how many pods must be placed at once.
+	// least returns from a stored spec how many pods must be placed at once.
 	least(spec map[string]any) int64
 	mark(pod *corev1.Pod, group string)
 	groupOf(pod *corev1.Pod) string
@@ -76,8 +76,8 @@ func (p *Provider) Group(gang *Gang) *unstructured.Unstructured {
 	return group
 }
 
-// Sync returns the stored PodGroup, equal to the desired one; fields that other programs
-// wrote stay. It reports whether the API allows that change.
+// Sync returns the stored PodGroup with the desired fields. Fields that other programs wrote stay.
+// It reports whether the API allows that change.
 func (p *Provider) Sync(stored *unstructured.Unstructured, gang *Gang) (synced *unstructured.Unstructured, possible bool) {
 	synced = stored.DeepCopy()
 	spec, found, err := unstructured.NestedMap(synced.Object, "spec")
@@ -100,7 +100,7 @@ func (p *Provider) Least(group *unstructured.Unstructured) int32 {
 	return int32(p.dialect.least(spec))
 }
 
-// Mark makes a pod a member of a gang, scheduled by its provider unless the pod names a
+// Mark makes a pod a member of a gang. The provider schedules the pod unless the pod names a
 // scheduler.
 func (p *Provider) Mark(pod *corev1.Pod, group string) {
 	p.dialect.mark(pod, group)
@@ -114,8 +114,8 @@ func (p *Provider) IsMember(pod *corev1.Pod, group string) bool {
 	return p.dialect.groupOf(pod) == group
 }
 
-// Read returns the scheduler's status from a PodGroup. Whether the gang is placed shows
-// in its pods, because PodGroups outlive an attempt.
+// Read returns the scheduler's status from a PodGroup. The pods show whether the gang is placed,
+// because PodGroups outlive an attempt.
 func (p *Provider) Read(group *unstructured.Unstructured) SchedulerStatus {
 	return p.dialect.status(group)
 }

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// provider returns the one of a setting, in a version; the first for "".
+// provider returns the provider of a setting in a version; the first for "".
 func provider(t *testing.T, name Setting, version string) *Provider {
 	t.Helper()
 	for _, each := range Providers() {
@@ -42,7 +42,7 @@ func object(t *testing.T, manifest string) map[string]any {
 	return decoded.Object
 }
 
-// team is a gang of three.
+// team returns a gang of three.
 func team() *Gang {
 	return &Gang{
 		Namespace: "rl", Name: "di-job", Labels: map[string]string{"diengine/job": "job"},

@@ -16,18 +16,18 @@ import (
 
 const (
 	kubernetesGroup = "scheduling.k8s.io"
-	// defaultScheduler is what a job may call kube-scheduler.
+	// defaultScheduler is the name of kube-scheduler, which a job may name.
 	defaultScheduler = corev1.DefaultSchedulerName
-	// saysNothing is the message of each group that is not placed.
+	// saysNothing is the message of each PodGroup that is not placed.
 	saysNothing = "pod group is unschedulable"
-	// waitsForOthers is in the message of a pod that fits, of a gang that does not.
+	// waitsForOthers is in the message of a pod that fits while its gang does not.
 	waitsForOthers = "waiting for minCount pods from a gang"
 )
 
-// kubernetes is kube-scheduler itself, from Kubernetes 1.36 on.
+// kubernetes is kube-scheduler itself, since Kubernetes 1.36.
 type kubernetes struct {
-	// isMutable is set if minCount may be changed, as from v1alpha3 on. In v1alpha2
-	// the whole spec is immutable.
+	// isMutable is set if minCount may be changed, as since v1alpha3. In v1alpha2 the whole spec is
+	// immutable.
 	isMutable bool
 }
 
@@ -39,7 +39,7 @@ func (kubernetes) spec(gang *Gang) map[string]any {
 	return spec
 }
 
-// sync compares only minCount: the priority class is immutable, and dropped if its
+// sync compares only minCount. The priority class is immutable, and the API server drops it if its
 // feature gate is off.
 func (k kubernetes) sync(stored, wanted map[string]any) bool {
 	if equality.Semantic.DeepEqual(k.least(stored), k.least(wanted)) {
@@ -70,8 +70,8 @@ func (kubernetes) groupOf(pod *corev1.Pod) string {
 	return ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "")
 }
 
-// status reads a condition that v1alpha3 renamed. Once it is True it stays True. Its
-// message has no more than its reason: pods name what is missing.
+// status reads a condition that v1alpha3 renamed. Once the condition is True, it stays True. Its
+// message only repeats its reason. The pods' messages name what is missing.
 func (kubernetes) status(group *unstructured.Unstructured) SchedulerStatus {
 	for _, kind := range []string{"PodGroupInitiallyScheduled", "PodGroupScheduled"} {
 		if condition := conditionOf(group, kind); condition.status == string(corev1.ConditionFalse) {
@@ -84,8 +84,8 @@ func (kubernetes) status(group *unstructured.Unstructured) SchedulerStatus {
 	return SchedulerStatus{}
 }
 
-// StatusOfPod returns the scheduler's status from a pod; the zero value for a pod that
-// waits for others of its gang, or behind a scheduling gate.
+// StatusOfPod returns the scheduler's status from a pod. It returns the zero value for a pod that
+// waits for other pods of its gang, or behind a scheduling gate.
 func StatusOfPod(pod *corev1.Pod) SchedulerStatus {
 	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
 	switch {
@@ -96,13 +96,13 @@ func StatusOfPod(pod *corev1.Pod) SchedulerStatus {
 	return SchedulerStatus{Reason: scheduled.Reason, Message: scheduled.Message}
 }
 
-// condition is one of an object's status.
+// condition is a condition of an object's status.
 type condition struct {
 	status string
 	SchedulerStatus
 }
 
-// conditionOf returns the condition of a type, the zero one where there is none.
+// conditionOf returns the condition of a type, the zero value if there is none.
 func conditionOf(group *unstructured.Unstructured, kind string) condition {
 	conditions, _, err := unstructured.NestedSlice(group.Object, "status", "conditions")
 	if err != nil {

@@ -11,17 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Keys by which pods name their gang.
+// Pods name their gang by these keys.
 const (
-	// volcanoAnnotation is what Volcano's scheduler has always read. Volcano's controller
-	// creates a group of its own for a pod without it.
+	// volcanoAnnotation is the annotation that all versions of Volcano's scheduler read. Volcano's
+	// controller creates a separate PodGroup for a pod without it.
 	volcanoAnnotation = "scheduling.k8s.io/group-name"
-	// volcanoNewerAnnotation is what newer ones of its schedulers read first.
+	// volcanoNewerAnnotation is the annotation that newer versions of Volcano's scheduler read
+	// first.
 	volcanoNewerAnnotation = "scheduling.volcano.sh/group-name"
 	coschedulingLabel      = "scheduling.x-k8s.io/pod-group"
 )
 
-// minMember is what Volcano's and scheduler-plugins' objects have in common.
+// minMember has the fields that the PodGroups of Volcano and scheduler-plugins share.
 type minMember struct{}
 
 func (minMember) least(spec map[string]any) int64 {
@@ -55,8 +56,8 @@ func (minMember) spec(gang *Gang) map[string]any {
 	return spec
 }
 
-// volcano is the scheduler of that name. It looks at queue, priority and
-// resources before any pod of a gang.
+// volcano is the scheduler Volcano. It checks queue, priority and resources before it places any
+// pod of a gang.
 type volcano struct{ minMember }
 
 func (v volcano) spec(gang *Gang) map[string]any {
@@ -82,7 +83,7 @@ func (volcano) mark(pod *corev1.Pod, group string) {
 
 func (volcano) groupOf(pod *corev1.Pod) string { return pod.Annotations[volcanoAnnotation] }
 
-// status reads the condition Unschedulable. It stays when the gang is placed, which the
+// status reads the condition Unschedulable. That condition stays when the gang is placed, which the
 // condition Scheduled reports.
 func (volcano) status(group *unstructured.Unstructured) SchedulerStatus {
 	if condition := conditionOf(group, "Unschedulable"); condition.status == string(corev1.ConditionTrue) {
@@ -91,8 +92,8 @@ func (volcano) status(group *unstructured.Unstructured) SchedulerStatus {
 	return SchedulerStatus{}
 }
 
-// coscheduling is the plugin of that name. How long the pods of a gang wait for
-// each other stays the plugin's own setting.
+// coscheduling is the plugin of that name. The plugin's own setting determines how long the pods of
+// a gang wait for each other.
 type coscheduling struct{ minMember }
 
 func (coscheduling) mark(pod *corev1.Pod, group string) {
@@ -104,5 +105,5 @@ func (coscheduling) mark(pod *corev1.Pod, group string) {
 
 func (coscheduling) groupOf(pod *corev1.Pod) string { return pod.Labels[coschedulingLabel] }
 
-// status is empty: the plugin reports only in the pods why it waits.
+// status returns nothing: the plugin reports only in the pods why it waits.
 func (coscheduling) status(*unstructured.Unstructured) SchedulerStatus { return SchedulerStatus{} }

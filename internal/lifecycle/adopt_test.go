@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// earlier puts a running pod into the world as an earlier release made it.
+// earlier adds a running pod of an earlier release to the world.
 func (w *world) earlier(role names.ReplicaType, name string, owners ...metav1.OwnerReference) *corev1.Pod {
 	owner := metav1.OwnerReference{
 		APIVersion: "diengine.opendilab.org/v1alpha1", Kind: "DIJob", Name: "job", UID: w.job.UID, Controller: ptr.To(true),
@@ -37,7 +37,7 @@ func (w *world) earlier(role names.ReplicaType, name string, owners ...metav1.Ow
 	return pod
 }
 
-// adoptions returns the slots that pods are to name, by pod.
+// adoptions returns the slots that adopted pods must name, by pod.
 func adoptions(decision Decision) map[string]string {
 	slots := map[string]string{}
 	for _, pod := range decision.AdoptPods {

@@ -17,10 +17,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// benchmarkSizes are the pods of the jobs that decisions are measured for.
+// benchmarkSizes are the numbers of pods in the benchmarked jobs.
 var benchmarkSizes = []int{10, 100, 1000, 5000}
 
-// largeJob is a job of so many collectors, all of them made and running.
+// largeJob returns a job of that many collectors, all created and running.
 func largeJob(b *testing.B, pods int) Observed {
 	b.Helper()
 	job := &v2alpha1.DIJob{
@@ -47,7 +47,7 @@ func largeJob(b *testing.B, pods int) Observed {
 	return observed
 }
 
-// benchmarkStates are the states of a job that decisions are measured in.
+// benchmarkStates returns the states of the benchmarked jobs.
 func benchmarkStates() map[string]func(*Observed) {
 	return map[string]func(*Observed){
 		"start":  func(o *Observed) { o.Pods, o.Services, o.Job.Status = nil, nil, v2alpha1.DIJobStatus{} },
@@ -58,8 +58,7 @@ func benchmarkStates() map[string]func(*Observed) {
 				pod.Status.Phase, pod.Status.Conditions = corev1.PodSucceeded, nil
 			}
 		},
-		// Every other rank has succeeded, so that the record has as many ranges
-		// as it can have.
+		// Every other rank is completed, so that the record has the maximum number of ranges.
 		"halfway": func(o *Observed) {
 			completed := map[int32]bool{}
 			for i := 0; i < len(o.Pods); i += 2 {

@@ -32,10 +32,9 @@ var (
 	worldSteps  = flag.Int("world.steps", 150, "things that happen in each")
 )
 
-// TestAJobInAWorldThatFailsAndLags lets everything happen to a worker-led job, its
-// operator and what the operator sees, in random order. The checks of the
-// world hold all the while. Then faults stop: the job comes to have what it is
-// to have, and, where it has not failed, succeeds.
+// TestAJobInAWorldThatFailsAndLags applies random events to a worker-led job, its operator and the
+// operator's cache. The checks of the world must hold at every step. Then faults stop. The job must
+// reach its desired state and, unless it has failed, succeed.
 func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
 	t.Parallel()
 	for round := range *worldRounds {
@@ -51,7 +50,7 @@ func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
 	}
 }
 
-// TestASequenceCanBeRepeated: a seed that fails once and not again is of no use.
+// TestASequenceCanBeRepeated checks that a seed always plays the same sequence.
 func TestASequenceCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
@@ -73,7 +72,7 @@ func everyStep() []uint64 {
 	return steps
 }
 
-// player judges one sequence and ends it at the first failed check.
+// player plays one sequence and ends it at the first failed check.
 type player struct{ failure string }
 
 func (p *player) Helper() {}
@@ -87,9 +86,8 @@ func (p *player) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// play plays those steps of a seed's sequence, and returns what failed, and what
-// happened where that is asked for. What a step does follows from the seed and
-// its number alone, so others can be left out.
+// play plays the given steps of a seed's sequence. It returns the failed check, and fills the trace
+// if there is one. A step depends only on the seed and its number, so other steps can be left out.
 func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	judge := &player{}
 	w := newWorld(judge, anySpec(rand.New(rand.NewPCG(seed, 0))))
@@ -111,7 +109,7 @@ func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	return judge.failure
 }
 
-// shorten leaves out the steps without which a sequence fails, too.
+// shorten leaves out the steps without which a sequence still fails.
 func shorten(seed uint64, steps []uint64) []uint64 {
 	for size := len(steps) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(steps); {
@@ -150,7 +148,7 @@ func anySpec(random *rand.Rand) v2alpha1.DIJobSpec {
 	return spec
 }
 
-// anyClusterSpec returns no framework mostly, else some.
+// anyClusterSpec mostly returns no framework, else some.
 func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 	switch random.IntN(6) {
 	case 0:
@@ -163,7 +161,7 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 	return nil
 }
 
-// happen does one thing to the world.
+// happen applies one random event to the world.
 func (w *world) happen(random *rand.Rand) {
 	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
 	switch choice := random.IntN(42); {
@@ -192,7 +190,7 @@ func (w *world) happen(random *rand.Rand) {
 	}
 }
 
-// hear lets some news arrive, in any order.
+// hear delivers some events to the cache, in any order.
 func (w *world) hear(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		w.hearOfJob()
@@ -213,7 +211,7 @@ func (w *world) hear(random *rand.Rand) {
 	}
 }
 
-// anyFate returns how the writes of a pass end: mostly well.
+// anyFate returns the outcomes of a reconcile's writes, which mostly succeed.
 func anyFate(random *rand.Rand) func() fate {
 	odds := []int{0, 0, 2, 8}[random.IntN(4)]
 	return func() fate {
@@ -224,7 +222,7 @@ func anyFate(random *rand.Rand) func() fate {
 	}
 }
 
-// befallPod lets the kubelet, a user or a node do something to one pod or some.
+// befallPod applies an event of a kubelet, a user or a node to one or more pods.
 func (w *world) befallPod(random *rand.Rand) {
 	pods := w.podNames()
 	if len(pods) == 0 {
@@ -263,8 +261,7 @@ func (w *world) befallPod(random *rand.Rand) {
 	}
 }
 
-// leave lets a pod that is asked to leave go on: it ends by itself first, or is
-// stuck for longer, or goes.
+// leave advances a terminating pod: it exits by itself first, stays longer, or is removed.
 func (w *world) leave(name string, choice int) {
 	switch pod := w.pods[name]; {
 	case !podstate.Terminating(pod):
@@ -296,7 +293,7 @@ func (w *world) toEnd(name string, code int32) {
 	}
 }
 
-// toOutlive lets what a pod was made with end while a container that was added goes on.
+// toOutlive terminates a pod's own containers while an injected container continues.
 func (w *world) toOutlive(name string, code int32) {
 	pod := w.pods[name]
 	if podstate.Finished(pod) || podstate.Terminating(pod) || podstate.OnlyInjectedRun(pod) || pod.Status.Phase != corev1.PodRunning {
@@ -310,7 +307,7 @@ func (w *world) toOutlive(name string, code int32) {
 	}
 }
 
-// toFail lets a pod fail in one of the ways that there are.
+// toFail makes a pod fail in one of the possible ways.
 func (w *world) toFail(name string, choice int) {
 	pod := w.pods[name]
 	if podstate.Finished(pod) || podstate.OnlyInjectedRun(pod) || podstate.Terminating(pod) || mayStart(pod) && !w.hasNodes(pod) || !w.schedule(pod) {
@@ -335,7 +332,7 @@ func (w *world) toFail(name string, choice int) {
 	}
 }
 
-// loseNode takes a node away: the pods on it are marked and deleted, or gone.
+// loseNode removes a node. The pods on it are marked and deleted, or disappear.
 func (w *world) loseNode(random *rand.Rand) {
 	node := string(rune('a' + random.IntN(2)))
 	for _, name := range w.podNames() {
@@ -354,7 +351,7 @@ func (w *world) loseNode(random *rand.Rand) {
 	}
 }
 
-// befallNodes lets somebody delete a ConfigMap, or put something else in its place.
+// befallNodes makes another program delete a ConfigMap or replace its content.
 func (w *world) befallNodes(random *rand.Rand) {
 	held := slices.Sorted(maps.Keys(w.configMaps))
 	if len(held) == 0 {
@@ -372,7 +369,7 @@ func (w *world) befallNodes(random *rand.Rand) {
 	w.tell("somebody deletes ConfigMap %s", name)
 }
 
-// befallJob lets a user or the allocator write the job.
+// befallJob makes a user or the allocator write the job.
 func (w *world) befallJob(random *rand.Rand) {
 	w.change(func(job *v2alpha1.DIJob) {
 		switch choice := random.IntN(13); {
@@ -399,7 +396,7 @@ func (w *world) befallJob(random *rand.Rand) {
 		w.job.Status.Replicas, w.job.Status.Allocation, state.IsSuspended(w.job), sizing.Wanted(w.job).Total, sizing.Wanted(w.job).ByTask, w.job.Spec.Tasks[0].Type)
 }
 
-// calm ends the faults, and holds what becomes of the job against what is to.
+// calm ends the faults, and compares the job with its desired state.
 func (w *world) calm(random *rand.Rand) {
 	w.tell("faults stop")
 	w.rest()
@@ -442,7 +439,7 @@ func (w *world) outline() string {
 	return outlinePods(pods)
 }
 
-// rest lets the operator, who hears all now, and pods that are going come to rest.
+// rest resyncs the cache, and reconciles and removes terminating pods until nothing changes.
 func (w *world) rest() {
 	for range 60 {
 		w.resync()
@@ -455,8 +452,8 @@ func (w *world) rest() {
 	w.t.Fatalf("the operator comes to no rest")
 }
 
-// checkHowItEnded: a job fails by its failures or its deadline only, and else
-// succeeds.
+// checkHowItEnded checks that a job fails only because of its failures or its deadline, and
+// otherwise succeeds.
 func (w *world) checkHowItEnded() {
 	status := &w.job.Status
 	switch limit := w.job.Spec.BackoffLimit; {

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// clusterWorld has a running job of a chief, two workers and a parameter server.
+// clusterWorld returns a running job of a chief, two workers and a parameter server.
 func clusterWorld(t *testing.T, frameworks ...v2alpha1.ClusterSpec) *world {
 	t.Helper()
 	spec := v2alpha1.DIJobSpec{ClusterSpec: frameworks}
@@ -30,7 +30,7 @@ func clusterWorld(t *testing.T, frameworks ...v2alpha1.ClusterSpec) *world {
 	return w
 }
 
-// createdOnce reports whether no pod was made again.
+// createdOnce reports whether no pod was recreated.
 func (w *world) createdOnce() bool {
 	for _, times := range w.created {
 		if times > 1 {
@@ -45,7 +45,7 @@ func TestAResizeOfAFixedClusterStartsAllAnewAndTellsAllTheSame(t *testing.T) {
 		frameworks []v2alpha1.ClusterSpec
 		onResize   v2alpha1.OnResize
 		resize     func(*v2alpha1.DIJob)
-		// isContinued says that nobody starts again.
+		// isContinued is set if no replica restarts.
 		isContinued bool
 	}{
 		"TensorFlow, more workers":          {frameworks: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}, resize: workers(3)},
@@ -105,8 +105,8 @@ func TestAReplicaThatIsMadeAgainIsToldWhatTheOthersWere(t *testing.T) {
 	}
 }
 
-// TestTheFirstIsTheMasterThroughoutAJobsLife: also of the attempt after a resize
-// that came while the job was suspended.
+// TestTheFirstIsTheMasterThroughoutAJobsLife includes the attempt after a resize of a suspended
+// job.
 func TestTheFirstIsTheMasterThroughoutAJobsLife(t *testing.T) {
 	w := clusterWorld(t, v2alpha1.ClusterSpecTorch)
 	expect := func(size string) {
@@ -162,8 +162,8 @@ func TestAJobThatIsToldOfItsClusterNoLongerGoesOn(t *testing.T) {
 	w.expectReschedules(0)
 }
 
-// TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone: the scale subresource and the
-// status go round admission, which refuses a TF_CONFIG that no process starts with.
+// TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone covers the scale subresource and the status,
+// which bypass admission. Admission rejects a TF_CONFIG with which no process can start.
 func TestAResizeThatNoPodCouldBeMadeForLeavesThePodsAlone(t *testing.T) {
 	for name, resize := range map[string]func(*v2alpha1.DIJob){
 		"by the scale subresource": func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas = ptr.To(int32(4000)) },

@@ -18,15 +18,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/limits"
 )
 
-// ConflictDelay is after how long a name that another owner has is tried again: no
-// watch covers the other owner's objects.
+// ConflictDelay is the interval between attempts to use a name that another owner has. No watch
+// covers the other owner's objects.
 const ConflictDelay = 30 * time.Second
 
-// batchDelay is after how long the next batch of objects is created. Other jobs
-// that wait come first.
+// batchDelay is the delay before the next batch of objects. Other jobs that wait come first.
 const batchDelay = time.Millisecond
 
-// Effects are what acting on a decision has shown.
+// Effects are the results of acting on a decision.
 type Effects struct {
 	// Failed is set if a write failed and is retried with backoff.
 	Failed bool
@@ -35,16 +34,16 @@ type Effects struct {
 	Waiting bool
 	// Created is set if an object was created.
 	Created bool
-	// RejectedReason and Rejected say what the API server rejects, "" for nothing.
+	// RejectedReason and Rejected describe what the API server rejects, "" for nothing.
 	RejectedReason, Rejected string
 	// Taken is set if an object could not be created because another one has its name.
 	Taken bool
-	// Conflicts describe those of these names whose owners do not give them up.
+	// Conflicts describe those of these names that their owners keep.
 	Conflicts []string
 	// RetryAfter is after how long a rejected write is due again, 0 for never.
 	RetryAfter time.Duration
-	// AssumedFor is for how long written objects are assumed to exist that no watch
-	// event has confirmed, 0 if there are none.
+	// AssumedFor is how long written objects are assumed to exist that no watch event has
+	// confirmed; 0 if there are none.
 	AssumedFor time.Duration
 	// OthersWait is set if other jobs wait to be reconciled.
 	OthersWait bool
@@ -52,7 +51,7 @@ type Effects struct {
 
 // Outcome is what a reconcile commits and reports.
 type Outcome struct {
-	// Status is the job's whole status. Fields of other writers are as observed.
+	// Status is the job's whole status. Fields of other writers are unchanged.
 	Status v2alpha1.DIJobStatus
 	// Events describe changes in Status; they are recorded once it is written.
 	Events []Event
@@ -110,7 +109,7 @@ func (o *Outcome) reportConflicts(observed *Observed, decision *Decision, effect
 	}
 }
 
-// conflictMessage names the conflicts, of many only some. A message that was written
+// conflictMessage names the conflicts, or only some if there are many. A message that was written
 // within the last ConflictDelay stays as long as there is any conflict.
 func conflictMessage(observed *Observed, conflicts []string) string {
 	if len(conflicts) == 0 {
@@ -128,10 +127,9 @@ func conflictMessage(observed *Observed, conflicts []string) string {
 	return strings.Join(conflicts, "; ")
 }
 
-// delayCounts leaves the status as recorded if only counts changed and the last
-// write was less than CountsInterval ago. Pods hold the counts, so that nothing but
-// time is lost. A suspended job's succeeded pods are deleted once their success is
-// recorded, so that is recorded at once.
+// delayCounts leaves the status unchanged if only counts changed and the last write was less than
+// CountsInterval ago. Pods have the counts, so a delay loses no information. The succeeded pods of
+// a suspended job are deleted once their success is recorded, so that is recorded at once.
 func (o *Outcome) delayCounts(observed *Observed) {
 	recorded := &observed.Job.Status
 	left := untilNextCounts(observed)
@@ -145,10 +143,10 @@ func (o *Outcome) delayCounts(observed *Observed) {
 	}
 }
 
-// delayFirstStatus leaves the first status of a job to the reconcile that observes
-// its pods, if all of them were created now. Other jobs then get their pods sooner.
-// Until then the status records nothing that does not follow from spec and pods,
-// unless a resize restarts the job or the allocator places it.
+// delayFirstStatus leaves the first status of a job to the reconcile that observes its pods, if all
+// of them were created now. Other jobs then get their pods sooner. Until then the status records
+// only what follows from spec and pods. There is no delay if a resize restarts the job or the
+// allocator places it.
 func (o *Outcome) delayFirstStatus(observed *Observed, decision *Decision) {
 	job := observed.Job
 	isFirst := job.Status.Phase == "" && o.Status.Phase == v2alpha1.JobPending && len(o.Status.Conditions) == 1

@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// concluded returns what is concluded for a job that acted on a new generation.
+// concluded returns the conclusion for a job that acted on a new generation.
 func concluded(edit func(*Observed, *Decision, *Effects)) (*Observed, Outcome) {
 	job := &v2alpha1.DIJob{}
 	job.Generation, job.Status.ObservedGeneration = 2, 1

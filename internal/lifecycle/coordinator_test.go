@@ -25,7 +25,7 @@ import (
 
 const coordinator = "job-coordinator"
 
-// ledJob has a coordinator, which may ask for collectors and learners.
+// ledJob returns a job with a coordinator, which may request collectors and learners.
 func ledJob() v2alpha1.DIJobSpec {
 	return v2alpha1.DIJobSpec{
 		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
@@ -313,8 +313,8 @@ func TestARemovedReplicaIsDrained(t *testing.T) {
 	w.expectServicesOfPods()
 }
 
-// A coordinator that is connected to what is reported, as by people or by an
-// aggregator, takes leave of it when it vanishes from the list.
+// A coordinator that is connected to a reported replica disconnects when that disappears from the
+// list. Users and aggregators may report it.
 func TestAReportedReplicaIsDrained(t *testing.T) {
 	tests := map[string]struct {
 		told    func(after []string) string
@@ -366,7 +366,7 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 	tests := map[string]func(w *world){
 		"gone":    func(w *world) { delete(w.pods, coordinator) },
 		"evicted": func(w *world) { w.evict(coordinator) },
-		// Deployed users rely on it.
+		// Deployed users rely on this.
 		"evicted over a limit of its own": func(w *world) { w.overuse(coordinator) },
 		"deleted": func(w *world) {
 			w.end(coordinator, 143)
@@ -420,7 +420,7 @@ func TestHowACoordinatorEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := led(t, ledJob())
 			pod := w.pod(coordinator)
-			// As one that an earlier release made, which does not say what is its own.
+			// Pods of an earlier release do not record their own containers.
 			delete(pod.Annotations, names.AnnotationContainers)
 			pod.Spec.RestartPolicy, pod.Status.Phase, pod.Status.ContainerStatuses = tc.policy, tc.phase, tc.statuses
 			w.settle()
@@ -468,8 +468,8 @@ func TestCleanPodPolicyOfReplicas(t *testing.T) {
 	}
 }
 
-// TestReplicasInAnyOrder lets everything happen to a job in random order. Left
-// in peace it has exactly the pods that its list says, and succeeds.
+// TestReplicasInAnyOrder applies random events to a job. Once they stop, the job must have exactly
+// the pods of its list, and must succeed.
 func TestReplicasInAnyOrder(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -503,7 +503,7 @@ func TestReplicasInAnyOrder(t *testing.T) {
 	}
 }
 
-// ledMischief does one random thing to a coordinator-led job.
+// ledMischief applies one random event to a coordinator-led job.
 func (w *world) ledMischief(random *rand.Rand) {
 	if w.membership == nil {
 		return
@@ -687,7 +687,8 @@ func TestReplicasThatAreLostAtOnceNeverGetOneName(t *testing.T) {
 	}
 }
 
-// TestASlotThatHasTheNameOfAnothersPodGetsAnother: an earlier operator gave both one name.
+// TestASlotThatHasTheNameOfAnothersPodGetsAnother covers an earlier operator that gave both one
+// name.
 func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
 	for owner := range 2 {
 		w := led(t, ledJob())
@@ -714,8 +715,8 @@ func TestASlotThatHasTheNameOfAnothersPodGetsAnother(t *testing.T) {
 	}
 }
 
-// TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain: that is known and
-// accepted, as nothing is left that tells of it.
+// TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain documents an accepted limit:
+// nothing records such a success.
 func TestACoordinatorThatSucceededAndIsGoneBeforeItIsSeenIsMadeAgain(t *testing.T) {
 	w := led(t, ledJob())
 	w.end(coordinator, 0)

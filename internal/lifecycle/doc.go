@@ -1,30 +1,28 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle decides what to do for a job, given what was observed, and
-// concludes what to commit, given what acting on the decision has shown. It is
-// pure: it has no client, no clock and no log.
+// Package lifecycle decides what a reconcile changes for a job, given what was observed. After the
+// writes it concludes which status to commit. It is pure: it has no client, no clock and no log.
 //
-// Decide computes an input from the observation, which no rule changes. The rules
-// of the job's lifecycle then add to a plan in their order, until one settles it:
-// those of package workerled or of package coordinatorled. Both build on package
-// state, and none imports this one.
-// Conclude turns the decision and its effects into a status, events and the time of
-// the next reconcile.
+// Decide computes an input from the observation; no rule changes it. The rules of the job's
+// lifecycle then add to a plan in order, until one of them settles it. They are in package
+// workerled or package coordinatorled. Both packages build on package state, and none imports this
+// one. Conclude turns the decision and its effects into a status, events and the time of the next
+// reconcile.
 //
-// A worker-led job goes
+// A worker-led job has these phases:
 //
 //	Pending -> Starting -> Running -> Succeeded
 //	              ^           |
 //	              +- Restarting -> Failed
 //
-// where Pending has no pod, Starting has some, Running had all of them ready,
-// and Restarting deletes the pods of the attempt that failed. A coordinator-led
-// job is Created when its coordinator exists, Running when that runs, and
-// Succeeded or Failed as that ends. docs/lifecycle.md has every transition, and a
-// test holds it against this package.
+// In Pending the job has no pod, in Starting it has some, and in Running all of them were ready.
+// Restarting deletes the pods of the failed attempt. A coordinator-led job is Created when its
+// coordinator exists, and Running when the coordinator runs. It is Succeeded or Failed when the
+// coordinator has finished. docs/lifecycle.md lists every transition, and a test compares it with
+// this package.
 //
-// A fact that the cluster does not show later (a restart, a completed rank, a lost
-// pod, the end) is recorded in a status first, and acted on in the reconcile that
+// Some facts disappear from the cluster: a restart, a completed rank, a lost pod, the end of the
+// job. The operator first records such a fact in a status, and acts on it in the reconcile that
 // observes the record.
 package lifecycle

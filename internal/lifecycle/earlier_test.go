@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// earlierWorld returns a world with a running job as v1.1.3 left it, or with
-// another subdomain than di-job as v1.1.1 did.
+// earlierWorld returns a world with a running job of v1.1.3, or of v1.1.1 if it has another
+// subdomain than di-job.
 func earlierWorld(t *testing.T, subdomain string) *world {
 	t.Helper()
 	w := allRunning(t, trainingJob())
@@ -32,7 +32,7 @@ func earlierWorld(t *testing.T, subdomain string) *world {
 		pod.Spec.Subdomain = subdomain
 		env, told := pod.Spec.Containers[0].Env, w.environmentOf(pod)
 		for i := range env {
-			// These releases told each pod all by itself.
+			// These releases wrote all addresses into each pod.
 			env[i].Value, env[i].ValueFrom = told[env[i].Name], nil
 			switch env[i].Name {
 			case names.EnvDIJobID:
@@ -55,7 +55,7 @@ func earlierWorld(t *testing.T, subdomain string) *world {
 	return w
 }
 
-// leftIn lets an earlier release have stopped in a phase.
+// leftIn sets the phase in which an earlier release stopped.
 func (w *world) leftIn(phase v2alpha1.Phase) {
 	w.job.Status.Phase = phase
 	conditions.Clear(&w.job.Status, string(v2alpha1.JobRunning), w.now)

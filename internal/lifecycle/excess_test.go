@@ -25,12 +25,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// mostOfAPass is far above what a pass on a handful of pods allocates, and far below
-// what one does that is sized by a count of millions.
+// mostOfAPass is far more than a reconcile of a few pods allocates, and far less than the
+// allocation for a count of millions.
 const mostOfAPass = 32 << 20
 
-// decideWithin decides and fails the test where that allocates as much as something does
-// that is sized by an absurd count.
+// decideWithin decides, and fails the test if the decision allocates memory by an absurd count.
 func decideWithin(t *testing.T, observed Observed) Decision {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -58,7 +57,7 @@ func conditionMessage(status *v2alpha1.DIJobStatus, condition string) string {
 	return found.Message
 }
 
-// The tests of this file do not run beside others, as they measure what is allocated.
+// The tests of this file do not run in parallel, because they measure allocations.
 
 func TestNothingIsSizedByACountBeyondWhatAJobMayHave(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -133,7 +132,7 @@ func TestAJobOfTooManyPodsIsStillSuspendedAndEndsAtItsDeadline(t *testing.T) {
 	w.job.Spec.Tasks[1].Replicas = ptr.To(int32(math.MaxInt32))
 	w.job.Spec.Suspend = ptr.To(true)
 	w.settle()
-	// Whose success it is can be told once the counts are right.
+	// The replica that succeeded is known once the counts are valid.
 	w.expectPods("job-learner-0")
 	w.job.Spec.Suspend = nil
 	w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(1))

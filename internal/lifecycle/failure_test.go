@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// runningJob returns a world whose training job runs by a failure policy.
+// runningJob returns a world whose training job runs with a failure policy.
 func runningJob(t *testing.T, limit int32, rules ...v2alpha1.FailurePolicyRule) *world {
 	t.Helper()
 	spec := trainingJob()
@@ -205,7 +205,7 @@ func TestTheNamedTasksDecideOnSuccess(t *testing.T) {
 	w.settle()
 	w.expectPhase(v2alpha1.JobRunning)
 	w.end("job-evaluator-0", 0)
-	// What fails when the work is done fails nobody.
+	// A failure after the job has finished changes nothing.
 	w.end("job-collector-0", 1)
 	w.settle()
 	w.expectPhase(v2alpha1.JobSucceeded)

@@ -86,7 +86,7 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 	}
 }
 
-// TestThatAPodWasDeletedByForceStaysKnown: what it ran may come back with its node.
+// TestThatAPodWasDeletedByForceStaysKnown: the pod's program may run again when its node returns.
 func TestThatAPodWasDeletedByForceStaysKnown(t *testing.T) {
 	w := startedJob(t)
 	pod := w.pod("job-collector-0")

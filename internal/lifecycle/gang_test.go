@@ -25,14 +25,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// served returns the schedulers of gangs whose API is served, by setting and version.
+// served returns the gang schedulers whose API is served, by setting and version.
 func served(versions ...string) []gang.Provider {
 	return slices.DeleteFunc(gang.Providers(), func(provider gang.Provider) bool {
 		return !slices.Contains(versions, string(provider.Name)+"/"+provider.GVK.Version)
 	})
 }
 
-// Those whose PodGroups can be changed, and those of which they cannot.
+// These are schedulers whose PodGroups are mutable, and immutable.
 const (
 	changeable   = "volcano/v1beta1"
 	unchangeable = "kubernetes/v1alpha2"
@@ -74,8 +74,8 @@ func (w *world) actOnGroup(decision *Decision) (changed bool) {
 	return changed
 }
 
-// reapGroup lets a gang's object go that is being deleted: Kubernetes' own when
-// no pod of it is left that has not ended.
+// reapGroup removes a terminating PodGroup. That of Kubernetes itself stays until all its pods have
+// finished.
 func (w *world) reapGroup() bool {
 	if w.group == nil || w.group.GetDeletionTimestamp() == nil || w.provider().Name == gang.Kubernetes && len(w.liveMembers()) > 0 {
 		return false
@@ -84,8 +84,7 @@ func (w *world) reapGroup() bool {
 	return true
 }
 
-// liveMembers are the pods of the gang that have not ended, which is what
-// schedulers count.
+// liveMembers returns the pods of the gang that have not finished. Schedulers count these.
 func (w *world) liveMembers() []*corev1.Pod {
 	var live []*corev1.Pod
 	for _, pod := range w.pods {
@@ -96,7 +95,7 @@ func (w *world) liveMembers() []*corev1.Pod {
 	return live
 }
 
-// schedule has a pod get a node as schedulers of gangs do, and reports whether it has one.
+// schedule assigns a node to a pod as gang schedulers do, and reports whether the pod has one.
 func (w *world) schedule(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName = workerled.PlacedOn(pod); !state.AsksForGang(w.job) && !gang.IsMember(pod) {
 		return true
@@ -112,7 +111,7 @@ func (w *world) schedule(pod *corev1.Pod) bool {
 	return true
 }
 
-// scheduleAll has all pods get a node that can have one.
+// scheduleAll assigns a node to all pods that can have one.
 func (w *world) scheduleAll() {
 	for _, name := range w.podNames() {
 		if pod := w.pods[name]; !podstate.Finished(pod) {
@@ -121,7 +120,7 @@ func (w *world) scheduleAll() {
 	}
 }
 
-// anyGangs has a job ask for a gang or not, and returns the schedulers that there are.
+// anyGangs lets a job request a gang or not, and returns the available schedulers.
 func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) state.Gangs {
 	choice := random.IntN(3)
 	if choice == 0 {
@@ -134,14 +133,14 @@ func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) state.Gangs {
 	return state.Gangs{Served: served([]string{changeable, unchangeable}[choice-1])}
 }
 
-// waitsInGang reports whether a pod waits for a node with its gang, so that it may
-// be deleted and nothing is lost.
+// waitsInGang reports whether a pod waits for a node with its gang, so that its deletion loses
+// nothing.
 func waitsInGang(observed *Observed, pod *corev1.Pod) bool {
 	return state.AsksForGang(observed.Job) && gang.IsMember(pod) && pod.Spec.NodeName == ""
 }
 
-// checkGang: the scheduler is told of a gang before any pod of it is created, and
-// of no more pods than are to come.
+// checkGang checks that the PodGroup exists before any pod of it is created, and that its minimum
+// does not exceed the pods that will exist.
 func (w *world) checkGang(pod *corev1.Pod) {
 	w.t.Helper()
 	if !state.AsksForGang(w.job) || !w.isDecidedSynced {
@@ -158,8 +157,8 @@ func (w *world) checkGang(pod *corev1.Pod) {
 	}
 }
 
-// checkGroupAtRest: a gang is told of while a pod waits by it, and not once the
-// job has ended or is suspended.
+// checkGroupAtRest checks that a PodGroup exists while a pod waits in it, and not after the job has
+// finished or is suspended.
 func (w *world) checkGroupAtRest() {
 	w.t.Helper()
 	if w.group != nil && w.group.GetDeletionTimestamp() == nil && (state.IsFinished(&w.job.Status) || state.IsSuspended(w.job) || !state.AsksForGang(w.job)) {
@@ -176,7 +175,7 @@ func (w *world) checkGroupAtRest() {
 	}
 }
 
-// gangWorld has a job of four that asks for a gang.
+// gangWorld returns a job of four replicas that requests a gang.
 func gangWorld(t *testing.T, scheduler string) *world {
 	t.Helper()
 	spec := trainingJob()
@@ -186,7 +185,7 @@ func gangWorld(t *testing.T, scheduler string) *world {
 	return w
 }
 
-// startedGang has one that runs.
+// startedGang returns a running job with a gang.
 func startedGang(t *testing.T, scheduler string) *world {
 	t.Helper()
 	w := gangWorld(t, scheduler)
@@ -196,7 +195,7 @@ func startedGang(t *testing.T, scheduler string) *world {
 	return w
 }
 
-// startAll has all pods run that get a node.
+// startAll runs all pods that get a node.
 func (w *world) startAll() {
 	w.t.Helper()
 	w.settle()
@@ -222,7 +221,7 @@ func (w *world) expectLeast(want int32) {
 	}
 }
 
-// gangState is the condition GangScheduled, "" for none.
+// gangState returns the condition GangScheduled, "" for none.
 func (w *world) gangState() string {
 	condition := conditions.Find(&w.job.Status, v2alpha1.ConditionGangScheduled)
 	if condition == nil {
@@ -238,7 +237,7 @@ func (w *world) expectGang(want string) {
 	}
 }
 
-// uids are those of the pods, by name.
+// uidsOf returns the UIDs of the pods, by name.
 func (w *world) uidsOf() map[string]types.UID {
 	found := map[string]types.UID{}
 	for name, pod := range w.pods {
@@ -247,7 +246,7 @@ func (w *world) uidsOf() map[string]types.UID {
 	return found
 }
 
-// onEachScheduler runs a test by each way in which PodGroups differ.
+// onEachScheduler runs a test for each kind of PodGroup.
 func onEachScheduler(t *testing.T, begin func(*testing.T, string) *world, test func(w *world)) {
 	t.Helper()
 	for _, scheduler := range []string{changeable, unchangeable} {
@@ -325,8 +324,8 @@ func TestAReplicaThatWaitsForItsGangIsNotLeftAloneWhenTheOthersSucceed(t *testin
 	})
 }
 
-// TestNobodyWaitsByAGangThatIsNotToldOfAnyMore: what is made meanwhile is not of
-// the gang, and the others would wait for it.
+// TestNobodyWaitsByAGangThatIsNotToldOfAnyMore: pods that are created meanwhile are not in the
+// gang, and the others would wait for them.
 func TestNobodyWaitsByAGangThatIsNotToldOfAnyMore(t *testing.T) {
 	w := gangWorld(t, unchangeable)
 	w.settle()
@@ -461,8 +460,8 @@ func TestAGangThatWaitsMovesToTheSchedulerThatIsChosenAndOneThatRunsStays(t *tes
 	}
 }
 
-// TestAGangThatWaitsBehindAGateIsNoWarning: that is Kueue's to end, and no
-// scheduler has looked at the pods yet.
+// TestAGangThatWaitsBehindAGateIsNoWarning: Kueue removes the gate, and no scheduler has tried to
+// place the pods yet.
 func TestAGangThatWaitsBehindAGateIsNoWarning(t *testing.T) {
 	onEachScheduler(t, gangWorld, func(w *world) {
 		w.kueue = newKueue()
@@ -504,8 +503,8 @@ func TestAPreemptibleGangThatLosesItsPlaceIsPlacedNoMore(t *testing.T) {
 	})
 }
 
-// TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded: its last replica
-// starts nothing in part.
+// TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded: the last replica does not start the
+// job in part.
 func TestAGangGoesOnWithoutItsSchedulerWhereOthersHaveSucceeded(t *testing.T) {
 	onEachScheduler(t, startedGang, func(w *world) {
 		w.end("job-learner-0", 0)

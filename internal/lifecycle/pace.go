@@ -27,8 +27,8 @@ func delayPhases(d *Decision, observed *Observed) {
 	}
 }
 
-// untilNextCounts returns after how long counts alone may be written. A clock that was
-// set back does not delay them.
+// untilNextCounts returns after how long a change of counts alone may be written. A clock that was
+// set back does not extend the delay.
 func untilNextCounts(observed *Observed) time.Duration {
 	since := observed.Now.Sub(observed.Written)
 	if observed.Written.IsZero() || since < 0 {
@@ -45,9 +45,8 @@ func onlyCountsDiffer(recorded, wanted *v2alpha1.DIJobStatus) bool {
 	return equality.Semantic.DeepEqual(&counted, wanted)
 }
 
-// withRunningMessage returns the recorded conditions with the message of the other
-// status for a job that still runs: whether all replicas are ready follows from the
-// counts.
+// withRunningMessage returns the recorded conditions with the message of the other status, for a
+// job that still runs. Whether all replicas are ready follows from the counts.
 func withRunningMessage(recorded, wanted *v2alpha1.DIJobStatus) []v2alpha1.DIJobCondition {
 	running := conditions.Find(wanted, string(v2alpha1.JobRunning))
 	result := slices.Clone(recorded.Conditions)

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// manyWorkers is a job of so many collectors.
+// manyWorkers returns a job of that many collectors.
 func manyWorkers(count int32) v2alpha1.DIJobSpec {
 	return v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Replicas: &count, Template: template}}}
 }
@@ -25,7 +25,7 @@ func manyWorkers(count int32) v2alpha1.DIJobSpec {
 func TestCountsAloneAreWrittenOnceAnInterval(t *testing.T) {
 	tests := map[string]struct {
 		change func(*Observed)
-		// since is how long ago the last write was; negative for one that is not known.
+		// since is the time since the last write; negative if it is unknown.
 		since     time.Duration
 		wantWrite bool
 		wantAfter time.Duration
@@ -62,7 +62,7 @@ func TestCountsAloneAreWrittenOnceAnInterval(t *testing.T) {
 	}
 }
 
-// soon leaves out when it is looked at that the pods of a test find no scheduler.
+// soon ignores the requeue for the pods of a test, which no scheduler places.
 func soon(after time.Duration) time.Duration {
 	if after > CountsInterval {
 		return 0
@@ -206,7 +206,7 @@ func TestALargeJobIsCreatedAPartAtATime(t *testing.T) {
 	expect.Equal(t, "the pods of one job are told", 1, len(told))
 }
 
-// kindsOf counts pods that are to be created by their task or role.
+// kindsOf counts pods by their task or role.
 func kindsOf(pods []*corev1.Pod) map[string]int {
 	kinds := map[string]int{}
 	for _, pod := range pods {

@@ -21,7 +21,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// unplaced makes the scheduler find no node for pods.
 func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
 	for name, hold := range map[string]func(w *world){
 		"of a job that runs": func(*world) {},
@@ -72,6 +71,7 @@ func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
 	}
 }
 
+// unplaced makes the scheduler find no node for pods.
 func (w *world) unplaced(podNames ...string) {
 	for _, name := range podNames {
 		pod := w.pod(name)
@@ -82,7 +82,7 @@ func (w *world) unplaced(podNames ...string) {
 	}
 }
 
-// waitsFor makes the kubelet wait before it starts the container of a pod.
+// waitsFor sets why the kubelet waits before it starts the container of a pod.
 func (w *world) waitsFor(name, reason, message string) {
 	pod := w.pod(name)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
@@ -90,7 +90,7 @@ func (w *world) waitsFor(name, reason, message string) {
 	}}}
 }
 
-// crashed is a container that crashed for the nth time; while it runs again, it is ready.
+// crashed sets a container that crashed for the nth time. While it runs again, it is ready.
 func (w *world) crashed(name string, restarts int32, runs bool, words string) {
 	pod := w.pod(name)
 	end := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
@@ -225,7 +225,7 @@ func TestTheKubeletsTriesAreToldOnce(t *testing.T) {
 	})
 }
 
-// expectNoChange: what happened is not worth a write.
+// expectNoChange expects no write.
 func (w *world) expectNoChange() {
 	w.t.Helper()
 	if w.step() {

@@ -30,7 +30,7 @@ func (w *world) expectAdmitted(want corev1.ConditionStatus, reason string) {
 	}
 }
 
-// groups are the groups of the pods, and how many pods are in none.
+// groups returns the groups of the pods, and the number of pods without one.
 func (w *world) groups() (groups map[string]int, alone int) {
 	groups = map[string]int{}
 	for _, pod := range w.pods {
@@ -63,7 +63,7 @@ func (w *world) expectCounts(restarts, reschedules int32) {
 	}
 }
 
-// runQueued brings a queued job to run.
+// runQueued returns a queued job that runs.
 func runQueued(t *testing.T) *world {
 	t.Helper()
 	w := newQueuedWorld(t)
@@ -82,7 +82,7 @@ func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
 	w.expectOneGroup(4)
 	w.expectPhase(v2alpha1.JobStarting)
 	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue)
-	// It is neither stalled nor active, for however long it waits.
+	// It is neither stalled nor active, regardless of how long it waits.
 	w.now = w.now.Add(24 * time.Hour)
 	w.settle()
 	w.expectPhase(v2alpha1.JobStarting)
@@ -123,7 +123,7 @@ func TestAQueuedJobThatFailsHasFinishedForKueueToo(t *testing.T) {
 	w.expectPods("job-collector-1")
 }
 
-// expectFinished expects that Kueue holds neither quota nor pods any more.
+// expectFinished expects that Kueue no longer holds quota or pods.
 func (w *world) expectFinished(group string) {
 	w.t.Helper()
 	if found := w.kueue.groups[group]; found != nil && !found.finished {
@@ -221,7 +221,7 @@ func TestAPodThatItsFinishedGroupForsookIsMadeAgain(t *testing.T) {
 		w.end(name, 0)
 	}
 	w.settle()
-	// Kueue saw the last pod end before it saw the next one, as it may.
+	// Kueue may observe the end of the last pod before the creation of the next one.
 	pod := w.pod("job-evaluator-0")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	pod.Finalizers = nil
@@ -306,7 +306,7 @@ func TestAJobThatRunsWithoutAQueueIsNotPutInOne(t *testing.T) {
 	if meta := queueing.FromPod(w.pod("job-collector-0")); meta.Queue != "" {
 		t.Errorf("one replica of many queues: %+v", meta)
 	}
-	// The next start is in the queue.
+	// The next attempt is in the queue.
 	w.end("job-learner-0", 1)
 	w.settle()
 	w.expectOneGroup(len(w.pods))
@@ -394,8 +394,8 @@ func TestThePodsOfACoordinatorQueueEachByItself(t *testing.T) {
 	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
 }
 
-// TestAQueuedJobComesToRunWhateverHappens has Kueue, nodes and people do what they
-// may in any order, and then nothing more: the job must get all its replicas.
+// TestAQueuedJobComesToRunWhateverHappens applies random events of Kueue, nodes and users. Once
+// they stop, the job must get all its replicas.
 func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 	for seed := range seeds {
 		random := newRandom(seed)
@@ -411,7 +411,7 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 		w.kueue.isOpen = true
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
 		for range 3 {
-			// Pauses after interruptions pass.
+			// The backoff after disruptions ends.
 			w.now = w.now.Add(2 * state.LongestBackoff)
 			w.settle()
 			w.run(w.admitted()...)
@@ -424,7 +424,7 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 	}
 }
 
-// queueMischief lets one thing happen to a queued job.
+// queueMischief applies one random event to a queued job.
 func (w *world) queueMischief(random *rand.Rand) {
 	admitted := w.admitted()
 	one := func(names []string, do func(string)) func() {

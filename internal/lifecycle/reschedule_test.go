@@ -172,8 +172,8 @@ func TestAStatusFromABackupLearnsOfReschedulesFromThePods(t *testing.T) {
 	expect.Equal(t, "the learner was created times", 2, w.created["job-learner-0"])
 }
 
-// TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew: its pods are still
-// there when it is placed again, in another size.
+// TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew: its pods still exist when it is placed
+// again with another size.
 func TestAJobThatLostItsPlaceBeforeThatWasRecordedStartsAnew(t *testing.T) {
 	for name, node := range map[string]string{"on other nodes": "b", "on the same nodes": "a"} {
 		t.Run(name, func(t *testing.T) {
@@ -201,8 +201,8 @@ func TestAJobWithoutAPlaceHasNoPodsThoughItsPlaceWasNotRecorded(t *testing.T) {
 	w.expectReschedules(1)
 }
 
-// TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew: the elastic task is the
-// second, so the evaluator's rank is another in each size.
+// TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew: the elastic task is the second, so the
+// evaluator's rank depends on the size.
 func TestASuccessIsNoOthersWhereASuspendedJobIsPlacedAnew(t *testing.T) {
 	for name, tc := range map[string]struct {
 		succeeds    string

@@ -17,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// owner is an entry of managed fields; at is in seconds after the world's
-// start, or none where it is negative.
+// owner returns an entry of managed fields. at is in seconds after the world's start; a negative
+// one sets no time.
 func owner(manager, subresource string, at int, fields string) metav1.ManagedFieldsEntry {
 	entry := metav1.ManagedFieldsEntry{
 		Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate,
@@ -38,8 +38,8 @@ const (
 	ownsRecord  = `{"f:status":{"f:scaling":{"f:lastReplicas":{}}}}`
 )
 
-// resizedWorld has a running job of two collectors, one to five of which there
-// may be, whose spec and status were last written by others ten seconds ago.
+// resizedWorld returns a running job with two collectors, of one to five. Other programs wrote its
+// spec and status ten seconds ago.
 func resizedWorld(t *testing.T) *world {
 	t.Helper()
 	spec := trainingJob()
@@ -52,7 +52,7 @@ func resizedWorld(t *testing.T) *world {
 	return w
 }
 
-// resizesTold returns what is told of resizes by the next decision.
+// resizesTold returns the events about resizes of the next decision.
 func (w *world) resizesTold() []string {
 	var told []string
 	for _, event := range Decide(w.observe()).Events {

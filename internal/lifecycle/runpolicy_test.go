@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// lifecycles are a running job of each kind, and one pod that decides it.
+// lifecycles returns a running job of each kind, with one pod that decides its result.
 func lifecycles() map[string]func(*testing.T) (w *world, pod string) {
 	return map[string]func(*testing.T) (*world, string){
 		"led by its coordinator": func(t *testing.T) (*world, string) {

@@ -36,7 +36,7 @@ func (w *world) expectRanks(want map[string]int32) {
 	}
 }
 
-// resize sets the count of collectors and lets the job come to rest.
+// resize sets the count of collectors and settles the job.
 func (w *world) resize(collectors int32) {
 	w.t.Helper()
 	w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(collectors) })
@@ -116,7 +116,7 @@ func TestARankThatSucceededIsNotGivenToAnother(t *testing.T) {
 	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 3, "job-evaluator-1": 4})
 }
 
-// reorder turns the order of the tasks around, which keep their names.
+// reorder reverses the order of the tasks, which keep their names.
 func (w *world) reorder() {
 	w.change(func(job *v2alpha1.DIJob) {
 		for i := range job.Spec.Tasks {
@@ -167,8 +167,8 @@ func TestASuccessStaysItsReplicasThoughTheTasksAreReordered(t *testing.T) {
 	w.expectRanks(map[string]int32{"job-collector-0": 1, "job-collector-1": 2, "job-evaluator-0": 3})
 }
 
-// TestRanksThatAStartClosesUpAreRecordedBeforeAPodIsMade: else a pass that makes one
-// of the pods, and dies, leaves a pod and a record that contradict each other.
+// TestRanksThatAStartClosesUpAreRecordedBeforeAPodIsMade guards against a reconcile that creates
+// one of the pods and then exits. It would leave a pod and a record that contradict each other.
 func TestRanksThatAStartClosesUpAreRecordedBeforeAPodIsMade(t *testing.T) {
 	t.Parallel()
 	w := startedJob(t)
@@ -196,8 +196,8 @@ func TestRanksThatAStartClosesUpAreRecordedBeforeAPodIsMade(t *testing.T) {
 	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 2})
 }
 
-// TestAJobThatGoesOnElsewhereWhilePodsStillLeaveStartsInTheOrderOfItsAllocation: the
-// allocation came while the job was suspended.
+// TestAJobThatGoesOnElsewhereWhilePodsStillLeaveStartsInTheOrderOfItsAllocation covers an
+// allocation that changes while the job is suspended.
 func TestAJobThatGoesOnElsewhereWhilePodsStillLeaveStartsInTheOrderOfItsAllocation(t *testing.T) {
 	t.Parallel()
 	w := preemptibleWorld(t, "a", "a", "a", "a")
@@ -213,7 +213,7 @@ func TestAJobThatGoesOnElsewhereWhilePodsStillLeaveStartsInTheOrderOfItsAllocati
 	})
 }
 
-// suspend suspends the job, or lets it go on.
+// suspend suspends or resumes the job.
 func (w *world) suspend(isSuspended bool) {
 	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(isSuspended) })
 }
@@ -234,8 +234,8 @@ func TestASuccessIsRecordedBeforeSuspendingDeletesItsPod(t *testing.T) {
 	w.expectPods("job-learner-0", "job-collector-0", "job-collector-1")
 }
 
-// TestHowReplicasEndedIsRecordedBeforeSuspendingDeletesThemBesideAnEarlierPod: of
-// one pod of the first attempt the operator hears only when the second runs.
+// TestHowReplicasEndedIsRecordedBeforeSuspendingDeletesThemBesideAnEarlierPod covers a pod of the
+// first attempt that enters the cache only when the second runs.
 func TestHowReplicasEndedIsRecordedBeforeSuspendingDeletesThemBesideAnEarlierPod(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -264,8 +264,8 @@ func TestHowReplicasEndedIsRecordedBeforeSuspendingDeletesThemBesideAnEarlierPod
 	}
 }
 
-// TestASucceededPodThatIsGoneBeforeItIsSeenIsMadeAgain: that is known and
-// accepted, as nothing is left that tells of it.
+// TestASucceededPodThatIsGoneBeforeItIsSeenIsMadeAgain documents an accepted limit: nothing records
+// such a success.
 func TestASucceededPodThatIsGoneBeforeItIsSeenIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := startedJob(t)
@@ -288,13 +288,13 @@ func TestAPodThatItsNodeLostIsMadeAgainThoughItsFailureIsIgnored(t *testing.T) {
 	}
 }
 
-// TestARankThatWasGivenTwiceIsSettled: two resizes, and no news of the pods of
-// the first when the second is acted on.
+// TestARankThatWasGivenTwiceIsSettled covers a second resize that is acted on before the pods of
+// the first are in the cache.
 func TestARankThatWasGivenTwiceIsSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, trainingJob())
 	w.lag()
-	// The job is changed while its pods are made, so the patch is refused.
+	// The job changes while its pods are created, so the patch is rejected.
 	w.fate = func() fate {
 		if len(w.pods) == 3 {
 			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[0].Replicas = ptr.To(int32(2)) })
@@ -328,7 +328,7 @@ func TestAFailureIsCountedOnceWhateverBecomesOfTheWrite(t *testing.T) {
 			w.fate = func() fate { return how }
 			w.step()
 			w.fate = nil
-			// The news of the second failure come before those of the write.
+			// The event of the second failure arrives before that of the write.
 			w.hearOfPod("job-collector-1")
 			w.step()
 			w.rest()
@@ -360,8 +360,8 @@ func TestAnOperatorThatKnowsOfNoEndDoesNotUndoIt(t *testing.T) {
 	w.expectPods()
 }
 
-// TestAnOperatorMayDieAtAnyWrite plays one life of a job, in which a replica
-// fails and the size changes, once for each write and each way that it may end.
+// TestAnOperatorMayDieAtAnyWrite plays the life of a job in which a replica fails and the size
+// changes, once for each write and each outcome of that write.
 func TestAnOperatorMayDieAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	for _, isPreemptible := range []bool{false, true} {
@@ -378,7 +378,7 @@ func TestAnOperatorMayDieAtAnyWrite(t *testing.T) {
 	}
 }
 
-// liveThrough plays that life and returns how many writes there were.
+// liveThrough plays that life and returns the number of writes.
 func liveThrough(t *testing.T, isPreemptible bool, at int, how fate) int {
 	t.Helper()
 	spec := trainingJob()
@@ -427,9 +427,8 @@ func liveThrough(t *testing.T, isPreemptible bool, at int, how fate) int {
 	return writes
 }
 
-// TestALostNodeMovesAPreemptibleJobOnce: its pods leave with 143, fail, or are
-// gone, in any order with the news of the new place; nothing is counted but the
-// reschedule.
+// TestALostNodeMovesAPreemptibleJobOnce covers pods that exit with 143, fail or disappear, in any
+// order with the event of the new placement. Only the reschedule is counted.
 func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 	t.Parallel()
 	leave := map[string]func(*world, string){
@@ -473,8 +472,8 @@ func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 	}
 }
 
-// TestAPlacedJobStartsInTheOrderOfItsAllocation: the allocator reckons with the
-// replicas in the order of the spec, whatever ranks they had before.
+// TestAPlacedJobStartsInTheOrderOfItsAllocation checks that replicas are in the order of the spec,
+// as the allocator assumes, regardless of their earlier ranks.
 func TestAPlacedJobStartsInTheOrderOfItsAllocation(t *testing.T) {
 	t.Parallel()
 	w := preemptibleWorld(t)

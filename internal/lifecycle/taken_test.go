@@ -41,7 +41,7 @@ func TestANameThatSomebodyElseHasIsWaitedFor(t *testing.T) {
 	}
 }
 
-// start is when the job of a new world was made.
+// start returns when the job of a new world was created.
 func start() time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 }

@@ -22,19 +22,19 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/lifecycle.md and the sources of its diagrams anew")
 
-// transition is a change of a job's phase and the step of a decision that makes it.
+// transition is a change of a job's phase, with the step of a decision that causes it.
 type transition struct {
 	from, to v2alpha1.Phase
 	rule     string
 }
 
-// change is a row of the table of transitions: from any of some phases to
-// another one, by one step of a decision.
+// change is a row of the table of transitions: from any of some phases to another one, by one step
+// of a decision.
 type change struct {
 	from []v2alpha1.Phase
 	to   v2alpha1.Phase
 	rule string
-	// label says it in the diagram, when in the table.
+	// label describes it in the diagram, when in the table.
 	label, when string
 }
 
@@ -50,7 +50,7 @@ const (
 // chart is the state machine of a lifecycle.
 type chart struct {
 	title string
-	// live are the phases of a job that has not finished.
+	// live are the phases of an unfinished job.
 	live    []v2alpha1.Phase
 	changes []change
 }
@@ -113,7 +113,7 @@ func (c *chart) allows(found transition) bool {
 	})
 }
 
-// checkTransition: no decision changes the phase but by the table.
+// checkTransition checks that decisions change the phase only as in the table.
 func (w *world) checkTransition(observed *Observed, decision *Decision, cause string) {
 	w.t.Helper()
 	found := transition{from: observed.Job.Status.Phase, to: decision.Status.Phase, rule: cause}
@@ -126,7 +126,7 @@ func (w *world) checkTransition(observed *Observed, decision *Decision, cause st
 	w.history.seen[found] = true
 }
 
-// TestEveryTransitionOfAWorkerLedJobHappens shows each row of the table from each of its phases.
+// TestEveryTransitionOfAWorkerLedJobHappens causes each row of the table from each of its phases.
 func TestEveryTransitionOfAWorkerLedJobHappens(t *testing.T) {
 	t.Parallel()
 	showAll(t, workerChart(), newWorkerAt, causeInWorkers)
@@ -137,7 +137,7 @@ func TestEveryTransitionOfACoordinatorLedJobHappens(t *testing.T) {
 	showAll(t, coordinatorChart(), newLedAt, causeInLed)
 }
 
-// showAll brings a job to each phase and lets happen there what each row needs.
+// showAll brings a job to each phase and causes the event of each row there.
 func showAll(t *testing.T, c chart, at func(*testing.T, v2alpha1.Phase) *world, cause func(*world, change)) {
 	t.Helper()
 	for _, row := range c.changes {
@@ -173,7 +173,7 @@ func newWorkerAt(t *testing.T, phase v2alpha1.Phase) *world {
 	w.step()
 	switch phase {
 	case none:
-		// As after a restore from a backup: of the job only the spec is known.
+		// As after a restore from a backup, only the spec of the job is known.
 		w.job.Status = v2alpha1.DIJobStatus{Allocation: w.job.Status.Allocation}
 	case starting:
 		w.step()
@@ -193,18 +193,18 @@ func newWorkerAt(t *testing.T, phase v2alpha1.Phase) *world {
 		w.reap()
 		w.step()
 	default:
-		// It is pending by now.
+		// The job is pending already.
 	}
 	return w
 }
 
-// causeInWorkers lets happen what a row of the table needs.
+// causeInWorkers causes the event of a row of the table.
 func causeInWorkers(w *world, row change) {
 	switch row.label {
 	case "no pods":
 		clear(w.pods)
 	case "no place":
-		// The status says that the job was placed so before, so that none is new.
+		// The status records no placement either, so that its loss is not new.
 		w.job.Status.Allocation, w.job.Status.Scaling.LastAllocation = nil, ""
 		clear(w.pods)
 	case "pods created":
@@ -245,7 +245,7 @@ func newLedAt(t *testing.T, phase v2alpha1.Phase) *world {
 	switch phase {
 	case none:
 	case pending:
-		// As it was stored by a release that called this Created.
+		// An earlier release called this phase Created and stored it.
 		w.job.Status.Phase = pending
 	case starting:
 		w.step()
@@ -274,7 +274,7 @@ func causeInLed(w *world, row change) {
 	}
 }
 
-// TestTheRulesOfTheTableAreThoseOfTheCode: a rule that is renamed or gone takes its rows along.
+// TestTheRulesOfTheTableAreThoseOfTheCode fails for rows whose rule is renamed or removed.
 func TestTheRulesOfTheTableAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -290,8 +290,8 @@ func TestTheRulesOfTheTableAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// TestTheDocumentedStateMachinesAreThoseOfTheTable compares docs/lifecycle.md
-// and the sources of its diagrams with the table; -update writes them anew.
+// TestTheDocumentedStateMachinesAreThoseOfTheTable compares docs/lifecycle.md and the sources of
+// its diagrams with the table; -update rewrites them.
 func TestTheDocumentedStateMachinesAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
 	docs := filepath.Join("..", "..", "docs")
@@ -318,7 +318,7 @@ func readText(t *testing.T, path string) string {
 	return string(text)
 }
 
-// isDocumented compares a file with what it is to be; with -update it makes it so.
+// isDocumented compares a file with its desired content; -update writes that.
 func isDocumented(t *testing.T, path, wanted string) {
 	t.Helper()
 	if *update {
@@ -332,18 +332,18 @@ func isDocumented(t *testing.T, path, wanted string) {
 	}
 }
 
-// picture names the diagram of the chart within docs, without extension.
+// picture returns the path of the chart's diagram in docs, without extension.
 func (c *chart) picture() string {
 	return "images/phases-" + strings.ToLower(c.title)
 }
 
-// arrow is a line of a diagram, with what it is labelled.
+// arrow is a line of a diagram with its labels.
 type arrow struct {
 	from, to string
 	labels   []string
 }
 
-// diagram draws the chart in D2.
+// diagram returns the chart in D2.
 func (c *chart) diagram() string {
 	arrows := c.arrows()
 	var b strings.Builder
@@ -365,12 +365,12 @@ func (c *chart) diagram() string {
 	return b.String()
 }
 
-// someOnly meta in a diagram what leads out of some of the live phases only.
+// someOnly marks a change in a diagram that starts only from some of the live phases.
 const someOnly = "*"
 
-// arrows are the changes of the chart, those between the same phases as one.
-// What leads out of all phases is drawn once, out of a state that stands for
-// them; so is, marked, what else leads where such an arrow does.
+// arrows returns the changes of the chart, merged if they connect the same phases. A change that
+// starts from all phases is drawn once, from a state that represents them. A change from some
+// phases to the target of such an arrow is drawn from there, too, and marked.
 func (c *chart) arrows() []arrow {
 	var arrows []arrow
 	draw := func(from string, to v2alpha1.Phase, label string) {
@@ -403,7 +403,7 @@ func (c *chart) arrows() []arrow {
 	return arrows
 }
 
-// isGeneral reports whether a row leads out of all live phases, but for where it leads to.
+// isGeneral reports whether a row starts from all live phases except its target.
 func (c *chart) isGeneral(row *change) bool {
 	return len(row.from) > 2 && slices.Equal(but(c.live, row.to), row.from)
 }

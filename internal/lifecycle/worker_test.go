@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// trainingJob has a learner, two collectors and an evaluator, in this order.
+// trainingJob returns a job with a learner, two collectors and an evaluator, in this order.
 func trainingJob() v2alpha1.DIJobSpec {
 	return v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
 		{Type: v2alpha1.TaskTypeLearner, Template: template},
@@ -177,8 +177,8 @@ func TestAWorkerThatIsOutlivedIsKeptByPolicyNone(t *testing.T) {
 	w.expectPods(pods...)
 }
 
-// TestAWorkerWaitsForTheContainersOfItsTemplate: one of them may save what the
-// main one leaves.
+// TestAWorkerWaitsForTheContainersOfItsTemplate: a sidecar may save the output of the main
+// container.
 func TestAWorkerWaitsForTheContainersOfItsTemplate(t *testing.T) {
 	w := settled(t, trainingJob())
 	w.run(w.podNames()...)
@@ -458,8 +458,8 @@ func TestAJobOfAnotherControllerIsLeftAlone(t *testing.T) {
 	expect.Equal(t, "status", v2alpha1.DIJobStatus{}, w.job.Status)
 }
 
-// TestWorkersInAnyOrder lets everything happen to a job in random order. The
-// invariants are checked at every step; at the end, left in peace, it succeeds.
+// TestWorkersInAnyOrder applies random events to a job. The invariants are checked at every step.
+// Once the events stop, the job must succeed.
 func TestWorkersInAnyOrder(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -497,7 +497,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 	}
 }
 
-// anyAllocation places so many ranks.
+// anyAllocation returns an allocation of that many ranks.
 func anyAllocation(random *rand.Rand, ranks int) []string {
 	var nodes []string
 	for range ranks {
@@ -506,7 +506,7 @@ func anyAllocation(random *rand.Rand, ranks int) []string {
 	return nodes
 }
 
-// anyPolicy returns a failure policy by which no failure fails the job.
+// anyPolicy returns a failure policy with which no failure fails the job.
 func anyPolicy(random *rand.Rand) *v2alpha1.FailurePolicy {
 	actions := []v2alpha1.FailurePolicyAction{
 		v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyRestartReplica, v2alpha1.FailurePolicyIgnore,
@@ -518,7 +518,7 @@ func anyPolicy(random *rand.Rand) *v2alpha1.FailurePolicy {
 	return policy
 }
 
-// mischief does one random thing to the job.
+// mischief applies one random event to the job.
 func (w *world) mischief(random *rand.Rand) {
 	if w.job.Spec.Preemptible && random.IntN(8) == 0 {
 		w.job.Status.Allocation = anyAllocation(random, random.IntN(7))
@@ -556,7 +556,7 @@ func (w *world) mischief(random *rand.Rand) {
 	}
 }
 
-// running are the pods that have not ended.
+// running returns the pods that have not finished.
 func (w *world) running() []string {
 	var running []string
 	for _, name := range w.podNames() {

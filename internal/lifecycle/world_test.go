@@ -29,13 +29,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// template is a pod template with the least that a pod needs.
+// template is a pod template with only the required fields.
 var template = v2alpha1.RawObject{JSON: apiextensionsv1.JSON{
 	Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`),
 }}
 
-// judge is who is told of a failed check: a test, or the player of a sequence
-// that is to be shortened.
+// judge receives failed checks: a test, or the player of a sequence that is shortened.
 type judge interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -43,7 +42,7 @@ type judge interface {
 	Fatalf(format string, args ...any)
 }
 
-// world is a cluster with one job in it, in memory: what the API server has.
+// world is an in-memory cluster with one job: the content of the API server.
 type world struct {
 	t          judge
 	job        *v2alpha1.DIJob
@@ -51,7 +50,7 @@ type world struct {
 	services   map[string]*corev1.Service
 	configMaps map[string]*corev1.ConfigMap
 	membership *v2alpha1.Membership
-	// gangs are the schedulers that there are, and group what one was told, nil for nothing.
+	// gangs are the available schedulers. group is the stored PodGroup, nil for none.
 	gangs  state.Gangs
 	group  *unstructured.Unstructured
 	config *v2alpha1.AggregatorConfig
@@ -61,34 +60,34 @@ type world struct {
 	events []string
 	// created counts how often each pod was created.
 	created map[string]int
-	// kueue is what the queues of jobs are Kueue's by; nil where it is not installed.
+	// kueue simulates Kueue; nil if it is not installed.
 	kueue *kueue
-	// cache is what the operator knows; nil where it knows all at once.
+	// cache is the operator's cache; nil if the operator observes every write at once.
 	cache *cache
-	// fate says how the next write ends; nil where all succeed.
+	// fate returns the outcome of the next write; nil if all succeed.
 	fate func() fate
-	// isBusy says that other jobs wait for the operator.
+	// isBusy is set if other jobs wait to be reconciled.
 	isBusy bool
-	// failed says that a write of this pass failed, died that the operator did.
+	// failed is set if a write of this reconcile failed, died if the operator exited.
 	failed, died bool
-	// isDecidedSynced says that the operator knew all when it decided last.
+	// isDecidedSynced is set if the cache was up to date at the last decision.
 	isDecidedSynced bool
 	history         history
-	// trace tells what happened, for who has to understand a failed check.
+	// trace records what happened, so that a failed check can be understood.
 	isTraced bool
 	trace    []string
 }
 
-// fate is how a write ends.
+// fate is the outcome of a write.
 type fate int
 
 const (
 	written fate = iota
-	// refused is a write that is not done, unanswered one that is done and of
-	// which the operator does not hear.
+	// refused is a write that is rejected. unanswered is a write that succeeds without an answer to
+	// the operator.
 	refused
 	unanswered
-	// deadBefore and deadAfter are the operator's end before and after a write.
+	// deadBefore and deadAfter end the operator before and after a write.
 	deadBefore
 	deadAfter
 )
@@ -142,7 +141,7 @@ func (w *world) observe() Observed {
 	for _, name := range slices.Sorted(maps.Keys(known.configMaps)) {
 		observed.ConfigMaps = append(observed.ConfigMaps, known.configMaps[name])
 	}
-	// What the cache lacks is read live.
+	// Objects that are missing from the cache are read live.
 	for _, name := range workerled.FindMissingNodes(observed) {
 		if configMap := w.configMaps[name]; configMap != nil {
 			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
@@ -154,9 +153,9 @@ func (w *world) observe() Observed {
 	return observed
 }
 
-// step decides once and does it, as a reconciler does: the objects in the order
-// of the decision, then the status, also when a write failed. It reports whether
-// anything changed.
+// step decides once and acts on the decision, as a reconciler does. It writes the objects in the
+// order of the decision, and then the status, even if a write failed. It reports whether anything
+// changed.
 func (w *world) step() bool {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
@@ -178,7 +177,7 @@ func (w *world) step() bool {
 	return changed
 }
 
-// write does one write, as its fate has it.
+// write performs one write with the outcome of its fate.
 func (w *world) write(do func()) {
 	if w.died {
 		return
@@ -236,7 +235,7 @@ func (w *world) act(decision *Decision) bool {
 func (w *world) actOnDeletions(decision *Decision) bool {
 	changed := false
 	for _, pod := range decision.DeletePods {
-		// The very pod that was observed is deleted, or none.
+		// Only the pod with the observed UID is deleted.
 		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !podstate.Terminating(stored) {
 			w.write(func() { w.terminate(pod.Name) })
 			changed = true
@@ -258,8 +257,7 @@ func (w *world) actOnDeletions(decision *Decision) bool {
 	return changed
 }
 
-// actOnNodes creates ConfigMaps. What exists already was created by an earlier
-// pass, if it holds the same.
+// actOnNodes creates ConfigMaps. An earlier reconcile may have created one with the same content.
 func (w *world) actOnNodes(decision *Decision) bool {
 	changed := false
 	for _, configMap := range decision.CreateConfigMaps {
@@ -307,14 +305,14 @@ func (w *world) create(pod *corev1.Pod) {
 	w.checkCreation(pod)
 }
 
-// terminate asks a pod to go.
+// terminate requests the deletion of a pod.
 func (w *world) terminate(name string) {
 	now := metav1.NewTime(w.now)
 	w.pods[name].DeletionTimestamp = &now
 }
 
-// commit patches the job's status, unless the job is another by now. It reports
-// whether there was anything to patch.
+// commit patches the job's status, unless another job has the name now. It reports whether there
+// was anything to patch.
 func (w *world) commit(observed *Observed, decision *Decision) bool {
 	outcome := Conclude(observed, decision, &Effects{Failed: w.failed, OthersWait: w.isBusy})
 	status := outcome.Status
@@ -348,7 +346,7 @@ func (w *world) change(edit func(*v2alpha1.DIJob)) {
 	}
 }
 
-// settle lets the operator and the garbage of deleted pods come to rest.
+// settle reconciles and removes terminating pods until nothing changes.
 func (w *world) settle() {
 	w.t.Helper()
 	for range 50 {
@@ -360,8 +358,7 @@ func (w *world) settle() {
 	w.t.Fatal("the operator comes to no rest")
 }
 
-// reap lets the pods that are being deleted go, and a gang's object once no pod
-// of it is left.
+// reap removes terminating pods. It removes a terminating PodGroup once no pod of it is left.
 func (w *world) reap() bool {
 	reaped := w.reapGroup()
 	for name, pod := range w.pods {
@@ -378,8 +375,7 @@ func (w *world) reap() bool {
 	return reaped
 }
 
-// run makes pods run and ready as a kubelet would: not those of which it does not
-// find the ConfigMap.
+// run makes pods running and ready, as a kubelet would. It skips pods whose ConfigMap is missing.
 func (w *world) run(podNames ...string) {
 	for _, name := range podNames {
 		pod := w.pod(name)
@@ -391,7 +387,7 @@ func (w *world) run(podNames ...string) {
 	}
 }
 
-// end makes a pod end with an exit code.
+// end terminates a pod with an exit code.
 func (w *world) end(name string, exitCode int32) {
 	pod := w.pod(name)
 	pod.Status.Phase = corev1.PodSucceeded
@@ -407,13 +403,13 @@ func (w *world) end(name string, exitCode int32) {
 	}}
 }
 
-// inject adds a container to a pod, before its own, as a mesh does at admission.
+// inject adds a container to a pod, before its own, as a service mesh does at admission.
 func (w *world) inject(name string) {
 	pod := w.pod(name)
 	pod.Spec.Containers = slices.Concat([]corev1.Container{{Name: "proxy"}}, pod.Spec.Containers)
 }
 
-// outlive lets a pod's own container end, and one that was added go on.
+// outlive terminates a pod's own container, while an injected one continues.
 func (w *world) outlive(name string, exitCode int32) {
 	pod := w.pod(name)
 	if len(names.OwnContainers(pod)) == len(pod.Spec.Containers) {
@@ -425,14 +421,14 @@ func (w *world) outlive(name string, exitCode int32) {
 		[]corev1.ContainerStatus{{Name: "proxy", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}, pod.Status.ContainerStatuses)
 }
 
-// evict lets a node that is short of something evict a pod.
+// evict makes a node that is short of a resource evict a pod.
 func (w *world) evict(name string) {
 	pod := w.pod(name)
 	pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, v2alpha1.ReasonEvicted
 	pod.Status.Conditions = disrupted()
 }
 
-// overuse lets a pod be evicted as it is over a limit of its own.
+// overuse makes the kubelet evict a pod that exceeds its own limit.
 func (w *world) overuse(name string) {
 	w.end(name, 137)
 	pod := w.pod(name)
@@ -467,13 +463,13 @@ func (w *world) expectPhase(want v2alpha1.Phase) {
 	}
 }
 
-// hasNodes reports whether the ConfigMap is there that a pod refers to.
+// hasNodes reports whether the ConfigMap of a pod exists.
 func (w *world) hasNodes(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
 	return name == "" || w.configMaps[name] != nil
 }
 
-// environmentOf returns the variables of a pod as its program sees them.
+// environmentOf returns the variables of a pod's program.
 func (w *world) environmentOf(pod *corev1.Pod) map[string]string {
 	env := map[string]string{}
 	for _, variable := range names.MainContainerOf(pod).Env {
@@ -489,7 +485,7 @@ func (w *world) environmentOf(pod *corev1.Pod) map[string]string {
 			env[variable.Name] = value
 			continue
 		}
-		// The kubelet expands references to the variables before.
+		// The kubelet expands references to earlier variables.
 		env[variable.Name] = variable.Value
 		for before, value := range env {
 			env[variable.Name] = strings.ReplaceAll(env[variable.Name], "$("+before+")", value)
@@ -498,10 +494,10 @@ func (w *world) environmentOf(pod *corev1.Pod) map[string]string {
 	return env
 }
 
-// seeds is how many random sequences are tried.
+// seeds is the number of random sequences.
 const seeds = 30
 
-// newRandom returns a source of which a failed test can be repeated.
+// newRandom returns a source that repeats the sequence of a failed test.
 func newRandom(seed int) *rand.Rand {
 	return rand.New(rand.NewPCG(uint64(seed), 1))
 }

@@ -18,8 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// cache is what an operator knows of a world. Each object in it is as it once
-// was; news of different objects arrive in any order, or not before a resync.
+// cache is an operator's copy of a world. Each of its objects is one that existed at some time.
+// Events of different objects arrive in any order, or not before a resync.
 type cache struct {
 	job        *v2alpha1.DIJob
 	pods       map[string]*corev1.Pod
@@ -28,13 +28,13 @@ type cache struct {
 	group      *unstructured.Unstructured
 }
 
-// lag lets the operator see through a cache, which is up to date for now.
+// lag makes the operator read through a cache, which starts up to date.
 func (w *world) lag() {
 	w.cache = &cache{}
 	w.resync()
 }
 
-// resync tells the operator all, as an informer does that lists again.
+// resync updates the whole cache, as an informer that lists again does.
 func (w *world) resync() {
 	if w.cache == nil {
 		return
@@ -55,8 +55,8 @@ func (w *world) hearOfJob() {
 	w.cache.job = w.job.DeepCopy()
 }
 
-// hearOfPod lets the news of one pod arrive, or once more; that of what it was
-// in between is skipped, as watches may do.
+// hearOfPod delivers the event of one pod, or repeats it. It skips intermediate states, as watches
+// may.
 func (w *world) hearOfPod(name string) {
 	if pod := w.pods[name]; pod != nil {
 		w.cache.pods[name] = pod.DeepCopy()
@@ -81,7 +81,7 @@ func (w *world) hearOfGroup() {
 	w.cache.group = w.group.DeepCopy()
 }
 
-// unheard are the names of the pods of which news are on the way.
+// unheard returns the names of the pods with pending events.
 func (w *world) unheard() []string {
 	var behind []string
 	for name, pod := range w.pods {
@@ -100,7 +100,7 @@ func (w *world) unheard() []string {
 	return behind
 }
 
-// isSynced reports whether the operator knows all.
+// isSynced reports whether the cache is up to date.
 func (w *world) isSynced() bool {
 	return w.cache == nil || w.cache.job.ResourceVersion == w.job.ResourceVersion && len(w.unheard()) == 0 &&
 		equality.Semantic.DeepEqual(w.cache.group, w.group) && maps.Equal(w.cache.configMaps, w.configMaps) &&
@@ -115,7 +115,7 @@ func outlinePods(pods []*corev1.Pod) string {
 	return "[" + strings.Join(outlines, " ") + "]"
 }
 
-// outlinePod tells of a pod what a decision may rest on, shortly.
+// outlinePod returns a short description of a pod with the state that decisions depend on.
 func outlinePod(pod *corev1.Pod) string {
 	outline := fmt.Sprintf("%s#%s@%d.%d:%s", strings.TrimPrefix(pod.Name, "job-"), pod.Annotations[names.AnnotationRank],
 		podstate.Attempt(pod), podstate.Reschedule(pod), podstate.Phase(pod))

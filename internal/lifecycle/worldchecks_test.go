@@ -28,44 +28,43 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// history is what the world remembers of a job beside what the API server has,
-// to judge the operator by.
+// history is what the world records about a job, in addition to the API server's objects, to check
+// the operator.
 type history struct {
-	// failedIn has the attempts in which a pod failed by what it ran.
+	// failedIn has the attempts in which a pod failed by its own process.
 	failedIn map[int32]bool
-	// succeeded has the replicas that have, with attempt and placement.
+	// succeeded has the replicas that succeeded, with attempt and placement.
 	succeeded map[string]bool
-	// ranks are those that replicas had last, and since when.
+	// ranks are the last ranks of replicas, and since when they have them.
 	ranks map[string]rankGiven
-	// started has the attempts and placements of which a pod was created.
+	// started has the attempts and placements for which a pod was created.
 	started map[[2]int32]bool
 	// completed is when the job finished, as first recorded.
 	completed *metav1.Time
 	phase     v2alpha1.Phase
 	// seen has the transitions that happened.
 	seen map[transition]bool
-	// recorded is the version of the job as the operator wrote it last.
+	// recorded is the version of the job that the operator wrote last.
 	recorded int
-	// taken are the ConfigMaps that somebody else deleted.
+	// taken are the ConfigMaps that another program deleted.
 	taken map[string]bool
-	// twins says that a rank was given twice, or another one to who had one, as
-	// the operator saw too little.
+	// twins is set if a rank was assigned twice, or a replica got another rank, because the cache
+	// was behind.
 	twins bool
 }
 
-// rankGiven is the rank that a replica was given at a start.
+// rankGiven is the rank that a replica got at a start.
 type rankGiven struct {
 	rank, reschedule int32
-	// intended is the rank that was last decided on, which it may not have got.
+	// intended is the rank of the last decision, which the replica may not have.
 	intended int32
-	// isRecorded says that the operator has written a status since.
+	// isRecorded is set if the operator has written a status since.
 	isRecorded bool
 }
 
-// recordRanks notes which ranks the operator has recorded: a pod that is gone
-// before it has left nothing that tells of its rank. An attempt that starts has
-// dense ranks, so one that is beyond them is another from when that is recorded,
-// though nothing may be made yet.
+// recordRanks saves the ranks that the operator has recorded, because a pod that disappears earlier
+// leaves no trace of its rank. An attempt starts with dense ranks. So a rank beyond them changes as
+// soon as the start is recorded, even if no pod is created yet.
 func (h *history) recordRanks(observed *Observed, decision *Decision) {
 	recorded := recordOf(observed.Job, decision.Status.Scaling)
 	for _, pod := range slices.Concat(observed.Pods, decision.CreatePods) {
@@ -85,7 +84,7 @@ func (h *history) recordRanks(observed *Observed, decision *Decision) {
 	}
 }
 
-// recordOf returns the ranks that a record has of replicas, by the names of their pods.
+// recordOf returns the ranks of replicas in a record, by the names of their pods.
 func recordOf(job *v2alpha1.DIJob, record *v2alpha1.ScalingStatus) map[string]int32 {
 	found := map[string]int32{}
 	if record == nil {
@@ -106,7 +105,7 @@ func newHistory() history {
 	}
 }
 
-// checkDecision holds a decision against what it was decided on.
+// checkDecision compares a decision with its observation.
 func (w *world) checkDecision(observed *Observed, decision *Decision, cause string) {
 	w.t.Helper()
 	w.checkTransition(observed, decision, cause)
@@ -145,7 +144,7 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 	}
 }
 
-// wantedNames are the names of the pods that a worker-led job is to have.
+// wantedNames returns the names of the desired pods of a worker-led job.
 func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 	wanted := map[string]bool{}
 	for task, count := range sizing.Wanted(job).ByTask {
@@ -156,8 +155,8 @@ func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 	return wanted
 }
 
-// checkDeletion: nobody is deleted without a cause, and nobody who failed or
-// succeeded before that is recorded.
+// checkDeletion checks that each deletion of a pod has a cause, and that a pod's failure or success
+// is recorded first.
 func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev1.Pod, wanted bool) {
 	w.t.Helper()
 	status := &observed.Job.Status
@@ -189,7 +188,7 @@ func mayStart(pod *corev1.Pod) bool {
 	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
 }
 
-// hasCause reports whether a wanted pod may be deleted though nothing is recorded of it.
+// hasCause reports whether a desired pod may be deleted although no status records a reason.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
 	return state.IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsAbandoned(pod) || waitsInGang(observed, pod) ||
 		mayStart(pod) && workload.NodesOf(pod) != "" && !hasGenuineNodes(observed, pod)
@@ -209,7 +208,7 @@ func hasTwin(pods []*corev1.Pod, pod *corev1.Pod) bool {
 	})
 }
 
-// checkStart: the ranks of an attempt are dense from 0 when it starts, and of a
+// checkStart checks that the ranks of an attempt are dense from 0 when it starts, and for a
 // preemptible job in the order of the spec.
 func (w *world) checkStart(observed *Observed, decision *Decision) {
 	w.t.Helper()
@@ -221,8 +220,8 @@ func (w *world) checkStart(observed *Observed, decision *Decision) {
 	if w.history.started[attempt] {
 		return
 	}
-	// Of a large job only a part is created at once, and what an earlier release
-	// has begun is gone on with.
+	// Only a part of a large job is created at once, and a job that an earlier release started is
+	// continued.
 	if decision.More || slices.ContainsFunc(observed.Pods, workload.IsOfEarlierRelease) {
 		w.history.started[attempt] = true
 		return
@@ -242,8 +241,8 @@ func (w *world) checkStart(observed *Observed, decision *Decision) {
 	}
 }
 
-// checkCreation: DI_NODES has the pod itself at its rank and nobody twice, a
-// replica keeps its rank, and one that has succeeded is not made again.
+// checkCreation checks that a replica keeps its rank, that a completed one is not recreated, and
+// that DI_NODES lists the pod at its rank and no pod twice.
 func (w *world) checkCreation(pod *corev1.Pod) {
 	w.t.Helper()
 	if state.IsCoordinatorLed(w.job) {
@@ -251,7 +250,7 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 	}
 	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
 	if nodes := workload.NodesOf(pod); w.cache != nil && w.cache.configMaps[nodes] != nil && w.configMaps[nodes] == nil {
-		// The operator has deleted it, and does not know that yet.
+		// The operator has deleted it, and its cache is behind.
 		w.history.taken[nodes] = true
 	}
 	if !w.isMisled(pod) {
@@ -273,7 +272,7 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 	}
 }
 
-// checkNodesOf: DI_NODES has the pod itself at its rank and nobody twice.
+// checkNodesOf checks that DI_NODES lists the pod at its rank and no pod twice.
 func (w *world) checkNodesOf(pod *corev1.Pod, rank int32) {
 	w.t.Helper()
 	env := w.environmentOf(pod)
@@ -294,8 +293,7 @@ func (w *world) checkNodesOf(pod *corev1.Pod, rank int32) {
 	}
 }
 
-// isBehindItself reports whether the operator does not know yet what it last
-// recorded itself.
+// isBehindItself reports whether the cache does not have the operator's own last status yet.
 func (w *world) isBehindItself() bool {
 	return w.cache != nil && versionOf(w.cache.job) < w.history.recorded
 }
@@ -308,8 +306,8 @@ func versionOf(job *v2alpha1.DIJob) int {
 	return version
 }
 
-// checkUnique: nobody gets a rank that another has, unless the operator does not
-// know yet that it was given.
+// checkUnique checks that no two replicas get one rank, unless the cache does not have the first
+// assignment yet.
 func (w *world) checkUnique(pod *corev1.Pod) {
 	w.t.Helper()
 	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
@@ -324,12 +322,12 @@ func (w *world) checkUnique(pod *corev1.Pod) {
 	}
 }
 
-// checkStability: a replica keeps its rank, but where all are placed or sized
-// again, and where a new attempt has fewer ranks than that.
+// checkStability checks that a replica keeps its rank, except after a reschedule or in a new
+// attempt with fewer ranks.
 func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 	w.t.Helper()
-	// What is made by a status that is out of date is of an earlier attempt, and
-	// goes; what exists already is not made.
+	// A pod that is created from a stale status belongs to an earlier attempt and is deleted. A pod
+	// that exists already is not created.
 	if w.pods[pod.Name] != nil || podstate.Attempt(pod) < w.job.Status.Restarts || podstate.Reschedule(pod) < w.job.Status.Reschedules {
 		return
 	}
@@ -356,7 +354,7 @@ func (w *world) checkStability(observed *Observed, pod *corev1.Pod) {
 	w.history.ranks[pod.Name] = before
 }
 
-// checkCommit holds a status that is about to be recorded against the recorded one.
+// checkCommit compares a status with the recorded one before it is written.
 func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
 	w.t.Helper()
 	if state.IsCoordinatorLed(w.job) {
@@ -387,7 +385,7 @@ func (w *world) checkCommit(status *v2alpha1.DIJobStatus) {
 	}
 }
 
-// phaseConditions are the types of conditions that are named after a phase.
+// phaseConditions returns the types of conditions that are named after a phase.
 func phaseConditions() []string {
 	kinds := []string{v2alpha1.ConditionCreated}
 	for _, phase := range []v2alpha1.Phase{
@@ -399,7 +397,7 @@ func phaseConditions() []string {
 	return kinds
 }
 
-// checkInvariants are what must hold at every moment.
+// checkInvariants checks the invariants of every moment.
 func (w *world) checkInvariants() {
 	w.t.Helper()
 	status := &w.job.Status
@@ -427,8 +425,8 @@ func (w *world) checkInvariants() {
 	}
 }
 
-// checkNodes: what pods were told of each other is there while one of them lives,
-// unless somebody else took it away, and always holds what its name tells.
+// checkNodes checks that the ConfigMap of a live pod exists, unless another program deleted it, and
+// that its content matches its name.
 func (w *world) checkNodes() {
 	w.t.Helper()
 	for name, pod := range w.pods {
@@ -438,9 +436,8 @@ func (w *world) checkNodes() {
 	}
 }
 
-// noteUnknownReferrers notes that the operator deleted a ConfigMap to which pods
-// refer that it does not know yet, as it did not hear that they were made. They
-// have not started, and get what they need when it knows them.
+// noteUnknownReferrers records that the operator deleted a ConfigMap whose pods are not in its
+// cache yet. These pods have not started, and get a ConfigMap once the cache has them.
 func (w *world) noteUnknownReferrers(configMap string) {
 	for name, pod := range w.pods {
 		if w.cache == nil || workload.NodesOf(pod) != configMap {
@@ -452,16 +449,15 @@ func (w *world) noteUnknownReferrers(configMap string) {
 	}
 }
 
-// isMisled reports whether somebody else took away what a pod refers to, or put
-// something else in its place, so that nobody knows what it was told.
+// isMisled reports whether another program deleted or replaced the ConfigMap of a pod, so that the
+// pod's peers are unknown.
 func (w *world) isMisled(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
 	configMap := w.configMaps[name]
 	return w.history.taken[name] && (configMap == nil || !workload.IsNodesConfigMap(w.job, configMap))
 }
 
-// checkNodesAtRest: pods that wait have what they wait for, and nothing is left
-// that no pod refers to.
+// checkNodesAtRest checks that pods that wait have their ConfigMap, and that no unused one is left.
 func (w *world) checkNodesAtRest() {
 	w.t.Helper()
 	used := map[string]bool{}
@@ -473,13 +469,13 @@ func (w *world) checkNodesAtRest() {
 		}
 		used[workload.NodesOf(pod)] = true
 		if state.IsFinished(&w.job.Status) && w.history.taken[workload.NodesOf(pod)] {
-			// What a job that has finished leaves is its user's.
+			// The objects of a finished job belong to its user.
 			continue
 		}
 		if mayStart(pod) && !w.hasNodes(pod) {
 			w.t.Fatalf("%s waits for ConfigMap %s, which is not there", name, workload.NodesOf(pod))
 		}
-		// What was started with something else goes on: nobody can tell.
+		// A pod that started with other content continues: nothing shows that.
 		if mayStart(pod) && w.isMisled(pod) {
 			w.t.Fatalf("%s waits for ConfigMap %s, which does not hold what its name tells", name, workload.NodesOf(pod))
 		}
@@ -491,7 +487,7 @@ func (w *world) checkNodesAtRest() {
 	}
 }
 
-// checkEnd: a job that has finished stays as it was then.
+// checkEnd checks that a finished job does not change.
 func (w *world) checkEnd(status *v2alpha1.DIJobStatus) {
 	w.t.Helper()
 	end := w.history.completed
@@ -503,7 +499,7 @@ func (w *world) checkEnd(status *v2alpha1.DIJobStatus) {
 	}
 }
 
-// checkRanks: no two pods have the same rank.
+// checkRanks checks that no two pods have the same rank.
 func (w *world) checkRanks() {
 	w.t.Helper()
 	holders := map[string]string{}
@@ -516,8 +512,8 @@ func (w *world) checkRanks() {
 	}
 }
 
-// checkClusters: the pods of a job that runs were told of one and the same
-// cluster, in which each has a place of its own.
+// checkClusters checks that the pods of a running job have the same cluster spec, and each its own
+// position in it.
 func (w *world) checkClusters() {
 	w.t.Helper()
 	if w.job.Status.Phase != v2alpha1.JobRunning || len(w.job.Spec.ClusterSpec) == 0 {
@@ -548,7 +544,7 @@ func (w *world) checkClusters() {
 	}
 }
 
-// checkRank: a rank is one of those of the world.
+// checkRank checks that a rank is less than the world size.
 func (w *world) checkRank(name string, told map[string]string) {
 	w.t.Helper()
 	if !slices.Contains(w.job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
@@ -561,13 +557,13 @@ func (w *world) checkRank(name string, told map[string]string) {
 	}
 }
 
-// clusterTold returns the cluster of a pod's TF_CONFIG, less the workers that come
-// and go, and the pod's place in it; "" where it has none.
+// clusterTold returns the cluster of a pod's TF_CONFIG without dynamic workers, and the pod's
+// position in it; "" if it has none.
 func (w *world) clusterTold(told map[string]string) (cluster, task string) {
 	w.t.Helper()
 	text := told[names.EnvTFConfig]
 	if !names.HasDynamicWorkers(&w.job.Spec) {
-		// It is held against others for every pod at every step, as it is written.
+		// This runs for every pod at every step, so it compares the text without decoding it.
 		cluster, task, _ = strings.Cut(text, `,"task":`)
 		return cluster, task
 	}
@@ -586,8 +582,7 @@ func replicaKey(name string, attempt, reschedule int32) string {
 	return fmt.Sprintf("%s@%d.%d", name, attempt, reschedule)
 }
 
-// checkRest holds what is there against what is to be, when the operator has
-// come to rest.
+// checkRest compares the observed objects with the desired ones once nothing changes.
 func (w *world) checkRest() {
 	w.t.Helper()
 	w.checkGroupAtRest()
@@ -608,13 +603,13 @@ func (w *world) checkRest() {
 	}
 	w.checkRanks()
 	if w.history.twins {
-		// Who had a rank with another has one of its own now.
+		// A replica that shared a rank has its own rank now.
 		w.history.twins = false
 		clear(w.history.ranks)
 	}
 }
 
-// checkTold: the pods that live were told of the cluster that there is.
+// checkTold checks that live pods have the current cluster spec.
 func (w *world) checkTold() {
 	w.t.Helper()
 	cluster := workload.DescribeCluster(&w.job.Spec, sizing.Wanted(w.job).ByTask)
@@ -625,12 +620,12 @@ func (w *world) checkTold() {
 	}
 }
 
-// checkPodsAtRest: there are the pods of this attempt that are wanted, and no others.
+// checkPodsAtRest checks that exactly the desired pods of this attempt exist.
 func (w *world) checkPodsAtRest(isIdle bool) {
 	w.t.Helper()
 	wanted := wantedNames(w.job)
 	for name, pod := range w.pods {
-		// One that was never recorded to be placed keeps what it has until it is.
+		// A job whose placement was never recorded keeps its pods until it is placed.
 		isTooMany := isIdle && (state.IsSuspended(w.job) || w.job.Status.Reschedules > 0 || workerled.PlacedOn(pod) != "")
 		if isTooMany || !wanted[name] || podstate.Attempt(pod) != w.job.Status.Restarts || podstate.Reschedule(pod) != w.job.Status.Reschedules {
 			w.t.Fatalf("%s should not be there: idle %v, wanted %v", outlinePod(pod), isIdle, slices.Sorted(maps.Keys(wanted)))
@@ -645,17 +640,16 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 	}
 }
 
-// isRankIn reports whether ranges hold a rank.
+// isRankIn reports whether ranges contain a rank.
 func isRankIn(rank int32, text string) bool {
 	ranks := ranks.Read(text)
 	return ranks.Has(rank)
 }
 
-// checkInput: no rule changes what it reads, neither the observation nor what was
-// computed from it.
+// checkInput checks that rules change neither the observation nor the input computed from it.
 func (w *world) checkInput(before, after *reconcile) {
 	w.t.Helper()
-	// A builder remembers the templates that it has read.
+	// A builder caches the templates that it has decoded.
 	before.in.Builder, after.in.Builder = nil, nil
 	inputOf := func(r *reconcile) any { return reflect.ValueOf(r.job).Elem().FieldByName("Input").Interface() }
 	if !reflect.DeepEqual(inputOf(before), inputOf(after)) {

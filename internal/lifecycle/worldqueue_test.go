@@ -17,21 +17,20 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// kueue stands in for Kueue: for what its webhook does to new pods, and its
-// controller to pods and groups, as far as jobs notice. It has no quota but
-// isOpen, and looks at no resources. It was written from the source of Kueue's
-// integration of plain pods, and is stricter: what that puts right or waits for
-// without end, such as more pods than a group is of, fails the test.
+// kueue simulates the behaviour of Kueue that jobs depend on: its webhook for new pods, and its
+// controller of pods and groups. Its only quota is isOpen, and it ignores resources. It follows the
+// source of Kueue's integration of plain pods, and is stricter. Some states, such as more pods than
+// the size of a group, Kueue repairs or waits for without end. They fail the test here.
 type kueue struct {
-	// isOpen says that there is room for all who wait.
+	// isOpen is set if there is quota for all groups.
 	isOpen bool
-	// groups are what Kueue would have Workloads of, by name.
+	// groups are the groups that would have a Workload in Kueue, by name.
 	groups map[string]*queuedGroup
 	// finished are all groups that ever finished.
 	finished map[string]bool
 }
 
-// queuedGroup is a group all of whose pods have been there at once.
+// queuedGroup is a group whose pods have all existed at the same time.
 type queuedGroup struct {
 	isAdmitted, finished bool
 }
@@ -48,13 +47,13 @@ func (k *kueue) takeUp(pod *corev1.Pod) {
 	pod.Labels[queueing.LabelManaged] = "true"
 	pod.Finalizers = append(pod.Finalizers, queueing.Finalizer)
 	pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: queueing.Gate})
-	// The API server says so of each pod that has a gate.
+	// The API server sets this condition on each pod with a scheduling gate.
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
 	})
 }
 
-// queue lets Kueue do all that there is to do, and reports whether that was any.
+// queue performs all actions of Kueue that are due, and reports whether there were any.
 func (w *world) queue() bool {
 	if w.kueue == nil {
 		return false
@@ -82,7 +81,7 @@ func (w *world) queue() bool {
 	return before != w.outlineQueue()
 }
 
-// outlineQueue tells what Kueue may change.
+// outlineQueue returns the state that Kueue may change.
 func (w *world) outlineQueue() string {
 	var text strings.Builder
 	for _, name := range w.podNames() {
@@ -105,8 +104,8 @@ func (w *world) queueAlone(pod *corev1.Pod) {
 	}
 }
 
-// queueGroup brings a group on: it comes to be when all its pods are there, is
-// admitted when there is room, and has finished when all its pods have ended.
+// queueGroup advances a group. It exists once all its pods do, is admitted once there is quota, and
+// is finished once all its pods have finished.
 func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 	w.t.Helper()
 	group, isWhole := w.kueue.groups[name], w.checkGroup(name, pods)
@@ -135,8 +134,8 @@ func (w *world) queueGroup(name string, pods []*corev1.Pod) {
 	}
 }
 
-// checkGroup: all pods of a group say the same of it, and there are no more than
-// they say. It reports whether all are there.
+// checkGroup checks that all pods record the same group, and that there are not more than its size.
+// It reports whether all of them exist.
 func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
 	w.t.Helper()
 	first := queueing.FromPod(pods[0])
@@ -155,7 +154,7 @@ func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
 	return active == first.Size
 }
 
-// evictGroups has Kueue evict what it has admitted.
+// evictGroups evicts the admitted groups.
 func (w *world) evictGroups() {
 	for name, group := range w.kueue.groups {
 		if !group.isAdmitted || group.finished {
@@ -173,7 +172,7 @@ func (w *world) evictGroups() {
 	}
 }
 
-// release takes finalizers from a pod, with which one goes that has gone but for them.
+// release removes finalizers from a pod. A pod that only they kept is then removed.
 func (w *world) release(released *corev1.Pod) {
 	stored := w.pods[released.Name]
 	if stored == nil || stored.UID != released.UID {
@@ -185,7 +184,7 @@ func (w *world) release(released *corev1.Pod) {
 	}
 }
 
-// holdBack is what kubelet and API server make of a pod that goes and has a finalizer.
+// holdBack simulates kubelet and API server for a terminating pod with a finalizer.
 func (w *world) holdBack(pod *corev1.Pod) {
 	pod.DeletionGracePeriodSeconds = ptr.To(int64(0))
 	if pod.Status.Phase == corev1.PodRunning {
@@ -193,7 +192,7 @@ func (w *world) holdBack(pod *corev1.Pod) {
 	}
 }
 
-// admitted are the names of the pods that run, or may.
+// admitted returns the names of the pods that run, or may run.
 func (w *world) admitted() []string {
 	var found []string
 	for _, name := range w.podNames() {
@@ -204,7 +203,7 @@ func (w *world) admitted() []string {
 	return found
 }
 
-// newQueuedWorld has Kueue and a job of four replicas in its queue.
+// newQueuedWorld returns a world with Kueue and a queued job of four replicas.
 func newQueuedWorld(t judge) *world {
 	w := newWorld(t, trainingJob())
 	w.kueue = newKueue()

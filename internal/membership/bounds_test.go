@@ -60,7 +60,7 @@ func TestTheListIsNotSizedByHowOftenPodsWereLost(t *testing.T) {
 func TestLostPodsStayListedWhileThereIsRoom(t *testing.T) {
 	spec, status := lossy(4, 499)
 	expect.Equal(t, "URLs", 4*500, len(endpointsOfJob().Listed(spec, status).Collectors))
-	// One slot that loses more than all others gives up its own oldest ones.
+	// A slot with more losses than all others drops its own oldest pods.
 	status.Slots[3].Losses = 5000
 	urls := endpointsOfJob().Listed(spec, status).Collectors
 	for i := range 3 {
@@ -110,10 +110,10 @@ func FuzzForgedMembers(f *testing.F) {
 	})
 }
 
-// TestTheLargestMembershipFitsIntoEtcd builds one of as many members as there may be: names as
-// long as those of pods, all replaced, as many retained pods, and the answer with
-// all URLs. Learners of many pods, and ports that change again and again, are not in it.
-// The API server records who wrote each field of the items of a list that is no atomic one.
+// TestTheLargestMembershipFitsIntoEtcd builds a list with the maximum number of members. Their
+// names are as long as those of pods, all are replaced, as many pods are retained, and the answer
+// has all URLs. It has no learners of many pods, and no ports that change repeatedly. The API
+// server records the writer of each field in the items of a list that is not atomic.
 func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 	job, namespace := strings.Repeat("j", 63-len("-ddp-learner-xxxxx")), strings.Repeat("n", 63)
 	spec, status := &v2alpha1.MembershipSpec{JobUID: "01234567-89ab-cdef-0123-456789abcdef"}, &v2alpha1.MembershipStatus{}

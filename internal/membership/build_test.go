@@ -48,13 +48,12 @@ func members(t *testing.T, kinds string) *v2alpha1.MembershipSpec {
 	return spec
 }
 
-// grow returns the edit by which a user adds members.
+// grow returns an edit of a user that adds members.
 func grow(random membership.Random, demands ...membership.Demand) membership.Grow {
 	return membership.Grow{Job: job, Demands: demands, MaxMembers: membership.MaxMembers, Random: random}
 }
 
-// apply applies an edit to a list without losses, and returns the members that it
-// is answered with.
+// apply applies an edit to a list without losses, and returns the members in its answer.
 func apply(t *testing.T, edit membership.Edit, spec *v2alpha1.MembershipSpec) []v2alpha1.Member {
 	t.Helper()
 	answer, err := edit.Apply(spec, &v2alpha1.MembershipStatus{})

@@ -5,20 +5,20 @@ package membership
 
 import "opendilab.org/di-orchestrator/apis/v2alpha1"
 
-// Edit is a change of a job's members that one request asks for: a Grow, a
-// Shrink or a Replace. It is a value and can be applied again after a conflict.
+// Edit is a change of a job's members that one request makes: a Grow, a Shrink or a Replace. It is
+// a value and can be applied again after a conflict.
 type Edit interface {
-	// Apply edits the list, and returns the members that the request is answered
-	// with. After an error the list must not be written.
+	// Apply edits the list, and returns the members in the answer to the request. After an error
+	// the list must not be written.
 	Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error)
 }
 
-// Answer is what an applied edit is answered with.
+// Answer is the answer to an applied edit.
 type Answer struct {
 	// Members are the members that were added, removed or replaced.
 	Members []v2alpha1.Member
-	// OnlyDDPLearners is whether the URLs of their DDP learners are asked for, and
-	// not their own.
+	// OnlyDDPLearners is set if the answer has the URLs of the members' DDP learners instead of
+	// their own.
 	OnlyDDPLearners bool
 }
 

@@ -23,9 +23,9 @@ type Random func(length int) string
 type Demand struct {
 	// Task is the role of the replicas, collector or learner.
 	Task v2alpha1.TaskType
-	// Replicas is how many are asked for.
+	// Replicas is the requested number of replicas.
 	Replicas int32
-	// Resources are the resources asked for beyond the template.
+	// Resources are the requested resources, which override those of the template.
 	Resources v2alpha1.MemberResources
 	// DDPGPUs are the GPUs of each DDP learner pod of a learner of several GPUs.
 	DDPGPUs []int32
@@ -35,11 +35,10 @@ type Demand struct {
 type Grow struct {
 	// Job is the name of the job.
 	Job string
-	// Coordinator is the coordinator instance that asks; empty for a user. The first
-	// request of a restarted coordinator repeats what its predecessor asked for: it
-	// adds only what is missing, is answered with all members, and withdraws the URLs
-	// of lost pods. A user always asks for more, whether the coordinator was
-	// restarted or not.
+	// Coordinator is the requesting coordinator instance; empty for a user. The first request of a
+	// restarted coordinator repeats what its predecessor requested. It adds only missing members,
+	// gets all members as its answer, and withdraws the URLs of lost pods. A user's request always
+	// adds members, whether the coordinator was restarted or not.
 	Coordinator string
 	// Demands are the members to add.
 	Demands []Demand
@@ -74,13 +73,12 @@ func (g Grow) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipSt
 	return answer, CheckTotal(int64(len(spec.Members)), int64(g.MaxMembers))
 }
 
-// IsRestarted reports whether a coordinator instance is another one than the last
-// that asked for replicas.
+// IsRestarted reports whether a coordinator instance differs from the last that requested replicas.
 func IsRestarted(spec *v2alpha1.MembershipSpec, instance string) bool {
 	return spec.CoordinatorInstance != "" && spec.CoordinatorInstance != instance
 }
 
-// CheckTotal refuses more replicas than a job may have.
+// CheckTotal rejects more replicas than a job may have.
 func CheckTotal(total, most int64) error {
 	if total > most {
 		return fmt.Errorf("replicas: the job would have %d replicas, more than the %d that one may have", total, most)

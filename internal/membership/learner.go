@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// LearnerGPUs returns the GPUs of a learner: those asked for, or those of its
-// template where none are.
+// LearnerGPUs returns the GPUs of a learner: the requested ones, or those of its template if the
+// request has none.
 func LearnerGPUs(asked v2alpha1.MemberResources, template *corev1.PodSpec, gpu corev1.ResourceName) int32 {
 	switch {
 	case asked.GPUs != nil && asked.GPUs.Sign() > 0:

@@ -184,7 +184,7 @@ func TestAnInjectedContainerDoesNotHideTheMainOne(t *testing.T) {
 	if got := podstate.MainContainer(pod); got.Name != "trainer" {
 		t.Errorf("the main container is %s", got.Name)
 	}
-	// The writer of the pod may name one that does not exist.
+	// The writer of the pod may record a container that does not exist.
 	pod.Annotations[names.AnnotationContainers] = "other"
 	if got := podstate.MainContainer(pod); got.Name != "proxy" {
 		t.Errorf("the main container is %s", got.Name)

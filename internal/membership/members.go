@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package membership holds the rules of a coordinator-led job's members: their
-// slots and names, the DDP learners of a learner of several GPUs, the URLs that
-// are advertised, and the edits that requests make. It is pure.
+// Package membership has the rules of a coordinator-led job's members: their slots and names, the
+// DDP learners of a learner of several GPUs, the advertised URLs, and the edits that requests make.
+// It is pure.
 package membership
 
 import (
@@ -16,8 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Role returns the role of a member's pod, as its label has it: a learner of
-// several GPUs is an aggregator.
+// Role returns the role of a member's pod, as in the pod's label. A learner of several GPUs is an
+// aggregator.
 func Role(member *v2alpha1.Member) names.ReplicaType {
 	switch {
 	case IsUnit(member):
@@ -29,8 +29,8 @@ func Role(member *v2alpha1.Member) names.ReplicaType {
 	}
 }
 
-// IsUnit reports whether a member is a learner of several GPUs: an aggregator and
-// its DDP learners, which are replaced together.
+// IsUnit reports whether a member is a learner of several GPUs: an aggregator and its DDP learners,
+// which are replaced together.
 func IsUnit(member *v2alpha1.Member) bool {
 	return len(member.DDPGPUs) > 0
 }
@@ -57,9 +57,9 @@ func podNameAt(job string, member *v2alpha1.Member, incarnation int32) string {
 	return names.ReplicaPod(job, Role(member), suffix)
 }
 
-// DDPPodNames returns the names of a unit's DDP learner pods in rank order, given
-// the name of its aggregator. Those of a unit of an earlier release are recorded,
-// all others follow from the aggregator's.
+// DDPPodNames returns the names of a unit's DDP learner pods in rank order, given the name of its
+// aggregator. The names in a unit of an earlier release are recorded. All others follow from the
+// aggregator's name.
 func DDPPodNames(job string, member *v2alpha1.Member, aggregator string) []string {
 	if aggregator == member.PodName && len(member.DDPPodNames) == len(member.DDPGPUs) {
 		return slices.Clone(member.DDPPodNames)
@@ -88,8 +88,8 @@ func Losses(status *v2alpha1.MembershipStatus, slot string) int32 {
 	return 0
 }
 
-// Find returns the member that has a current pod of a name, and the role of the
-// pod; nil where there is none.
+// Find returns the member that has a current pod with the name, and the role of the pod; nil if
+// there is none.
 func Find(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, pod string) (*v2alpha1.Member, names.ReplicaType) {
 	slot, found := currentNames(job, spec, status)[pod]
 	if !found {
@@ -102,7 +102,7 @@ func Find(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.Membership
 	return member, names.ReplicaTypeDDPLearner
 }
 
-// BySlot returns the member of a slot; nil where there is none.
+// BySlot returns the member of a slot; nil if there is none.
 func BySlot(spec *v2alpha1.MembershipSpec, slot string) *v2alpha1.Member {
 	i := slices.IndexFunc(spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
 	if i < 0 {
@@ -111,8 +111,8 @@ func BySlot(spec *v2alpha1.MembershipSpec, slot string) *v2alpha1.Member {
 	return &spec.Members[i]
 }
 
-// IsReplicaName reports whether a pod name has the form of a job's replicas; that
-// of the coordinator has not.
+// IsReplicaName reports whether a pod name has the form of a job's replicas. The coordinator's name
+// does not.
 func IsReplicaName(job, pod string) bool {
 	for _, role := range replicaRoles() {
 		suffix, found := strings.CutPrefix(pod, names.ReplicaPod(job, role, ""))
@@ -123,8 +123,8 @@ func IsReplicaName(job, pod string) bool {
 	return false
 }
 
-// JobNames returns the names of the jobs that a pod of a name may be a replica of.
-// There may be several, because the name of a job may end like a role.
+// JobNames returns the names of the jobs whose replica a pod with the name may be. There may be
+// several, because the name of a job may end like a role.
 func JobNames(pod string) []string {
 	cut := strings.LastIndex(pod, "-")
 	if cut < 0 || len(pod)-cut-1 != names.SuffixLength {

@@ -15,8 +15,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Remains are the pods of a job whose list was lost, or that an earlier release
-// created, which had no lists.
+// Remains are the pods of a job without a list: the list was lost, or an earlier release, which had
+// no lists, created the pods.
 type Remains struct {
 	// Job is the name of the job.
 	Job string
@@ -24,17 +24,17 @@ type Remains struct {
 	Pods []*corev1.Pod
 	// GPU is the resource that counts GPUs.
 	GPU corev1.ResourceName
-	// LearnerGPUs are the GPUs of the job's learner template, which an aggregator
-	// without DDP learners has.
+	// LearnerGPUs are the GPUs of the job's learner template. An aggregator without DDP learners
+	// has them.
 	LearnerGPUs int32
 }
 
-// Spec returns the list that the pods imply, without the job's UID.
+// Spec returns the list that follows from the pods, without the job's UID.
 //
-// A pod that names its slot makes a member if it is live, or if it has failed and
-// must be replaced; an aggregator makes one together with its DDP learners. Other
-// pods that a coordinator may know are retained: those that have succeeded, are
-// terminating or were replaced, and aggregators whose number of GPUs is unknown.
+// A pod that names its slot is a member if it is live, or if it has failed and must be replaced. An
+// aggregator is one member together with its DDP learners. Other pods that a coordinator may know
+// are retained: those that have succeeded, are terminating or were replaced, and aggregators whose
+// number of GPUs is unknown.
 func (r Remains) Spec() v2alpha1.MembershipSpec {
 	var spec v2alpha1.MembershipSpec
 	at := map[string]int{}
@@ -48,7 +48,7 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 			})
 		case !stands:
 		case known:
-			// Of two pods of a slot the younger replaces the other.
+			// If two pods have one slot, the younger replaces the other.
 			spec.RetainedPods = append(spec.RetainedPods, v2alpha1.RetainedPod{Task: member.Task, PodName: spec.Members[index].PodName})
 			spec.Members[index] = member
 		default:
@@ -62,7 +62,7 @@ func (r Remains) Spec() v2alpha1.MembershipSpec {
 	return spec
 }
 
-// Stands reports whether a pod would make a member if it named a slot.
+// Stands reports whether a pod would be a member if it named a slot.
 func (r Remains) Stands(pod *corev1.Pod) bool {
 	if !isHead(pod) || podstate.Terminating(pod) || pod.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -84,7 +84,7 @@ func (r Remains) heads() []*corev1.Pod {
 	return heads
 }
 
-// member returns the member that a pod implies, and whether there is one.
+// member returns the member that a pod represents, and whether there is one.
 func (r Remains) member(pod *corev1.Pod) (v2alpha1.Member, bool) {
 	slot := pod.Annotations[names.AnnotationSlot]
 	if slot == "" || !r.Stands(pod) {
@@ -114,8 +114,8 @@ func (r Remains) resources(pod *corev1.Pod) v2alpha1.MemberResources {
 	return v2alpha1.MemberResources{CPUs: of(corev1.ResourceCPU), Memory: of(corev1.ResourceMemory), GPUs: of(r.GPU)}
 }
 
-// coordinatorInstance returns the instance of the existing coordinator, and
-// NoCoordinatorInstance without one: any instance that asks later is another one.
+// coordinatorInstance returns the instance of the existing coordinator. Without one it returns
+// NoCoordinatorInstance, which differs from any instance that sends requests later.
 func (r Remains) coordinatorInstance() string {
 	for _, pod := range r.Pods {
 		if pod.Name == names.CoordinatorPod(r.Job) {
@@ -125,9 +125,8 @@ func (r Remains) coordinatorInstance() string {
 	return v2alpha1.NoCoordinatorInstance
 }
 
-// isRetained reports whether the URL of a pod without a member is still
-// advertised. A live pod that names no slot is foreign, unless it is an aggregator
-// that could not be given a slot.
+// isRetained reports whether the URL of a pod without a member is still advertised. A live pod that
+// names no slot is foreign, unless it is an aggregator that could not get a slot.
 func isRetained(pod *corev1.Pod) bool {
 	return !podstate.Active(pod) || names.RoleOf(pod) == names.ReplicaTypeAggregator
 }

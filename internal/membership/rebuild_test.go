@@ -21,7 +21,7 @@ import (
 
 var start = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// remain returns a pod that lives and names a slot after itself.
+// remain returns a live pod that names a slot after itself.
 func remain(role names.ReplicaType, suffix string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	name := names.ReplicaPod(job, role, suffix)
 	pod := &corev1.Pod{
@@ -96,7 +96,7 @@ const (
 	unitPod  = "cartpole-aggregator-unit0"
 )
 
-// aUnit returns the outline of a list with nothing but a unit.
+// aUnit returns the outline of a list with only one unit.
 func aUnit(gpus []int32, pods ...string) outline {
 	return outline{
 		Pods: map[string]string{unitSlot: unitPod},
@@ -191,7 +191,7 @@ func TestWhatPodsStandFor(t *testing.T) {
 	}
 }
 
-// adopted returns a list of one unit that an earlier release made.
+// adopted returns a list of one unit that an earlier release created.
 func adopted() *v2alpha1.MembershipSpec {
 	remains := membership.Remains{Job: job, GPU: names.DefaultGPU, Pods: []*corev1.Pod{
 		aggregator(), ddp("aaaaa", 8, 2, 10), ddp("bbbbb", 0, 8, 10),

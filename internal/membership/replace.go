@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// ForeignNameError is the error of a name that no replica of the job has or had.
+// ForeignNameError is the error for a name that no replica of the job has or had.
 type ForeignNameError struct {
 	// Job is the name of the job.
 	Job string
@@ -25,22 +25,22 @@ func (e *ForeignNameError) Error() string {
 	return fmt.Sprintf("%q is no replica of job %q", e.Name, e.Job)
 }
 
-// Replace replaces members that are reported as failed: each gets a new pod with
-// a new name, however many names stand for it, among them those of a unit's DDP
-// learners. The name of a lost pod, which was replaced already, is withdrawn. A
-// name that a replica of the job may have had but none has is ignored.
+// Replace replaces members that are reported as failed. Each member gets one new pod with a new
+// name, even if several names belong to it, such as those of a unit's DDP learners. The name of a
+// lost pod, which was replaced already, is withdrawn. A name that a replica of the job may have had
+// but that no member has is ignored.
 type Replace struct {
 	// Job is the name of the job.
 	Job string
-	// By is the role that reports. A coordinator is answered with the URLs of the
-	// replaced members, an aggregator with those of their DDP learners.
+	// By is the role that reports. The answer to a coordinator has the URLs of the replaced
+	// members, the answer to an aggregator those of their DDP learners.
 	By names.ReplicaType
 	// Pods are the names of the failed pods.
 	Pods []string
 }
 
-// Apply replaces the members, and returns them in the order of the list. A
-// foreign name is a ForeignNameError, and changes nothing.
+// Apply replaces the members, and returns them in the order of the list. A foreign name causes a
+// ForeignNameError and changes nothing.
 func (r Replace) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error) {
 	slots := currentNames(r.Job, spec, status)
 	reported := make(map[string]bool, len(r.Pods))
@@ -71,8 +71,7 @@ func (r Replace) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.Membershi
 	return answer, nil
 }
 
-// withdrawNamed withdraws a member's lost pods that are named, and reports whether
-// any is.
+// withdrawNamed withdraws the named lost pods of a member, and reports whether there is any.
 func (r Replace) withdrawNamed(member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32, named map[string]bool) bool {
 	found := false
 	for _, pod := range lostPods(r.Job, member, status, lost, kept) {
@@ -84,8 +83,8 @@ func (r Replace) withdrawNamed(member *v2alpha1.Member, status *v2alpha1.Members
 	return found
 }
 
-// rename gives a member its next name that no other member has, and records the
-// slot of the name. The current name, and those skipped, are withdrawn.
+// rename gives a member its next name that no other member has, and records the slot of the name.
+// It withdraws the current name and those that it skipped.
 func (r Replace) rename(member *v2alpha1.Member, lost int32, slots map[string]string) {
 	next := func() []string {
 		withdraw(member, limits.Sum(member.FailureReports, lost))

@@ -23,8 +23,8 @@ const (
 	RepeatWindow = 30 * time.Second
 	// KeyWindow is how long a request is recognized by its Idempotency-Key.
 	KeyWindow = time.Hour
-	// idWindow is how long a request is recognized by its ID: longer than an outage,
-	// during which clients retry a request of unknown outcome.
+	// idWindow is how long a request is recognized by its ID. It is longer than an outage, during
+	// which clients retry a request of unknown outcome.
 	idWindow = 30 * time.Minute
 	// MaxRequests bounds the recorded requests of one job.
 	MaxRequests = limits.Requests
@@ -32,7 +32,7 @@ const (
 	maxRecordedURLs = 2000
 )
 
-// The prefixes of a record's key.
+// These are the prefixes of a record's key.
 const (
 	chosenKey  = "key:"
 	derivedKey = "request:"
@@ -40,25 +40,25 @@ const (
 	pendingKey = "removal:"
 )
 
-// ErrKeyReused is the error of an Idempotency-Key that another request has used.
+// ErrKeyReused is the error of a request whose Idempotency-Key another request has used.
 var ErrKeyReused = errors.New("the Idempotency-Key was used for another request: choose a new key for each request")
 
-// Request identifies a request: what it asks for, and who asks.
+// Request identifies a request by its content and its sender.
 type Request struct {
-	// ID is the ID that di-server gives the HTTP request; empty where it is not retried.
+	// ID is the ID that di-server gives the HTTP request; empty if it is not retried.
 	ID string
-	// Container is the coordinator instance, or the worker's container, that asks;
-	// empty where it is unknown.
+	// Container is the coordinator instance, or the worker's container, that sends the request;
+	// empty if it is unknown.
 	Container string
-	// IdempotencyKey is the key of the client; empty where it sent none.
+	// IdempotencyKey is the key of the client; empty if it sent none.
 	IdempotencyKey string
-	// Content is what is asked for, in a canonical form.
+	// Content is the content of the request in a canonical form.
 	Content []byte
-	// Removal is whether the request removes replicas. The same removal again is a new
-	// one unless its key says otherwise, and so is any request after a removal.
+	// Removal is set if the request removes replicas. The same removal again is a new one unless it
+	// has the same key, and so is any request after a removal.
 	Removal bool
-	// Confirmed is whether MarkAnswered follows a removal. Until then the same removal
-	// of the same container is a repeat, on any server.
+	// Confirmed is set if MarkAnswered follows a removal. Until then the same removal of the same
+	// container is a repeat, on any server.
 	Confirmed bool
 }
 
@@ -79,8 +79,8 @@ func (r Request) key() string {
 	return derivedKey + digest(r.Container) + ":" + content
 }
 
-// FindRecord returns the record of a request, or of the request that it repeats;
-// nil where there is none.
+// FindRecord returns the record of a request, or of the request that it repeats; nil if there is
+// none.
 func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Time) (*v2alpha1.RecordedRequest, error) {
 	if record := recordOf(records, request.ID); record != nil {
 		return record, nil
@@ -103,7 +103,7 @@ func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Ti
 	return nil, nil
 }
 
-// recordOf returns the record of a request's ID; nil where there is none.
+// recordOf returns the record of a request's ID; nil if there is none.
 func recordOf(records []v2alpha1.RecordedRequest, id string) *v2alpha1.RecordedRequest {
 	for i := range records {
 		if id != "" && records[i].ID == id {
@@ -113,7 +113,7 @@ func recordOf(records []v2alpha1.RecordedRequest, id string) *v2alpha1.RecordedR
 	return nil
 }
 
-// Record records the answer of a request, and drops expired and excess records.
+// Record records the answer to a request, and drops expired and excess records.
 func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
 	spec.Requests = AppendRecord(spec.Requests, request, v2alpha1.RecordedRequest{Collectors: answer.Collectors, Learners: answer.Learners}, now)
 }
@@ -124,7 +124,7 @@ func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2al
 	if request.Removal {
 		endRepeats(records, isAskedBy(request.Container))
 	} else {
-		// A sender that asks for something else has abandoned its unanswered removal.
+		// A sender that requests something else has abandoned its unanswered removal.
 		endRepeats(records, isPendingOf(request.Container))
 	}
 	records = slices.DeleteFunc(records, func(record v2alpha1.RecordedRequest) bool {
@@ -158,7 +158,7 @@ func excess(records []v2alpha1.RecordedRequest) int {
 	return 0
 }
 
-// endRepeats makes later requests new ones, even if they equal recorded requests.
+// endRepeats treats later requests as new ones, even if they equal recorded requests.
 func endRepeats(records []v2alpha1.RecordedRequest, ends func(v2alpha1.RecordedRequest) bool) {
 	for i := range records {
 		if ends(records[i]) {
@@ -186,8 +186,8 @@ func IsUnanswered(record *v2alpha1.RecordedRequest) bool {
 	return strings.HasPrefix(record.Key, pendingKey)
 }
 
-// MarkAnswered marks the removal of an ID as answered, so that the same removal is a
-// new one from now on. It reports whether that changes the record.
+// MarkAnswered marks the removal with an ID as answered, so that the same removal is a new one from
+// now on. It reports whether that changes the record.
 func MarkAnswered(spec *v2alpha1.MembershipSpec, id string) bool {
 	record := recordOf(spec.Requests, id)
 	if record == nil || !IsUnanswered(record) {
@@ -217,7 +217,7 @@ func age(record *v2alpha1.RecordedRequest, now time.Time) time.Duration {
 	return now.Sub(record.Time.Time).Abs()
 }
 
-// RecordedURLs returns the recorded answer of a request.
+// RecordedURLs returns the recorded answer to a request.
 func RecordedURLs(record *v2alpha1.RecordedRequest) URLs {
 	return URLs{
 		Collectors: append([]string{}, record.Collectors...),

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// recall returns the recorded answer of a request, if it was done.
+// recall returns the recorded answer to a request, and whether there is one.
 func recall(spec *v2alpha1.MembershipSpec, request membership.Request, now time.Time) (membership.URLs, bool, error) {
 	record, err := membership.FindRecord(spec.Requests, request, now)
 	if record == nil {

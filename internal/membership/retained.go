@@ -13,10 +13,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// A deployed coordinator disconnects from every URL that disappears from its
-// list, and fails its job if it cannot reach the pod. So the URL of a lost pod
-// stays advertised, beside that of its replacement and after the member is
-// removed, until the coordinator reports the pod failed or restarts.
+// A deployed coordinator disconnects from every URL that disappears from its list. It fails its job
+// if it cannot reach the pod. So the URL of a lost pod stays advertised, next to that of its
+// replacement and after the removal of the member. It stays until the coordinator reports the pod
+// as failed or restarts.
 
 // lostPod is a lost pod of a member that is still advertised.
 type lostPod struct {
@@ -27,8 +27,8 @@ type lostPod struct {
 	port int32
 }
 
-// lostPods returns the youngest lost pods of a member that are still advertised,
-// at most the kept number, oldest first.
+// lostPods returns the youngest lost pods of a member that are still advertised, at most kept of
+// them, oldest first.
 func lostPods(job string, member *v2alpha1.Member, status *v2alpha1.MembershipStatus, lost, kept int32) []lostPod {
 	var pods []lostPod
 	end := limits.Sum(member.FailureReports, lost)
@@ -77,8 +77,8 @@ func portAt(status *v2alpha1.MembershipStatus, slot string, incarnation int32) i
 	return port
 }
 
-// RecordPort adds the port of a slot's nth pod, counted from 0, to the ports of
-// the slot. Usually all pods of a slot have the same.
+// RecordPort adds the port of a slot's nth pod, counted from 0, to the ports of the slot. Usually
+// all pods of a slot have the same port.
 func RecordPort(ports []v2alpha1.SlotPort, incarnation, port int32) []v2alpha1.SlotPort {
 	if last := len(ports) - 1; last >= 0 && (ports[last].Port == port || ports[last].From >= incarnation) {
 		return ports
@@ -111,7 +111,7 @@ func withdraw(member *v2alpha1.Member, incarnation int32) {
 	}
 }
 
-// withdrawLost stops advertising all lost pods: the coordinator that knew them is gone.
+// withdrawLost stops advertising all lost pods, because the coordinator that knew them is gone.
 func withdrawLost(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) {
 	lost := lostBySlot(status)
 	for i := range spec.Members {
@@ -121,9 +121,8 @@ func withdrawLost(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStat
 	spec.RetainedPods = nil
 }
 
-// retain keeps the youngest lost pods of removed members. The number is bounded: a
-// list that outgrows an etcd object could not be changed anymore, and a failed
-// request ends the coordinator.
+// retain keeps the youngest lost pods of removed members. Their number is bounded. A list that
+// outgrows an etcd object could no longer be changed, and a failed request ends the coordinator.
 func retain(job string, spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus, removed []v2alpha1.Member) {
 	lost := lostBySlot(status)
 	kept := keptOfEach(removed, lost)
@@ -155,7 +154,7 @@ func (e Endpoints) Listed(spec *v2alpha1.MembershipSpec, status *v2alpha1.Member
 	return urls
 }
 
-// eachOnce removes duplicates: two members may have the same name for a moment.
+// eachOnce removes duplicates: two members may briefly have the same name.
 func eachOnce(urls []string) []string {
 	seen := make(map[string]bool, len(urls))
 	return slices.DeleteFunc(urls, func(url string) bool {
@@ -165,8 +164,8 @@ func eachOnce(urls []string) []string {
 	})
 }
 
-// list adds the URL of a pod of a task. A recorded port belongs to a lost pod: its
-// template may have another port by now.
+// list adds the URL of a pod of a task. A recorded port belongs to a lost pod, because the template
+// may have another port now.
 func (e Endpoints) list(urls *URLs, task v2alpha1.TaskType, pod string, recorded int32) {
 	role := names.ReplicaType(task)
 	if strings.HasPrefix(pod, names.ReplicaPod(e.Job, names.ReplicaTypeAggregator, "")) {

@@ -15,14 +15,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// world is a job's list, with what the operator recorded of it.
+// world is a job's list with the status that the operator recorded.
 type world struct {
 	t      *testing.T
 	spec   *v2alpha1.MembershipSpec
 	status v2alpha1.MembershipStatus
 }
 
-// lose records a loss of the only pod there is.
+// lose records a loss of the only pod.
 func (w *world) lose() {
 	slot := w.spec.Members[0].Slot
 	lost := membership.Losses(&w.status, slot) + 1
@@ -39,7 +39,7 @@ func (w *world) report(pods ...string) []v2alpha1.Member {
 	return w.apply(membership.Replace{Job: job, Pods: pods})
 }
 
-// apply applies an edit, and returns the members that it is answered with.
+// apply applies an edit, and returns the members in its answer.
 func (w *world) apply(edit membership.Edit) []v2alpha1.Member {
 	w.t.Helper()
 	answer, err := edit.Apply(w.spec, &w.status)

@@ -9,12 +9,12 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Shrink removes the newest members, which have learnt least. Of the learners it
-// removes those of one GPU first: others cost more to recreate.
+// Shrink removes the newest members, which have learned least. It removes learners of one GPU
+// first, because others cost more to recreate.
 type Shrink struct {
 	// Job is the name of the job.
 	Job string
-	// Collectors and Learners bound how many of them are removed.
+	// Collectors and Learners are the maximum numbers of members to remove.
 	Collectors, Learners int32
 }
 

@@ -9,9 +9,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/limits"
 )
 
-// UsualGPUs returns the usual number of GPUs of a node: the most frequent
-// allocatable count, the larger of equally frequent ones, and the maximum where
-// that is 0.
+// UsualGPUs returns the usual number of GPUs of a node: the most frequent allocatable count, or the
+// larger of equally frequent ones. If that is 0, it returns the maximum.
 func UsualGPUs(allocatable []int32) int32 {
 	if len(allocatable) == 0 {
 		return 0
@@ -32,9 +31,9 @@ func UsualGPUs(allocatable []int32) int32 {
 	return usual
 }
 
-// SplitGPUs returns the GPUs of each DDP learner pod of a learner, given the usual
-// number of GPUs of a node: one pod where they fit a node, and otherwise pods of a
-// node's size and the remainder. A learner of at most one GPU has no DDP learners.
+// SplitGPUs returns the GPUs of each DDP learner pod of a learner, given the usual number of GPUs
+// of a node. Learners that fit a node have one pod. Others have pods of a node's size and one for
+// the remainder. A learner of at most one GPU has no DDP learners.
 func SplitGPUs(gpus, perNode int32) []int32 {
 	if gpus <= 1 {
 		return nil

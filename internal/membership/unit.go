@@ -30,9 +30,9 @@ type unit struct {
 	resources v2alpha1.MemberResources
 }
 
-// unitOf returns the unit of an aggregator: its existing and its missing DDP
-// learners. Missing ranks are split into pods of the size of the largest existing
-// one, or are one pod where none exists, because the GPUs of a node are unknown.
+// unitOf returns the unit of an aggregator: its existing and its missing DDP learners. Missing
+// ranks are split into pods of the size of the largest existing one. If none exists, they are one
+// pod, because the GPUs of a node are unknown.
 func (r Remains) unitOf(aggregator *corev1.Pod) unit {
 	u := unit{job: r.Job, aggregator: aggregator.Name}
 	learners := r.learnersOf(aggregator)
@@ -47,7 +47,7 @@ func (r Remains) unitOf(aggregator *corev1.Pod) unit {
 	}
 	u.resources = r.resources(learners[0].pod)
 	for i := range learners {
-		// Skip a pod whose ranks another has.
+		// Skip a pod whose ranks another pod has.
 		if learners[i].start >= u.next {
 			u.fill(learners[i].start, largest)
 			u.add(learners[i].pod.Name, learners[i].gpus)
@@ -70,8 +70,8 @@ func (u *unit) fill(end, largest int32) {
 	}
 }
 
-// recordedNames returns the names of the pods to record; nil where they follow from
-// the aggregator's.
+// recordedNames returns the names of the pods to record; nil if they follow from the aggregator's
+// name.
 func (u *unit) recordedNames() []string {
 	for index, pod := range u.pods {
 		if pod != DDPPodName(u.job, u.aggregator, index) {
@@ -87,9 +87,9 @@ type ddpLearner struct {
 	start, gpus, world int32
 }
 
-// learnersOf returns the DDP learners with an aggregator as an owner, by rank; of
-// those with the same ranks a live one first, then the youngest. Finished pods
-// count: they cause the replacement of the whole unit.
+// learnersOf returns the DDP learners that an aggregator owns, by rank. Among those with the same
+// ranks, a live one comes first, then the youngest. Finished pods count, because they cause the
+// replacement of the whole unit.
 func (r Remains) learnersOf(aggregator *corev1.Pod) []ddpLearner {
 	var learners []ddpLearner
 	for _, pod := range r.Pods {
@@ -134,8 +134,8 @@ func IsOwnedBy(pod, owner *corev1.Pod) bool {
 	})
 }
 
-// number parses a variable of a pod's main container as a number of GPUs, 0 where it
-// is none. As in the container, the last of several counts.
+// number parses a variable of a pod's main container as a number of GPUs, 0 if it is none. The last
+// of several definitions counts, as in the container.
 func number(pod *corev1.Pod, name string) int32 {
 	var value string
 	for _, variable := range names.MainContainerOf(pod).Env {

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Environment of coordinator-led pods.
+// These variables are in the environment of coordinator-led pods.
 const (
 	EnvPodNamespace     = "KUBERNETES_POD_NAMESPACE"
 	EnvPodName          = "KUBERNETES_POD_NAME"
@@ -25,28 +25,27 @@ const (
 	EnvMasterPort     = "MASTER_PORT"
 )
 
-// Environment of worker-led pods.
+// These variables are in the environment of worker-led pods.
 const (
 	EnvDIJobID     = "DI_JOB_ID"
 	EnvDIServerURL = "DI_SERVER_URL"
 	EnvDIRank      = "DI_RANK"
 	EnvDINodes     = "DI_NODES"
-	// EnvDINodesFile names the file that holds what DI_NODES cannot.
+	// EnvDINodesFile names the file with the addresses that do not fit into DI_NODES.
 	EnvDINodesFile = "DI_NODES_FILE"
 )
 
-// Where pods find addresses that one variable cannot carry: in a file that is
-// called like the variable. The variable then holds NodesFilePrefix and the
-// file's path.
+// Pods read addresses that do not fit into one variable from a file with the variable's name. The
+// variable then contains NodesFilePrefix and the file's path.
 const (
 	NodesVolume     = "di-nodes"
 	NodesDirectory  = "/etc/diengine/nodes"
 	NodesFilePrefix = "@"
 )
 
-// Environment of the pods of worker-led jobs with a clusterSpec, beside
-// EnvWorldSize, EnvMasterAddr and EnvMasterPort. Those that begin with PET are
-// the defaults of torchrun's options.
+// Pods of worker-led jobs with a clusterSpec have these variables in addition to EnvWorldSize,
+// EnvMasterAddr and EnvMasterPort. Those that begin with PET are the defaults of torchrun's
+// options.
 const (
 	EnvTFConfig      = "TF_CONFIG"
 	EnvRank          = "RANK"
@@ -56,30 +55,31 @@ const (
 	EnvPETMasterPort = "PET_MASTER_PORT"
 )
 
-// The token by which every pod of a job tells di-server who it is.
+// Every pod of a job authenticates to di-server with this token.
 const (
 	TokenFile   = "/var/run/secrets/diengine.opendilab.org/token"
 	TokenVolume = "di-server-token"
 )
 
-// Containers and ports.
+// These are the names of containers and ports.
 const (
-	// Container is the container that DI-engine runs in.
+	// Container is the name of the main container.
 	Container = "di-container"
 	// Port is the name of the container port that a replica serves on.
 	Port = "di-port"
-	// MasterPort is the name of the port of a master of DDP learners.
+	// MasterPort is the name of the port of the master of DDP learners.
 	MasterPort = "master-port"
-	// GPUPortPrefix and a number name the ports of a DDP learner's further GPU processes.
+	// GPUPortPrefix, followed by a number, names the ports of a DDP learner's further GPU
+	// processes.
 	GPUPortPrefix = "gpu-port-"
 
 	// DefaultWorkerPort is the port of worker-led pods.
 	DefaultWorkerPort int32 = 22270
-	// DefaultMasterPort is the port of a master of DDP learners.
+	// DefaultMasterPort is the port of the master of DDP learners.
 	DefaultMasterPort int32 = 10314
 )
 
-// Where di-server and the cluster-wide AggregatorConfig live by default.
+// These are the default names, ports and addresses of di-server and the cluster-wide AggregatorConfig.
 const (
 	SystemNamespace         = "di-system"
 	ServerService           = "di-server"
@@ -95,7 +95,7 @@ const (
 	WorkerServer            = "http://di-server.di-system.svc.cluster.local:8081"
 )
 
-// DefaultPort returns the port that a role serves on where its container names none.
+// DefaultPort returns the port of a role whose container names none.
 func DefaultPort(role ReplicaType) int32 {
 	switch role {
 	case ReplicaTypeCollector:
@@ -110,7 +110,7 @@ func DefaultPort(role ReplicaType) int32 {
 	return 0
 }
 
-// PortVariable returns the environment key that tells a role its port.
+// PortVariable returns the environment key of a role's port.
 func PortVariable(role ReplicaType) string {
 	switch role {
 	case ReplicaTypeCollector:
@@ -125,7 +125,7 @@ func PortVariable(role ReplicaType) string {
 	return ""
 }
 
-// TaskNodesVariable returns the environment key of the addresses of a task.
+// TaskNodesVariable returns the environment key of a task's addresses.
 func TaskNodesVariable(task string) string {
 	return "DI_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_")) + "_NODES"
 }
@@ -136,8 +136,8 @@ func TaskClusterVariable(task string) string {
 	return EnvTFConfig + "_" + strings.ToUpper(strings.ReplaceAll(task, "-", "_"))
 }
 
-// MainContainer returns the container of a pod that DI-engine runs in: the one so
-// named, else the first. A pod has one at least.
+// MainContainer returns the main container of a pod's spec: the one with the known name, else the
+// first. A pod has at least one container.
 func MainContainer(spec *corev1.PodSpec) *corev1.Container {
 	for i := range spec.Containers {
 		if spec.Containers[i].Name == Container {
@@ -147,8 +147,8 @@ func MainContainer(spec *corev1.PodSpec) *corev1.Container {
 	return &spec.Containers[0]
 }
 
-// OwnContainers returns the names of the containers that a pod was made with, the
-// main one first; none where it does not say so, or names one that it has not.
+// OwnContainers returns the names of the containers that a pod was created with, the main one
+// first. It returns none if the pod does not record them, or records one that it does not have.
 func OwnContainers(pod *corev1.Pod) []string {
 	text := pod.Annotations[AnnotationContainers]
 	if text == "" {
@@ -163,8 +163,8 @@ func OwnContainers(pod *corev1.Pod) []string {
 	return own
 }
 
-// MainContainerOf returns the main container of a pod that exists, in which
-// admission may have put another container first.
+// MainContainerOf returns the main container of an existing pod. Admission may have inserted
+// another container before it.
 func MainContainerOf(pod *corev1.Pod) *corev1.Container {
 	if own := OwnContainers(pod); len(own) > 0 {
 		for i := range pod.Spec.Containers {
@@ -176,7 +176,7 @@ func MainContainerOf(pod *corev1.Pod) *corev1.Container {
 	return MainContainer(&pod.Spec)
 }
 
-// NamedPort returns the port of a name of a pod's main container, else the other.
+// NamedPort returns the port with a name in a pod's main container, else otherwise.
 func NamedPort(spec *corev1.PodSpec, name string, otherwise int32) int32 {
 	for _, port := range MainContainer(spec).Ports {
 		if port.Name == name {
@@ -186,8 +186,8 @@ func NamedPort(spec *corev1.PodSpec, name string, otherwise int32) int32 {
 	return otherwise
 }
 
-// DIPort returns the port that a pod of the role serves on: the port named
-// di-port of the container named di-container, else the role's default.
+// DIPort returns the port that a pod of the role serves on. It is the port named di-port of the
+// container named di-container, else the role's default.
 func DIPort(spec *corev1.PodSpec, role ReplicaType) int32 {
 	for i := range spec.Containers {
 		if spec.Containers[i].Name != Container {

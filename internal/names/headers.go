@@ -3,14 +3,14 @@
 
 package names
 
-// Headers of requests to di-server.
+// These are headers of requests to di-server.
 const (
-	// HeaderIdempotencyKey names a request, so that it may be sent again.
+	// HeaderIdempotencyKey identifies a request, so that a client may repeat it.
 	HeaderIdempotencyKey = "Idempotency-Key"
-	// HeaderCaller says on whose behalf a request is made: CallerUser, or absent
-	// the coordinator's that the body names.
+	// HeaderCaller names the caller of a request. It is CallerUser, or absent if the caller is the
+	// coordinator that the body names.
 	HeaderCaller = "Di-Caller"
-	// CallerUser is a person, or a program of theirs, who asks in the
-	// coordinator's place.
+	// CallerUser is a person, or a person's program, that sends a request instead of the
+	// coordinator.
 	CallerUser = "user"
 )

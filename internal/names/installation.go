@@ -10,9 +10,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// The objects by which the API server is led to the webhooks.
+// These objects configure the API server to call the webhooks.
 const (
-	// WebhookAuthority is the Secret of the operators' certificate authority.
+	// WebhookAuthority is the Secret of the webhooks' certificate authority.
 	WebhookAuthority = "di-orchestrator-webhook-ca"
 	// MutatingWebhooks is the MutatingWebhookConfiguration.
 	MutatingWebhooks = "di-orchestrator-mutating"
@@ -22,9 +22,9 @@ const (
 	DIJobDefinition = "dijobs." + v2alpha1.GroupName
 )
 
-// MayNameAggregatorConfig reports whether jobs of a namespace may name an AggregatorConfig: its
-// template then becomes pods of theirs, and its content is theirs to read. The cluster's own
-// is for all.
+// MayNameAggregatorConfig reports whether jobs of a namespace may name an AggregatorConfig. Its
+// template becomes pods of such a job, and the job's users can read its content. All jobs may name
+// the cluster-wide AggregatorConfig.
 func MayNameAggregatorConfig(jobNamespace string, config *v2alpha1.AggregatorConfig, isClusters bool) bool {
 	if isClusters || config.Namespace == jobNamespace {
 		return true

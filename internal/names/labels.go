@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package names holds every name that deployed users and clients depend on:
-// labels, annotations, object names, ports, environment keys and URLs, one
-// constant or function per fact. It must not read or write a cluster.
+// Package names has every name that deployed users and clients depend on: labels, annotations,
+// object names, ports, environment keys and URLs. Each fact is one constant or function. The
+// package must not read or write a cluster.
 package names
 
 import (
@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Labels of coordinator-led jobs' pods and services.
+// These labels are on coordinator-led jobs' pods and services.
 const (
 	LabelGroupName      = "group-name"
 	LabelDIJobName      = "dijob-name"
@@ -22,7 +22,7 @@ const (
 	LabelDDPLearnerType = "ddp-learner-type"
 )
 
-// Labels of worker-led jobs' pods and services.
+// These labels are on worker-led jobs' pods and services.
 const (
 	LabelOperator = "diengine/operator"
 	LabelJob      = "diengine/job"
@@ -31,13 +31,13 @@ const (
 	LabelPod      = "diengine/pod"
 )
 
-// Annotations of pods.
+// These annotations are on pods.
 const (
 	// AnnotationReplicas is the total of replicas at the pod's creation.
 	AnnotationReplicas = "diengine/replicas"
 	// AnnotationRank is the pod's rank in the job.
 	AnnotationRank = "diengine/rank"
-	// AnnotationTaskRank is the pod's rank in its task.
+	// AnnotationTaskRank is the pod's replica index.
 	AnnotationTaskRank = "diengine/task-rank"
 	// AnnotationNode is the node that the allocator chose.
 	AnnotationNode = "diengine/node"
@@ -49,40 +49,40 @@ const (
 	// AnnotationReplicaRestart is how often the pod's replica was restarted alone
 	// in that attempt; absent for never.
 	AnnotationReplicaRestart = "diengine/replica-restart"
-	// AnnotationCluster is, on a pod of a job with a clusterSpec, which frameworks
-	// the pod was told of its cluster for, and how many replicas of which tasks.
+	// AnnotationCluster describes the cluster spec of a pod of a job with a clusterSpec: for which
+	// frameworks it is, and how many replicas of which tasks it has.
 	AnnotationCluster = "diengine/cluster"
-	// AnnotationContainers is the names of the containers that the pod was made
-	// with, the main one first, separated by commas. Others are injected.
+	// AnnotationContainers lists the names of the containers that the pod was created with, the
+	// main one first, separated by commas. Others are injected.
 	AnnotationContainers = "diengine/containers"
-	// AnnotationSlot is the slot of the Membership that the pod fills.
+	// AnnotationSlot is the pod's slot in the Membership.
 	AnnotationSlot = "diengine/slot"
-	// AnnotationDDPGPUs is, on an aggregator, the GPUs of each of its DDP learner
-	// pods, in rank order, separated by commas.
+	// AnnotationDDPGPUs lists, on an aggregator, the GPUs of each of its DDP learner pods, in rank
+	// order, separated by commas.
 	AnnotationDDPGPUs = "diengine/ddp-gpus"
 	// AnnotationDDPPort is, on an aggregator, the port that its DDP learners serve on.
 	AnnotationDDPPort = "diengine/ddp-port"
 )
 
-// AnnotationSharedWith is, on an AggregatorConfig, the namespaces whose jobs may name it,
+// AnnotationSharedWith lists, on an AggregatorConfig, the namespaces whose jobs may name it,
 // separated by commas; "*" for all. Jobs of its own namespace need no grant.
 const AnnotationSharedWith = "diengine/shared-with"
 
-// AnnotationRequests is, on a preemptible job, the last requests to resize it
-// and their answers, as status.requests is on others: what a write of the spec
-// did can only be recorded beside the spec.
+// AnnotationRequests records, on a preemptible job, the last requests to resize it and their
+// answers. Other jobs have them in status.requests. These requests write the spec, and only an
+// annotation is written together with the spec.
 const AnnotationRequests = "diengine/requests"
 
 // ControllerName is the value of the labels that name the operator.
 const ControllerName = "di-operator"
 
-// ServerName is the name under which di-server owns fields.
+// ServerName is di-server's field manager.
 const ServerName = "di-server"
 
-// ReplicaType is the role of a coordinator-led pod, as its label says it.
+// ReplicaType is the role of a coordinator-led pod, as in its label.
 type ReplicaType string
 
-// The roles of coordinator-led pods.
+// These are the roles of coordinator-led pods.
 const (
 	ReplicaTypeCoordinator ReplicaType = "coordinator"
 	ReplicaTypeCollector   ReplicaType = "collector"
@@ -91,17 +91,17 @@ const (
 	ReplicaTypeAggregator  ReplicaType = "aggregator"
 )
 
-// DDPLearnerType tells the master of DDP learners that span pods from the others.
+// DDPLearnerType distinguishes the master of DDP learners that span pods from the workers.
 type DDPLearnerType string
 
-// The two kinds of DDP learners that span pods.
+// These are the two kinds of DDP learners that span pods.
 const (
 	DDPLearnerMaster DDPLearnerType = "ddp-learner-master"
 	DDPLearnerWorker DDPLearnerType = "ddp-learner-worker"
 )
 
-// JobLabels returns the labels that all pods and services of a
-// coordinator-led job bear; they select its running pods.
+// JobLabels returns the labels of all pods and services of a coordinator-led job. They select its
+// running pods.
 func JobLabels(job string) map[string]string {
 	return map[string]string{
 		LabelGroupName:      v2alpha1.GroupName,
@@ -124,8 +124,7 @@ func RoleOf(pod *corev1.Pod) ReplicaType {
 	return ReplicaType(pod.Labels[LabelReplicaType])
 }
 
-// WorkerJobLabels returns the labels that all pods and the service of a
-// worker-led job bear.
+// WorkerJobLabels returns the labels of all pods and the service of a worker-led job.
 func WorkerJobLabels(job string) map[string]string {
 	return map[string]string{
 		LabelOperator: ControllerName,

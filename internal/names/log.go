@@ -11,8 +11,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// The keys by which lines of a log say which job they are about. The first two
-// are those of controller-runtime's own lines.
+// These keys identify the job of a log line. The first two are those of controller-runtime's own
+// lines.
 const (
 	LogNamespace = "namespace"
 	LogName      = "name"
@@ -20,19 +20,18 @@ const (
 	LogLifecycle = "lifecycle"
 )
 
-// LogJob returns the keys and values of a line that is about a job of which no
-// more is known than its name.
+// LogJob returns the keys and values of a log line about a job whose name alone is known.
 func LogJob(job types.NamespacedName) []any {
 	return []any{LogNamespace, job.Namespace, LogName, job.Name}
 }
 
-// LogWhich returns the keys and values that tell a job from others of its name,
-// for a line that has its name already.
+// LogWhich returns the keys and values that distinguish a job from others of its name, for a log
+// line that has its name already.
 func LogWhich(job *v2alpha1.DIJob) []any {
 	return []any{LogUID, string(job.UID), LogLifecycle, string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed))}
 }
 
-// LogWhole returns the keys and values of a line that is about a job.
+// LogWhole returns the keys and values of a log line about a job.
 func LogWhole(job *v2alpha1.DIJob) []any {
 	return append(LogJob(types.NamespacedName{Namespace: job.Namespace, Name: job.Name}), LogWhich(job)...)
 }

@@ -27,12 +27,12 @@ func ReplicaPod(job string, role ReplicaType, suffix string) string {
 // SuffixLength is the number of characters of a replica's suffix.
 const SuffixLength = 5
 
-// suffixAlphabet is the alphabet of Kubernetes' own generated names: no vowels
-// and no characters that look alike, so that no word arises.
+// suffixAlphabet is the alphabet of Kubernetes' own generated names. It has no vowels and no
+// characters that look similar, so that suffixes form no words.
 const suffixAlphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// Suffix returns the suffix that follows from the parts, the same for the same
-// parts, in the alphabet of Kubernetes' generated names.
+// Suffix returns a suffix that depends only on the parts, in the alphabet of Kubernetes' generated
+// names.
 func Suffix(parts ...string) string {
 	hash := fnv.New64a()
 	// A hash never fails to write.
@@ -52,21 +52,20 @@ func WorkerService(job string) string {
 	return "di-" + job
 }
 
-// PodGroup returns the name of the object by which a scheduler is told of a
-// worker-led job's gang.
+// PodGroup returns the name of the PodGroup of a worker-led job's gang.
 func PodGroup(job string) string {
 	return WorkerService(job)
 }
 
-// NodesConfigMap returns the name of the ConfigMap that holds what pods of a
-// worker-led job are told of each other. A digest of what it holds ends the name,
-// always of the same length, so that no two jobs share a name.
+// NodesConfigMap returns the name of the ConfigMap that lists the peers of a worker-led job's pods.
+// The name ends with a digest of the content. Digests have a fixed length, so no two jobs share a
+// name.
 func NodesConfigMap(job, digest string) string {
 	return WorkerService(job) + "-nodes-" + digest
 }
 
-// EarlierWorkerServices returns the names that v1.1.0 and v1.1.1 gave to a
-// worker-led job's service, and to its pods' subdomain.
+// EarlierWorkerServices returns the names that v1.1.0 and v1.1.1 gave to a worker-led job's service
+// and to its pods' subdomain.
 func EarlierWorkerServices(job string) []string {
 	return []string{"dijob-" + job, job}
 }
@@ -93,29 +92,29 @@ func ReplicaURL(pod, namespace string, port int32) string {
 	return pod + "." + namespace + ":" + strconv.Itoa(int(port))
 }
 
-// PodOfURL returns the pod that an address of ReplicaURL leads to. Names of pods
-// of jobs hold no dot, as they are host names.
+// PodOfURL returns the pod of an address that ReplicaURL returned. Names of a job's pods contain no
+// dot, because they are host names.
 func PodOfURL(url string) string {
 	pod, _, _ := strings.Cut(url, ".")
 	return pod
 }
 
-// JobID returns what a worker-led job's pods call their job when they call
-// di-server: the generation counts restarts and reschedules.
+// JobID returns the ID by which a worker-led job's pods identify their job in calls to di-server.
+// The generation counts restarts and reschedules.
 func JobID(namespace, job string, generation int64) string {
 	return fmt.Sprintf("%s.%s.%d", namespace, job, generation)
 }
 
-// Generation returns how often a job was restarted or placed again.
+// Generation returns how often a job was restarted or rescheduled.
 func Generation(status *v2alpha1.DIJobStatus) int64 {
 	return int64(status.Restarts) + int64(status.Reschedules)
 }
 
-// ManagedByName is what spec.managedBy says when the job is for DI Orchestrator itself.
+// ManagedByName is the value of spec.managedBy for jobs that DI Orchestrator itself manages.
 const ManagedByName = v2alpha1.GroupName + "/di-operator"
 
-// OtherManager returns the controller that runs a job in DI Orchestrator's
-// place; empty where none does.
+// OtherManager returns the controller that manages a job instead of DI Orchestrator; empty if there
+// is none.
 func OtherManager(spec *v2alpha1.DIJobSpec) string {
 	if manager := spec.ManagedBy; manager != nil && *manager != ManagedByName {
 		return *manager
@@ -123,8 +122,8 @@ func OtherManager(spec *v2alpha1.DIJobSpec) string {
 	return ""
 }
 
-// ElasticTask returns the index of the task that is resized: the one that the
-// spec names, else the collector, else the only one; -1 where there is none.
+// ElasticTask returns the index of the elastic task: the one that the spec names, else the
+// collector, else the only task; -1 if there is none.
 func ElasticTask(spec *v2alpha1.DIJobSpec) int {
 	named := spec.Elastic != nil && spec.Elastic.Task != ""
 	for i := range spec.Tasks {
@@ -139,13 +138,13 @@ func ElasticTask(spec *v2alpha1.DIJobSpec) int {
 	return -1
 }
 
-// DynamicTask is the task whose replicas TensorFlow may add and remove while the
-// others go on.
+// DynamicTask is the task whose replicas TensorFlow may add and remove while the others keep
+// running.
 const DynamicTask = "worker"
 
-// HasDynamicWorkers reports whether a job of TensorFlow asks, by writing out
-// onResize: Continue, that its workers come and go: each is told of itself and of
-// the other tasks only, and these are told of no worker.
+// HasDynamicWorkers reports whether a TensorFlow job sets onResize: Continue explicitly, so that
+// its workers may come and go. The cluster spec of such a worker then lists only itself and the
+// other tasks, and that of the other tasks lists no worker.
 func HasDynamicWorkers(spec *v2alpha1.DIJobSpec) bool {
 	if spec.Elastic == nil || spec.Elastic.OnResize != v2alpha1.OnResizeContinue || slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
 		return false
@@ -154,7 +153,7 @@ func HasDynamicWorkers(spec *v2alpha1.DIJobSpec) bool {
 	return elastic >= 0 && TaskName(&spec.Tasks[elastic]) == DynamicTask && slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow)
 }
 
-// TaskName returns a task's name, which is its type where it has none.
+// TaskName returns a task's name, or its type if it has none.
 func TaskName(task *v2alpha1.Task) string {
 	if task.Name != "" {
 		return task.Name

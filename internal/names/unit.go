@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Unit is what an aggregator remembers of its DDP learners in its pod's
-// annotations. What it is told of them must not change while it lives, though
-// it is taken off the list of replicas, and its DDP learners are gone.
+// Unit is the record of an aggregator's DDP learners in the aggregator's annotations. di-server
+// returns their URLs to the aggregator. These must not change while its pod exists, even after the
+// member is removed and the DDP learners are gone.
 type Unit struct {
-	// GPUs are those of each DDP learner pod, in rank order.
+	// GPUs are the GPUs of each DDP learner pod, in rank order.
 	GPUs []int32
-	// Port is the first that each of the pods serves on.
+	// Port is the first port that each of the pods serves on.
 	Port int32
 }
 
-// Annotations returns the annotations that tell of the unit.
+// Annotations returns the annotations that record the unit.
 func (u Unit) Annotations() map[string]string {
 	gpus := make([]string, len(u.GPUs))
 	for i, count := range u.GPUs {
@@ -30,8 +30,8 @@ func (u Unit) Annotations() map[string]string {
 	}
 }
 
-// UnitOf returns the unit that the annotations of an aggregator tell of; false
-// where they do not, as those of an earlier release's.
+// UnitOf returns the unit that the annotations of an aggregator record. It returns false if they do
+// not, as in an earlier release.
 func UnitOf(annotations map[string]string) (Unit, bool) {
 	port, err := strconv.ParseUint(annotations[AnnotationDDPPort], 10, 16)
 	if err != nil {

@@ -20,8 +20,8 @@ func Attempt(pod *corev1.Pod) int32 {
 	return AnnotatedNumber(pod, names.AnnotationAttempt, 0)
 }
 
-// PlausibleCount returns the count of a pod's annotation, and 0, as where there is none, for
-// one that is too far ahead of the recorded one to come from this operator.
+// PlausibleCount returns the count of a pod's annotation. It returns 0 for a count that is too far
+// ahead of the recorded one to come from this operator.
 func PlausibleCount(count, recorded int32) int32 {
 	if count > limits.Sum(recorded, limits.RestartsAhead) {
 		return 0
@@ -29,8 +29,7 @@ func PlausibleCount(count, recorded int32) int32 {
 	return count
 }
 
-// Rank returns the rank that a pod was created with, unranked where it says none
-// that a job can have.
+// Rank returns the rank that a pod was created with, Unranked if the annotation has no valid rank.
 func Rank(pod *corev1.Pod) int32 {
 	if rank := AnnotatedNumber(pod, names.AnnotationRank, Unranked); rank < limits.Replicas {
 		return rank
@@ -38,8 +37,8 @@ func Rank(pod *corev1.Pod) int32 {
 	return Unranked
 }
 
-// AnnotatedNumber returns the number in an annotation of a pod, otherwise for none that
-// is not negative.
+// AnnotatedNumber returns the number in an annotation of a pod. It returns otherwise if there is no
+// number, or a negative one.
 func AnnotatedNumber(pod *corev1.Pod, annotation string, otherwise int32) int32 {
 	value, err := strconv.ParseInt(pod.Annotations[annotation], 10, 32)
 	if err != nil || value < 0 {

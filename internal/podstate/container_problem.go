@@ -18,8 +18,8 @@ import (
 // next restart.
 const CrashLoopBackOff = "CrashLoopBackOff"
 
-// The kubelet's reasons for a container that waits, and for one that terminated
-// without having run.
+// These are the kubelet's reasons for a container that waits, and for one that terminated without
+// having run.
 const (
 	containerCreating          = "ContainerCreating"
 	podInitializing            = "PodInitializing"
@@ -60,7 +60,7 @@ func containerProblems(pod *corev1.Pod) []Problem {
 	return problems
 }
 
-// specOf returns the container with the name; one with nothing but the name if there is none.
+// specOf returns the container with the name; if there is none, one with nothing but the name.
 func specOf(specs []corev1.Container, name string) *corev1.Container {
 	for i := range specs {
 		if specs[i].Name == name {
@@ -121,8 +121,7 @@ func neverRan(end *corev1.ContainerStateTerminated) bool {
 	return end.Reason == startError || end.Reason == containerCannotRun
 }
 
-// isBackingOff reports whether the kubelet itself says that the container is in a
-// crash loop.
+// isBackingOff reports whether the kubelet itself reports that the container is in a crash loop.
 func (c *container) isBackingOff() bool {
 	return c.status.State.Waiting != nil && c.status.State.Waiting.Reason == CrashLoopBackOff
 }
@@ -140,8 +139,8 @@ func (c *container) isRestarted(end *corev1.ContainerStateTerminated) bool {
 	return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && end.ExitCode != 0
 }
 
-// isCrashLooping reports whether an end is one of several in a row. While a
-// container runs again, only time shows whether that was the last.
+// isCrashLooping reports whether an end is one of several in a row. While the container runs again,
+// only time shows whether that was the last.
 func (c *container) isCrashLooping(end *corev1.ContainerStateTerminated) bool {
 	switch {
 	case end.FinishedAt.Sub(end.StartedAt.Time) >= StableAfter:

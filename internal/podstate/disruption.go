@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// outOf is the prefix, in lower case, of the kubelet's reasons for a pod that its
-// node lacks a resource for: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
+// outOf is the prefix, in lower case, of the kubelet's reasons for a pod whose node is short of a
+// resource: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
 const outOf = "outof"
 
 // evicted is the kubelet's reason for a pod that it evicts. lowOnResource is the
@@ -32,10 +32,9 @@ func Disrupted(pod *corev1.Pod) bool {
 	return Terminating(pod) || Disruption(pod) != ""
 }
 
-// Disruption returns what disrupted a failed pod, as a reason of the condition
-// ReplicasDisrupted, and "" if the pod failed by its own process. The pod's
-// reason comes first: the kubelet sets the condition DisruptionTarget only on pods
-// that it had accepted.
+// Disruption returns what disrupted a failed pod, as a reason of the condition ReplicasDisrupted.
+// It returns "" if the pod failed by its own process. The pod's reason comes first: the kubelet
+// sets the condition DisruptionTarget only on pods that it had accepted.
 func Disruption(pod *corev1.Pod) string {
 	switch reason := pod.Status.Reason; {
 	case pod.Status.Phase != corev1.PodFailed:
@@ -61,10 +60,10 @@ func Disruption(pod *corev1.Pod) string {
 	return v2alpha1.ReasonEvicted
 }
 
-// evictionReason classifies a pod that its kubelet evicted: its node was short of
-// a resource, or rejected the pod. A pod that exceeded a limit of its own, as of an
-// emptyDir, failed by its own process: the kubelet sets no condition then. A
-// coordinator counts as evicted either way, as deployed users rely on.
+// evictionReason classifies a pod that its kubelet evicted: its node was short of a resource, or
+// rejected the pod. A pod that exceeded its own limit, for example of an emptyDir, failed by its
+// own process. The kubelet sets no condition then. A coordinator counts as evicted either way,
+// because deployed users rely on that.
 func evictionReason(pod *corev1.Pod) string {
 	statuses, target := pod.Status.ContainerStatuses, conditions.OfPod(pod, corev1.DisruptionTarget)
 	switch {
@@ -78,9 +77,9 @@ func evictionReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// isRejection reports whether a kubelet rejected a pod for something that another
-// node, or the same node later, may have. A requirement that no node ever meets,
-// such as another operating system or a forbidden sysctl, is a failure.
+// isRejection reports whether a kubelet rejected a pod because of a requirement that another node,
+// or the same node later, may meet. A requirement that no node ever meets, such as another
+// operating system or a forbidden sysctl, is a failure.
 func isRejection(reason string) bool {
 	switch reason {
 	case "UnexpectedAdmissionError", "TopologyAffinityError", "InvalidNodeInfo",

@@ -39,10 +39,9 @@ func FailureReason(pod *corev1.Pod) string {
 	return v2alpha1.ReasonError
 }
 
-// FailedContainer returns how the container that made the pod fail terminated. It
-// is the main container, unless that has not failed and another one has, whose
-// name is returned as well. Without any it returns the main container's end, which
-// may be nil.
+// FailedContainer returns how the container that made the pod fail terminated. It is the main
+// container, unless only another container has failed, whose name is returned as well. If none has
+// failed, it returns the main container's end, which may be nil.
 func FailedContainer(pod *corev1.Pod) (end *corev1.ContainerStateTerminated, name string) {
 	main := MainTermination(pod)
 	if main != nil && main.ExitCode != 0 {
@@ -82,8 +81,7 @@ func Failure(pod *corev1.Pod, now metav1.Time) *v2alpha1.LastFailure {
 	return failure
 }
 
-// FailureCause describes in parentheses how a worker's pod failed, as far as its
-// status says.
+// FailureCause describes in parentheses how a worker's pod failed, according to its status.
 func FailureCause(pod *corev1.Pod) string {
 	end, name := FailedContainer(pod)
 	switch {

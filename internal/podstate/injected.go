@@ -11,9 +11,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// OnlyInjectedRun reports whether a worker's pod is finished but for containers
-// that admission injected, which nothing stops: all containers that the pod was
-// created with have terminated and are not restarted.
+// OnlyInjectedRun reports whether a worker's pod is finished except for containers that admission
+// injected, which nothing stops. All containers that the pod was created with have terminated and
+// are not restarted.
 func OnlyInjectedRun(pod *corev1.Pod) bool {
 	own := names.OwnContainers(pod)
 	return len(own) > 0 && len(own) < len(pod.Spec.Containers) && pod.Status.Phase == corev1.PodRunning &&
@@ -45,7 +45,7 @@ func IgnoreInjected(pods []*corev1.Pod) []*corev1.Pod {
 	return result
 }
 
-// InjectedRuns reports whether a pod that IgnoreInjected made succeeded still
+// InjectedRuns reports whether a pod that IgnoreInjected reports as succeeded still
 // occupies its node, because an injected container runs.
 func InjectedRuns(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded &&

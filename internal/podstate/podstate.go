@@ -37,9 +37,8 @@ func Ready(pod *corev1.Pod) bool {
 	return !Terminating(pod) && ReportsReady(pod)
 }
 
-// ReportsReady reports whether the pod's status says that it is ready. Without
-// the condition Ready, which some nodes do not set, its containers decide, as for
-// v1.1.3.
+// ReportsReady reports whether the pod's status reports the pod as ready. Some nodes do not set the
+// condition Ready. Its containers decide then, as in v1.1.3.
 func ReportsReady(pod *corev1.Pod) bool {
 	if ready := conditions.OfPod(pod, corev1.PodReady); ready != nil {
 		return ready.Status == corev1.ConditionTrue
@@ -49,13 +48,13 @@ func ReportsReady(pod *corev1.Pod) bool {
 		!slices.ContainsFunc(containers, func(container corev1.ContainerStatus) bool { return !container.Ready })
 }
 
-// FailedOrLost reports whether the pod failed, or its node lost contact with it,
-// which counts as a failure.
+// FailedOrLost reports whether the pod failed, or its node lost contact with it. Both count as a
+// failure.
 func FailedOrLost(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodUnknown
 }
 
-// Phase returns the phase of the pod; one that no kubelet has seen yet is pending.
+// Phase returns the phase of the pod. A pod that no kubelet has started yet is pending.
 func Phase(pod *corev1.Pod) corev1.PodPhase {
 	return cmp.Or(pod.Status.Phase, corev1.PodPending)
 }
@@ -72,10 +71,10 @@ func FinishTime(pod *corev1.Pod) time.Time {
 	return finish
 }
 
-// MainContainer returns the status of the container that runs the training
-// program: the one that the pod records as its main container, else the one with
-// the known name, else the one named after the pod's role, else the only one, and
-// for a pod of a worker-led job the first. It returns nil if there is none.
+// MainContainer returns the status of the container that runs the training program, nil if there is
+// none. It is the one that the pod records as its main container, else the one with the known name.
+// Otherwise it is the one named after the pod's role, else the only one. For a pod of a worker-led
+// job it is then the first.
 func MainContainer(pod *corev1.Pod) *corev1.ContainerStatus {
 	if own := names.OwnContainers(pod); len(own) > 0 {
 		return statusOf(pod, own[0])
@@ -104,8 +103,8 @@ func MainTermination(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// ContainerExited reports whether a container of the pod has terminated, or waits
-// in CrashLoopBackOff after that. Its logs then hold the program's output.
+// ContainerExited reports whether a container of the pod has terminated, or waits in
+// CrashLoopBackOff after that. Its logs then contain the program's output.
 func ContainerExited(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(status corev1.ContainerStatus) bool {
 		return status.State.Terminated != nil ||

@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// SetupGracePeriod is how long a pod may wait for a scheduler's first attempt or
-	// for its node's volumes and network: as long as the kubelet waits for volumes
-	// before it reports an error.
+	// SetupGracePeriod is how long a pod may wait for a scheduler's first attempt or for its node's
+	// volumes and network. The kubelet waits as long for volumes before it reports an error.
 	SetupGracePeriod = 2 * time.Minute
 	// TerminatingGracePeriod is how long a pod may still exist after its own grace
 	// period for deletion.
 	TerminatingGracePeriod = time.Minute
-	// StableAfter is how long a container runs before its earlier crashes no longer
-	// count: the time after which the kubelet resets its backoff.
+	// StableAfter is how long a container runs before its earlier crashes no longer count. The
+	// kubelet resets its backoff after the same time.
 	StableAfter = 10 * time.Minute
-	// toleratedRestarts is how often a container may have restarted before the next
-	// crash makes a crash loop: anything may crash once.
+	// toleratedRestarts is how often a container may have restarted before the next crash makes a
+	// crash loop. Any program may crash once.
 	toleratedRestarts = 1
 )
 
@@ -46,9 +45,9 @@ type Problem struct {
 	from, until time.Time
 }
 
-// ProblemsDiffer reports whether two states of a pod differ in their problems as
-// far as decisions depend on them. A problem that clears within its grace period is
-// not a change: most pods wait briefly for the scheduler and the node.
+// ProblemsDiffer reports whether two states of a pod differ in the problems that decisions depend
+// on. A problem that clears within its grace period is not a change, because most pods wait briefly
+// for the scheduler and the node.
 func ProblemsDiffer(before, after *corev1.Pod, now time.Time) bool {
 	was, is := Problems(before), Problems(after)
 	began := slices.ContainsFunc(is, func(p Problem) bool { return !slices.Contains(was, p) })
@@ -72,8 +71,8 @@ func Problems(pod *corev1.Pod) []Problem {
 	return all
 }
 
-// ActiveProblem returns the most serious active problem of a pod, and after how long
-// the set of its active problems changes by itself, 0 for never.
+// ActiveProblem returns the most serious active problem of a pod. It also returns after how long
+// the set of active problems changes without an event, 0 for never.
 func ActiveProblem(pod *corev1.Pod, now time.Time) (worst Problem, found bool, changes time.Duration) {
 	for _, problem := range Problems(pod) {
 		active, after := problem.Active(now)
@@ -87,8 +86,8 @@ func ActiveProblem(pod *corev1.Pod, now time.Time) (worst Problem, found bool, c
 	return worst, found, changes
 }
 
-// Severity orders problems, the most serious first: a problem of a later stage is
-// less likely to pass by itself.
+// Severity orders problems, the most serious first. A problem of a later stage is less likely to
+// pass by itself.
 func (p *Problem) Severity() int {
 	return slices.Index([]string{
 		v2alpha1.ReasonTerminating,
@@ -97,7 +96,7 @@ func (p *Problem) Severity() int {
 	}, p.Reason)
 }
 
-// Active reports whether the problem is past its grace period and not outdated, and
+// Active reports whether the problem is past its grace period and not outdated. It also returns
 // after how long that changes by itself, 0 for never.
 func (p *Problem) Active(now time.Time) (active bool, changes time.Duration) {
 	switch {
@@ -111,9 +110,8 @@ func (p *Problem) Active(now time.Time) (active bool, changes time.Duration) {
 	return false, 0
 }
 
-// terminationProblem: the pod still exists after its grace period, which its
-// deletionTimestamp includes. Its node does not respond, or a finalizer blocks the
-// deletion.
+// terminationProblem returns the problem of a pod that still exists after its grace period, which
+// its deletionTimestamp includes. Its node does not respond, or a finalizer blocks the deletion.
 func terminationProblem(pod *corev1.Pod) Problem {
 	text := "is terminating and still exists"
 	if pod.Spec.NodeName != "" {
@@ -125,8 +123,8 @@ func terminationProblem(pod *corev1.Pod) Problem {
 	return Problem{Reason: v2alpha1.ReasonTerminating, Message: text, from: pod.DeletionTimestamp.Add(TerminatingGracePeriod)}
 }
 
-// mainEndedProblems: the main container has terminated for good, and another
-// container of the template still runs. The replica finishes with the last of them.
+// mainEndedProblems returns the problem of a pod whose main container has terminated for good while
+// another container of the template still runs. The replica finishes with the last of them.
 func mainEndedProblems(pod *corev1.Pod) []Problem {
 	main := MainTermination(pod)
 	if main == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || names.RoleOf(pod) == names.ReplicaTypeCoordinator {
@@ -144,8 +142,8 @@ func mainEndedProblems(pod *corev1.Pod) []Problem {
 	return nil
 }
 
-// schedulingProblems: no node fits the pod, or no scheduler handles it. A pod with a
-// scheduling gate waits on purpose.
+// schedulingProblems returns the problem of a pod that fits no node or that no scheduler handles. A
+// pod with a scheduling gate waits on purpose.
 func schedulingProblems(pod *corev1.Pod) []Problem {
 	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
 	switch {
@@ -161,8 +159,8 @@ func schedulingProblems(pod *corev1.Pod) []Problem {
 	return []Problem{{Reason: v2alpha1.ReasonUnschedulable, Message: "cannot be scheduled: " + SchedulerMessage(scheduled.Message)}}
 }
 
-// setupProblems: the node does not set up the pod's volumes and network. The status
-// does not say which volume; the pod's events do.
+// setupProblems returns the problem of a pod whose node does not set up its volumes and network.
+// The status does not name the volume; the pod's events do.
 func setupProblems(pod *corev1.Pod) []Problem {
 	scheduled, prepared := conditions.OfPod(pod, corev1.PodScheduled), conditions.OfPod(pod, corev1.PodReadyToStartContainers)
 	if scheduled == nil || prepared == nil || scheduled.Status != corev1.ConditionTrue ||

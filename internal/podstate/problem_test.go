@@ -20,10 +20,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// noon is when these tests read the pods.
+// noon is the time of these tests.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// podIn returns a collector whose status is written as kubectl shows it.
+// podIn returns a collector with a status in YAML, as kubectl prints it.
 func podIn(t *testing.T, status string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -60,7 +60,7 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 		wantReason string
 		wantText   string
 		wantWords  string
-		// wantChange is in how long that changes by itself.
+		// wantChange is after how long time alone changes that.
 		wantChange time.Duration
 	}{
 		"no node has room": {

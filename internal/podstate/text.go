@@ -15,20 +15,20 @@ import (
 // quotedLength bounds a quoted message of another program, in bytes.
 const quotedLength = 240
 
-// LastLine returns the last line of a text that is not empty, quotable and
-// bounded: that of an error, after its stack trace.
+// LastLine returns the last line of a text that is not empty, quotable and bounded. In a stack
+// trace that is the error.
 func LastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return quotable(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// quotable makes a message of another program fit into one line in double quotes:
-// its own quotes become single, and its length is bounded. The cause stands at the end.
+// quotable fits a message of another program into one line in double quotes. Its own quotes become
+// single, and its length is bounded. The end is kept because it names the cause.
 func quotable(text string) string {
 	return tail(strings.ReplaceAll(strings.Join(strings.Fields(text), " "), `"`, "'"), quotedLength)
 }
 
-// tail returns at most so many bytes from the end of a text, and marks the cut.
+// tail returns at most length bytes from the end of a text, and marks the cut.
 func tail(text string, length int) string {
 	if len(text) > length {
 		text = "..." + text[len(text)-length:]
@@ -46,8 +46,7 @@ func exitText(end *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("%s, exit code %d", end.Reason, end.ExitCode)
 }
 
-// times describes a count in steps, because an exact count would change the
-// message at each restart.
+// times describes a count in steps. An exact count would change the message at each restart.
 func times(count int32) string {
 	switch step := FloorStep(count); step {
 	case 0, 1:
@@ -70,9 +69,8 @@ func FloorStep(count int32) int32 {
 	return reached
 }
 
-// SchedulerMessage returns why no node is available, without the numbers of
-// nodes, which change as nodes and other pods come and go. A message that is not
-// kube-scheduler's stays as it is.
+// SchedulerMessage returns why no node is available. It omits the numbers of nodes, which change as
+// nodes and other pods come and go. A message of another scheduler stays unchanged.
 func SchedulerMessage(message string) string {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
@@ -97,8 +95,7 @@ func SchedulerMessage(message string) string {
 	return quotable("no node is available: " + strings.Join(slices.Compact(kept), ", "))
 }
 
-// pullMessage returns why an image cannot be pulled, "" if the kubelet only says
-// that it backs off.
+// pullMessage returns why an image cannot be pulled, "" if the kubelet only reports its backoff.
 func pullMessage(message string) string {
 	if strings.HasPrefix(message, "Back-off pulling image ") {
 		_, message, _ = strings.Cut(message, ": ErrImagePull: ")

@@ -11,27 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// podTemplate and volume are the places of the quantities in those types. An
-// argument such as 1e999999 stands in no such place, and is the user's own.
+// podTemplate and volume are the positions of the quantities in those types. An argument such as
+// 1e999999 has no such position, and is the user's own.
 var (
 	podTemplate = positionOf(reflect.TypeFor[corev1.PodTemplateSpec](), nil)
 	volume      = positionOf(reflect.TypeFor[corev1.Volume](), nil)
 )
 
-// position is a place in a JSON document at which, or below which, quantities
-// stand.
+// position is a position in a JSON document that is a quantity or leads to quantities.
 type position struct {
-	// quantity is set where the value itself is a quantity.
+	// quantity is set if the value itself is a quantity.
 	quantity bool
 	// members are the members of an object that lead to quantities.
 	members map[string]*position
-	// every leads on from each item of a list, or each member of a map.
+	// every is the position of each item of a list, or of each member of a map.
 	every *position
 }
 
-// positionOf returns the place of the quantities of a type, nil if it has none.
-// The types above are those that the search is inside of: a type that contains
-// itself is not followed in circles.
+// positionOf returns the position of the quantities of a type, nil if it has none. The types above
+// are those that contain it: the search does not follow a type that contains itself.
 func positionOf(of reflect.Type, above []reflect.Type) *position {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
@@ -79,8 +77,8 @@ func membersOf(of reflect.Type, above []reflect.Type, into map[string]*position)
 	}
 }
 
-// member returns the place of a member of an object, nil if no quantity is
-// there. Some decoders do not look at the case of letters.
+// member returns the position of a member of an object, nil if it leads to no quantity. The
+// comparison ignores case, because some decoders do.
 func (p *position) member(name string) *position {
 	if p.every != nil {
 		return p.every

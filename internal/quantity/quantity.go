@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// MaxLength is how long the text of a quantity may be, in bytes. A quantity
-	// that Kubernetes writes itself has at most 19 digits and a suffix.
+	// MaxLength is the maximum length of a quantity's text, in bytes. A quantity that Kubernetes
+	// writes itself has at most 19 digits and a suffix.
 	MaxLength = 40
-	// MaxExponent is how far the exponent of a quantity may be from zero. The
-	// largest suffix, E, is 18, and nothing finer than 1e-9 is kept.
+	// MaxExponent is the maximum absolute exponent of a quantity. The largest suffix, E, is 18, and
+	// Kubernetes stores nothing finer than 1e-9.
 	MaxExponent = 18
 )
 
-// Check returns an error for a quantity that is too long, or whose exponent is
-// too large, to compute with. The length of what passes bounds each computation.
-// What is no quantity at all passes: the parser refuses that at once.
+// Check returns an error for a quantity whose length or exponent is too large to compute with. The
+// length of an accepted text bounds each computation. A text that is no quantity is accepted,
+// because the parser rejects it at once.
 func Check(text string) error {
 	text = strings.TrimSpace(text)
 	if len(text) > MaxLength {
@@ -28,7 +28,7 @@ func Check(text string) error {
 	}
 	mark := strings.LastIndexAny(text, "eE")
 	if mark < 0 || !isInteger(text[mark+1:]) {
-		// 12E has the suffix of a power of a thousand, and 12Ei of 1024.
+		// 12E has the suffix for a power of 1000, and 12Ei that for a power of 1024.
 		return nil
 	}
 	exponent, err := strconv.Atoi(text[mark+1:])
@@ -38,7 +38,7 @@ func Check(text string) error {
 	return nil
 }
 
-// isInteger reports whether the text is digits, with or without a sign.
+// isInteger reports whether the text consists of digits, with or without a sign.
 func isInteger(text string) bool {
 	if text != "" && (text[0] == '+' || text[0] == '-') {
 		text = text[1:]

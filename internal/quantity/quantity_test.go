@@ -75,7 +75,7 @@ func FuzzQuantity(f *testing.F) {
 	})
 }
 
-// placed returns a pod template for each place of a quantity, by its path.
+// placed returns a pod template for each position of a quantity, by its path.
 func placed(value string) map[string]string {
 	container := func(field, below string) string {
 		return fmt.Sprintf(`{"spec":{"restartPolicy":"Never","%s":[{"name":"a"},{"name":"b",%s}]}}`, field, fmt.Sprintf(below, value))
@@ -143,8 +143,8 @@ func TestAVolumeIsCheckedAsOneOfATemplate(t *testing.T) {
 	}
 }
 
-// TestEveryPlaceOfAQuantityIsKnown fails where a new release of Kubernetes adds
-// one, so that somebody looks at it.
+// TestEveryPlaceOfAQuantityIsKnown fails if a new release of Kubernetes adds a position, so that it
+// is reviewed.
 func TestEveryPlaceOfAQuantityIsKnown(t *testing.T) {
 	known := map[string]bool{}
 	for path := range placed("1") {
@@ -171,7 +171,7 @@ func TestEveryPlaceOfAQuantityIsKnown(t *testing.T) {
 	}
 	collect(podTemplate, "")
 	for _, path := range found {
-		// Containers of all kinds are alike.
+		// Containers of all kinds have the same fields.
 		alike := strings.NewReplacer("initcontainers", "containers", "ephemeralcontainers", "containers", "requests", "limits").Replace(path)
 		if !known[path] && !known[alike] && !known[strings.ReplaceAll(alike, "limits", "requests")] {
 			t.Errorf("no test writes a quantity at %s", path)
@@ -182,8 +182,7 @@ func TestEveryPlaceOfAQuantityIsKnown(t *testing.T) {
 	}
 }
 
-// FuzzTemplateQuantities decodes whatever passes: were it to cost, that would
-// not end.
+// FuzzTemplateQuantities decodes every accepted template. Decoding an expensive one would not end.
 func FuzzTemplateQuantities(f *testing.F) {
 	for _, value := range []string{`1`, `"1Gi"`, `"1e-10000000"`, `"1\u0065-10000000"`, `1e99`} {
 		for _, template := range placed(value) {

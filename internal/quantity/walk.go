@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// CheckTemplate returns an error that names the first quantity of a pod
-// template that Check refuses, by its path in the template. It reads the JSON
-// once and decodes nothing else. What is no JSON passes, as it does not decode.
+// CheckTemplate returns an error that names the first quantity of a pod template that Check
+// rejects, by its path in the template. It reads the JSON once and decodes nothing else. It accepts
+// invalid JSON, which does not decode later.
 func CheckTemplate(raw []byte) error {
 	return check(raw, podTemplate)
 }
@@ -31,8 +31,8 @@ func check(raw []byte, at *position) error {
 	return w.value(at)
 }
 
-// walker reads valid JSON once from its begin to its end. It goes as deep as
-// there are positions, and leaves out in one step what is below them.
+// walker reads valid JSON once from start to end. It descends only where there are positions, and
+// skips values below them in one step.
 type walker struct {
 	data []byte
 	next int
@@ -96,7 +96,7 @@ func (w *walker) list(at *position) error {
 	return nil
 }
 
-// below reads a value and the comma behind it.
+// below reads a value and the comma after it.
 func (w *walker) below(step string, at *position) error {
 	w.path = append(w.path, step)
 	if err := w.value(at); err != nil {
@@ -109,7 +109,7 @@ func (w *walker) below(step string, at *position) error {
 	return nil
 }
 
-// peek returns the next byte that is no space, 0 at the end.
+// peek returns the next byte that is not white space, 0 at the end.
 func (w *walker) peek() byte {
 	for ; w.next < len(w.data); w.next++ {
 		switch c := w.data[w.next]; c {
@@ -121,7 +121,7 @@ func (w *walker) peek() byte {
 	return 0
 }
 
-// scalar reads what is neither an object nor a list.
+// scalar reads a value that is neither an object nor a list.
 func (w *walker) scalar() []byte {
 	begin := w.next
 	if w.peek() == '"' {
@@ -165,18 +165,18 @@ func (w *walker) skip() {
 	}
 }
 
-// unquote returns the text of a string of JSON.
+// unquote returns the text of a JSON string.
 func unquote(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
 	var text string
-	// It is valid, as all of the document is.
+	// The string is valid, because the whole document is.
 	_ = json.Unmarshal(quoted, &text)
 	return text
 }
 
-// shownLength is how long a quantity may be that an error repeats.
+// shownLength is the maximum length of a quantity that an error repeats.
 const shownLength = 64
 
 func shorten(text string) string {

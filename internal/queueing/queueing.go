@@ -49,8 +49,8 @@ const Finalizer = LabelManaged
 // terminationTarget is the condition that Kueue writes on a pod that it evicts.
 const terminationTarget corev1.PodConditionType = "TerminationTarget"
 
-// PodMeta are the labels and annotations of a pod that Kueue reads; the zero PodMeta
-// are those of a pod that does not queue.
+// PodMeta are the labels and annotations of a pod that Kueue reads. The zero value is that of a pod
+// that does not queue.
 type PodMeta struct {
 	// Queue is the name of the LocalQueue, "" for none.
 	Queue string
@@ -62,9 +62,9 @@ type PodMeta struct {
 	Size int
 }
 
-// ForJob returns the metadata of a job's pods, each of which queues by itself; none if
-// the job names no queue of Kueue. The queue in the job's label is always one of Kueue;
-// spec.scheduling.queue is a queue of the scheduler that the job names, if that has any.
+// ForJob returns the metadata of a job's pods, each of which queues by itself. It returns none if
+// the job names no queue of Kueue. The queue in the job's label is always a queue of Kueue.
+// spec.scheduling.queue is a queue of the scheduler that the job names, if that has queues.
 func ForJob(job *v2alpha1.DIJob) PodMeta {
 	queue := job.Labels[LabelQueue]
 	if scheduling := job.Spec.Scheduling; queue == "" && scheduling != nil && !hasOwnQueues(scheduling.SchedulerName) {
@@ -109,15 +109,15 @@ func FromPod(pod *corev1.Pod) PodMeta {
 	meta := PodMeta{
 		Queue: pod.Labels[LabelQueue], PriorityClass: pod.Labels[LabelPriorityClass], Group: pod.Labels[LabelGroup],
 	}
-	// Another program wrote an annotation that is no number.
+	// An annotation that is no number comes from another program.
 	if size, err := strconv.Atoi(pod.Annotations[AnnotationGroupSize]); err == nil {
 		meta.Size = size
 	}
 	return meta
 }
 
-// Apply writes the metadata to a new pod, over what its template has of it. Without a
-// queue the pod stays unchanged.
+// Apply writes the metadata to a new pod, and overrides that of its template. Without a queue the
+// pod stays unchanged.
 func (m PodMeta) Apply(pod *corev1.Pod) {
 	if m.Queue == "" {
 		return
@@ -140,7 +140,7 @@ func (m PodMeta) Apply(pod *corev1.Pod) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationGroupSize] = strconv.Itoa(m.Size)
-	// Otherwise Kueue waits for a replacement of each finished pod, and keeps quota and
+	// Otherwise Kueue waits for a replacement of each finished pod. It then keeps the quota and the
 	// pods of a job that has failed or is deleted.
 	pod.Annotations[AnnotationRetriable] = "false"
 }
@@ -165,7 +165,7 @@ func IsAbandoned(pod *corev1.Pod) bool {
 	return IsWaiting(pod) && IsManaged(pod) && !slices.Contains(pod.Finalizers, Finalizer)
 }
 
-// Eviction returns Kueue's message about a pod that it evicts, and whether it evicts it.
+// Eviction returns Kueue's message about a pod that it evicts, and whether it evicts the pod.
 func Eviction(pod *corev1.Pod) (message string, evicted bool) {
 	target := conditions.OfPod(pod, terminationTarget)
 	if target == nil || target.Status != corev1.ConditionTrue || !IsManaged(pod) {
@@ -174,8 +174,8 @@ func Eviction(pod *corev1.Pod) (message string, evicted bool) {
 	return target.Message, true
 }
 
-// HasOnlyFinalizer reports whether only Kueue's finalizer keeps a pod: its node, or the
-// API server if it has none, has deleted it.
+// HasOnlyFinalizer reports whether only Kueue's finalizer keeps a pod. Its node has deleted the
+// pod, or the API server if it has no node.
 func HasOnlyFinalizer(pod *corev1.Pod) bool {
 	isGone := !pod.DeletionTimestamp.IsZero() && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 	return isGone && slices.Contains(pod.Finalizers, Finalizer)

@@ -11,17 +11,18 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Builder builds the objects of one job. It decodes each template once, when
-// it is first wanted. It is not safe for concurrent use.
+// Builder builds the objects of one job. It decodes each template once, on first use. It is not
+// safe for concurrent use.
 type Builder struct {
 	job      *v2alpha1.DIJob
 	settings Settings
 	tasks    map[int]*corev1.PodTemplateSpec
 	sources  map[*corev1.PodTemplateSpec]*source
-	// newer is what sources hold that Go types do not know, and newerOf that of the pods that were built, by name.
+	// newer are the fields of templates that the Go types do not know. newerOf are those of the
+	// pods that were built, by name.
 	newer   map[*corev1.PodTemplateSpec]NewerFields
 	newerOf map[string]NewerFields
-	// addresses are those of the assignment that was built for last.
+	// addresses are those of the assignment that was last used.
 	addresses *addresses
 }
 
@@ -33,7 +34,7 @@ func NewBuilder(job *v2alpha1.DIJob, settings Settings) *Builder {
 	}
 }
 
-// task returns the template of a task, the job's volumes appended.
+// task returns the template of a task, with the job's volumes appended.
 func (b *Builder) task(index int) (*corev1.PodTemplateSpec, error) {
 	if template, ok := b.tasks[index]; ok {
 		return template, nil
@@ -51,13 +52,12 @@ func (b *Builder) task(index int) (*corev1.PodTemplateSpec, error) {
 	return template, nil
 }
 
-// NewerFields returns what a pod that was built lacks, as the Go types do not
-// know it; nil for nothing.
+// NewerFields returns the fields that the Go type of a built pod does not know; nil for none.
 func (b *Builder) NewerFields(pod *corev1.Pod) NewerFields {
 	return b.newerOf[pod.Name]
 }
 
-// keepNewer remembers what the pod of a template lacks.
+// keepNewer records the fields that the Go type of a template's pod does not know.
 func (b *Builder) keepNewer(template *corev1.PodTemplateSpec, pod string) {
 	newer, known := b.newer[template]
 	if from := b.sources[template]; from != nil && !known {

@@ -17,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// DescribeCluster says which cluster the pods of a job are told of, which has so
-// many replicas of each task: the same text for the same cluster, "" for none.
+// DescribeCluster describes the cluster spec of a job's pods, given the number of replicas of each
+// task. It returns the same text for the same cluster, "" for none.
 func DescribeCluster(spec *v2alpha1.DIJobSpec, counts []int32) string {
 	if len(spec.ClusterSpec) == 0 {
 		return ""
@@ -42,8 +42,7 @@ func DescribeCluster(spec *v2alpha1.DIJobSpec, counts []int32) string {
 	return strings.Join(frameworks, ",") + ": " + strings.Join(tasks, ",")
 }
 
-// clusterEnv returns the variables by which the frameworks of spec.clusterSpec
-// find their cluster.
+// clusterEnv returns the variables that configure the frameworks of spec.clusterSpec.
 func (b *Builder) clusterEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVar, error) {
 	var env []corev1.EnvVar
 	for _, framework := range b.job.Spec.ClusterSpec {
@@ -63,11 +62,11 @@ func (b *Builder) clusterEnv(addresses *addresses, replica *Replica) ([]corev1.E
 	return env, nil
 }
 
-// tfConfig is what TensorFlow reads in TF_CONFIG.
+// tfConfig is the value of TF_CONFIG.
 type tfConfig struct {
 	Cluster map[string]any `json:"cluster"`
 	Task    tfTask         `json:"task"`
-	// Environment is read by TensorFlow 1.3 and before.
+	// Environment is for TensorFlow 1.3 and earlier.
 	Environment string `json:"environment,omitempty"`
 }
 
@@ -78,20 +77,19 @@ type tfTask struct {
 
 // tfCluster is the cluster of TF_CONFIG: the addresses of each task's replicas.
 type tfCluster struct {
-	// addresses are those of each task, by its index in the spec and theirs.
+	// addresses are the addresses of each task's replicas, by the index of the task in the spec.
 	addresses map[int][]string
-	// places are where in them each pod is.
+	// places are the indexes of pods in these lists, by pod.
 	places map[string]int
-	// cluster is what all pods are told. In place of a task's addresses it has a
-	// reference to the variable that holds them, encoded.
+	// cluster is the cluster that all pods have in common. Instead of a task's addresses it
+	// contains a reference to the variable with the encoded addresses.
 	cluster map[string]any
-	// variables are those variables, in order.
+	// variables are the names of these variables, in order.
 	variables []string
 }
 
-// tensorFlowEnv returns TF_CONFIG, as kubeflow's training operator writes it,
-// after the variables that the kubelet puts into it. A job of one pod trains
-// alone, and gets none.
+// tensorFlowEnv returns TF_CONFIG, in the format of Kubeflow's training operator, after the
+// variables that the kubelet expands in it. A job of one pod trains alone and gets none.
 func (b *Builder) tensorFlowEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVar, error) {
 	cluster := addresses.tensorflow
 	if cluster == nil {
@@ -115,7 +113,7 @@ func (b *Builder) tensorFlowEnv(addresses *addresses, replica *Replica) ([]corev
 	text, length := string(encoded), len(encoded)
 	env := make([]corev1.EnvVar, 0, len(cluster.variables)+1)
 	for _, name := range cluster.variables {
-		// The reference is not JSON, so it is encoded as a text.
+		// The reference is not JSON, so it is encoded as a string.
 		text = strings.Replace(text, `"`+reference(name)+`"`, reference(name), 1)
 		length += len(addresses.data[name]) - len(reference(name)) - len(`""`)
 		env = append(env, addresses.variable(name))
@@ -128,20 +126,20 @@ func (b *Builder) tensorFlowEnv(addresses *addresses, replica *Replica) ([]corev
 	return append(env, variable(names.EnvTFConfig, text)), nil
 }
 
-// reference refers to a variable in the value of another.
+// reference returns a reference to a variable, for use in the value of another.
 func reference(name string) string {
 	return "$(" + name + ")"
 }
 
-// withOwn returns the cluster as a dynamic worker is told it: the other tasks'
-// replicas, and itself.
+// withOwn returns the cluster for a dynamic worker: the other tasks' replicas and the worker
+// itself.
 func withOwn(cluster *tfCluster, replica *Replica) map[string]any {
 	own := maps.Clone(cluster.cluster)
 	own[names.DynamicTask] = map[int32]string{replica.Index: cluster.addresses[replica.Task][cluster.places[replica.Pod]]}
 	return own
 }
 
-// describeTensorFlow adds what TF_CONFIG says of all pods.
+// describeTensorFlow adds the part of TF_CONFIG that all pods have in common.
 func (b *Builder) describeTensorFlow(described *addresses) error {
 	assignment := described.assignment
 	if len(assignment.Replicas) == 1 || !slices.Contains(b.job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) {
@@ -191,8 +189,8 @@ func (b *Builder) tfClusterOf(assignment *Assignment) (*tfCluster, error) {
 	return cluster, nil
 }
 
-// torchEnv returns what torch.distributed reads, and torchrun. Ranks are counted
-// again, without the gaps that those of the job may have.
+// torchEnv returns the variables of torch.distributed and torchrun. It renumbers ranks without the
+// gaps that the job's ranks may have.
 func (b *Builder) torchEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVar, error) {
 	assignment := addresses.assignment
 	if addresses.ranks == nil {

@@ -24,8 +24,8 @@ const (
 	torch      = v2alpha1.ClusterSpecTorch
 )
 
-// clusterJob is a job of tasks of type none, each with a port of its own but the
-// first, which names a port for masters.
+// clusterJob returns a job of tasks of type none. The first task names a port for masters; each
+// other one has its own port.
 func clusterJob(tasks []string, frameworks ...v2alpha1.ClusterSpec) *v2alpha1.DIJob {
 	job := &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "space"}, Spec: v2alpha1.DIJobSpec{ClusterSpec: frameworks},
@@ -43,7 +43,7 @@ func clusterJob(tasks []string, frameworks ...v2alpha1.ClusterSpec) *v2alpha1.DI
 	return job
 }
 
-// assignmentOf assigns ranks to so many replicas of each task, in the order of the spec.
+// assignmentOf assigns ranks to the replicas of each task, in the order of the spec.
 func assignmentOf(job *v2alpha1.DIJob, counts ...int32) *Assignment {
 	assignment := &Assignment{}
 	for task, count := range counts {
@@ -56,8 +56,7 @@ func assignmentOf(job *v2alpha1.DIJob, counts ...int32) *Assignment {
 	return assignment
 }
 
-// toldOf returns the environment of each container of a replica's pod, which is the
-// same in all, and the pod.
+// toldOf returns a replica's pod and its environment, which is the same in each container.
 func toldOf(t *testing.T, builder *Builder, assignment *Assignment, replica int) (map[string]string, *corev1.Pod) {
 	t.Helper()
 	pod, err := builder.Worker(assignment, &assignment.Replicas[replica])
@@ -176,8 +175,7 @@ func TestATemplateThatCannotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-// TestRanksAreDenseAndPlacesUniqueWhateverTheRoster: the ranks of the job may have
-// gaps and any order.
+// TestRanksAreDenseAndPlacesUniqueWhateverTheRoster covers job ranks with gaps and in any order.
 func TestRanksAreDenseAndPlacesUniqueWhateverTheRoster(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -196,8 +194,8 @@ func TestRanksAreDenseAndPlacesUniqueWhateverTheRoster(t *testing.T) {
 	}
 }
 
-// agreeOnTheCluster checks that all pods of an assignment are told of the same cluster,
-// and have a place of their own in it.
+// agreeOnTheCluster checks that all pods of an assignment have the same cluster spec, and each its
+// own position in it.
 func agreeOnTheCluster(t *testing.T, job *v2alpha1.DIJob, assignment *Assignment) {
 	t.Helper()
 	size := len(assignment.Replicas)
@@ -224,8 +222,8 @@ func agreeOnTheCluster(t *testing.T, job *v2alpha1.DIJob, assignment *Assignment
 	}
 }
 
-// sameCluster checks that a pod is told of the cluster that others were told of,
-// if any were, with itself at its place, and returns it.
+// sameCluster checks that a pod's cluster spec equals that of earlier pods, if there were any, and
+// that it lists the pod at its position. It returns the cluster spec.
 func sameCluster(t *testing.T, before, text, pod string) string {
 	t.Helper()
 	var config struct {

@@ -14,9 +14,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// DDPLearner builds one of the DDP learner pods, whose names are given in rank
-// order, of a learner of several GPUs. Their aggregator must exist, as the pod
-// names it as an owner.
+// DDPLearner builds one of the DDP learner pods of a learner of several GPUs. Their names are given
+// in rank order. Their aggregator must exist, because the pod names it as an owner.
 func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, learners []string, index int) (*corev1.Pod, error) {
 	template, err := b.taskOfType(member.Task)
 	if err != nil {
@@ -36,8 +35,7 @@ func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, le
 	return pod, nil
 }
 
-// setDDP gives a DDP learner pod its place among the others, of which the first
-// is the master.
+// setDDP sets ports, ranks and master address of a DDP learner pod. The first pod is the master.
 func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, first string, index int) {
 	port := names.DIPort(&pod.Spec, names.ReplicaTypeDDPLearner)
 	for gpu := int32(1); gpu < gpus[index]; gpu++ {

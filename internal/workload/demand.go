@@ -12,15 +12,15 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Demand is what the pods of some replicas ask a scheduler for.
+// Demand is what the pods of some replicas request from a scheduler.
 type Demand struct {
-	// Resources are what they ask for together.
+	// Resources are the sum of their requests.
 	Resources corev1.ResourceList
-	// PriorityClass is that of the first, "" for none.
+	// PriorityClass is the PriorityClass of the first pod, "" for none.
 	PriorityClass string
 }
 
-// Demand adds up what the pods of replicas ask for.
+// Demand adds up the requests of the pods of replicas.
 func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 	demand := Demand{Resources: corev1.ResourceList{}}
 	byTask := map[int]int64{}
@@ -45,8 +45,8 @@ func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 	return demand, nil
 }
 
-// requestsOf returns what a pod asks for. A container asks for its limits of what
-// it does not say, as the API server fills in.
+// requestsOf returns the requests of a pod. A limit is also the request of a container that sets
+// none, as the API server defaults it.
 func requestsOf(spec *corev1.PodSpec) corev1.ResourceList {
 	pod := &corev1.Pod{Spec: *spec.DeepCopy()}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -17,18 +17,17 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// NewerFields is the spec of a template as its author wrote it, where that has
-// members which the Go types of pods do not know: the API server may. It is nil
-// where there are none.
+// NewerFields is the spec of a template as its author wrote it, if it has fields that the Go types
+// of pods do not know. The API server may know them. It is nil if there are none.
 type NewerFields map[string]any
 
-// source is what a template was decoded from.
+// source is the JSON that a template was decoded from.
 type source struct {
 	template v2alpha1.RawObject
 	volumes  []v2alpha1.RawObject
 }
 
-// newerFields reads a source that has been decoded before.
+// newerFields reads the newer fields of a source that has been decoded before.
 func (s *source) newerFields() NewerFields {
 	unknown := hasUnknown(s.template.Raw, &corev1.PodTemplateSpec{})
 	for i := range s.volumes {
@@ -38,7 +37,7 @@ func (s *source) newerFields() NewerFields {
 		return nil
 	}
 	var template map[string]any
-	// What was decoded decodes again.
+	// The source has been decoded before, so there is no error.
 	_ = utiljson.Unmarshal(s.template.Raw, &template)
 	spec, _ := template["spec"].(map[string]any)
 	volumes, _ := spec["volumes"].([]any)
@@ -58,8 +57,8 @@ func hasUnknown(raw []byte, into any) bool {
 	return len(unknown) > 0
 }
 
-// Over returns the pod, which was built from the template, with the members that
-// its Go type does not know, each in its place. Nothing else of the pod changes.
+// Over returns the pod with the unknown fields of the template that it was built from, in their
+// positions. Nothing else of the pod changes.
 func (n NewerFields) Over(pod *corev1.Pod) (map[string]any, error) {
 	whole, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {
@@ -73,8 +72,8 @@ func (n NewerFields) Over(pod *corev1.Pod) (map[string]any, error) {
 	return whole, nil
 }
 
-// overlay puts the unknown members of a value over the value that was built from
-// it. They are of one Go type.
+// overlay adds the unknown fields of a value to the value that was built from it. Both are of one
+// Go type.
 func overlay(built, written any, goType reflect.Type, mergeKey string) {
 	for goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
@@ -82,7 +81,7 @@ func overlay(built, written any, goType reflect.Type, mergeKey string) {
 	switch builtValue := built.(type) {
 	case map[string]any:
 		writtenValue, ok := written.(map[string]any)
-		// A type that encodes itself knows all of its members.
+		// A type that encodes itself knows all of its fields.
 		if ok && goType.Kind() == reflect.Struct && !reflect.PointerTo(goType).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 			overlayStruct(builtValue, writtenValue, goType)
 		}
@@ -106,7 +105,7 @@ func overlayStruct(built, written map[string]any, goType reflect.Type) {
 			continue
 		}
 		if _, isObject := member.(map[string]any); isObject && built[key] == nil {
-			// An object of nothing but newer members may be left out in encoding.
+			// The encoding may omit an object that has only newer fields.
 			empty := map[string]any{}
 			if overlay(empty, member, known.Type, ""); len(empty) > 0 {
 				built[key] = empty
@@ -117,8 +116,8 @@ func overlayStruct(built, written map[string]any, goType reflect.Type) {
 	}
 }
 
-// counterpart returns the item of a built list that was made from a written one:
-// the operator adds items before and after them, and its variables replace some.
+// counterpart returns the item of a built list that was built from a written one. The operator adds
+// items before and after the written ones, and its variables replace some of them.
 func counterpart(built []any, written any, index int, mergeKey string) any {
 	if index < len(built) && (mergeKey == "" || isSameItem(built[index], written, mergeKey)) {
 		return built[index]
@@ -139,13 +138,13 @@ func isSameItem(built, written any, mergeKey string) bool {
 	if !isObject || !alsoObject || a[mergeKey] != b[mergeKey] {
 		return false
 	}
-	// A variable of the operator's has the name of the author's and another value.
+	// A variable of the operator has the same name as the author's, and another value.
 	valueOfA, _ := a["value"].(string)
 	valueOfB, _ := b["value"].(string)
 	return valueOfA == valueOfB
 }
 
-// fieldsOf collects the fields of a struct by their names in JSON.
+// fieldsOf collects the fields of a struct by their JSON names.
 func fieldsOf(goType reflect.Type, into map[string]reflect.StructField) {
 	for i := range goType.NumField() {
 		structField := goType.Field(i)

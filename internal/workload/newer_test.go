@@ -16,8 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// newerTemplate has members of a Kubernetes to come wherever the operator puts
-// something of its own beside them, and where nothing else is.
+// newerTemplate has fields of a future Kubernetes wherever the operator adds items of its own, and
+// in objects that have no other fields.
 const newerTemplate = `{"metadata":{"newer":1},"spec":{
 	"newer":{"deep":[{"a":9007199254740993}]},"newerNull":null,
 	"securityContext":{"newer":1},
@@ -83,8 +83,8 @@ func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
 	expect.Equal(t, "what is added to the pod", any(want), added(whole["spec"], typed["spec"]))
 }
 
-// added returns what a value has that another has not, where items that lack
-// nothing are left out.
+// added returns the fields of a value that another value does not have. It leaves out items without
+// such fields.
 func added(value, before any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -182,7 +182,7 @@ func TestATemplateLaidOverWhatIsKnownOfItIsTheTemplate(t *testing.T) {
 	expect.Equal(t, "a template laid over itself is another", spec, built)
 }
 
-// dropNewer returns a value without the members that no type knows.
+// dropNewer returns a value without the fields that no type knows.
 func dropNewer(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

@@ -21,33 +21,33 @@ import (
 )
 
 const (
-	// MaxVariable is how many bytes one variable of a process's environment takes
-	// at most on Linux, its name and its end included: 32 pages of 4 KiB.
+	// MaxVariable is the maximum size of one environment variable on Linux, in bytes: 32 pages of 4
+	// KiB. It includes the name and the terminating zero byte.
 	MaxVariable = 128 << 10
-	// MaxNodes is how many bytes the values of one ConfigMap take at most.
+	// MaxNodes is the maximum total size of the values of one ConfigMap, in bytes.
 	MaxNodes = 1 << 20
 )
 
-// addresses are what all pods of one assignment are told alike. It is long, so one
-// ConfigMap holds it for all, and pods refer to it.
+// addresses are the addresses that all pods of one assignment share. They are long, so one
+// ConfigMap contains them and the pods refer to it.
 type addresses struct {
 	assignment *Assignment
 	// configMap is the name of the ConfigMap.
 	configMap string
-	// data is what it holds, by the variables that are its keys.
+	// data is the content of the ConfigMap. Its keys are names of variables.
 	data map[string]string
-	// cluster is what DescribeCluster says of the assignment.
+	// cluster is the description that DescribeCluster returns for the assignment.
 	cluster string
-	// mounted says that pods need files, as a variable cannot carry all.
+	// mounted is set if pods need files, because some addresses do not fit into a variable.
 	mounted bool
-	// tensorflow is the cluster of TF_CONFIG, nil where pods get none.
+	// tensorflow is the cluster of TF_CONFIG, nil if pods get none.
 	tensorflow *tfCluster
-	// ranks are those that have a replica, in order, where Torch counts them.
+	// ranks are the ranks that have a replica, in order; set only for Torch.
 	ranks []int32
 }
 
-// NodesConfigMap builds the ConfigMap that the pods of an assignment refer to. Its
-// name tells what it holds, so that the same assignment has the same one.
+// NodesConfigMap builds the ConfigMap that the pods of an assignment refer to. Its name contains a
+// digest of its content, so the same assignment has the same ConfigMap.
 func (b *Builder) NodesConfigMap(assignment *Assignment) (*corev1.ConfigMap, error) {
 	addresses, err := b.described(assignment)
 	if err != nil {
@@ -63,27 +63,27 @@ func (b *Builder) NodesConfigMap(assignment *Assignment) (*corev1.ConfigMap, err
 	}, nil
 }
 
-// IsNodesConfigMap reports whether a ConfigMap holds what its name tells of a
-// job's pods, for good. Another one of that name was not made by us.
+// IsNodesConfigMap reports whether a ConfigMap of a job's pods is immutable and its content matches
+// its name. Otherwise another program created it.
 func IsNodesConfigMap(job *v2alpha1.DIJob, configMap *corev1.ConfigMap) bool {
 	return ptr.Deref(configMap.Immutable, false) && len(configMap.BinaryData) == 0 &&
 		configMap.Name == names.NodesConfigMap(job.Name, digestOf(job, configMap.Data))
 }
 
-// digestOf returns what a ConfigMap's data is known by. Another job of the same
-// name has other names, so that what an earlier one has left is not in its way.
+// digestOf returns a digest of a ConfigMap's data. It depends on the job's UID, so that objects of
+// an earlier job with the same name cause no conflict.
 func digestOf(job *v2alpha1.DIJob, data map[string]string) string {
 	hash := sha256.New()
 	_, _ = hash.Write([]byte(job.UID))
 	for _, key := range slices.Sorted(maps.Keys(data)) {
-		// A hash never fails to write. The length keeps values apart.
+		// A hash never returns an error. The length separates the values.
 		_, _ = fmt.Fprintf(hash, "%s=%d:%s", key, len(data[key]), data[key])
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:8])
 }
 
-// NodesOf returns the name of the ConfigMap that a pod refers to, "" where it was
-// told all itself, as builds before this one did.
+// NodesOf returns the name of the ConfigMap that a pod refers to. It returns "" if the pod's
+// variables contain the addresses themselves, as in earlier builds.
 func NodesOf(pod *corev1.Pod) string {
 	if len(pod.Spec.Containers) == 0 {
 		return ""
@@ -101,9 +101,9 @@ func NodesOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// ToldNodes returns what a worker-led pod was told of its job's nodes when it was
-// created: itself, or by one of the ConfigMaps, by name. It is "" where that is
-// not known.
+// ToldNodes returns the addresses of the job's nodes that a worker-led pod was created with. They
+// are in its variables or in one of the ConfigMaps, which are given by name. It returns "" if the
+// addresses are unknown.
 func ToldNodes(pod *corev1.Pod, configMaps map[string]*corev1.ConfigMap) string {
 	name := NodesOf(pod)
 	if name == "" {
@@ -123,7 +123,7 @@ func CountNodes(told string) int {
 	return strings.Count(told, ",") + 1
 }
 
-// ReadNodes returns the pod names by rank that were told.
+// ReadNodes returns the pod names, by rank, of the addresses that ToldNodes returns.
 func ReadNodes(told string) []string {
 	if told == "" {
 		return nil
@@ -135,7 +135,7 @@ func ReadNodes(told string) []string {
 	return nodes
 }
 
-// described returns what the pods of an assignment are told, worked out once.
+// described returns the addresses of an assignment, which it computes once.
 func (b *Builder) described(assignment *Assignment) (*addresses, error) {
 	if b.addresses == nil || b.addresses.assignment != assignment {
 		addresses, err := b.addressesOf(assignment)
@@ -175,7 +175,7 @@ func (b *Builder) addressesOf(assignment *Assignment) (*addresses, error) {
 	return result, result.checkSize()
 }
 
-// checkSize says where no ConfigMap can hold the addresses.
+// checkSize returns an error if the addresses exceed the size of a ConfigMap.
 func (a *addresses) checkSize() error {
 	size := 0
 	for _, value := range a.data {
@@ -191,7 +191,7 @@ func (a *addresses) checkSize() error {
 func (b *Builder) join(pods []string, subdomain string) string {
 	joined := make([]string, len(pods))
 	for i, pod := range pods {
-		// A rank that nobody is known to have had has no address.
+		// A rank without a known replica has no address.
 		if pod != "" {
 			joined[i] = names.HostFQDN(pod, subdomain, b.job.Namespace, b.settings.ServiceDomain)
 		}
@@ -199,8 +199,8 @@ func (b *Builder) join(pods []string, subdomain string) string {
 	return strings.Join(joined, ",")
 }
 
-// keyOf returns the key that holds what a variable says. A task that has all
-// replicas needs none of its own.
+// keyOf returns the key with the value of a variable. A task that has all replicas needs no key of
+// its own.
 func (a *addresses) keyOf(name string) string {
 	if _, has := a.data[name]; has {
 		return name
@@ -208,8 +208,8 @@ func (a *addresses) keyOf(name string) string {
 	return names.EnvDINodes
 }
 
-// variable returns a variable that refers to the ConfigMap, or to a file of it
-// where no process could start with all of it.
+// variable returns a variable that refers to the ConfigMap. It names a file of the ConfigMap if no
+// process could start with a value of that size.
 func (a *addresses) variable(name string) corev1.EnvVar {
 	key := a.keyOf(name)
 	if !a.fits(name) {
@@ -220,17 +220,17 @@ func (a *addresses) variable(name string) corev1.EnvVar {
 	}}}
 }
 
-// fits reports whether a process starts with a variable.
+// fits reports whether a process can start with a variable.
 func (a *addresses) fits(name string) bool {
 	return variableSize(name, len(a.data[a.keyOf(name)])) <= MaxVariable
 }
 
-// variableSize returns what a variable takes of a process's environment.
+// variableSize returns the size of a variable in a process's environment, in bytes.
 func variableSize(name string, length int) int {
 	return len(name) + len("=") + length + len("\x00")
 }
 
-// mount gives every container the files, where they are needed.
+// mount mounts the files in every container if they are needed.
 func (a *addresses) mount(spec *corev1.PodSpec) error {
 	if !a.mounted {
 		return nil
@@ -249,8 +249,7 @@ func (a *addresses) mount(spec *corev1.PodSpec) error {
 	return nil
 }
 
-// mountEverywhere mounts a volume in every container that has nothing of its own
-// in that place.
+// mountEverywhere mounts a volume in every container that has no other mount at its path.
 func mountEverywhere(spec *corev1.PodSpec, mount *corev1.VolumeMount) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {

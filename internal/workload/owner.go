@@ -17,17 +17,16 @@ import (
 
 const jobKind = "DIJob"
 
-// Owner returns the reference by which an object names a job as its controller.
-// Version is the one that jobs are to be stored in, v2alpha1 where it is empty:
-// the garbage collector resolves no version that is not served, and a release
-// that knows one version only does not know the other.
+// Owner returns the controller reference to a job. Version is the storage version of jobs, v2alpha1
+// if it is empty. The garbage collector resolves no version that is not served, and a release that
+// knows only one version cannot use the other.
 func Owner(job *v2alpha1.DIJob, version string) *metav1.OwnerReference {
 	return metav1.NewControllerRef(job, jobVersion(version).WithKind(jobKind))
 }
 
-// WithOwnersAt returns an object's owner references with those to a job, or to any
-// where its UID is empty, at a version, v2alpha1 where it is empty, and whether
-// any was at another. The other owners stay.
+// WithOwnersAt returns an object's owner references, with those to a job in the given version. It
+// also reports whether any was in another version. An empty UID stands for any job, and an empty
+// version for v2alpha1. References to other owners are unchanged.
 func WithOwnersAt(references []metav1.OwnerReference, version string, job types.UID) (moved []metav1.OwnerReference, changed bool) {
 	wanted := jobVersion(version).String()
 	for i := range references {

@@ -15,10 +15,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// newPod makes a pod of the template: the user's labels and annotations lie
-// beneath ours, and its name and owner are ours. Finalizers are left out: nobody
-// takes them off, and a pod that stays has the name of the one after it. What the job says of all its
-// pods wins over the template; the class of its coarse priority does not.
+// newPod builds a pod from the template. The operator's labels and annotations override the user's,
+// and it sets name and owner. Finalizers are left out: nothing removes them, and a pod that stays
+// blocks the name of its replacement. What the job's spec sets for all its pods overrides the
+// template, except the PriorityClass of the job's coarse priority.
 func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
 	job := b.job
 	b.keepNewer(template, name)
@@ -39,7 +39,7 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 	return pod
 }
 
-// setLabels puts ours over the template's.
+// setLabels sets the operator's labels, which override the template's.
 func setLabels(pod *corev1.Pod, ours map[string]string) {
 	if pod.Labels == nil {
 		pod.Labels = make(map[string]string, len(ours))
@@ -54,8 +54,8 @@ func setAnnotation(pod *corev1.Pod, key, value string) {
 	pod.Annotations[key] = value
 }
 
-// annotateContainers records which containers a pod is made with, and which of
-// them is the main one: admission may add others, also before it.
+// annotateContainers records the containers that a pod is created with, and which of them is the
+// main one. Admission may insert others, even before the main one.
 func annotateContainers(pod *corev1.Pod, main *corev1.Container) {
 	delete(pod.Annotations, names.AnnotationContainers)
 	if main == nil {
@@ -70,9 +70,9 @@ func annotateContainers(pod *corev1.Pod, main *corev1.Container) {
 	setAnnotation(pod, names.AnnotationContainers, strings.Join(own, ","))
 }
 
-// mainOfRole returns the container that a role runs in, nil where deployed
-// clients know none: one of several, none of which is named as the main one is,
-// or after the role.
+// mainOfRole returns the container that a role runs in: the one named as the main container or
+// after the role, else the only one. It returns nil if there is none, because deployed clients then
+// know none.
 func mainOfRole(spec *corev1.PodSpec, role names.ReplicaType) *corev1.Container {
 	for _, name := range []string{names.Container, string(role)} {
 		for i := range spec.Containers {
@@ -87,8 +87,8 @@ func mainOfRole(spec *corev1.PodSpec, role names.ReplicaType) *corev1.Container 
 	return nil
 }
 
-// setEnv gives every container our variables, in place of the user's of the
-// same name. Ours go first, so that the user's may refer to them as $(NAME).
+// setEnv sets the operator's variables in every container. They replace the user's variables of the
+// same name. They come first, so that the user's may refer to them as $(NAME).
 func setEnv(spec *corev1.PodSpec, ours []corev1.EnvVar) {
 	set := func(containers []corev1.Container) {
 		for i := range containers {
@@ -102,7 +102,7 @@ func setEnv(spec *corev1.PodSpec, ours []corev1.EnvVar) {
 	set(spec.Containers)
 }
 
-// addPort adds a named port to the main container where it has none of that name.
+// addPort adds a named port to the main container if the container has none of that name.
 func addPort(spec *corev1.PodSpec, name string, number int32) {
 	container := names.MainContainer(spec)
 	if slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == name }) {

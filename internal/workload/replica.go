@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Coordinator builds the pod that leads a coordinator-led job.
+// Coordinator builds the pod of a job's coordinator.
 func (b *Builder) Coordinator() (*corev1.Pod, error) {
 	template, err := b.taskOfType(v2alpha1.TaskTypeCoordinator)
 	if err != nil {
@@ -33,15 +33,15 @@ func (b *Builder) Replica(member *v2alpha1.Member, name string) (*corev1.Pod, er
 	if err != nil {
 		return nil, err
 	}
-	// The roles of plain replicas are named like their tasks.
+	// The roles of plain replicas have the names of their tasks.
 	pod := b.replica(template, names.ReplicaType(member.Task), name)
 	setAnnotation(pod, names.AnnotationSlot, member.Slot)
 	setResources(names.MainContainer(&pod.Spec), member.Resources, b.settings.GPUResource)
 	return pod, nil
 }
 
-// Aggregator builds the pod that stands before the DDP learners of a learner
-// of several GPUs. The job's volumes are not for it.
+// Aggregator builds the pod in front of the DDP learners of a learner of several GPUs. It does not
+// mount the job's volumes.
 func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1.Member, name string) (*corev1.Pod, error) {
 	path := fmt.Sprintf("AggregatorConfig %s/%s spec.aggregator.template", config.Namespace, config.Name)
 	template, err := Template(path, config.Spec.Aggregator.Template)
@@ -60,7 +60,7 @@ func (b *Builder) Aggregator(config *v2alpha1.AggregatorConfig, member *v2alpha1
 	return pod, nil
 }
 
-// replica builds what all pods of a coordinator-led job have in common.
+// replica builds the common part of all pods of a coordinator-led job.
 func (b *Builder) replica(template *corev1.PodTemplateSpec, role names.ReplicaType, name string) *corev1.Pod {
 	pod := b.newPod(template, name)
 	setLabels(pod, names.ReplicaLabels(b.job.Name, role, name))
@@ -89,8 +89,8 @@ func (b *Builder) replicaEnv(role names.ReplicaType, name string, port int32) []
 	return env
 }
 
-// ReplicaService builds the headless service of a coordinator-led job's pod,
-// built or observed: of the same name, with its labels as labels and selector.
+// ReplicaService builds the headless service of a coordinator-led job's pod, built or observed. It
+// has the pod's name, and the pod's labels as labels and selector.
 func ReplicaService(job *v2alpha1.DIJob, pod *corev1.Pod) *corev1.Service {
 	role := names.ReplicaType(pod.Labels[names.LabelReplicaType])
 	return headless(job, pod.Name, maps.Clone(pod.Labels), names.DIPort(&pod.Spec, role))

@@ -45,9 +45,8 @@ func environment(container *corev1.Container) map[string]string {
 	return environmentBy(container, nil)
 }
 
-// environmentBy returns the variables of a container as a kubelet gives them to a
-// program, which reads those that refer to a ConfigMap from it and expands
-// references to the variables before.
+// environmentBy returns the variables of a container's program. As the kubelet does, it reads
+// variables from the ConfigMap and expands references to earlier variables.
 func environmentBy(container *corev1.Container, configMap *corev1.ConfigMap) map[string]string {
 	env := map[string]string{}
 	for _, variable := range container.Env {

@@ -10,8 +10,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// setResources sets what a member asked for, as request and as limit. What was
-// not asked for, or asked for as 0, keeps the template's.
+// setResources sets the resources that a member requests, as request and as limit. A resource that
+// is not requested, or requested as 0, keeps the template's value.
 func setResources(container *corev1.Container, asked v2alpha1.MemberResources, gpu corev1.ResourceName) {
 	setResource(container, corev1.ResourceCPU, asked.CPUs)
 	setResource(container, corev1.ResourceMemory, asked.Memory)

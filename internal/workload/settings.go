@@ -13,29 +13,29 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Settings are what an installation may say about all jobs' pods.
+// Settings are the settings of an installation for all jobs' pods.
 type Settings struct {
-	// ServerURLCoordinator is what coordinators are told of di-server.
+	// ServerURLCoordinator is the URL of di-server for coordinators.
 	ServerURLCoordinator string
-	// ServerURLReplica is what the other coordinator-led pods are told of di-server.
+	// ServerURLReplica is the URL of di-server for the other coordinator-led pods.
 	ServerURLReplica string
-	// ServerURLWorker is what worker-led pods are told of di-server.
+	// ServerURLWorker is the URL of di-server for worker-led pods.
 	ServerURLWorker string
 	// ServiceDomain is the domain of the cluster's services, such as svc.cluster.local.
 	ServiceDomain string
-	// GPUResource is the resource that a request's GPUs are asked for by.
+	// GPUResource is the resource of a request's GPUs.
 	GPUResource corev1.ResourceName
-	// PriorityClasses are the PriorityClasses of the pods of jobs by their coarse
-	// priority, where neither job nor template names one; none by default.
+	// PriorityClasses are the PriorityClasses of jobs' pods by the job's coarse priority. They
+	// apply if neither job nor template names one; none by default.
 	PriorityClasses map[v2alpha1.Priority]string
 	// MaxPods is how many pods a job may have.
 	MaxPods int32
-	// JobVersion is the version in which owner references name jobs: the one that
-	// jobs are to be stored in; v2alpha1 by default.
+	// JobVersion is the version of jobs in owner references, which is their storage version;
+	// v2alpha1 by default.
 	JobVersion string
 }
 
-// Defaults returns the settings with the defaults in place of what is empty.
+// Defaults returns the settings with defaults for empty fields.
 func (s Settings) Defaults() Settings {
 	return Settings{
 		ServerURLCoordinator: cmp.Or(s.ServerURLCoordinator, names.CoordinatorServer),

@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
-// Template decodes a stored pod template. The path is where the user wrote it,
-// for the error.
+// Template decodes a stored pod template. The path is the template's position in the spec, for the
+// error.
 func Template(path string, raw v2alpha1.RawObject) (*corev1.PodTemplateSpec, error) {
 	template := &corev1.PodTemplateSpec{}
 	if err := decode(path, raw, quantity.CheckTemplate, template); err != nil {
@@ -40,9 +40,9 @@ func Volumes(job *v2alpha1.DIJob) ([]corev1.Volume, error) {
 	return volumes, nil
 }
 
-// decode reads unknown fields past, as the webhook has warned of them; only
-// what cannot be read as the type is an error. The check comes first: a quantity
-// with a large exponent can take hours to decode, and an API server stores it.
+// decode ignores unknown fields, because the webhook has warned about them. It returns an error
+// only for a value that does not decode into the type. The check comes first: a quantity with a
+// large exponent can take hours to decode, and an API server stores it.
 func decode(path string, raw v2alpha1.RawObject, check func([]byte) error, into any) error {
 	if len(raw.Raw) == 0 {
 		return fmt.Errorf("%s: is missing", path)

@@ -14,21 +14,20 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// tokenSeconds is for how long a token is valid; the kubelet renews it long before.
+// tokenSeconds is the lifetime of a token. The kubelet renews it long before it expires.
 const tokenSeconds = 3600
 
-// defaultServiceAccount is whose name pods run under that do not say.
+// defaultServiceAccount is the service account of pods that name none.
 const defaultServiceAccount = "default"
 
-// addToken gives every container of a pod a token that tells di-server which
-// pod it is from, and is of use to nobody else. A template that has something
-// of its own in that place keeps it: di-server then knows the pod by its
-// address.
+// addToken mounts a token in every container of a pod. The token identifies the pod to di-server,
+// and no other server accepts it. A template with its own mount at that path keeps it; di-server
+// then identifies the pod by its address.
 func addToken(spec *corev1.PodSpec) {
 	if slices.ContainsFunc(spec.Volumes, func(volume corev1.Volume) bool { return volume.Name == names.TokenVolume }) {
 		return
 	}
-	// A token is of a service account, so what the API server would default is said.
+	// A token belongs to a service account, so the API server's default is set explicitly.
 	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount, defaultServiceAccount)
 	spec.Volumes = append(spec.Volumes, corev1.Volume{
 		Name: names.TokenVolume,

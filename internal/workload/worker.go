@@ -20,9 +20,9 @@ import (
 type Replica struct {
 	// Task is the index of the task in the spec.
 	Task int
-	// Index counts the replica in its task, from 0.
+	// Index is the replica index.
 	Index int32
-	// Rank counts the replica in its job; no two replicas share one.
+	// Rank is the rank of the replica; no two replicas share one.
 	Rank int32
 	// Pod is the name of the replica's pod.
 	Pod string
@@ -32,18 +32,17 @@ type Replica struct {
 type Assignment struct {
 	// Replicas are the desired replicas, by task and index.
 	Replicas []Replica
-	// Nodes are the pod names by rank. A rank that no replica has keeps the name of the
-	// last one.
+	// Nodes are the pod names by rank. A rank without a replica keeps the name of its last one.
 	Nodes []string
 	// Attempt counts the job's restarts.
 	Attempt int32
-	// Reschedule counts how often the job was placed again or resized.
+	// Reschedule counts the job's reschedules.
 	Reschedule int32
 	// ReplicaRestarts counts the restarts of replicas alone in that attempt, by pod.
 	ReplicaRestarts map[string]int32
-	// Subdomain is the one of the pods' addresses, by default the job's service.
+	// Subdomain is the subdomain of the pods' addresses, by default the job's service.
 	Subdomain string
-	// Selector are labels that a service of an earlier release selects pods by.
+	// Selector has the labels by which a service of an earlier release selects pods.
 	Selector map[string]string
 }
 
@@ -94,8 +93,8 @@ func (b *Builder) annotateWorker(pod *corev1.Pod, assignment *Assignment, replic
 	annotateCount(pod, names.AnnotationReschedule, assignment.Reschedule)
 }
 
-// annotateCount annotates a pod with a count that is mostly 0, and then left out,
-// so that a job's pods hold no more than they need.
+// annotateCount annotates a pod with a count. A count of 0 is the usual one and is left out, so
+// that pods stay small.
 func annotateCount(pod *corev1.Pod, key string, count int32) {
 	delete(pod.Annotations, key)
 	if count > 0 {
@@ -111,9 +110,8 @@ func (b *Builder) nodeOf(replica *Replica) string {
 	return ""
 }
 
-// place lets a pod run on no other node than the named one, if it is named. The
-// scheduler still looks at whether it can: a pod that is bound to a node at its
-// creation goes around it.
+// place restricts a pod to the named node, if there is one. The scheduler still checks that the pod
+// fits. A pod that is bound to a node at its creation bypasses the scheduler.
 func place(spec *corev1.PodSpec, node string) {
 	if node == "" {
 		return
@@ -128,7 +126,7 @@ func place(spec *corev1.PodSpec, node string) {
 	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
 	}
-	// One term that holds is enough, so each has to name the node.
+	// One matching term is enough, so each term must name the node.
 	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	for i := range terms {
 		terms[i].MatchFields = append(terms[i].MatchFields, corev1.NodeSelectorRequirement{
@@ -157,15 +155,15 @@ func (b *Builder) subdomain(assignment *Assignment) string {
 	return cmp.Or(assignment.Subdomain, names.WorkerService(b.job.Name))
 }
 
-// IsOfEarlierRelease reports whether v1.1.0 to v1.1.3 made a worker-led pod: these
-// wrote the ID of its job otherwise.
+// IsOfEarlierRelease reports whether v1.1.0 to v1.1.3 created a worker-led pod. These releases
+// wrote the job's ID in another format.
 func IsOfEarlierRelease(pod *corev1.Pod) bool {
 	return strings.Contains(told(pod, names.EnvDIJobID), "/")
 }
 
 func told(pod *corev1.Pod, key string) string {
-	// All containers that a pod was made with are told the same, and those that
-	// admission adds are told nothing.
+	// All containers that a pod was created with have the same value. Those that admission adds
+	// have none.
 	for i := range pod.Spec.Containers {
 		for _, variable := range pod.Spec.Containers[i].Env {
 			if variable.Name == key {
@@ -176,8 +174,8 @@ func told(pod *corev1.Pod, key string) string {
 	return ""
 }
 
-// WorkerService builds the headless service that names a worker-led job's
-// pods. It publishes pods that are not ready, as they find each other to become it.
+// WorkerService builds the headless service that names a worker-led job's pods. It publishes pods
+// that are not ready, because peers must find each other to become ready.
 func WorkerService(job *v2alpha1.DIJob) *corev1.Service {
 	service := headless(job, names.WorkerService(job.Name), names.WorkerJobLabels(job.Name), names.DefaultWorkerPort)
 	service.Spec.PublishNotReadyAddresses = true

@@ -16,10 +16,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// adopt adopts what an earlier release created for a job, and decides nothing else while
-// there is any. Owner references must name the stored version, because the garbage
-// collector resolves no version that is not served; and the replicas of a running job
-// must name their slots, from which its Membership is built.
+// adopt adopts the objects that an earlier release created for a job. While there are any, nothing
+// else is decided. Owner references must name the stored version, because the garbage collector
+// resolves no version that is not served. The replicas of a running job must name their slots,
+// because its Membership is built from them.
 func (p *Plan) adopt() state.Result {
 	slots := p.slotsToName()
 	for _, pod := range p.Pods {
@@ -63,8 +63,8 @@ func (p *Plan) slotsToName() map[string]string {
 	return slots
 }
 
-// slotToName returns the slot of a pod that names none: that of its own name, or that of
-// its aggregator; "" if the pod is no member.
+// slotToName returns the slot of a pod that names none: the slot of its own name or of its
+// aggregator; "" if the pod is no member.
 func (p *Plan) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 	if names.RoleOf(pod) == names.ReplicaTypeDDPLearner {
 		if pod = p.aggregatorOf(pod); pod == nil {
@@ -91,8 +91,7 @@ func (p *Plan) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	return nil
 }
 
-// slotOfName returns the slot of the replica with the pod's name; "" if its role has no
-// such name.
+// slotOfName returns the slot of the replica with the pod's name; "" if its role has no such names.
 func slotOfName(job string, pod *corev1.Pod) string {
 	prefix := names.ReplicaPod(job, names.RoleOf(pod), "")
 	if !strings.HasPrefix(pod.Name, prefix) || !membership.IsReplicaName(job, pod.Name) {
@@ -101,14 +100,14 @@ func slotOfName(job string, pod *corev1.Pod) string {
 	return strings.TrimPrefix(pod.Name, job+"-")
 }
 
-// remains is what a Membership is rebuilt from if there is none.
+// remains returns the pods and settings from which a missing Membership is rebuilt.
 func (p *Plan) remains() membership.Remains {
 	gpu := p.Settings.Defaults().GPUResource
 	return membership.Remains{Job: p.Job.Name, Pods: p.Pods, GPU: gpu, LearnerGPUs: p.learnerGPUs(gpu)}
 }
 
-// learnerGPUs returns the GPUs of the job's learner template, 0 if there is none that
-// decodes: the error is reported when the template is used.
+// learnerGPUs returns the GPUs of the job's learner template, 0 if there is none that decodes. The
+// error is reported when the template is used.
 func (p *Plan) learnerGPUs(gpu corev1.ResourceName) int32 {
 	for i := range p.Job.Spec.Tasks {
 		task := &p.Job.Spec.Tasks[i]

@@ -58,8 +58,8 @@ func (p *Plan) runs() bool {
 	return pod != nil && pod.Status.Phase == corev1.PodRunning
 }
 
-// createMember creates a pod that was built, or records why it could not be built. The
-// coordinator decides how many there are, so each queues by itself.
+// createMember creates a pod that was built, or records why it could not be built. The coordinator
+// decides the number of replicas, so each pod queues by itself.
 func (p *Plan) createMember(pod *corev1.Pod, err error) {
 	if err != nil {
 		p.Invalidate(err.Error())
@@ -88,9 +88,9 @@ func (p *Plan) endWithCoordinator() state.Result {
 	return state.Settled
 }
 
-// coordinatorResult reports whether the coordinator has finished, and whether it
-// succeeded. One that never restarts finishes with its main container, even if a
-// sidecar still runs or fails later.
+// coordinatorResult reports whether the coordinator has finished, and whether it succeeded. A
+// coordinator that never restarts finishes with its main container, even if a sidecar still runs or
+// fails later.
 func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return true, true
@@ -120,8 +120,8 @@ func (p *Plan) ensureMembership() state.Result {
 	return state.Continue
 }
 
-// newMembership is empty for a new job. If the object was lost while replicas run, or
-// an earlier release created them, the list is rebuilt from the pods.
+// newMembership returns an empty list for a new job. If the object was lost while replicas run, or
+// an earlier release created them, it rebuilds the list from the pods.
 func (p *Plan) newMembership() *v2alpha1.Membership {
 	spec := p.remains().Spec()
 	spec.JobUID = p.Job.UID
@@ -153,7 +153,7 @@ func (p *Plan) ensureCoordinator() state.Result {
 		}
 		pod = built
 	case podstate.Finished(pod) && !podstate.Terminating(pod):
-		// It was disrupted: the job would have finished with it otherwise.
+		// It was disrupted: otherwise the job would have finished with it.
 		if p.mayReplaceCoordinator(pod) {
 			p.DeletePod(pod)
 		}
@@ -162,9 +162,9 @@ func (p *Plan) ensureCoordinator() state.Result {
 	return state.Continue
 }
 
-// mayReplaceCoordinator reports whether a disrupted coordinator may be recreated now,
-// and then reports the disruption. A coordinator that lived for as long as the backoff
-// does not wait for disruptions of its replicas.
+// mayReplaceCoordinator reports whether a disrupted coordinator may be recreated now. If so, it
+// reports the disruption. A coordinator that ran for as long as the backoff does not wait for
+// disruptions of its replicas.
 func (p *Plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	found := []state.DisruptedPod{{Pod: pod, Task: v2alpha1.TaskTypeCoordinator}}
 	recorded := conditions.Find(p.Status(), v2alpha1.ConditionReplicasDisrupted)
@@ -179,9 +179,9 @@ func (p *Plan) coordinator() *corev1.Pod {
 	return p.PodNamed[names.CoordinatorPod(p.Job.Name)]
 }
 
-// ensureReplicaService creates the service of a coordinator-led job's pod. A service
-// that does not select the pod belonged to an earlier pod with its name, under another
-// template, and is deleted.
+// ensureReplicaService creates the service of a coordinator-led job's pod. A service that does not
+// select the pod belonged to an earlier pod with the same name, under another template. Such a
+// service is deleted.
 func (p *Plan) ensureReplicaService(pod *corev1.Pod) {
 	existing := p.ServiceNamed[pod.Name]
 	if existing != nil && !labels.SelectorFromSet(existing.Spec.Selector).Matches(labels.Set(pod.Labels)) {

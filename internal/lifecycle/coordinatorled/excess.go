@@ -14,10 +14,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Unconfirmed are what must be read live before it is acted on, because the cache may be
-// stale.
+// Unconfirmed lists the objects that need a live read before they are acted on, because the cache
+// may be stale.
 type Unconfirmed struct {
-	// Membership is set if pods seem to be excess or lost, or the Membership itself does.
+	// Membership is set if the cache shows excess or lost pods, or no Membership.
 	Membership bool
 	// AllPods is set if there is no Membership, so that one is rebuilt from the pods.
 	AllPods bool
@@ -25,7 +25,7 @@ type Unconfirmed struct {
 	Pods []string
 }
 
-// FindUnconfirmed returns what Decide leaves alone until it is confirmed.
+// FindUnconfirmed returns the objects that Decide leaves unchanged until they are confirmed.
 func FindUnconfirmed(observed state.Observed) Unconfirmed {
 	var unconfirmed Unconfirmed
 	if !state.IsCoordinatorLed(observed.Job) || state.IsLeftAlone(observed.Job) || state.IsFinished(&observed.Job.Status) {
@@ -54,7 +54,7 @@ func FindUnconfirmed(observed state.Observed) Unconfirmed {
 	return unconfirmed
 }
 
-// excessPods returns the pods that fill no slot. A pod without a slot is foreign.
+// excessPods returns the pods that belong to no slot. A pod without a slot is foreign.
 func (p *Plan) excessPods(slots []slot) []*corev1.Pod {
 	wanted := p.wantedNames(slots)
 	var excess []*corev1.Pod
@@ -76,7 +76,7 @@ func (p *Plan) wantedNames(slots []slot) map[string]bool {
 	return wanted
 }
 
-// removeExcessMembers deletes the pods that fill no slot, and the services whose pods are
+// removeExcessMembers deletes the pods that belong to no slot, and the services whose pods are
 // gone. Without a Membership it deletes nothing.
 func (p *Plan) removeExcessMembers() state.Result {
 	slots, known := p.slots()
@@ -102,9 +102,9 @@ func (p *Plan) removeExcessMembers() state.Result {
 	return state.Continue
 }
 
-// drainLeft returns how long a pod of a slot that was removed on request still runs; 0
-// for a lost pod. The record of a removal has the URL of the slot's replica, for a unit
-// that of its aggregator; the record of a failure report has those of the replacements.
+// drainLeft returns the rest of the drain time of a pod whose slot was removed on request; 0 for a
+// lost pod. The record of a removal has the URL of the slot's replica, or of a unit's aggregator.
+// The record of a failure report has the URLs of the replacements.
 func (p *Plan) drainLeft(name string, slots []slot) time.Duration {
 	fills := func(url string) bool {
 		pod := p.PodNamed[names.PodOfURL(url)]

@@ -61,9 +61,9 @@ func (p *Plan) slots() ([]slot, bool) {
 	return slots, true
 }
 
-// findShadowed meta slots that share a pod's name with another slot: the names of
-// replacements follow from a short hash. The slot that the pod was created for keeps
-// the name, else the first of the list.
+// findShadowed finds slots that share a pod's name with another slot. This can happen because the
+// names of replacements contain a short hash. The slot that the pod was created for keeps the name,
+// else the first slot of the list.
 func (p *Plan) findShadowed(slots []slot) {
 	owners := make(map[string]int, len(slots))
 	for i := range slots {
@@ -81,8 +81,8 @@ func (p *Plan) findShadowed(slots []slot) {
 	}
 }
 
-// nextLost returns a count of losses beyond the recorded one that gives the slot
-// names which are not taken.
+// nextLost returns the next count of losses, after the recorded one, that gives the slot names that
+// are free.
 func (p *Plan) nextLost(s *slot, given map[string]bool) int32 {
 	lost := s.recorded.Losses
 	isGiven := func(name string) bool { return given[name] || p.PodNamed[name] != nil }
@@ -98,8 +98,8 @@ func (p *Plan) nextLost(s *slot, given map[string]bool) int32 {
 	return lost
 }
 
-// excessOfMembers describes what exceeds the limits of a Membership, "" for nothing.
-// di-server stays within them. Names and ports depend on these counts.
+// excessOfMembers describes which counts exceed the limits of a Membership, "" for none. di-server
+// stays within the limits. Names and ports depend on these counts.
 func excessOfMembers(members []v2alpha1.Member) string {
 	if len(members) > limits.Members {
 		return fmt.Sprintf("the Membership has %d members: must be at most %d", len(members), limits.Members)
@@ -127,9 +127,9 @@ func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotS
 	return v2alpha1.SlotStatus{Slot: name}
 }
 
-// missing reports whether a pod of the slot existed and is gone: the slot is recorded
-// as complete, or its remains show that it was. A service is such a trace, because it
-// is created after its pod was observed.
+// missing reports whether a pod of the slot existed and is gone. Either the slot is recorded as
+// complete, or its remaining objects show that it was. A service shows that, because it is created
+// after its pod was observed.
 func (p *Plan) missing(s *slot) bool {
 	present, traced := 0, false
 	for _, name := range s.pods {
@@ -164,8 +164,8 @@ func (p *Plan) lost(s *slot) bool {
 	return false
 }
 
-// mayReplace reports whether the backoff of a failed pod is over. A disruption may hit
-// the next pod as well, so it backs off, too, but not if the pod lived for that long.
+// mayReplace reports whether the backoff of a failed pod is over. A disruption may affect the next
+// pod as well, so it backs off, too, unless the pod ran for that long.
 func (p *Plan) mayReplace(pod *corev1.Pod, lost int32) bool {
 	if lost == 0 {
 		return true
@@ -195,8 +195,8 @@ func (p *Plan) disruptedPods(s *slot) []*corev1.Pod {
 	return found
 }
 
-// recordMembers records the state of the replicas. It only counts a loss; the new
-// name follows from the record in the next reconcile.
+// recordMembers records the state of the replicas. It only counts a loss. The new name follows from
+// that record in the next reconcile.
 func (p *Plan) recordMembers() state.Result {
 	slots, known := p.slots()
 	if !known {
@@ -215,7 +215,7 @@ func (p *Plan) recordMembers() state.Result {
 		}
 		switch {
 		case s.isShadowed:
-			// It never had a pod of this name, and gets the next name.
+			// The slot never had a pod of this name, and gets the next name.
 			status.Losses = p.nextLost(s, given)
 		case p.lost(s):
 			status.Losses = p.nextLost(s, given)
@@ -332,9 +332,9 @@ func (p *Plan) ensureUnit(s *slot) {
 	}
 }
 
-// ensureReplica creates a pod, and its service once the pod exists. Nothing can reach
-// a pod before it has its service, so that no name that was reached is used twice even
-// if the operator dies before it has recorded the pod.
+// ensureReplica creates a pod, and its service once the pod exists. No client can reach a pod
+// before it has its service. So no name that was reached is used twice, even if the operator exits
+// before it has recorded the pod.
 func (p *Plan) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
 	if pod := p.PodNamed[name]; pod != nil {
 		p.ensureReplicaService(pod)
@@ -345,8 +345,8 @@ func (p *Plan) ensureReplica(role names.ReplicaType, name string, build func() (
 	}
 }
 
-// slotOf returns the slot that a pod fills or filled, "" for the coordinator and for
-// pods that the operator has not created.
+// slotOf returns the slot of a pod, "" for the coordinator and for pods that the operator has not
+// created.
 func slotOf(pod *corev1.Pod) string {
 	return pod.Annotations[names.AnnotationSlot]
 }

@@ -53,8 +53,8 @@ func (p *Plan) setStarting(message string) {
 	p.UpdateMessage(state.ConditionOf(v2alpha1.JobStarting, true), message)
 }
 
-// taskOfRole returns the key under which pods of a role are counted: the task whose
-// template they have; aggregators have a key of their own.
+// taskOfRole returns the key by which pods of a role are counted: the task whose template they use.
+// Aggregators have a key of their own.
 func taskOfRole(job *v2alpha1.DIJob, role names.ReplicaType) string {
 	if role == names.ReplicaTypeAggregator {
 		return v2alpha1.AggregatorTaskStatus

@@ -20,10 +20,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Assign assigns a rank to every desired replica: that of its pod, else the
-// recorded one, else the one that the other pods know, else the lowest free one. So
-// ranks are dense at the start of an attempt, replicas keep theirs as far as that
-// allows, and growth takes the ranks that shrinking left.
+// Assign assigns a rank to every desired replica: that of its pod, else the recorded one, else the
+// one that peers know, else the lowest free one. So ranks are dense at the start of an attempt.
+// Replicas keep their ranks where that is possible, and growth takes the ranks that a shrink left.
 func Assign(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
 	peers func(*corev1.Pod) string) workload.Assignment {
 	assignment := workload.Assignment{Attempt: status.Restarts, Reschedule: status.Reschedules}
@@ -46,9 +45,8 @@ func Assign(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, p
 	return assignment
 }
 
-// indexesOf returns the indexes of a task's replicas: from 0 on, except for pods of an
-// earlier release with higher indexes, because it left gaps when it shrank a job. Such a
-// pod stays in place of a missing one.
+// indexesOf returns the indexes of a task's replicas. They start at 0. An earlier release left gaps
+// when it shrank a job, so its pods may have higher indexes. Such a pod replaces a missing one.
 func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
 	indexes := make([]int32, count)
 	for i := range indexes {
@@ -77,8 +75,8 @@ func indexesBeyond(job, task string, count int32, pods map[string]*corev1.Pod) [
 	return beyond
 }
 
-// IndexOf returns the index of the replica that has a pod's name; false if the task has
-// no such replica.
+// IndexOf returns the index of the replica that has a pod's name; false if the task has no such
+// replica.
 func IndexOf(job, task, pod string) (int32, bool) {
 	number, isOf := strings.CutPrefix(pod, job+"-"+task+"-")
 	index, err := strconv.ParseInt(number, 10, 32)
@@ -97,7 +95,7 @@ func fillRanks(replicas []workload.Replica, known []string, recorded []int32, po
 			take(&replicas[i], podstate.Rank(pod))
 		}
 	}
-	// A pod that is on its way out keeps its rank until it is gone.
+	// A terminating pod keeps its rank until it is gone.
 	for _, pod := range pods {
 		taken[podstate.Rank(pod)] = true
 	}
@@ -114,8 +112,7 @@ func fillRanks(replicas []workload.Replica, known []string, recorded []int32, po
 	succeeded := Read(completed)
 	for i := range replicas {
 		for replicas[i].Rank == podstate.Unranked {
-			// A rank that has succeeded is not for another replica, which would
-			// seem to have succeeded with it.
+			// A completed rank is not free: another replica with it would seem to have succeeded.
 			if !succeeded.Has(free) {
 				take(&replicas[i], free)
 			}
@@ -143,13 +140,13 @@ func isAnyUnranked(replicas []workload.Replica, pods map[string]*corev1.Pod) boo
 	})
 }
 
-// knownPeers returns which replica had which rank, as the pods of the attempt read
-// it when they were created. The youngest pod is right.
+// knownPeers returns which replica had which rank, according to the pods of the attempt. Each pod
+// read that at its creation. The youngest pod is right.
 func knownPeers(pods map[string]*corev1.Pod, assignment *workload.Assignment, peersOf func(*corev1.Pod) string) []string {
 	var known []string
 	last := ""
 	for _, pod := range witnessesOf(pods, assignment) {
-		// Nearly all pods know the same long list: parse it once.
+		// Nearly all pods have the same long list, so it is parsed once.
 		peers := peersOf(pod)
 		if peers == last {
 			continue

@@ -14,10 +14,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Before returns the recorded ranks. If none are, because they were in the order of
-// the spec, and the counts changed, it writes out that order: a resize may come while no
-// pod records its rank. A job that is placed again starts in the order of the spec,
-// because the allocation is by rank.
+// Before returns the recorded ranks. There is no record of ranks in the order of the spec. If the
+// counts changed then, Before writes out that order, because a resize may come while no pod records
+// its rank. A job that is placed again starts in the order of the spec, because the allocation is
+// by rank.
 func Before(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string {
 	before := job.Status.Scaling
 	if before == nil || before.LastAllocation != now.LastAllocation && now.LastAllocation != "" {
@@ -29,8 +29,7 @@ func Before(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string 
 	return Former(job, before)
 }
 
-// Former returns the recorded ranks, also written out if they are in the order of
-// the spec.
+// Former returns the recorded ranks, written out even if they are in the order of the spec.
 func Former(job *v2alpha1.DIJob, before *v2alpha1.ScalingStatus) map[string]string {
 	if len(before.Ranks) > 0 {
 		return before.Ranks
@@ -65,8 +64,8 @@ func IsInOrder(replicas []workload.Replica) bool {
 	return true
 }
 
-// recordedRanks returns the recorded ranks of replicas, restricted to what a new attempt
-// allows: its ranks are dense, and for a placed job those that the allocator assumes.
+// recordedRanks returns the recorded ranks of replicas, limited to those that a new attempt allows:
+// its ranks are dense, and a placed job has the ranks that the allocator assumes.
 func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, replicas []workload.Replica, pods map[string]*corev1.Pod) []int32 {
 	if job.Status.Scaling == nil {
 		return nil
@@ -106,8 +105,8 @@ func Record(job *v2alpha1.DIJob, replicas []workload.Replica) map[string]string 
 	return record
 }
 
-// IsCompletedByOther reports whether a completed rank belongs to another replica in the
-// order of the spec.
+// IsCompletedByOther reports whether a completed rank belongs to another replica in the order of
+// the spec.
 func IsCompletedByOther(job *v2alpha1.DIJob, completed *Set, byTask []int32) bool {
 	former := Former(job, job.Status.Scaling)
 	var first int32

@@ -30,8 +30,8 @@ type Set struct {
 
 type rankRange struct{ first, last int32 }
 
-// Read parses what Format returns. Anything else contributes no rank, nor does
-// a number beyond all valid ranks.
+// Read parses the text that Format returns. Any other text contributes no rank, nor does a number
+// beyond all valid ranks.
 func Read(text string) Set {
 	var set Set
 	for part := range strings.SplitSeq(text, ",") {
@@ -49,8 +49,8 @@ func Read(text string) Set {
 	return set
 }
 
-// mergeRanges sorts ranges and merges those that overlap: other writers than the
-// operator may have written them.
+// mergeRanges sorts ranges and merges overlapping ones, which other writers than the operator may
+// have written.
 func mergeRanges(ranges []rankRange) []rankRange {
 	slices.SortFunc(ranges, func(a, b rankRange) int { return cmp.Compare(a.first, b.first) })
 	merged := ranges[:0]
@@ -113,7 +113,7 @@ func formatRange(first, last int32) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// ReadRun parses what FormatRun returns, and returns nothing for any other text.
+// ReadRun parses the text that FormatRun returns. It returns nothing for any other text.
 func ReadRun(text string) []int32 {
 	if text == "" {
 		return nil

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sizing computes how many replicas each task of a worker-led job has, and
-// describes who changed that.
+// Package sizing computes how many replicas each task of a worker-led job has, and describes who
+// changed that number.
 package sizing
 
 import (
@@ -24,18 +24,18 @@ type Counts struct {
 	// ByTask are the counts to act on, by the index of the task.
 	ByTask []int32
 	Total  int32
-	// pods is the total even if it exceeds int32: nothing is sized by the other fields
-	// before it was compared with the limit.
+	// pods is the total, even if it exceeds int32. It is compared with the limit before anything is
+	// sized by the other fields.
 	pods int64
-	// asked is the count of the elastic task before it was clamped.
+	// asked is the requested count of the elastic task, before it was clamped.
 	asked int32
 	// byStatus is set if status.replicas decides, and not the spec.
 	byStatus bool
 }
 
-// Wanted returns the spec's counts, with the elastic task's changed by what
-// another writer made of status.replicas since the operator last wrote it. A change of
-// the spec's counts overrides that, unless status.replicas was written later.
+// Wanted returns the spec's counts. If another writer changed status.replicas since the operator
+// last wrote it, that change adjusts the elastic task's count. A change of the spec's counts
+// overrides it, unless status.replicas was written later.
 func Wanted(job *v2alpha1.DIJob) Counts {
 	wanted := Counts{Spec: map[string]int32{}, ByTask: make([]int32, len(job.Spec.Tasks))}
 	elastic := names.ElasticTask(&job.Spec)
@@ -46,8 +46,8 @@ func Wanted(job *v2alpha1.DIJob) Counts {
 	wanted.pods = limits.Total(wanted.ByTask...)
 	if elastic >= 0 {
 		count := int64(wanted.ByTask[elastic])
-		// A total of 0 is what a writer leaves who does not know the field. One
-		// that is there before the operator has recorded any was asked for, too.
+		// A writer that does not know the field leaves a total of 0. A total that exists before the
+		// operator has recorded any is a request, too.
 		scaling := job.Status.Scaling
 		switch {
 		case job.Spec.Preemptible && len(job.Status.Allocation) > 0:
@@ -141,7 +141,7 @@ func Range(job *v2alpha1.DIJob) (elastic int, least, most int32) {
 	return elastic, min(least, most), most
 }
 
-// Count returns how many replicas of a task the spec asks for.
+// Count returns how many replicas of a task the spec requests.
 func Count(job *v2alpha1.DIJob, task int) int32 {
 	return specCount(job, task, names.ElasticTask(&job.Spec))
 }

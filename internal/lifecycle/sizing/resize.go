@@ -20,9 +20,9 @@ type Resize struct {
 	From, To int32
 }
 
-// IsResized reports whether the desired counts of a worker-led job changed. The job's
-// managed fields tell who changed them and when; the cache drops these, so the caller
-// must read them live.
+// IsResized reports whether the desired counts of a worker-led job changed. The job's managed
+// fields record who changed them and when. The cache drops these, so the caller must read them
+// live.
 func IsResized(observed state.Observed) bool {
 	job := observed.Job
 	if state.IsCoordinatorLed(job) || state.IsLeftAlone(job) || state.IsFinished(&job.Status) || job.Spec.Preemptible {
@@ -42,8 +42,8 @@ func isContested(job *v2alpha1.DIJob, spec map[string]int32) bool {
 	return scaling != nil && job.Status.Replicas > 0 && job.Status.Replicas != scaling.LastReplicas && !maps.Equal(scaling.SpecReplicas, spec)
 }
 
-// FindResizes compares the desired counts with those that were acted on last. A
-// preemptible job is sized by its allocation, which the rule for reschedules covers.
+// FindResizes compares the desired counts with those that were acted on last. The allocation sizes
+// a preemptible job, which the rule for reschedules covers.
 func FindResizes(observed state.Observed, wanted *Counts) []Resize {
 	job := observed.Job
 	before := formerCounts(observed, wanted)
@@ -85,9 +85,9 @@ func formerCounts(observed state.Observed, wanted *Counts) map[string]int32 {
 	return before
 }
 
-// countsOfPods is for a job whose record of the counts is lost, for example because a
-// client built for v1.1.3 updated the status and dropped the fields that it does not
-// know. The pods then show only whether the elastic task was resized.
+// countsOfPods returns counts if their record is lost. For example, a client built for v1.1.3
+// updated the status and dropped the fields that it does not know. The pods then show only whether
+// the elastic task was resized.
 func countsOfPods(observed state.Observed, wanted *Counts, elastic int) map[string]int32 {
 	job := observed.Job
 	if elastic < 0 || job.Status.Replicas == 0 {
@@ -139,18 +139,18 @@ func (r *Resize) writer(job *v2alpha1.DIJob, wanted *Counts, isElastic bool) wri
 	return boundsWriter(job, r.To)
 }
 
-// WhyRestarted describes what makes resizes restart all replicas, "" if nothing does.
+// WhyRestarted describes why resizes restart all replicas, "" if they do not.
 func WhyRestarted(job *v2alpha1.DIJob, resizes []Resize) string {
 	switch {
 	case job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
 		return "spec.elastic.onResize: Restart"
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTorch):
-		// The size of its world and the ranks in it are fixed while it runs.
+		// The world size and its ranks are fixed while the job runs.
 		return "spec.clusterSpec: Torch"
 	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
 		// Only the worker itself reads its entry.
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
-		// Its cluster is fixed while it runs.
+		// The cluster is fixed while the job runs.
 		return "spec.clusterSpec: TensorFlow"
 	}
 	return ""

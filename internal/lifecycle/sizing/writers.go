@@ -37,8 +37,8 @@ func (w writer) String() string {
 	return "by " + w.manager + " through /" + w.subresource
 }
 
-// isOperator reports whether a writer is the operator, or one of an earlier release,
-// which was named after its program.
+// isOperator reports whether a writer is the operator, or that of an earlier release, which used
+// the name of its program.
 func (w writer) isOperator() bool {
 	return w.manager == names.ControllerName || w.manager == "di-orchestrator"
 }
@@ -58,10 +58,10 @@ func tasksWriter(job *v2alpha1.DIJob) writer {
 	return lastWriter(job, "spec", "tasks")
 }
 
-// elasticWriter returns who last wrote the spec's count of the elastic task, in one of
-// its two places. The webhook syncs them, which the managed fields do not record. A
-// write to the scale subresource bypasses the webhook, is recorded without its time, and
-// not at all if the field had no owner because the webhook had set it.
+// elasticWriter returns who last wrote the spec's count of the elastic task, in one of its two
+// fields. The webhook syncs them, which the managed fields do not record. A write to the scale
+// subresource bypasses the webhook. It is recorded without its time, and not at all if the field
+// had no owner because the webhook had set it.
 func elasticWriter(job *v2alpha1.DIJob, task int) writer {
 	tasks := tasksWriter(job)
 	if job.Spec.Elastic == nil || job.Spec.Elastic.Replicas == nil {
@@ -89,9 +89,8 @@ func boundsWriter(job *v2alpha1.DIJob, count int32) writer {
 	return lastWriter(job, "spec", "elastic", "minReplicas")
 }
 
-// isStatusLater reports whether status.replicas was written after the counts of the
-// spec, as far as the job's managed fields say. They count in seconds, and omit the
-// scale subresource.
+// isStatusLater reports whether status.replicas was written after the counts of the spec, according
+// to the job's managed fields. Their times are in seconds, and they omit the scale subresource.
 func isStatusLater(job *v2alpha1.DIJob) bool {
 	if scaling := job.Status.Scaling; scaling == nil || job.Status.Replicas == scaling.LastReplicas {
 		return false
@@ -103,7 +102,7 @@ func isStatusLater(job *v2alpha1.DIJob) bool {
 	return !spec.at.IsZero() && statusWriter(job).at.After(spec.at)
 }
 
-// lastWriter returns the owner of a field; of several, which all set the same value, the
+// lastWriter returns the owner of a field. If several managers set the same value, it returns the
 // one that wrote last.
 func lastWriter(job *v2alpha1.DIJob, path ...string) writer {
 	var last writer
@@ -123,7 +122,7 @@ func lastWriter(job *v2alpha1.DIJob, path ...string) writer {
 	return last
 }
 
-// holds reports whether a set of fields contains the one at the path.
+// holds reports whether a set of fields contains the field at the path.
 func holds(fields []byte, path []string) bool {
 	for _, name := range path {
 		var members map[string]json.RawMessage

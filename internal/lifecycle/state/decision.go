@@ -13,43 +13,43 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Decision is what to do, in the order of its fields: adoptions, releases, deletions,
-// Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
+// Decision is what a reconcile changes. The fields are in the order of the writes: adoptions,
+// releases, deletions, Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
 type Decision struct {
-	// DeleteJob is set if the job has been finished for its time to live; nothing else is
-	// decided then.
+	// DeleteJob is set if the job has been finished for its time to live. Nothing else is decided
+	// then.
 	DeleteJob bool
 	// AdoptPods and AdoptServices are objects as observed, with their desired metadata. If
 	// there are any, nothing else is decided.
 	AdoptPods     []*corev1.Pod
 	AdoptServices []*corev1.Service
-	// Elastic is the desired spec.elastic, which the scale subresource reads; nil to leave
-	// it. It is written last.
+	// Elastic is the desired spec.elastic, which the scale subresource reads; nil leaves it
+	// unchanged. It is written last.
 	Elastic *v2alpha1.Elastic
 	// ReleasePods are pods as observed, without a finalizer to remove.
 	ReleasePods []*corev1.Pod
-	// DeletePods and DeleteServices are objects as they were observed.
+	// DeletePods and DeleteServices are objects as observed.
 	DeletePods     []*corev1.Pod
 	DeleteServices []*corev1.Service
-	// ForceDeletePods are objects as observed, which are deleted although no node confirms
-	// that they have stopped.
+	// ForceDeletePods are objects as observed. They are deleted although no node confirms that they
+	// have stopped.
 	ForceDeletePods []*corev1.Pod
-	// DeleteConfigMaps are objects as they were observed.
+	// DeleteConfigMaps are objects as observed.
 	DeleteConfigMaps []*corev1.ConfigMap
-	// DeletePodGroups are objects as they were observed.
+	// DeletePodGroups are objects as observed.
 	DeletePodGroups []*unstructured.Unstructured
 	// DeleteMembership is set if the Membership is of another job with the same name, or
 	// of a suspended job.
 	DeleteMembership bool
 	// CreateMembership is set if there is none. No pod is created before it exists.
 	CreateMembership *v2alpha1.Membership
-	// MembershipStatus is the Membership's desired status, nil to leave it.
+	// MembershipStatus is the Membership's desired status; nil leaves it unchanged.
 	MembershipStatus *v2alpha1.MembershipStatus
-	// Losses describe replicas that MembershipStatus counts as lost; they are recorded
-	// once it is written.
+	// Losses describe the losses that MembershipStatus counts. They are recorded once it is
+	// written.
 	Losses []Event
-	// CreatePodGroup is a whole object, and UpdatePodGroup an observed one as desired; nil
-	// for none. No pod is created before it is written.
+	// CreatePodGroup is a whole object, and UpdatePodGroup an observed one with the desired
+	// changes; nil for none. No pod is created before it is written.
 	CreatePodGroup *unstructured.Unstructured
 	UpdatePodGroup *unstructured.Unstructured
 	// CreateConfigMaps are whole objects. No pod is created before they exist.
@@ -65,10 +65,9 @@ type Decision struct {
 	// HeldBack is set if objects are not created because the API server rejected their
 	// kind.
 	HeldBack bool
-	// Waits is set if something is not created before an earlier job's object with its
-	// name is gone.
+	// Waits is set if a creation waits until an earlier job's object with the same name is gone.
 	Waits bool
-	// Conflicts describe the names that other owners have and do not give up.
+	// Conflicts describe the names that other owners have and keep.
 	Conflicts []string
 	// Lacking counts the missing objects, by kind, whether they are created now or later.
 	Lacking map[string]int
@@ -76,11 +75,11 @@ type Decision struct {
 	Status v2alpha1.DIJobStatus
 	// Events describe changes in Status.
 	Events []Event
-	// Failures are the ends of pods that Status records, the gravest first.
+	// Failures are the ends of pods that Status records, the most serious first.
 	Failures []Failure
-	// ReplicaRestarts are those of them after which only the replica restarts.
+	// ReplicaRestarts are those of Failures after which only the replica restarts.
 	ReplicaRestarts []Failure
-	// RequeueAfter is after how long to reconcile again even if nothing changes; 0 for
+	// RequeueAfter is after how long the job is reconciled again even if nothing changes; 0 for
 	// never.
 	RequeueAfter time.Duration
 }
@@ -91,15 +90,15 @@ type Event struct {
 	Type string
 	// Reason is machine-readable, the condition's if there is one.
 	Reason string
-	// Message describes it to a person.
+	// Message describes the event for people.
 	Message string
-	// Pod is the name of the pod that it is about, "" for none. Of several events with one
-	// reason about the same object, recorders keep the first message only.
+	// Pod is the name of the pod that the event is about, "" for none. If several events about one
+	// object have the same reason, recorders keep only the first message.
 	Pod string
 }
 
-// Rule is one step of a decision. It reads the input and adds to the plan.
-// Rules apply in order until one settles the decision.
+// Rule is one step of a decision. It reads the input and adds to the plan. Rules apply in order
+// until one settles the decision.
 type Rule struct {
 	Name  string
 	Apply func() Result
@@ -125,7 +124,7 @@ func (d *Decision) Requeue(delay time.Duration) {
 	d.RequeueAfter = Sooner(d.RequeueAfter, delay)
 }
 
-// Sooner returns the shorter of two delays, of which 0 is never.
+// Sooner returns the shorter of two delays; 0 is never.
 func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b

@@ -15,12 +15,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// The first disrupted pod is recreated at once and not counted, so that nothing
-// else bounds how often that happens: a node that rejects a pod may be chosen
-// again. So further disruptions back off. The condition ReplicasDisrupted records
-// when the disruptions began and when pods were last recreated after one; the
-// backoff is as long as the disruptions have lasted. The status survives a restart
-// of the operator.
+// The first disrupted pod is recreated at once and is not counted. So nothing else bounds how often
+// that happens: the scheduler may choose a node again that rejects the pod. Further disruptions
+// therefore back off. The condition ReplicasDisrupted records when the disruptions began and when
+// pods were last recreated after one. The backoff is as long as the disruptions have lasted. The
+// status survives a restart of the operator.
 
 const (
 	// FirstBackoff is the minimum delay before a pod that was disrupted repeatedly is
@@ -34,15 +33,15 @@ const (
 // backoff resets.
 const quietPeriod = time.Minute
 
-// DisruptedPod is a pod that ended by a disruption and still exists.
+// DisruptedPod is a pod that was disrupted and still exists.
 type DisruptedPod struct {
 	Pod *corev1.Pod
 	// Task is the type of its task.
 	Task v2alpha1.TaskType
 }
 
-// MayRecreate reports whether disrupted pods may be recreated now, and then reports
-// their disruption; else it requeues the job for the end of the backoff.
+// MayRecreate reports whether disrupted pods may be recreated now. If so, it reports their
+// disruption; otherwise it requeues the job for the end of the backoff.
 func (p *Plan) MayRecreate(disrupted []DisruptedPod) bool {
 	if left := p.backoffLeft(); left > 0 {
 		p.RequeueAfter(left)
@@ -52,7 +51,7 @@ func (p *Plan) MayRecreate(disrupted []DisruptedPod) bool {
 	return true
 }
 
-// ReportDisruption reports what disrupted pods that are recreated under their names.
+// ReportDisruption reports the disruption of pods that are recreated under their names.
 func (p *Plan) ReportDisruption(disrupted []DisruptedPod) {
 	pods := make([]*corev1.Pod, len(disrupted))
 	for i, each := range disrupted {
@@ -64,8 +63,7 @@ func (p *Plan) ReportDisruption(disrupted []DisruptedPod) {
 	p.Event(corev1.EventTypeWarning, recorded.Reason, recorded.Message)
 }
 
-// RecordDisruption sets the condition for disrupted pods, with what the operator
-// does about them.
+// RecordDisruption sets the condition for disrupted pods, with the action that the operator takes.
 func (p *Plan) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasDisrupted
 	reason := FailureReason(p.in.Job, pods[0])

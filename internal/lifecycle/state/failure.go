@@ -21,12 +21,12 @@ type Failure struct {
 	Reason string
 }
 
-// RecordFailure has the end of a pod counted once the status is written.
+// RecordFailure adds the end of a pod to those that are counted once the status is written.
 func (p *Plan) RecordFailure(task v2alpha1.TaskType, pod *corev1.Pod) {
 	p.Decision.Failures = append(p.Decision.Failures, Failure{TaskType: task, Reason: FailureReason(p.in.Job, pod)})
 }
 
-// FailureReasons are the reasons of pods that ended before their work was done.
+// FailureReasons returns the reasons of pods that ended before their work was done.
 func FailureReasons() []string {
 	return []string{
 		v2alpha1.ReasonError, v2alpha1.ReasonOOMKilled, v2alpha1.ReasonContainerStart, v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonNodeLost,
@@ -42,15 +42,14 @@ func FailureReason(job *v2alpha1.DIJob, pod *corev1.Pod) string {
 	return podstate.FailureReason(pod)
 }
 
-// HasFailed reports whether a pod failed by its own process. A pod whose node lost
-// contact with it counts as failed; a pod of a preemptible job that was asked to
-// exit, saved its work and exited does not.
+// HasFailed reports whether a pod failed by its own process. A pod counts as failed if its node
+// lost contact with it. A graceful exit of a preemptible job's replica is no failure.
 func HasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	return podstate.FailedOrLost(pod) && !podstate.Disrupted(pod) && !hasLeft(job, pod)
 }
 
-// hasLeft reports whether a replica of a preemptible job was asked to exit, saved
-// its work and exited.
+// hasLeft reports whether a replica of a preemptible job exited gracefully: it received SIGTERM,
+// saved its state and exited.
 func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	main := podstate.MainTermination(pod)
 	return job.Spec.Preemptible && main != nil && main.ExitCode == ExitTerminated

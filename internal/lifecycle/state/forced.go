@@ -15,15 +15,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// MinForceDeleteAfter is the minimum of ForceDeleteAfter: the condition that names the
-// pod comes first.
+// MinForceDeleteAfter is the minimum of ForceDeleteAfter. The condition that names the pod comes
+// before its force deletion.
 const MinForceDeleteAfter = podstate.TerminatingGracePeriod
 
 // nodeInterval is how often the node of a pod that does not terminate is read.
 const nodeInterval = 30 * time.Second
 
-// FindStuckNodes returns the names of the nodes whose pods have been terminating for so
-// long that they are deleted by force, if those nodes do not respond.
+// FindStuckNodes returns the names of the nodes whose pods have been terminating long enough for
+// force deletion. Force deletion also requires that the node does not respond.
 func FindStuckNodes(observed Observed) []string {
 	var found []string
 	for _, pod := range observed.Pods {
@@ -35,9 +35,9 @@ func FindStuckNodes(observed Observed) []string {
 	return slices.Compact(found)
 }
 
-// forceDeleteIn returns after how long a pod may be deleted by force; false for one that
-// never is. The deletionTimestamp includes the grace period. Force removes no finalizer,
-// so it does not help a pod that has one.
+// forceDeleteIn returns after how long a pod may be force-deleted; false for one that never is. The
+// deletionTimestamp includes the grace period. Force deletion removes no finalizer, so it does not
+// help a pod that has one.
 func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 	if o.ForceDeleteAfter <= 0 || !podstate.Terminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
 		return 0, false
@@ -45,8 +45,8 @@ func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 	return pod.DeletionTimestamp.Add(o.ForceDeleteAfter).Sub(o.Now), true
 }
 
-// DeleteByForce deletes terminating pods on nodes that do not respond, if the
-// installation allows it.
+// DeleteByForce force-deletes terminating pods on nodes that do not respond, if the installation
+// allows it.
 func (p *Plan) DeleteByForce() {
 	var texts []string
 	for _, pod := range p.in.Pods {
@@ -77,8 +77,8 @@ func (p *Plan) DeleteByForce() {
 	}
 }
 
-// howNodeIsLost describes why a node cannot confirm that a pod has stopped, nil standing
-// for a node that is gone; "" if the node responds.
+// howNodeIsLost describes why a node cannot confirm that a pod has stopped; "" if the node
+// responds. A nil node is one that is gone.
 func howNodeIsLost(node *corev1.Node) string {
 	if node == nil {
 		return "is gone"

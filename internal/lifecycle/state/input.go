@@ -26,7 +26,7 @@ type Input struct {
 	// PodNamed and services are indexed by name.
 	PodNamed     map[string]*corev1.Pod
 	ServiceNamed map[string]*corev1.Service
-	// ConfigMapNamed are those whose content matches their name, by name.
+	// ConfigMapNamed are the ConfigMaps whose content matches their name, by name.
 	ConfigMapNamed map[string]*corev1.ConfigMap
 }
 
@@ -59,8 +59,8 @@ func (in *Input) IsEarlier(object metav1.Object) bool {
 	return is
 }
 
-// StoredReferences returns an object's owner references, those to jobs in the stored
-// version and the others unchanged.
+// StoredReferences returns an object's owner references with references to jobs in the stored
+// version. The other references are unchanged.
 func (in *Input) StoredReferences(object metav1.Object) []metav1.OwnerReference {
 	references, _ := workload.WithOwnersAt(object.GetOwnerReferences(), in.Settings.JobVersion, in.Job.UID)
 	return references
@@ -77,7 +77,7 @@ func genuine(observed *Observed) map[string]*corev1.ConfigMap {
 	return found
 }
 
-// AsksForGang reports whether a job asks for a gang.
+// AsksForGang reports whether a job requests a gang.
 func AsksForGang(job *v2alpha1.DIJob) bool {
 	return job.Spec.Scheduling != nil && job.Spec.Scheduling.Gang != nil
 }
@@ -90,8 +90,8 @@ func (in *Input) Queued() queueing.PodMeta {
 	return queueing.ForJob(in.Job)
 }
 
-// isVolcanosQueue reports whether the queue in the spec is a queue of Volcano, which
-// schedules the job's gang. The queue in the job's label is one of Kueue.
+// isVolcanosQueue reports whether the queue in the spec is a queue of Volcano, which schedules the
+// job's gang. The queue in the job's label is a queue of Kueue.
 func (in *Input) isVolcanosQueue() bool {
 	if in.Job.Labels[queueing.LabelQueue] != "" || !AsksForGang(in.Job) {
 		return false

@@ -27,48 +27,45 @@ type Observed struct {
 	Pods []*corev1.Pod
 	// Services are the services whose controller is the job.
 	Services []*corev1.Service
-	// ConfigMaps are those whose controller is a worker-led job. They list the peers of
-	// its pods.
+	// ConfigMaps are those whose controller is a worker-led job. They list the peers of its pods.
 	ConfigMaps []*corev1.ConfigMap
 	// Membership lists a coordinator-led job's replicas, nil if there is none.
 	Membership *v2alpha1.Membership
-	// AggregatorConfig is the one that the job uses, nil if there is none.
+	// AggregatorConfig is the AggregatorConfig that the job uses, nil if there is none.
 	AggregatorConfig *v2alpha1.AggregatorConfig
-	// AggregatorConfigNotShared names the one that the job names and may not use, as
+	// AggregatorConfigNotShared is the AggregatorConfig that the job names but may not use, as
 	// namespace/name; empty otherwise.
 	AggregatorConfigNotShared string
 	// Confirmed is set if Membership and the unconfirmed pods were read live.
 	Confirmed bool
 	// Now is the time of the observation.
 	Now time.Time
-	// Written is when the operator last wrote the status of the job or of its Membership,
-	// as far as it knows; the zero time otherwise.
+	// Written is when this operator last wrote the status of the job or of its Membership; the zero
+	// time if it does not know.
 	Written time.Time
 	// TakenPods, TakenServices and TakenConfigMaps are the names that other owners have,
-	// as far as this operator knows.
+	// according to this operator.
 	TakenPods       map[string]Taken
 	TakenServices   map[string]Taken
 	TakenConfigMaps map[string]Taken
-	// Refused is what the API server rejected, by kind, as far as this operator knows.
+	// Refused is what the API server rejected, by kind, according to this operator.
 	Refused map[string]Refusal
-	// Settings are those of the installation.
+	// Settings are the settings of the installation.
 	Settings workload.Settings
-	// Drain is how long a removed or reported replica keeps running.
+	// Drain is the drain time of a removed or reported replica.
 	Drain time.Duration
-	// ForceDeleteAfter is how long a pod may still exist after its grace period before it
-	// is deleted by force; 0 for ever.
+	// ForceDeleteAfter is how long a pod may still exist after its grace period before its force
+	// deletion; 0 is forever.
 	ForceDeleteAfter time.Duration
-	// Nodes are those that FindStuckNodes names, by name; nil stands for a node that is
-	// gone.
+	// Nodes are the nodes that FindStuckNodes names, by name; nil is a node that is gone.
 	Nodes map[string]*corev1.Node
 	// NoAllocator is set if the operator places no preemptible jobs.
 	NoAllocator bool
-	// Kueue is set if the queues that jobs name are queues of Kueue.
+	// Kueue is set if the queues that jobs name are Kueue's.
 	Kueue bool
 	// Gangs are the available gang schedulers.
 	Gangs Gangs
-	// PodGroups are the objects of gang schedulers whose controller is the job: one, or
-	// none.
+	// PodGroups are the PodGroups whose controller is the job: one, or none.
 	PodGroups []*unstructured.Unstructured
 }
 
@@ -76,7 +73,7 @@ type Observed struct {
 type Gangs struct {
 	// Setting is the gang scheduler that the installation chose.
 	Setting gang.Setting
-	// Served are those whose API is served, in the order of gang.Providers.
+	// Served are the providers whose API is served, in the order of gang.Providers.
 	Served []gang.Provider
 }
 
@@ -85,8 +82,8 @@ func IsCoordinatorLed(job *v2alpha1.DIJob) bool {
 	return job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// IsLeftAlone reports whether the operator does nothing for a job: another controller
-// manages it, or it is being deleted and the garbage collector deletes its objects.
+// IsLeftAlone reports whether the operator does nothing for a job: another controller manages it,
+// or it is being deleted and the garbage collector deletes its objects.
 func IsLeftAlone(job *v2alpha1.DIJob) bool {
 	if !job.DeletionTimestamp.IsZero() {
 		return true

@@ -30,7 +30,7 @@ func ReasonOf(phase v2alpha1.Phase, coordinatorLed bool) string {
 	return "Job" + string(phase)
 }
 
-// isIn reports whether the job is in a phase already, by its condition, too.
+// isIn reports whether the job is in a phase already, by its condition as well.
 func isIn(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, kind string) bool {
 	return status.Phase == phase && conditions.IsTrue(status, kind)
 }
@@ -54,8 +54,8 @@ func isPhase(condition string) bool {
 	}, v2alpha1.Phase(condition))
 }
 
-// IsFinished reports whether a status records the end of the job. In a status that
-// this operator has not written yet the phase counts, too, as in earlier releases.
+// IsFinished reports whether a status records the end of the job. In a status that this operator
+// has not written yet, the phase counts as well, as in earlier releases.
 func IsFinished(status *v2alpha1.DIJobStatus) bool {
 	return endOfJob(status) != nil || status.ObservedGeneration == 0 && isEnd(status.Phase)
 }

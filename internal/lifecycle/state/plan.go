@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state has what the rules of both lifecycles share: the observation of a job,
-// the input that follows from it, the plan to which rules add, and the decision that it
-// becomes; and the rules that worker-led and coordinator-led jobs have in common.
+// Package state has what the rules of both lifecycles share: the observation of a job, the input
+// derived from it, the plan to which rules add, and the resulting decision. It also has the rules
+// that worker-led and coordinator-led jobs have in common.
 package state
 
 import (
@@ -28,14 +28,14 @@ type Plan struct {
 	Decision Decision
 	// Deleting are the pods that the decision deletes.
 	Deleting map[*corev1.Pod]bool
-	// invalid describes what in the spec cannot be acted on.
+	// invalid describes the parts of the spec that cannot be acted on.
 	invalid []string
 	// creating counts the objects that the decision creates, by kind.
 	creating map[string]int
 	// BackingOff is set while disrupted pods wait to be recreated.
 	BackingOff bool
-	// Unrecorded are the pods whose success no status records yet, by name. They are not
-	// deleted before one does.
+	// Unrecorded are the pods whose success no status records yet, by name. They are deleted only
+	// after a status records it.
 	Unrecorded map[string]bool
 }
 
@@ -56,19 +56,19 @@ func (p *Plan) Current() []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(p.in.Pods), p.IsStale)
 }
 
-// IsStale reports whether a pod is of an earlier attempt or placement.
+// IsStale reports whether a pod belongs to an earlier attempt or placement.
 func (p *Plan) IsStale(pod *corev1.Pod) bool {
 	return IsStale(pod, p.Status())
 }
 
-// IsStale reports whether a pod is of an earlier attempt or placement than a status.
+// IsStale reports whether a pod belongs to an earlier attempt or placement than a status.
 func IsStale(pod *corev1.Pod, status *v2alpha1.DIJobStatus) bool {
 	restarts, reschedules := status.Restarts, status.Reschedules
 	return podstate.PlausibleCount(podstate.Attempt(pod), restarts) < restarts || podstate.PlausibleCount(podstate.Reschedule(pod), reschedules) < reschedules
 }
 
-// DeletePod deletes a pod that is not terminating yet. A pod whose success is not
-// recorded is deleted once it is.
+// DeletePod deletes a pod that is not terminating yet. A pod whose success is not recorded is
+// deleted after it is recorded.
 func (p *Plan) DeletePod(pod *corev1.Pod) {
 	if podstate.Terminating(pod) || p.Unrecorded[pod.Name] || p.Deleting[pod] {
 		return
@@ -93,8 +93,7 @@ func (p *Plan) DeletePodGroups() {
 	}
 }
 
-// DeleteUnusedNodes deletes the ConfigMaps that no pod refers to which may still start a
-// container.
+// DeleteUnusedNodes deletes the ConfigMaps to which no pod refers that may still start a container.
 func (p *Plan) DeleteUnusedNodes() {
 	used := map[string]bool{}
 	for _, pod := range p.in.Pods {
@@ -103,7 +102,7 @@ func (p *Plan) DeleteUnusedNodes() {
 	p.DeleteNodes(func(configMap *corev1.ConfigMap) bool { return !used[configMap.Name] })
 }
 
-// DeleteNodes deletes the ConfigMaps of peers that are unwanted.
+// DeleteNodes deletes the unwanted ConfigMaps of peers.
 func (p *Plan) DeleteNodes(isUnwanted func(*corev1.ConfigMap) bool) {
 	for _, configMap := range p.in.ConfigMaps {
 		if configMap.DeletionTimestamp.IsZero() && isUnwanted(configMap) && !slices.Contains(p.Decision.DeleteConfigMaps, configMap) {
@@ -148,12 +147,12 @@ func (p *Plan) Event(kind, reason, message string) {
 	p.Decision.Events = append(p.Decision.Events, Event{Type: kind, Reason: reason, Message: message})
 }
 
-// Invalidate records what in the spec cannot be acted on.
+// Invalidate records parts of the spec that cannot be acted on.
 func (p *Plan) Invalidate(problems ...string) {
 	p.invalid = append(p.invalid, problems...)
 }
 
-// ReportInvalid sets the condition for what in the spec cannot be acted on.
+// ReportInvalid sets the condition for parts of the spec that cannot be acted on.
 func (p *Plan) ReportInvalid() {
 	p.ReportCondition(v2alpha1.ConditionInvalidSpec, v2alpha1.ConditionInvalidSpec, p.invalid)
 }
@@ -202,8 +201,8 @@ func (p *Plan) recordPhaseEvent(phase v2alpha1.Phase, reason, message string) {
 	p.Event(kind, reason, message)
 }
 
-// Few joins the first of many texts and counts the rest: people read the message, and
-// each change of a named text costs a write.
+// Few joins the first of many texts and counts the rest. People read the message, and each change
+// of a named text costs a write.
 func Few(texts []string, separator string) string {
 	named := strings.Join(texts[:min(len(texts), limits.Named)], separator)
 	if len(named) > limits.MessageLength {
@@ -227,6 +226,6 @@ func unique(texts []string) []string {
 	return kept
 }
 
-// AdoptionDelay is after how long a job is reconciled after an adoption: no watch event
-// follows a change of metadata.
+// AdoptionDelay is the delay of the reconcile after an adoption. No watch event follows a change of
+// metadata.
 const AdoptionDelay = time.Second

@@ -53,8 +53,8 @@ func (p *Plan) ReportProblems() {
 	}
 }
 
-// podProblems returns the pods of an unfinished job that have problems, the most
-// serious first. It requeues the job for when time alone changes that.
+// podProblems returns the pods of an unfinished job that have problems, the most serious first. It
+// requeues the job for the next change that only time causes.
 func (p *Plan) podProblems() []podProblem {
 	if IsFinished(p.Status()) || IsSuspended(p.in.Job) {
 		return nil
@@ -77,8 +77,8 @@ func (p *Plan) podProblems() []podProblem {
 	return problems
 }
 
-// problemOf returns the most serious active problem of a pod. It requeues the job
-// for when time alone changes that.
+// problemOf returns the most serious active problem of a pod. It requeues the job for the next
+// change that only time causes.
 func (p *Plan) problemOf(pod *corev1.Pod) (podstate.Problem, bool) {
 	worst, found, changes := podstate.ActiveProblem(pod, p.in.Now)
 	if changes > 0 {
@@ -87,8 +87,7 @@ func (p *Plan) problemOf(pod *corev1.Pod) (podstate.Problem, bool) {
 	return worst, found
 }
 
-// isCrashing reports whether a pod is in a crash loop, also while it runs in
-// between.
+// isCrashing reports whether a pod is in a crash loop, even while it runs between two crashes.
 func (p *Plan) isCrashing(pod *corev1.Pod) bool {
 	problem, active := p.problemOf(pod)
 	return active && problem.Reason == v2alpha1.ReasonCrashLoop
@@ -128,9 +127,9 @@ func morePods(count int) string {
 	return fmt.Sprintf("%d+ more pods", podstate.FloorStep(int32(count)))
 }
 
-// differOnlyInQuotes reports whether a recorded message equals another one but for
-// quoted messages, and quotes at least as many. A quote that differs at each retry,
-// or that the kubelet omits at the next one, is not worth a write.
+// differOnlyInQuotes reports whether a recorded message equals another one except for quoted
+// messages, and quotes at least as many. A quote that differs at each retry, or that the kubelet
+// omits at the next one, is not worth a write.
 func differOnlyInQuotes(recorded, message string) bool {
 	return withoutQuotes(recorded) == withoutQuotes(message) &&
 		strings.Count(recorded, beforeQuote) >= strings.Count(message, beforeQuote)

@@ -42,7 +42,7 @@ func (p *Plan) ReportQueue() {
 	}
 	switch {
 	case queued == 0:
-		// Between two starts there is a moment without pods.
+		// Between two attempts the job has no pods for a moment.
 	case managed == 0:
 		p.reportUnmanaged(queue)
 	case waiting == queued:

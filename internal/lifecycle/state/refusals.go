@@ -14,16 +14,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// What the API server refuses once, as by a quota, it refuses again soon. So the
-// creations of that kind wait, twice as long each time, and begin again with one
-// object, which doubles with each pass that succeeds, as pods of a Job do.
+// The API server rejects for some time what it rejected once, for example by a quota. So creations
+// of that kind back off, twice as long each time. They start again with one object, and the batch
+// doubles with each reconcile that succeeds, as the pods of a batch/v1 Job do.
 const (
 	FirstRefusalDelay   = 5 * time.Second
 	LongestRefusalDelay = 5 * time.Minute
 )
 
-// The kinds that creations are counted as, beside tasks and roles, none of which
-// can have a slash in its name.
+// Creations are counted by these kinds, and by tasks and roles, whose names have no slash.
 const (
 	KindServices   = "/services"
 	KindConfigMaps = "/configmaps"
@@ -31,20 +30,19 @@ const (
 	KindPodGroups  = "/podgroup"
 )
 
-// Refusal is what the operator remembers of one kind of which the API server
-// refused to create an object. The zero value is a kind that it refused nothing of.
+// Refusal is what the operator remembers about a kind after the API server rejected an object of
+// it. The zero value is a kind without rejections.
 type Refusal struct {
-	// Until is when the next object may be tried.
+	// Until is when the next object may be created.
 	Until time.Time
-	// AtOnce bounds the objects of one pass from then on; 0 is no bound of its own.
+	// AtOnce bounds the objects of one reconcile from then on; 0 is no extra bound.
 	AtOnce int
-	// delay is how long the last refusal held the kind back.
+	// delay is the last backoff of the kind.
 	delay time.Duration
 }
 
-// After returns what is remembered after a pass that created so many objects of
-// the kind, and of which the API server refused another or not. Progress makes
-// the delays begin from the first one.
+// After returns the record after a reconcile, given how many objects of the kind it created and
+// whether the API server rejected one. Progress resets the backoff to the first delay.
 func (r Refusal) After(created int, refused bool, now time.Time) Refusal {
 	switch {
 	case refused && created > 0:
@@ -69,7 +67,7 @@ func heldBack(delay time.Duration, now time.Time) Refusal {
 	return Refusal{Until: now.Add(delay), AtOnce: 1, delay: delay}
 }
 
-// KindOf returns the kind as which the creation of an object counts: a pod counts as its
+// KindOf returns the kind by which the creation of an object is counted. A pod is counted by its
 // task or role. A rejection of one kind delays no other.
 func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 	switch object.(type) {
@@ -88,9 +86,9 @@ func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 	return KindPodGroups
 }
 
-// createdAtOnce is the batch size: how many pods of each task or role, and how many
-// services, of one job are created in one reconcile. A larger job lets others run in
-// between, and holds no more whole pods in memory.
+// createdAtOnce is the batch size: how many pods of each task or role, and how many services, one
+// reconcile of a job creates. Batches of a large job alternate with other jobs, and bound the pods
+// in memory.
 const createdAtOnce = 64
 
 // MayCreate reports whether one more object of a kind is created now, and counts it.

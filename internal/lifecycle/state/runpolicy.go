@@ -17,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// The rules that both lifecycles share for suspend, activeDeadlineSeconds and
-// ttlSecondsAfterFinished, which mean what they mean in a batch/v1 Job.
+// Both lifecycles share these rules for suspend, activeDeadlineSeconds and ttlSecondsAfterFinished.
+// The fields have the meaning of those of a batch/v1 Job.
 
 // Expire deletes a job once it has been finished for ttlSecondsAfterFinished.
 func (p *Plan) Expire() Result {
@@ -52,14 +52,14 @@ func (p *Plan) EndAtDeadline() Result {
 	return Settled
 }
 
-// seconds returns that many seconds, clamped: earlier releases stored numbers that are
-// meant as never.
+// seconds returns a duration of that many seconds, clamped. Earlier releases stored large numbers
+// that mean never.
 func seconds(count int64) time.Duration {
 	return time.Duration(min(count, limits.Seconds)) * time.Second
 }
 
-// ActiveSince returns since when a job that is not suspended is active: since it was
-// admitted from its queue, else resumed, which may be just now, else created.
+// ActiveSince returns since when a job that is not suspended has been active: since its admission
+// from the queue, else since its resumption, which may be now, else since its creation.
 func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
 	since := resumedOrMade(job, now)
 	admitted := conditions.Find(&job.Status, v2alpha1.ConditionAdmitted)
@@ -85,8 +85,8 @@ func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
 	return suspended.LastTransitionTime.Time
 }
 
-// Suspend deletes the pods of a suspended job, and then the Membership: the next
-// coordinator starts afresh.
+// Suspend deletes the pods of a suspended job, and then the Membership. The next coordinator starts
+// with an empty list.
 func (p *Plan) Suspend() Result {
 	if !IsSuspended(p.in.Job) {
 		p.resume()
@@ -98,8 +98,7 @@ func (p *Plan) Suspend() Result {
 	return p.Stop()
 }
 
-// Stop deletes what a suspended job has beside its pods, and reports that it is
-// suspended.
+// Stop deletes the other objects of a suspended job, and reports that the job is suspended.
 func (p *Plan) Stop() Result {
 	for _, service := range p.in.Services {
 		p.DeleteService(service)
@@ -158,8 +157,8 @@ func (in *Input) CleanPodPolicy() v2alpha1.CleanPodPolicy {
 	return cmp.Or(in.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 }
 
-// completeEnd completes the record of a job that an earlier release finished: the
-// condition if there is only the phase, and when it finished.
+// completeEnd completes the status of a job that an earlier release finished. It adds the condition
+// if there is only the phase, and the completion time.
 func (p *Plan) completeEnd() {
 	status := p.Status()
 	if endOfJob(status) == nil {
@@ -171,10 +170,9 @@ func (p *Plan) completeEnd() {
 	}
 }
 
-// isActive reports whether a pod of a finished job is pending or still runs, and none of
-// its containers has terminated. A pod that failed for some time is kept for its logs,
-// and so is a coordinator whose sidecar runs; a succeeded worker in which an injected
-// container runs is not.
+// isActive reports whether a pod of a finished job is pending or still runs, and none of its
+// containers has terminated. A pod that keeps crashing is kept for its logs, and so is a
+// coordinator whose sidecar runs. A succeeded worker with a running injected container is not kept.
 func isActive(pod *corev1.Pod) bool {
 	return podstate.InjectedRuns(pod) || !podstate.Finished(pod) && !podstate.ContainerExited(pod)
 }

@@ -11,8 +11,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// BeginCounting resets the counts. Tasks that are recorded without any pod stay: v0.2.2
-// records all roles, and its clients read each.
+// BeginCounting resets the counts. Recorded tasks without any pod stay: v0.2.2 records all roles,
+// and its clients read each of them.
 func (p *Plan) BeginCounting() {
 	status := p.Status()
 	var empty map[string]v2alpha1.TaskStatus
@@ -28,8 +28,8 @@ func (p *Plan) BeginCounting() {
 	status.TaskStatus, status.ReadyReplicas = empty, 0
 }
 
-// Count counts a pod under its task. A pod in a crash loop does not count as ready in
-// between.
+// Count counts a pod under its task. A pod in a crash loop does not count as ready while it runs
+// between two crashes.
 func (p *Plan) Count(task string, pod *corev1.Pod) {
 	status := p.Status()
 	if status.TaskStatus == nil {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// leavingGracePeriod is the grace period of a terminating object whose name the job needs,
-// from when the job was created, or from when the object should have been gone.
+// leavingGracePeriod is the grace period of a terminating object whose name the job needs. It
+// starts when the job was created, or when the object should have been gone.
 const leavingGracePeriod = time.Minute
 
-// Taken is a name that the job needs and an object of another owner has.
+// Taken is a name that the job needs and that an object of another owner has.
 type Taken struct {
-	// Message describes the owner; "" for an object that is deleted anyway: it is
+	// Message describes the owner. It is "" for an object that is deleted anyway: the object is
 	// terminating, or the garbage collector deletes it with an earlier job of the name.
 	Message string
 	// Until is when to try the name again; the zero time if a watch covers it.
@@ -22,9 +22,8 @@ type Taken struct {
 	Leaving time.Time
 }
 
-// isTaken reports whether another owner has a name that the job needs, so that the job
-// waits for it. An object that is deleted anyway is a conflict only after its grace
-// period.
+// isTaken reports whether another owner has a name that the job needs, so that the job waits for
+// it. An object that is deleted anyway is a conflict only after its grace period.
 func (p *Plan) isTaken(kind, name string, all map[string]Taken) bool {
 	taken, found := all[name]
 	if !found {

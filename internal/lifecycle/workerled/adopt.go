@@ -19,8 +19,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// adoptWorkers adopts the pods of a worker-led job that an earlier release created,
-// which do not record their attempt.
+// adoptWorkers adopts the pods of a worker-led job that an earlier release created. Those pods do
+// not record their attempt.
 func (p *Plan) adoptWorkers() state.Result {
 	for _, pod := range p.Pods {
 		if _, isRecorded := pod.Annotations[names.AnnotationAttempt]; !isRecorded {
@@ -34,9 +34,9 @@ func (p *Plan) adoptWorkers() state.Result {
 	return state.Settled
 }
 
-// adoptedWorker returns an adopted pod, as one of this attempt and placement. Earlier
-// releases count a restart or a reschedule before they replace the pods that caused it:
-// those are of the attempt before.
+// adoptedWorker returns an adopted pod with the metadata of this attempt and placement. Earlier
+// releases count a restart or a reschedule before they replace the pods that caused it. Such pods
+// belong to the previous attempt.
 func (in *Input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 	status := &in.Job.Status
 	attempt, reschedule := status.Restarts, status.Reschedules
@@ -54,8 +54,8 @@ func (in *Input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 	return wanted
 }
 
-// labelWorker adds the labels of its task to a pod, by which pods are counted and
-// selected. v1.1.0 and v1.1.1 did not set them.
+// labelWorker adds the labels of its task to a pod. Pods are counted and selected by them, and
+// v1.1.0 and v1.1.1 did not set them.
 func (in *Input) labelWorker(pod *corev1.Pod) {
 	if pod.Labels[names.LabelTaskName] != "" {
 		return
@@ -71,8 +71,8 @@ func (in *Input) labelWorker(pod *corev1.Pod) {
 	}
 }
 
-// counted returns the job without a total that an earlier release wrote before the spec
-// changed. The pods record such a total; any other was asked for.
+// counted returns the job without a total that an earlier release wrote before the spec changed.
+// The pods record such a total. Any other total is a request.
 func (in *Input) counted() *v2alpha1.DIJob {
 	status := &in.Job.Status
 	if status.Scaling != nil || !slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
@@ -85,8 +85,8 @@ func (in *Input) counted() *v2alpha1.DIJob {
 	return &job
 }
 
-// subdomain returns the subdomain of the pods' addresses: that of active pods of this
-// attempt, because pods find each other by it, else the job's service.
+// subdomain returns the subdomain of the pods' addresses: that of active pods of this attempt,
+// because peers find each other by it, else the job's service.
 func (p *Plan) subdomain() string {
 	own := names.WorkerService(p.Job.Name)
 	for _, pod := range p.Pods {
@@ -97,8 +97,8 @@ func (p *Plan) subdomain() string {
 	return own
 }
 
-// ensureWorkerService creates the service of a worker-led job, and deletes those of an
-// earlier release. These stay, unchanged, while pods exist that need them.
+// ensureWorkerService creates the service of a worker-led job, and deletes the services of an
+// earlier release. While pods exist that need those services, they stay unchanged.
 func (p *Plan) ensureWorkerService() {
 	wanted := workload.WorkerService(p.Job)
 	if p.assignment.Subdomain != wanted.Name && len(p.Services) > 0 {

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// defaultBackoffLimit is how often a job is restarted if its spec does not say.
+	// defaultBackoffLimit is the maximum number of restarts of a job whose spec sets no limit.
 	defaultBackoffLimit int32 = 3
-	// ignoredDelay is the delay before a pod whose failure is ignored is recreated:
-	// nothing else bounds how often that happens.
+	// ignoredDelay is the delay before a pod whose failure is ignored is recreated. Nothing else
+	// bounds how often that happens.
 	ignoredDelay = 5 * time.Second
-	// firstRestartBackoff is the minimum duration of an attempt after more restarts than
-	// jobs have by default; it doubles with each further one.
+	// firstRestartBackoff is the minimum duration of an attempt once a job has restarted more often
+	// than the default limit allows. It doubles with each further restart.
 	firstRestartBackoff = 2 * time.Second
 )
 
-// failure is a failed pod that is not counted yet, and the action that follows.
+// failure is a failed pod that is not counted yet, with the action that follows.
 type failure struct {
 	pod    *corev1.Pod
 	task   v2alpha1.TaskType
@@ -42,8 +42,8 @@ type failure struct {
 	rule int
 }
 
-// countFailures records the action that follows from the new failures, the gravest
-// one for all of them. Pods are deleted once that is recorded.
+// countFailures records the action that follows from the new failures; the most serious action
+// applies to all of them. Pods are deleted once it is recorded.
 func (p *Plan) countFailures() state.Result {
 	failures := p.failures()
 	if len(failures) == 0 {
@@ -70,7 +70,7 @@ func (p *Plan) countFailures() state.Result {
 	return state.Settled
 }
 
-// reportOutOfMemory records one event for the new failures that used too much memory.
+// reportOutOfMemory records one event for the new failures that exceeded their memory limit.
 func (p *Plan) reportOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
@@ -88,14 +88,14 @@ func (p *Plan) reportOutOfMemory(failures []failure) {
 	p.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
 
-// gravity orders actions, the gravest first.
+// gravity orders actions, the most serious first.
 func gravity(action v2alpha1.FailurePolicyAction) int {
 	return slices.Index([]v2alpha1.FailurePolicyAction{
 		v2alpha1.FailurePolicyFailJob, v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyRestartReplica,
 	}, action)
 }
 
-// failures returns the failed pods that count and are not counted yet.
+// failures returns the failed pods that count against the limit and are not counted yet.
 func (p *Plan) failures() []failure {
 	var failures []failure
 	for i := range p.assignment.Replicas {
@@ -120,8 +120,8 @@ func (in *Input) isCounted(pod *corev1.Pod) bool {
 	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded) < recorded
 }
 
-// actionFor returns the action that follows the failure of a replica's pod, and the
-// index of the failure policy's rule that says so. Without any the job restarts.
+// actionFor returns the action that follows the failure of a replica's pod, and the index of the
+// failure policy's rule that decides it. If no rule matches, the job restarts.
 func actionFor(job *v2alpha1.DIJob, replica *workload.Replica, pod *corev1.Pod) (v2alpha1.FailurePolicyAction, int) {
 	if job.Spec.FailurePolicy != nil {
 		task := names.TaskName(&job.Spec.Tasks[replica.Task])
@@ -134,8 +134,8 @@ func actionFor(job *v2alpha1.DIJob, replica *workload.Replica, pod *corev1.Pod) 
 	return v2alpha1.FailurePolicyRestartJob, -1
 }
 
-// matches reports whether a rule covers the failure of a task's pod. Without a known
-// exit code, a rule about exit codes does not.
+// matches reports whether a rule covers the failure of a task's pod. A rule about exit codes does
+// not match an unknown exit code.
 func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) bool {
 	if len(rule.Tasks) > 0 && !slices.Contains(rule.Tasks, task) {
 		return false
@@ -167,7 +167,7 @@ func (p *Plan) restartMessage() string {
 	return ordinal(p.Status().Restarts, p.backoffLimit()) + " is in progress"
 }
 
-// ordinal says which restart it is, of how many where there is a limit.
+// ordinal describes which restart this is, with the limit if there is one.
 func ordinal(restart, limit int32) string {
 	if limit < 0 {
 		return fmt.Sprintf("restart %d", restart)
@@ -175,8 +175,8 @@ func ordinal(restart, limit int32) string {
 	return fmt.Sprintf("restart %d of %d", restart, limit)
 }
 
-// restartReplicas restarts only the failed replicas, each as often as the limit
-// allows beyond the job's restarts.
+// restartReplicas restarts only the failed replicas. The limit bounds the restarts of each replica,
+// together with those of the job.
 func (p *Plan) restartReplicas(failures []failure) {
 	status, limit := p.Status(), p.backoffLimit()
 	for _, failed := range failures {
@@ -209,9 +209,8 @@ func (in *Input) backoffLimit() int32 {
 	return defaultBackoffLimit
 }
 
-// restartBackoff returns how long an attempt lasts at least before the next one
-// starts. With a high limit or none, a job that fails at once each time would
-// otherwise keep the cluster busy.
+// restartBackoff returns the minimum duration of an attempt. With a high limit or none, a job that
+// fails at once each time would otherwise keep the cluster busy.
 func restartBackoff(restarts int32) time.Duration {
 	var backoff time.Duration
 	for range min(restarts-defaultBackoffLimit, 10) {
@@ -220,8 +219,8 @@ func restartBackoff(restarts int32) time.Duration {
 	return backoff
 }
 
-// isKept reports whether a finished pod stays until the backoff of that many restarts
-// is over, and if so requeues the job for then.
+// isKept reports whether a finished pod stays until the backoff of that many restarts is over. If
+// so, it requeues the job for that time.
 func (p *Plan) isKept(pod *corev1.Pod, restarts int32) bool {
 	backoff := restartBackoff(restarts)
 	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
@@ -260,7 +259,7 @@ func (p *Plan) restartsOf(pod *corev1.Pod) int32 {
 	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), p.Status().ReplicaRestarts[pod.Name])
 }
 
-// backOffDisrupted has pods wait that are disrupted again within the backoff.
+// backOffDisrupted delays pods that are disrupted again within the backoff.
 func (p *Plan) backOffDisrupted() state.Result {
 	if disrupted := p.disruptedReplicas(); len(disrupted) > 0 {
 		p.BackingOff = !p.MayRecreate(disrupted)
@@ -280,8 +279,8 @@ func (p *Plan) disruptedReplicas() []state.DisruptedPod {
 	return found
 }
 
-// isAllReady reports whether every desired replica is ready or has succeeded. During
-// a restart none is.
+// isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
+// replica is.
 func (p *Plan) isAllReady() bool {
 	isSeated := len(p.assignment.Replicas) == int(p.counts.Total)
 	return isSeated && !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {

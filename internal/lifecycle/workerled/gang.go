@@ -22,17 +22,16 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// GangRetryInterval is how often a job is reconciled whose gang has no scheduler: no watch
-// covers the installation of one.
+// GangRetryInterval is how often a job is reconciled whose gang has no scheduler. No watch covers
+// the installation of a scheduler.
 const GangRetryInterval = 30 * time.Second
 
-// gangPlan is what a plan says about a job's gang.
+// gangPlan is the part of a plan that concerns the job's gang.
 type gangPlan struct {
-	// provider and group are what pods that are created are marked with; nil where
-	// they are not.
+	// provider and group mark new pods as members of the gang; nil if new pods are not members.
 	provider *gang.Provider
 	group    string
-	// status is the status of the scheduler: why the gang is not placed.
+	// status is the scheduler's reason and message if it has not placed the gang.
 	status gang.SchedulerStatus
 	// missing describes why there is no scheduler for the gang, "" if there is one.
 	missing string
@@ -44,7 +43,7 @@ func (g *gangPlan) mark(pod *corev1.Pod) {
 	}
 }
 
-// MayBeGang reports whether a job asks for a gang, or may have been one.
+// MayBeGang reports whether a job requests a gang, or its pods may belong to one.
 func MayBeGang(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
 	if state.IsCoordinatorLed(job) {
 		return false
@@ -60,8 +59,8 @@ func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 	return total
 }
 
-// ensureGang creates the gang's PodGroup before its pods. Without a scheduler for gangs
-// it creates no pods of a job that has not started.
+// ensureGang creates the gang's PodGroup before its pods. Without a scheduler for gangs, it creates
+// no pods of a job that has not started.
 func (p *Plan) ensureGang() state.Result {
 	result := p.decideGang()
 	if p.Decision.CreatePodGroup != nil && !p.MayCreate(state.KindPodGroups) {
@@ -95,12 +94,12 @@ func (p *Plan) decideGang() state.Result {
 	return p.syncGroup(provider, group, &team)
 }
 
-// team is what a gang consists of at one moment.
+// team is the set of replicas in a gang at one moment.
 type team struct {
-	// members are the replicas of the gang whose pods exist or are created. A rank that
-	// has succeeded is no member, nor is a pod that was created without a gang.
+	// members are the replicas of the gang whose pods exist or are created. A completed rank is no
+	// member, nor is a pod that was created without a gang.
 	members []workload.Replica
-	// waiting is set if some of them have no node yet.
+	// waiting is set if some members have no node yet.
 	waiting bool
 	// started is set if some pod of the job has a node.
 	started bool
@@ -131,8 +130,8 @@ func (p *Plan) team() team {
 	return found
 }
 
-// gangProvider returns the scheduler for the gang, and its PodGroup if there is one. A
-// job that has started stays with its scheduler.
+// gangProvider returns the scheduler for the gang, and its PodGroup if there is one. A job that has
+// started keeps its scheduler.
 func (p *Plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
 	chosen, why := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
 	if len(p.PodGroups) == 0 {
@@ -148,7 +147,7 @@ func (p *Plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructu
 	return chosen, group
 }
 
-// createGroup creates the PodGroup if pods wait to be placed.
+// createGroup creates the PodGroup if pods wait for a node.
 func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
 	if !team.waiting {
 		return state.Continue
@@ -163,10 +162,10 @@ func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
 	return state.Continue
 }
 
-// syncGroup makes the PodGroup equal to the desired one. If its API forbids the change,
-// the PodGroup is replaced while no pod is placed by it; otherwise it stays, and pods
-// that it would keep waiting for too many members are created without it, or recreated
-// without it if they wait already.
+// syncGroup makes the PodGroup equal to the desired one. If its API forbids the change and no pod
+// is placed by the PodGroup, syncGroup replaces it. Otherwise the PodGroup stays. Pods that would
+// wait in it for too many members are then created outside of it, or recreated if they wait
+// already.
 func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) state.Result {
 	p.gang.status = provider.Read(group)
 	group = p.renameOwner(group)
@@ -197,7 +196,7 @@ func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructur
 	return state.Continue
 }
 
-// renameOwner updates the version in which the PodGroup names its job.
+// renameOwner updates the version of the job in the PodGroup's owner reference.
 func (p *Plan) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
 	if !p.IsEarlier(group) {
 		return group
@@ -221,7 +220,7 @@ func (p *Plan) markWith(provider *gang.Provider, group string) {
 	p.gang.provider, p.gang.group = provider, group
 }
 
-// wantedGang returns the desired gang. It waits for no more pods than there will be.
+// wantedGang returns the desired gang. Its minimum does not exceed the number of its pods.
 func (p *Plan) wantedGang(team *team) (*gang.Gang, error) {
 	job := p.Job
 	least := leastOf(job, p.counts.Total)
@@ -239,8 +238,8 @@ func (p *Plan) wantedGang(team *team) (*gang.Gang, error) {
 	}, nil
 }
 
-// replaceGroup deletes the PodGroup and the pods that wait by it, none of which has a
-// node. New ones are created when all are gone.
+// replaceGroup deletes the PodGroup and the pods that wait in it; none of them has a node. New ones
+// are created when all are gone.
 func (p *Plan) replaceGroup(group *unstructured.Unstructured) state.Result {
 	p.deleteWaiting()
 	p.DeletePodGroups()
@@ -252,9 +251,9 @@ func (p *Plan) replaceGroup(group *unstructured.Unstructured) state.Result {
 	return state.Settled
 }
 
-// awaitGroup handles a terminating PodGroup. Its deletion may wait for its pods, so
-// those without a node are deleted. A job that has started continues without it: pods
-// that are created from now on do not count for the pods that wait.
+// awaitGroup handles a terminating PodGroup. Its deletion may wait for its pods, so those without a
+// node are deleted. A job that has started continues without it: new pods then do not count for the
+// pods that wait.
 func (p *Plan) awaitGroup(group *unstructured.Unstructured, team *team) state.Result {
 	if team.started {
 		p.deleteWaiting()
@@ -263,8 +262,8 @@ func (p *Plan) awaitGroup(group *unstructured.Unstructured, team *team) state.Re
 	return p.replaceGroup(group)
 }
 
-// reportGang sets the condition for the gang. Once the gang is placed it stays True
-// until no pod of the job has a node: a lost pod is recreated alone.
+// reportGang sets the condition for the gang. A lost pod is recreated alone, so the condition of a
+// placed gang stays True until no pod of the job has a node.
 func (p *Plan) reportGang() {
 	const condition = v2alpha1.ConditionGangScheduled
 	switch {
@@ -313,8 +312,8 @@ func (p *Plan) placed() int32 {
 	return count
 }
 
-// hasStarted reports whether some replica has a node, or has succeeded: pods that are
-// created now no longer start the job in part.
+// hasStarted reports whether some replica has a node or has succeeded. Pods that are created then
+// no longer start the job in part.
 func (p *Plan) hasStarted() bool {
 	return !p.completed().IsEmpty() || slices.ContainsFunc(p.Pods, p.isPlaced)
 }
@@ -342,9 +341,9 @@ func (p *Plan) whyNotPlaced() gang.SchedulerStatus {
 	return status
 }
 
-// setGangScheduled sets the condition. It records an event when the gang is placed, when
-// there is no scheduler for it, and when the scheduler first says why it waits, but not
-// each time that message changes.
+// setGangScheduled sets the condition. It records an event when the gang is placed, when there is
+// no scheduler for it, and when the scheduler first reports why it waits. A change of that message
+// alone records no event.
 func (p *Plan) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
 	if recorded := conditions.Find(p.Status(), v2alpha1.ConditionGangScheduled); recorded != nil {

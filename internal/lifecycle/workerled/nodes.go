@@ -13,14 +13,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// The pods of a worker-led job read their peers from a ConfigMap, which all
-// that are made for one assignment share. The kubelet reads it whenever it starts a
-// container, so it stays while such a pod lives. Its name follows from what it
-// holds: the same assignment has the same one in every pass, and what somebody else
-// put there under that name is seen.
+// The pods of a worker-led job read their peers from a ConfigMap, which all pods of one rank
+// assignment share. The kubelet reads it whenever it starts a container, so the ConfigMap stays
+// while such a pod exists. Its name contains a digest of its content: the same assignment has the
+// same name in every reconcile, and content that another program wrote under that name is detected.
 
-// FindMissingNodes returns the names of ConfigMaps that pods wait for and that were not
-// observed. The cache may lack them, so the caller must read them live.
+// FindMissingNodes returns the names of ConfigMaps that pods wait for and that were not observed.
+// They may be missing only from the cache, so the caller must read them live.
 func FindMissingNodes(observed state.Observed) []string {
 	known := map[string]bool{"": true}
 	for _, configMap := range observed.ConfigMaps {
@@ -45,9 +44,9 @@ func (in *Input) peersOf(pod *corev1.Pod) string {
 	return workload.ToldNodes(pod, in.ConfigMapNamed)
 }
 
-// keepNodes recreates the ConfigMap that active pods refer to, and deletes those that no
-// pod refers to. While pods are created the earlier ones stay: the next pods mostly
-// refer to the same.
+// keepNodes recreates the ConfigMap that active pods refer to, and deletes those to which no pod
+// refers. While pods are created, earlier ConfigMaps stay, because the next pods mostly refer to
+// the same one.
 func (p *Plan) keepNodes() state.Result {
 	for _, pod := range p.Pods {
 		if !podstate.Finished(pod) && !p.Deleting[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
@@ -61,14 +60,14 @@ func (p *Plan) keepNodes() state.Result {
 	return state.Continue
 }
 
-// lacksNodes reports whether a pod refers to a ConfigMap that is not there.
+// lacksNodes reports whether a pod refers to a ConfigMap that does not exist.
 func (in *Input) lacksNodes(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
 	return name != "" && in.ConfigMapNamed[name] == nil
 }
 
-// hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated,
-// because the rank assignment has changed. Another pod replaces it.
+// hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated because the
+// rank assignment has changed. Such a pod is replaced.
 func (p *Plan) hasLostNodes(pod *corev1.Pod) bool {
 	return isStarting(pod) && p.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
 }
@@ -83,13 +82,13 @@ func (p *Plan) currentNodes() string {
 	return configMap.Name
 }
 
-// ensureNodes creates the ConfigMap for pods that are created now. It reports whether
-// that exists, or is created before them.
+// ensureNodes creates the ConfigMap for pods that are created now. It reports whether the ConfigMap
+// exists or is created before them.
 func (p *Plan) ensureNodes() bool {
 	configMap, err := p.Builder.NodesConfigMap(&p.assignment)
 	switch {
 	case err != nil:
-		// What is wrong with it is said of the pods.
+		// The problem is reported for the pods.
 		return false
 	case p.ConfigMapNamed[configMap.Name] != nil, p.creates(configMap.Name):
 		return true

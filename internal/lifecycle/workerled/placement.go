@@ -29,9 +29,9 @@ func LeavesPlace(job *v2alpha1.DIJob) bool {
 		state.IsSuspended(job) && len(job.Status.Allocation) > 0
 }
 
-// NodesByRank returns the nodes of a job that was never placed, by rank: "" for a rank
-// without a pod, and no nodes if the job does not run or its pods do not record their
-// ranks. Nothing is known while a pod has no node yet.
+// NodesByRank returns the nodes, by rank, of a job that was never placed; "" is a rank without a
+// pod. There are no nodes if the job does not run or its pods do not record their ranks. Nothing is
+// known while a pod has no node yet.
 func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
 	total := sizing.Wanted(job).Total
 	if total > limits.Replicas {
@@ -59,9 +59,8 @@ func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known
 	return nodes, true
 }
 
-// EndedRanks returns the ranks of a job that have succeeded in its current placement:
-// those that are recorded, and those whose pods have succeeded. Recorded ranks of an
-// earlier placement do not count.
+// EndedRanks returns the ranks of a job that have succeeded in its current placement: the recorded
+// ones, and those whose pods have succeeded. Recorded ranks of an earlier placement do not count.
 func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 	status := &job.Status
 	if scaling := status.Scaling; scaling != nil && scaling.LastAllocation != "" && scaling.LastAllocation != digestOf(status.Allocation) {
@@ -95,8 +94,8 @@ func isUnplaced(job *v2alpha1.DIJob) bool {
 	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
 }
 
-// reportPlace sets the condition for the placement while the operator's allocator, which
-// owns that condition, is switched off.
+// reportPlace sets the condition for the placement while the operator's allocator is switched off.
+// Otherwise the allocator owns that condition.
 func (p *Plan) reportPlace() {
 	if !p.NoAllocator || !WantsPlace(p.Job) {
 		return

@@ -16,20 +16,20 @@ import (
 type Plan struct {
 	*state.Plan
 	*Input
-	// The fields below are each set by one rule.
+	// One rule sets each of the fields below.
 
 	// assignment assigns a rank to each desired replica. It is empty until assignRanks.
 	assignment workload.Assignment
-	// planned are the completed ranks of the planned status, as completed last read them.
+	// planned are the completed ranks of the planned status, as last read by completed.
 	planned     ranks.Set
 	plannedText string
-	// marked is the metadata for Kueue of pods that are created now, once it is known.
+	// meta is the metadata for Kueue of pods that are created now, once it is known.
 	meta *queueing.PodMeta
 	// gang is the gang of pods that are created now.
 	gang gangPlan
 }
 
-// Input is what follows from the observation of a worker-led job alone.
+// Input is the part of the observation of a worker-led job that no rule changes.
 type Input struct {
 	*state.Input
 	// recorded are the completed ranks of the recorded status.
@@ -38,8 +38,8 @@ type Input struct {
 	counts sizing.Counts
 	// resizes are the tasks whose desired count changed since it was last acted on.
 	resizes []sizing.Resize
-	// tooMany describes which counts give the job more pods than it may have, or why no
-	// pods can be built for them.
+	// tooMany describes which counts exceed the maximum number of pods, or why no pods can be built
+	// for them.
 	tooMany []string
 }
 
@@ -60,7 +60,7 @@ func (p *Plan) Report() {
 	}
 }
 
-// completed returns the ranks that the planned status says have succeeded.
+// completed returns the completed ranks of the planned status.
 func (p *Plan) completed() *ranks.Set {
 	if text := p.Status().CompletedRanks; text != p.plannedText {
 		p.planned, p.plannedText = ranks.Read(text), text
@@ -68,9 +68,9 @@ func (p *Plan) completed() *ranks.Set {
 	return &p.planned
 }
 
-// readWorkers computes the counts of a worker-led job before anything is sized by
-// them. Schema and webhook reject a job with too many pods, but neither the scale
-// subresource nor a write of the status passes them.
+// readWorkers computes and checks the counts of a worker-led job before other data is sized by
+// them. Schema and webhook reject a job with too many pods. The scale subresource and writes of the
+// status bypass both.
 func (in *Input) readWorkers() {
 	in.recorded = ranks.Read(in.Job.Status.CompletedRanks)
 	in.counts = sizing.Wanted(in.counted())
@@ -82,7 +82,7 @@ func (in *Input) readWorkers() {
 	}
 	in.resizes = sizing.FindResizes(in.Observed, &in.counts)
 	if in.Job.Status.Scaling == nil && sizing.IsStatusOfOperator(in.Job) {
-		// Nobody asked for another count: the pods are still to come.
+		// No other count was requested: the pods are not created yet.
 		in.resizes = nil
 	}
 	in.tooMany = in.unbuildable()

@@ -16,11 +16,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// A job queues with Kueue through its pods. The pods of one attempt of a worker-led job
-// are one group, which is admitted, evicted and finished as a whole. Kueue neither
-// resizes a group nor reopens a finished one, so each attempt and reschedule has a group
-// of its own. A recreated pod joins the group while others of it are active; otherwise
-// it queues by itself. A job that started without a queue continues without one.
+// A job queues with Kueue through its pods. The pods of one attempt of a worker-led job are one
+// group. Kueue admits, evicts and finishes a group as a whole. It neither resizes a group nor
+// reopens a finished one, so each attempt and reschedule has its own group. A recreated pod joins
+// the group while others of it are active; otherwise it queues by itself. A job that started
+// without a queue continues without one.
 
 // groupOf returns the metadata of a pod of a worker-led job, and whether the pod is in a
 // group that the operator created.
@@ -30,8 +30,8 @@ func (in *Input) groupOf(pod *corev1.Pod) (queueing.PodMeta, bool) {
 	return meta, meta.Size > 1 && meta == ours && meta.Group != ""
 }
 
-// isGrouped reports whether the pods of a status's attempt are a group that Kueue admits
-// as a whole.
+// isGrouped reports whether the pods of a status's attempt are a group that Kueue admits as a
+// whole.
 func (in *Input) isGrouped(status *v2alpha1.DIJobStatus) bool {
 	return slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
 		_, grouped := in.groupOf(pod)
@@ -44,7 +44,7 @@ func isInLine(pod *corev1.Pod) bool {
 	return !podstate.Finished(pod) && !queueing.HasOnlyFinalizer(pod) && !queueing.IsAbandoned(pod)
 }
 
-// whyRequeued describes why all replicas must queue again, "" if they need not.
+// whyRequeued describes why all replicas must queue again, "" if they do not.
 func (p *Plan) whyRequeued() string {
 	if p.Job.Spec.Preemptible {
 		return ""
@@ -56,7 +56,7 @@ func (p *Plan) whyRequeued() string {
 		case grouped && evicted:
 			return "Kueue evicted the job, which queues again: " + message
 		case grouped && meta.Size != int(p.counts.Total):
-			// It was resized while it was suspended, and some of its pods are left.
+			// The job was resized while it was suspended, and some of its pods are left.
 			return fmt.Sprintf("the job has %d replicas, but queues for %d", p.counts.Total, meta.Size)
 		}
 	}
@@ -71,8 +71,7 @@ func (p *Plan) whyRequeued() string {
 	return ""
 }
 
-// isDeserted reports whether disruptions ended all pods of a job that had pods, so that
-// its group has finished.
+// isDeserted reports whether disruptions ended all pods of a job, so that its group has finished.
 func (p *Plan) isDeserted() bool {
 	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
 		return false
@@ -117,8 +116,8 @@ func (p *Plan) findPodMeta() queueing.PodMeta {
 	return p.Queued()
 }
 
-// mayQueue reports whether the queue of a worker-led job allows to create its pods: the
-// allocator and Kueue cannot both decide when and where it runs.
+// mayQueue reports whether the job's queue permits creating its pods. The allocator and Kueue
+// cannot both decide when and where the job runs.
 func (p *Plan) mayQueue() bool {
 	if p.Job.Spec.Preemptible && p.Queued().Queue != "" && len(p.Current()) == 0 {
 		p.Invalidate(fmt.Sprintf(
@@ -128,9 +127,8 @@ func (p *Plan) mayQueue() bool {
 	return true
 }
 
-// releaseHeld removes Kueue's finalizer from pods that are otherwise deleted: the pods
-// that replace them have their names, and Kueue waits for these. An eviction is recorded
-// first.
+// releaseHeld removes Kueue's finalizer from pods that are otherwise deleted. The pods that replace
+// them have the same names, and Kueue waits for them. An eviction is recorded first.
 func (p *Plan) releaseHeld() state.Result {
 	for _, pod := range p.Pods {
 		_, evicted := queueing.Eviction(pod)

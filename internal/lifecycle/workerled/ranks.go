@@ -15,11 +15,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// recordRanks records which replica has which rank. So a replica keeps its rank even if
-// all pods are gone at once, as between two attempts, and completed ranks stay those of
-// the same replicas. Ranks in order of a single task need no record; those of several
-// tasks do, because a user may reorder the tasks. While there is no pod and none is
-// desired the record stays.
+// recordRanks records the rank assignment. So a replica keeps its rank even if all pods are gone at
+// once, as between two attempts. Completed ranks then still belong to the same replicas. Ranks in
+// the order of a single task need no record. Those of several tasks do, because a user may reorder
+// the tasks. While no pod exists and none is desired, the record stays.
 func (p *Plan) recordRanks() {
 	scaling := p.Status().Scaling
 	if scaling == nil || len(p.Pods) == 0 && (state.IsSuspended(p.Job) || isUnplaced(p.Job)) {
@@ -32,9 +31,9 @@ func (p *Plan) recordRanks() {
 	scaling.Ranks = ranks.Record(p.Job, p.assignment.Replicas)
 }
 
-// isAnyMoved reports whether a replica without a pod has another rank than recorded. The
-// new rank is recorded before its pod is created: otherwise a reconcile that creates
-// only some of the pods leaves two truths to the next one.
+// isAnyMoved reports whether a replica without a pod has another rank than recorded. The new rank
+// is recorded before its pod is created. Otherwise a reconcile that creates only some of the pods
+// would leave pods and record in disagreement.
 func (p *Plan) isAnyMoved() bool {
 	before := p.Job.Status.Scaling
 	if before == nil || len(before.Ranks) == 0 {
@@ -50,8 +49,8 @@ func (p *Plan) isAnyMoved() bool {
 	})
 }
 
-// isCompletedByOther reports whether a completed rank belongs to another replica in the
-// order of the spec, in which ranks start when a job is placed.
+// isCompletedByOther reports whether a completed rank belongs to another replica in the order of
+// the spec. When a job is placed, ranks start in that order.
 func (in *Input) isCompletedByOther() bool {
 	before := in.Job.Status.Scaling
 	if before == nil || in.recorded.IsEmpty() {
@@ -60,9 +59,8 @@ func (in *Input) isCompletedByOther() bool {
 	return ranks.IsCompletedByOther(in.Job, &in.recorded, in.counts.ByTask)
 }
 
-// hasForeignRank reports whether a pod was created with a rank that another replica has
-// by now. That happens if two resizes follow each other so fast that the cache does not
-// have the pods of the first yet.
+// hasForeignRank reports whether a pod was created with a rank that another replica has now. That
+// happens if a second resize comes before the cache has the pods of the first.
 func hasForeignRank(replica *workload.Replica, pod *corev1.Pod) bool {
 	rank := podstate.Rank(pod)
 	return rank != podstate.Unranked && rank != replica.Rank

@@ -25,11 +25,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// reschedule restarts all replicas if the allocator placed them elsewhere, a resize
-// requires it, they must queue again, or pods know another cluster than spec.clusterSpec
-// describes now. The first three causes are detected by comparing with the recorded
-// status; only the last inspects pods, because pods of this attempt may still be missing
-// from the cache.
+// reschedule restarts all replicas for one of four causes: the allocator has changed the placement,
+// a resize requires it, the replicas must queue again, or pods have an outdated cluster spec. The
+// first three follow from a comparison with the recorded status. Only the last inspects pods,
+// because pods of this attempt may still be missing from the cache.
 func (p *Plan) reschedule() state.Result {
 	if state.IsFinished(&p.Job.Status) {
 		return state.Continue
@@ -70,8 +69,8 @@ func (p *Plan) whyRescheduled() string {
 	return p.whyRequeued()
 }
 
-// whyRestarted describes what makes a resize restart all replicas, "" if it does not.
-// The status tells which pods are of the current attempt.
+// whyRestarted describes the resize that restarts all replicas, "" if none does. The status
+// determines which pods belong to the current attempt.
 func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
 	if why := sizing.WhyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
 		return why
@@ -79,9 +78,9 @@ func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
 	return "Kueue admits all replicas together"
 }
 
-// isClusterOutdated reports whether an active pod of this attempt knows another cluster
-// than a new pod would: the record of a resize was lost, or spec.clusterSpec was
-// changed. Pods of an attempt that is not recorded yet do not count.
+// isClusterOutdated reports whether an active pod of this attempt has another cluster spec than a
+// new pod would get. The record of a resize was lost, or spec.clusterSpec was changed. Pods of an
+// attempt that is not recorded yet do not count.
 func (p *Plan) isClusterOutdated() bool {
 	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.ByTask)
 	if cluster == "" || isUnplaced(p.Job) {
@@ -93,13 +92,13 @@ func (p *Plan) isClusterOutdated() bool {
 	})
 }
 
-// whyMoved describes why a job is placed elsewhere than recorded, "" if it is not. A
-// suspended job gives up its placement, has no pods to restart, and keeps its completed
-// ranks as long as they belong to the same replicas.
+// whyMoved describes why the placement of a job differs from the recorded one, "" if it does not. A
+// suspended job gives up its placement and has no pods to restart. It keeps its completed ranks as
+// long as they belong to the same replicas.
 func (p *Plan) whyMoved(recorded string) string {
 	allocation := p.Job.Status.Allocation
 	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
-	// The place of pods may be lost before it was recorded.
+	// The placement may be lost before it was recorded.
 	isLost := isUnplaced(p.Job) && (recorded != "" || slices.ContainsFunc(p.Current(), lives))
 	switch {
 	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
@@ -114,11 +113,11 @@ func (p *Plan) whyMoved(recorded string) string {
 	return ""
 }
 
-// runsElsewhere reports whether pods of a job without a recorded placement are on other
-// nodes than its allocation: it was never placed, for example by an earlier release, or
-// lost its placement before that was recorded. Then all its pods count, terminating
-// ones, too, and so do their ranks: new pods would otherwise get the ranks that these
-// leave, and not those that the allocator assumes.
+// runsElsewhere reports whether pods of a job without a recorded placement are on other nodes than
+// its allocation. Such a job was never placed, for example by an earlier release, or lost its
+// placement before that was recorded. All its pods count then, terminating ones as well, and so do
+// their ranks. Otherwise new pods would get the ranks that these leave instead of the ranks that
+// the allocator assumes.
 func (p *Plan) runsElsewhere() bool {
 	wasPlaced := slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
 	return slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool {
@@ -192,9 +191,8 @@ func (p *Plan) hasNoExcess() bool {
 	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
 }
 
-// nameElastic writes the elastic task and its count into the spec of a job that was
-// stored before the webhook did. The API server cannot serve the scale subresource
-// without them.
+// nameElastic writes the elastic task and its count into the spec of a job that was stored before
+// the webhook did so. Without them the API server cannot serve the scale subresource.
 func (p *Plan) nameElastic() state.Result {
 	elastic := names.ElasticTask(&p.Job.Spec)
 	written := ptr.Deref(p.Job.Spec.Elastic, v2alpha1.Elastic{})

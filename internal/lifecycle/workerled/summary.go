@@ -28,7 +28,7 @@ func (p *Plan) Summarize() {
 	p.ResetBackoff(p.isAllReady)
 	p.endResize()
 	if p.isExcessive() && status.Phase != "" {
-		// What its pods are for is not known.
+		// The replicas that its pods belong to are unknown.
 		return
 	}
 	if state.IsFinished(status) || state.IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
@@ -37,8 +37,8 @@ func (p *Plan) Summarize() {
 	p.summarizePhase()
 }
 
-// summarizePhase: a job that was Running stays so while it has pods, because a resize or
-// a replacement restarts no other replica. It is Starting once all its pods are created.
+// summarizePhase keeps a Running job Running while it has pods, because a resize or a replacement
+// restarts no other replica. A job is Starting once all its pods are created.
 func (p *Plan) summarizePhase() {
 	status := p.Status()
 	existing, ready := 0, 0
@@ -58,7 +58,7 @@ func (p *Plan) summarizePhase() {
 	}
 	switch wanted := len(p.assignment.Replicas); {
 	case existing == 0:
-		// Between two attempts or placements there is a moment without pods.
+		// Between two attempts or placements the job has no pods for a moment.
 		if isUnplaced(p.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
 			p.SetPhase(v2alpha1.JobPending, p.pendingMessage())
 		}
@@ -66,7 +66,7 @@ func (p *Plan) summarizePhase() {
 		p.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
 		p.updateRunningMessage("all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobRunning:
-		// The number that is ready stands in readyReplicas, and changes often.
+		// readyReplicas has the number of ready replicas, which changes often.
 		p.updateRunningMessage("not all %d replicas are ready", wanted)
 	case status.Phase == v2alpha1.JobStarting || existing == wanted:
 		p.recordPending()
@@ -102,7 +102,7 @@ func (p *Plan) pendingMessage() string {
 	return "not all pods are created yet"
 }
 
-// summarizeElastic writes what the scale subresource shows.
+// summarizeElastic writes the fields that the scale subresource reads.
 func (p *Plan) summarizeElastic() {
 	status := p.Status()
 	status.ElasticReplicas, status.Selector = 0, ""

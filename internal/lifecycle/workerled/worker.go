@@ -19,9 +19,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// isExcessive reports whether more pods are desired than the job may have, or pods of a
-// resized job cannot be built. Nothing is created for such a job and its pods keep
-// running: a wrong number ends no training.
+// isExcessive reports whether the job desires more pods than its maximum, or pods of a resized job
+// cannot be built. Nothing is created for such a job and its pods keep running, because a wrong
+// number must not end a training run.
 func (in *Input) isExcessive() bool {
 	return len(in.tooMany) > 0
 }
@@ -54,8 +54,8 @@ func (p *Plan) Rules() []state.Rule {
 	}
 }
 
-// rulesOfExcess are those of Rules that also apply to a job with more desired pods than
-// it may have: they do not depend on what each pod is for.
+// rulesOfExcess are the rules that also apply to a job whose desired pods exceed its maximum. They
+// do not depend on which replica a pod belongs to.
 func (p *Plan) rulesOfExcess() []state.Rule {
 	return []state.Rule{
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
@@ -65,8 +65,8 @@ func (p *Plan) rulesOfExcess() []state.Rule {
 	}
 }
 
-// suspendWorkers deletes the pods of a suspended job. Succeeded pods stay until the
-// status records their ranks: otherwise these would run again once the job is resumed.
+// suspendWorkers deletes the pods of a suspended job. Succeeded pods stay until the status records
+// their ranks. Otherwise those ranks would run again once the job is resumed.
 func (p *Plan) suspendWorkers() state.Result {
 	isRecorded := p.Status().CompletedRanks == p.Job.Status.CompletedRanks && !p.isExcessive()
 	if state.IsSuspended(p.Job) && !isRecorded {
@@ -78,8 +78,8 @@ func (p *Plan) suspendWorkers() state.Result {
 	return p.Suspend()
 }
 
-// unbuildable describes why no pods can be built for a job that a resize restarts, nil
-// if they can: the job keeps its pods then.
+// unbuildable describes why no pods can be built for a job that a resize restarts, nil if they can.
+// The job keeps its pods then.
 func (in *Input) unbuildable() []string {
 	before := in.Job.Status.Scaling
 	if len(in.Pods) == 0 || before == nil || before.LastReplicas == in.counts.Total && maps.Equal(before.SpecReplicas, in.counts.Spec) {
@@ -101,7 +101,7 @@ func (in *Input) unbuildable() []string {
 	return nil
 }
 
-// recordCounts records the desired counts, and what they were derived from.
+// recordCounts records the desired counts and the fields that they were derived from.
 func (p *Plan) recordCounts() state.Result {
 	status := p.Status()
 	if !state.IsFinished(&p.Job.Status) {
@@ -117,9 +117,9 @@ func (p *Plan) recordCounts() state.Result {
 	return state.Continue
 }
 
-// lastAllocation returns the digest to record for the allocation that is acted on. A
-// suspended job keeps the recorded one: its pods may still terminate when it is resumed,
-// and then show whether they were placed elsewhere.
+// lastAllocation returns the digest to record for the allocation that is acted on. A suspended job
+// keeps the recorded one. Its pods may still terminate when it is resumed, and then show whether
+// they were placed elsewhere.
 func (in *Input) lastAllocation() string {
 	if !in.Job.Spec.Preemptible {
 		return ""
@@ -131,9 +131,9 @@ func (in *Input) lastAllocation() string {
 	return digest
 }
 
-// learnRestarts adopts restart counts that pods know and the status does not, because it
-// was restored from a backup. A count that is too far ahead for that is ignored: it
-// would count against the job for good.
+// learnRestarts adopts restart counts that pods have and the status does not, because the status
+// was restored from a backup. An implausibly high count is ignored, because it would count against
+// the job permanently.
 func (p *Plan) learnRestarts() {
 	status, recorded := p.Status(), &p.Job.Status
 	for _, pod := range p.Pods {
@@ -152,8 +152,8 @@ func (p *Plan) learnRestarts() {
 	}
 }
 
-// removeStale deletes the pods of earlier attempts and placements, and waits until they
-// are gone: the next ones have their names.
+// removeStale deletes the pods of earlier attempts and placements, and waits until they are gone.
+// The next pods have the same names.
 func (p *Plan) removeStale() state.Result {
 	stale := false
 	for _, pod := range p.Pods {
@@ -170,7 +170,7 @@ func (p *Plan) removeStale() state.Result {
 	case !stale:
 		return state.Continue
 	case state.IsSuspended(p.Job):
-		// How those of this attempt ended is recorded before they go, too.
+		// The ends of this attempt's pods are recorded before the pods are deleted, too.
 		return p.Stop()
 	}
 	if phase := p.Status().Phase; phase != v2alpha1.JobRescheduling {
@@ -188,8 +188,8 @@ func (p *Plan) assignRanks() state.Result {
 	return state.Continue
 }
 
-// recordCompleted writes which of the wanted ranks have succeeded: those that
-// are recorded already, and those whose pods show it now.
+// recordCompleted writes which of the desired ranks have succeeded: those recorded already, and
+// those whose pods have succeeded now.
 func (p *Plan) recordCompleted() state.Result {
 	completed := map[int32]bool{}
 	p.Unrecorded = map[string]bool{}
@@ -215,9 +215,9 @@ func (p *Plan) isCompleted(replica *workload.Replica) bool {
 	return p.Job.Status.Restarts == p.assignment.Attempt && p.Job.Status.Reschedules == p.assignment.Reschedule && p.recorded.Has(replica.Rank)
 }
 
-// succeed finishes the job once every replica of the deciding tasks has succeeded. If
-// the job names none, or those that it names have no replicas, all tasks decide: nothing
-// else would ever finish it.
+// succeed finishes the job once every replica of the deciding tasks has succeeded. All tasks decide
+// if the job names none, or if those that it names have no replicas, because the job would
+// otherwise never finish.
 func (p *Plan) succeed() state.Result {
 	replicas := slices.DeleteFunc(slices.Clone(p.assignment.Replicas), func(replica workload.Replica) bool { return !decides(p.Job, replica.Task) })
 	if len(replicas) == 0 {
@@ -239,14 +239,14 @@ func (p *Plan) succeed() state.Result {
 	return state.Settled
 }
 
-// decides reports whether the success of a task decides the job's.
+// decides reports whether the job's success requires that of the task.
 func decides(job *v2alpha1.DIJob, task int) bool {
 	policy := job.Spec.SuccessPolicy
 	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
 }
 
-// removeExcess deletes pods without a replica after a shrink, pods whose rank another
-// replica has or has completed, succeeded pods in which an injected container runs, and
+// removeExcess deletes pods without a replica after a shrink, and pods whose rank another replica
+// has or has completed. It also deletes succeeded pods in which an injected container runs, and
 // failed pods that are recreated under the same name.
 func (p *Plan) removeExcess() state.Result {
 	replicas := make(map[string]*workload.Replica, len(p.assignment.Replicas))
@@ -259,7 +259,7 @@ func (p *Plan) removeExcess() state.Result {
 		case replica == nil:
 			p.DeletePod(pod)
 		case pod.Status.Phase == corev1.PodSucceeded:
-			// Also one that was given up before it was seen to succeed.
+			// This includes one that was given up before its success was observed.
 			if podstate.InjectedRuns(pod) && p.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
 				p.DeletePod(pod)
 			}
@@ -282,7 +282,7 @@ func (p *Plan) ensureWorkers() state.Result {
 	}
 	p.ensureWorkerService()
 	if p.isAnyMoved() {
-		// The write of the record wakes the next pass.
+		// The write of the record triggers the next reconcile.
 		return state.Continue
 	}
 	for i := range p.assignment.Replicas {
@@ -300,8 +300,8 @@ func (p *Plan) ensureWorkers() state.Result {
 	return state.Continue
 }
 
-// createWorker creates the pod of a replica in the job's gang and queue, or records why
-// none can be built.
+// createWorker creates the pod of a replica in the job's gang and queue, or records why it cannot
+// be built.
 func (p *Plan) createWorker(replica *workload.Replica) {
 	pod, err := p.Builder.Worker(&p.assignment, replica)
 	if err != nil {
