@@ -16,8 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/jobs"
 )
 
-// BenchmarkReview converts reviews of jobs of 10 kB. The reference decodes and encodes
-// the same bytes, which is less than what an endpoint with typed functions does.
+// BenchmarkReview converts reviews of jobs of 10 kB. The reference decodes and encodes the same
+// bytes, which costs less than an endpoint with typed functions.
 func BenchmarkReview(b *testing.B) {
 	for _, objects := range []int{1, 50, 2000} {
 		body := reviewOf(b, objects)

@@ -1,18 +1,17 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversion maps the kinds of v1alpha1 to those of v2alpha1 and back,
-// and serves that as the conversion endpoint of the CRD.
+// Package conversion maps the kinds of v1alpha1 to those of v2alpha1 and back. It also serves this
+// mapping as the conversion endpoint of the CRD.
 //
-// The mapping is pure, total and exact: every object that either schema can
-// hold converts, and comes back as it was. It works on JSON, of which it
-// interprets only what the two versions say differently; all the rest, pod
-// templates first of all, travels as the bytes that were read. What only
-// v2alpha1 can say is kept, seen from v1alpha1, in spec.extended and
-// status.extended, never in annotations. For all that v1alpha1 can say its own
-// fields win; extended completes them.
+// The mapping is pure, total and exact. It converts every object that either schema accepts, and
+// the way back restores the object. It works on JSON and interprets only what differs between the
+// versions. Everything else, pod templates first of all, keeps the bytes that were read.
 //
-// It must not default, validate, read a cluster, or touch metadata.
+// Fields that only v2alpha1 has are kept in spec.extended and status.extended of v1alpha1, never in
+// annotations. Fields that v1alpha1 has itself take precedence; extended completes them.
+//
+// The package must not default, validate, read a cluster, or touch metadata.
 package conversion
 
 import (
@@ -26,8 +25,8 @@ import (
 )
 
 // Convert returns the object, which is JSON, in the API version, such as
-// diengine.opendilab.org/v2alpha1. It fails for what is no object of a kind and
-// version of this group, and never for an object's content.
+// diengine.opendilab.org/v2alpha1. It fails if the input is not an object of a kind and version of
+// this group. It never fails because of an object's content.
 func Convert(raw []byte, apiVersion string) ([]byte, error) {
 	if !json.Valid(raw) {
 		return nil, errors.New("the object is not valid JSON")
@@ -35,7 +34,7 @@ func Convert(raw []byte, apiVersion string) ([]byte, error) {
 	return convertValid(raw, apiVersion)
 }
 
-// convertValid is Convert for what is known to be valid JSON.
+// convertValid is Convert for input that is known to be valid JSON.
 func convertValid(raw []byte, apiVersion string) ([]byte, error) {
 	in, ok := parseObject(raw)
 	if !ok {
@@ -74,15 +73,14 @@ func knownVersion(apiVersion string) (string, error) {
 	return version, nil
 }
 
-// convertJob converts the spec and the status of a DIJob in place. Parts that
-// are missing, or that are no objects, stay as they are.
+// convertJob converts the spec and the status of a DIJob in place. Parts that are missing, or that
+// are not objects, stay unchanged.
 func convertJob(job object, toVersion string) {
 	specToOther, statusToOther := specToHub, statusToHub
 	if toVersion == v1alpha1.Version {
 		specToOther, statusToOther = specFromHub, statusFromHub
 	}
-	// The keys of a status follow from the spec in v1alpha1's form, whichever way
-	// it goes.
+	// The v1alpha1 form of the spec determines the keys of a status, in both directions.
 	var v1 object
 	replace(job, "spec", func(spec object) object {
 		converted := specToOther(spec)
@@ -94,7 +92,7 @@ func convertJob(job object, toVersion string) {
 	replace(job, "status", func(status object) object { return statusToOther(status, taskKeys(v1)) })
 }
 
-// replace replaces a member that is an object by what the function makes of it.
+// replace replaces a member that is an object by the result of the function.
 func replace(o object, key string, convert func(object) object) {
 	i := o.find(key, nil)
 	if i < 0 {

@@ -23,7 +23,7 @@ const (
 	headV2 = "apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata: {name: j, annotations: {a: b}}\n"
 )
 
-// pairs are jobs as both versions say them; each converts into the other.
+// pairs returns jobs in both versions. Each version converts into the other.
 func pairs() map[string]struct{ v1, v2 string } {
 	return map[string]struct{ v1, v2 string }{
 		"a job of v1alpha1 needs nothing extended": {
@@ -228,8 +228,8 @@ func checkConverts(t *testing.T, raw, want []byte, apiVersion string) {
 	}
 }
 
-// noDuplicates fails for an object with two members of one name, of which a
-// reader would see but one.
+// noDuplicates fails if an object has two members with one name. A reader would see only one of
+// them.
 func noDuplicates(t *testing.T, raw []byte) {
 	t.Helper()
 	var content map[string]any
@@ -261,7 +261,7 @@ func TestSpaceBetweenTokensMeansNothing(t *testing.T) {
 			if err := json.Indent(&spaced, compact, "", space); err != nil {
 				t.Fatal(err)
 			}
-			// Indent leaves none before commas and colons.
+			// json.Indent adds no spaces before commas and colons.
 			loose := strings.NewReplacer(",\n", space+",\n", `": `, `"`+space+":"+space).Replace(spaced.String())
 			got, err := Convert([]byte(loose), v1alpha1.GroupVersion.String())
 			if err != nil || cmp.Diff(decode(t, want), decode(t, got)) != "" {
@@ -271,8 +271,8 @@ func TestSpaceBetweenTokensMeansNothing(t *testing.T) {
 	}
 }
 
-// TestAnObjectOfManyMembersIsCutInTime would not end if each member were
-// compared with all others.
+// TestAnObjectOfManyMembersIsCutInTime would take too long if each member were compared with all
+// others.
 func TestAnObjectOfManyMembersIsCutInTime(t *testing.T) {
 	t.Parallel()
 	const members = 150_000
@@ -299,8 +299,8 @@ func TestTheVersionsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestV1alpha1Wins holds what happens to objects that did not come from
-// conversion as they are: edits, and content that neither version can hold.
+// TestV1alpha1Wins checks objects that did not come unchanged from conversion: edits, and content
+// that neither version accepts.
 func TestV1alpha1Wins(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ v1, v2 string }{

@@ -78,8 +78,8 @@ func TestTheTablesNameEveryField(t *testing.T) {
 	}
 }
 
-// TestTheTableSaysHowAFieldIsCarried converts, for each row, a job that has
-// hardly more than its field.
+// TestTheTableSaysHowAFieldIsCarried converts, for each row, a job that has little more than its
+// field.
 func TestTheTableSaysHowAFieldIsCarried(t *testing.T) {
 	t.Parallel()
 	samples := map[string]any{}
@@ -98,8 +98,8 @@ func TestTheTableSaysHowAFieldIsCarried(t *testing.T) {
 	}
 }
 
-// checkCarried wants a field of v1alpha1 to become one of v2alpha1, and to come
-// back, with nothing in extended.
+// checkCarried checks that a field of v1alpha1 becomes one of v2alpha1 and is restored, with
+// nothing in extended.
 func checkCarried(t *testing.T, row documented, value any) {
 	t.Helper()
 	job := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "DIJob"}
@@ -117,7 +117,7 @@ func checkCarried(t *testing.T, row documented, value any) {
 	}
 }
 
-// checkExtended wants a field of v2alpha1 to show in extended.
+// checkExtended checks that extended contains a field of v2alpha1.
 func checkExtended(t *testing.T, row documented, value any) {
 	t.Helper()
 	job := emptyHub()
@@ -128,9 +128,8 @@ func checkExtended(t *testing.T, row documented, value any) {
 	}
 }
 
-// checkDerived wants a field of v2alpha1 to show nowhere in v1alpha1 as long as
-// it is what v1alpha1 implies, and in extended else. One of v1alpha1 that is
-// derived is extended itself.
+// checkDerived checks a field of v2alpha1. While it has the value that v1alpha1 implies, v1alpha1
+// does not contain it; otherwise extended does. The derived field of v1alpha1 is extended itself.
 func checkDerived(t *testing.T, row documented, value any) {
 	t.Helper()
 	if row.v2 == "" {
@@ -156,7 +155,7 @@ func checkDerived(t *testing.T, row documented, value any) {
 	}
 }
 
-// emptyHub returns a job of v2alpha1 all of whose fields v1alpha1 implies.
+// emptyHub returns a job of v2alpha1 whose fields are all implied by v1alpha1.
 func emptyHub() map[string]any {
 	return map[string]any{
 		"apiVersion": v2alpha1.GroupVersion.String(), "kind": "DIJob",
@@ -164,8 +163,8 @@ func emptyHub() map[string]any {
 	}
 }
 
-// sample returns a value of a leaf. As a string it is a word that both versions
-// have for a phase and a policy.
+// sample returns a value of a leaf. A string is a name that both versions have for a phase and a
+// policy.
 func sample(kind reflect.Kind) any {
 	switch kind {
 	case reflect.String:
@@ -181,8 +180,8 @@ func sample(kind reflect.Kind) any {
 	}
 }
 
-// step returns the first step of an apiField's path and the rest: a name, or []
-// or {} for all items of a list and values of a map.
+// step returns the first step of an apiField's path and the rest. A step is a name, [] for all
+// items of a list, or {} for all values of a map.
 func step(path string) (first, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if strings.HasPrefix(path, "[]") || strings.HasPrefix(path, "{}") {
@@ -194,8 +193,8 @@ func step(path string) (first, rest string) {
 	return path, ""
 }
 
-// put sets the value at a path, in the first item of lists and under the key x
-// of maps; what else is there stays.
+// put sets the value at a path, in the first item of lists and under the key x of maps. Other
+// values stay.
 func put(parent map[string]any, path string, value any) {
 	first, rest := step(path)
 	parent[first] = withValue(parent[first], rest, value)
@@ -222,8 +221,8 @@ func withValue(at any, path string, value any) any {
 	return object
 }
 
-// lookUp returns the value at a path, in the first item of lists and the only
-// value of maps, or nil.
+// lookUp returns the value at a path, in the first item of lists and the only value of maps. It
+// returns nil if there is none.
 func lookUp(at any, path string) any {
 	first, rest := step(path)
 	switch at := at.(type) {

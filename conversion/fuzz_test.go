@@ -57,8 +57,8 @@ func FuzzFromV2(f *testing.F) {
 	})
 }
 
-// FuzzExtended writes anything into extended of a job of v1alpha1. What comes of
-// it is one that the type of v2alpha1 holds and that comes back from v1alpha1.
+// FuzzExtended writes arbitrary values into extended of a v1alpha1 job. The result must fit the
+// type of v2alpha1, and a round trip through v1alpha1 must restore it.
 func FuzzExtended(f *testing.F) {
 	for _, tc := range pairs() {
 		job := decode(f, fromYAML(f, headV1+tc.v1))
@@ -89,8 +89,8 @@ func FuzzExtended(f *testing.F) {
 	})
 }
 
-// comesBack makes a round trip with what a typed client writes. Objects that
-// cannot be encoded, as of times beyond the year 9999, it leaves out.
+// comesBack makes a round trip with the object that a typed client writes. It skips objects that
+// cannot be encoded, such as those with times beyond the year 9999.
 func comesBack(t *testing.T, job any, other, own string) {
 	t.Helper()
 	raw, err := json.Marshal(job)
@@ -100,7 +100,7 @@ func comesBack(t *testing.T, job any, other, own string) {
 	roundTrip(t, decode(t, raw), other, own)
 }
 
-// neverFails converts whatever content a job of the version may have.
+// neverFails converts a job of the version with arbitrary content.
 func neverFails(t *testing.T, raw []byte, from, to string) {
 	t.Helper()
 	var content map[string]any
@@ -125,7 +125,7 @@ func FuzzObjects(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,{"b":"}"}],"\u0061":null, "c" : "\\\"" , "a":-1.5e7}`,
 		"{\"\xff\":1,\"é\":2}",
-		// No JSON: whatever comes of it, it ends.
+		// Invalid JSON: parsing only has to terminate.
 		`{`, `{]`, `{"a"`, `{"a":1,`, `{"\`, `[1,`, `{"a":}`, `{"`, `{1`,
 	} {
 		f.Add([]byte(seed))
@@ -153,8 +153,8 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// FuzzConvertReview sends anything to the endpoint. Whatever comes, it answers with a
-// review of the same UID or with an error, of which the size is bounded.
+// FuzzConvertReview sends arbitrary bodies to the endpoint. The answer must be a review with the
+// same UID or an error, and its size must be bounded.
 func FuzzConvertReview(f *testing.F) {
 	for _, tc := range pairs() {
 		f.Add([]byte(reviewTo(v2alpha1.GroupVersion.String(), string(fromYAML(f, headV1+tc.v1)))))
@@ -166,7 +166,7 @@ func FuzzConvertReview(f *testing.F) {
 	handler := NewHandler(Options{})
 	f.Fuzz(func(t *testing.T, review []byte) {
 		recorder := serve(t.Context(), handler, http.MethodPost, bytes.NewReader(review))
-		// What is missing is filled in for each object, and a reason is given for ten.
+		// Missing fields are added to each object, and ten reasons are given at most.
 		if most := 100*len(review) + 2*maxNamed*6*maxReasonBytes; recorder.Body.Len() > most {
 			t.Fatalf("%q is answered with %d bytes", review, recorder.Body.Len())
 		}

@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// generator makes random jobs; the same seed makes the same ones.
+// generator generates random jobs. The same seed generates the same jobs.
 type generator struct {
 	fill *randfill.Filler
 	r    *rand.Rand
@@ -62,8 +62,8 @@ func pick[T any](r *rand.Rand, values ...T) T {
 	return values[r.Intn(len(values))]
 }
 
-// anyV1 returns a job of v1alpha1 that has to come back: one without extended,
-// and every fourth time one whose extended came from conversion.
+// anyV1 returns a job of v1alpha1 that a round trip must restore. It has no extended, except that
+// every fourth job has an extended that came from conversion.
 func (g *generator) anyV1(tb testing.TB) map[string]any {
 	tb.Helper()
 	if g.r.Intn(4) == 0 {
@@ -72,9 +72,8 @@ func (g *generator) anyV1(tb testing.TB) map[string]any {
 	return g.v1(tb)
 }
 
-// rawValue returns what templates, volumes and profilings may hold: nulls,
-// numbers of any size, empty values, unknown fields, characters that encoders
-// escape.
+// rawValue returns values that templates, volumes and profilings may contain: nulls, numbers of any
+// size, empty values, unknown fields, and characters that encoders escape.
 func rawValue(r *rand.Rand) []byte {
 	return []byte(pick(r,
 		`{}`,
@@ -96,8 +95,8 @@ func filler(seed int64) *randfill.Filler {
 			m.Finalizers = pick(c.Rand, nil, []string{"example.org/a"})
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<32), 0) },
-		// Of a few characters, some of which encoders escape: the default's
-		// long ones cost most of the time and show no more.
+		// The strings have few characters, some of which encoders escape. The default's long
+		// strings take most of the time and detect nothing more.
 		func(s *string, c randfill.Continue) { *s = pick(c.Rand, "", "a", "<&>", "é\u2028\"\\") },
 		func(l *v2alpha1.Lifecycle, c randfill.Continue) {
 			*l = pick(c.Rand, "", v2alpha1.LifecycleWorkerLed, v2alpha1.LifecycleCoordinatorLed, v2alpha1.LifecycleCoordinatorLed)
@@ -158,8 +157,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// fillHubSpec makes about a third of the coordinator-led jobs such as
-// v1alpha1 writes them.
+// fillHubSpec gives about a third of the coordinator-led jobs the form that v1alpha1 writes.
 func fillHubSpec(s *v2alpha1.DIJobSpec, c randfill.Continue) {
 	c.FillNoCustom(s)
 	if s.Lifecycle != v2alpha1.LifecycleCoordinatorLed || c.Intn(3) > 0 {
@@ -182,14 +180,14 @@ func fillHubSpec(s *v2alpha1.DIJobSpec, c randfill.Continue) {
 	}
 }
 
-// candidate is a member, by its path, and what it may be set to beside what
-// typed clients write: explicit empty values, nulls, unknown fields.
+// candidate is a member, by its path, and the values it may be set to in addition to those of typed
+// clients: explicit empty values, nulls, unknown fields.
 type candidate struct {
 	path   string
 	values []any
 }
 
-// absent stands for a member that is dropped.
+// absent represents a removed member.
 type absent struct{}
 
 // emptied sets some members to one of their candidates' values.
@@ -218,12 +216,12 @@ func (g *generator) empty(parent map[string]any, key string, values []any) {
 	case absent:
 		delete(parent, key)
 	default:
-		// Copied, as several places may be given the same value.
+		// Copied, because several members may get the same value.
 		parent[key] = runtime.DeepCopyJSONValue(value)
 	}
 }
 
-// emptyTasks does the same to members of tasks.
+// emptyTasks does the same to the members of tasks.
 func (g *generator) emptyTasks(spec map[string]any) {
 	tasks, _ := spec["tasks"].([]any)
 	for _, entry := range tasks {

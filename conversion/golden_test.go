@@ -18,13 +18,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the second document of each golden file")
 
-// between stands before the second document of a golden file.
+// between separates the two documents of a golden file.
 const between = "---\n# The same in the other version, written by go test ./conversion -run Golden -update.\n"
 
-// TestGoldenManifestsSayTheSameInBothVersions takes the manifests of
-// testdata/golden. Each file is named after the version of its first document,
-// which people wrote; the second is that in the other version. Each has to
-// convert into the other.
+// TestGoldenManifestsSayTheSameInBothVersions converts the manifests of testdata/golden. A file has
+// the name of the version of its first document, which is written by hand. The second document is
+// generated in the other version. Each must convert into the other.
 func TestGoldenManifestsSayTheSameInBothVersions(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("testdata", "golden", "*", "*.yaml"))

@@ -20,78 +20,72 @@ import (
 	"opendilab.org/di-orchestrator/internal/netlimit"
 )
 
-// What reviews may cost in memory. While it is answered, a review takes its
-// body once, its converted objects once, and what the collector has not got
-// round to. 10,000 jobs of 10 kB, the largest list that the service level of
-// conversion webhooks names (KEP-95), are 96 MB each way: they take the process
-// from 23 MiB to 317 MiB, four such lists at once to 405 MiB, and afterwards it
-// is back at 28 MiB, as `bench conversion` measures. The memory limit in
-// config/operator rests on these numbers.
+// The memory that reviews take. A review in progress takes the size of its body once, the size of
+// its converted objects once, and garbage that is not collected yet. 10,000 jobs of 10 kB are the
+// largest list that the service level of conversion webhooks names (KEP-95). They are 96 MB in each
+// direction and raise the process from 23 MiB to 317 MiB. Four such lists at once raise it to 405
+// MiB. Afterwards it returns to 28 MiB, as `bench conversion` measures. The memory limit in
+// config/operator is derived from these numbers.
 const (
-	// DefaultMaxReviewBytes is the size up to which a review is read.
+	// DefaultMaxReviewBytes is the maximum size of a review by default.
 	DefaultMaxReviewBytes = 128 << 20
 
-	// smallReviewBytes is the size up to which a review is admitted by a count
-	// of its own, smallBytesInFlight, so that one object, on whose conversion a
-	// write waits, never queues behind the lists. It is four times the most that
-	// etcd takes of one object. One sender leaves room for one more of another.
+	// smallReviewBytes is the maximum size of a review that is admitted by a budget of its own,
+	// smallBytesInFlight. A write waits for the conversion of one object, so it must never queue
+	// behind lists. The size is four times the maximum that etcd accepts for one object. One sender
+	// always leaves capacity for one review of another sender.
 	smallReviewBytes   = 6 << 20
 	smallBytesInFlight = 4 * smallReviewBytes
 
-	// maxObjectBytes is the size up to which an object is converted, the same as for
-	// a review of one: to convert takes up to 30 times an object's bytes, if it is a
-	// list of nothing but empty objects.
+	// maxObjectBytes is the maximum size of an object that is converted, the same as for a review
+	// of one object. Conversion takes up to 30 times an object's bytes if the object is a list of
+	// empty objects only.
 	maxObjectBytes = smallReviewBytes
-	// maxObjectValues is more JSON values, as netlimit counts them, than fit into the
-	// 1.5 MiB that etcd takes of an object. maxObjectTasks is more tasks than any schema
-	// let anybody store there.
+	// maxObjectValues is more JSON values, as netlimit counts them, than fit into the 1.5 MiB that
+	// etcd accepts for an object. maxObjectTasks is more tasks than any schema ever admitted.
 	maxObjectValues = 1_050_000
 	maxObjectTasks  = 100_000
 
-	// A review comes at the speed of a local network: one that pauses for longer
-	// than grace, or is slower on the whole, is given up. One that has not come in
-	// full after patience gives its room up where others need it.
+	// A review arrives at the speed of a local network. It is rejected if it pauses for longer than
+	// grace, or if its average rate is below bytesPerSecond. A review that is incomplete after
+	// patience releases its share of the budget when other reviews need it.
 	grace          = 2 * time.Second
 	bytesPerSecond = 1 << 20
 	patience       = time.Second
 
-	// settleBytes is the size from which a review's memory is given back to the
-	// system at once. The runtime would keep it for minutes, beside what the
-	// controllers need; and collecting costs little against such a review.
+	// settleBytes is the size from which a review's memory is returned to the system immediately.
+	// The runtime would keep it for minutes, in addition to the memory that the controllers need. A
+	// collection costs little compared with such a review.
 	settleBytes = 16 << 20
 
-	// writeBytes is how much of an answer is put together for one write. The
-	// answer as a whole is never copied.
+	// writeBytes is the buffer size for writing an answer. The whole answer is never copied.
 	writeBytes = 64 << 10
 )
 
 // Options are the settings of the endpoint. The zero value is the default.
 type Options struct {
-	// Observer is told what the endpoint does; nobody is by default.
+	// Observer observes the endpoint. By default there is none.
 	Observer Observer
-	// MaxReviewBytes is the size of body up to which a review is read;
-	// DefaultMaxReviewBytes by default.
+	// MaxReviewBytes is the maximum size of a review's body, DefaultMaxReviewBytes by default.
 	MaxReviewBytes int64
-	// MaxBytesInFlight is how many bytes the bodies of the larger reviews in hand
-	// may have together; those that find no room wait. At least, and by
-	// default, MaxReviewBytes.
+	// MaxBytesInFlight is the budget, in bytes, that the bodies of larger reviews in flight share.
+	// Reviews that exceed it wait. It is at least MaxReviewBytes, which is also the default.
 	MaxBytesInFlight int64
 }
 
-// Observer is told what the endpoint does. Reviews are answered side by side,
-// so its methods must be safe to be called by several goroutines at once.
+// Observer observes the endpoint. Reviews are answered concurrently, so its methods must be safe
+// for concurrent use.
 type Observer interface {
-	// Holding is told by how many bytes the bodies of the reviews in hand have
-	// grown, or shrunk.
+	// Holding reports by how many bytes the bodies of the reviews in flight have grown or shrunk.
 	Holding(bytes int64)
-	// Refused is told why a review is not answered, once that is said to its sender.
+	// Refused reports why a review was not converted, after the sender was answered.
 	Refused(err error)
-	// Reviewed is told what came of a review, once its objects were converted, with
-	// the context of its request.
+	// Reviewed reports the outcome of a review after its objects were converted, with the context
+	// of its request.
 	Reviewed(ctx context.Context, outcome Outcome)
 }
 
-// unobserved is told and forgets.
+// unobserved is an Observer that does nothing.
 type unobserved struct{}
 
 func (unobserved) Holding(int64)                     {}
@@ -102,17 +96,17 @@ func (unobserved) Reviewed(context.Context, Outcome) {}
 type Handler struct {
 	observer Observer
 	maxBytes int64
-	// large and small are what bodies may take.
+	// large and small are the budgets of bodies, in bytes.
 	large, small *netlimit.Room
-	// slots are how many batches may be converted at a time, by all requests together,
-	// and largeSlot is for one more, of an object that is larger than a batch.
+	// slots limits how many batches are converted at a time, for all requests together. largeSlot
+	// admits one more, for an object that is larger than a batch.
 	slots, largeSlot *semaphore.Weighted
-	// convert is convertValid, but in tests of what happens when that panics.
+	// convert is convertValid, except in tests that make it panic.
 	convert func(raw []byte, apiVersion string) ([]byte, error)
 }
 
-// NewHandler returns the conversion endpoint. It converts as many objects at a
-// time as the process has processors, however many reviews are in hand.
+// NewHandler returns the conversion endpoint. It converts as many objects at a time as the process
+// has processors, for all reviews in flight together.
 func NewHandler(options Options) *Handler {
 	if options.Observer == nil {
 		options.Observer = unobserved{}
@@ -133,8 +127,7 @@ func NewHandler(options Options) *Handler {
 	}
 }
 
-// newRoom returns the room for bodies of one size, and how much of it one sender
-// may take.
+// newRoom returns the budget for bodies of one size, and the share of it that one sender may take.
 func newRoom(size, share int64, observer Observer) *netlimit.Room {
 	return netlimit.NewRoom(netlimit.RoomOptions{
 		Size: size, Share: share, Patience: patience,
@@ -142,10 +135,10 @@ func newRoom(size, share int64, observer Observer) *netlimit.Room {
 	})
 }
 
-// ServeHTTP answers a review: all its objects in the wanted version, in their
-// order, or a failure that names those which did not convert. What is no
-// review is answered 400, a review that is too big 413, and one whose sender
-// left before it was converted 503.
+// ServeHTTP answers a review. The answer has all objects in the desired version, in their order, or
+// a failure that names the objects that could not be converted. The status is 400 if the body is
+// not a review, 413 if the review is too large, and 503 if the sender disconnected before its
+// objects were converted.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -158,8 +151,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveInRoom reads a review as room is found for it, answers it, and tidies up.
-// An error means that nothing has been answered yet.
+// serveInRoom reads a review once the budget admits it, answers it, and releases the budget. If it
+// returns an error, nothing has been answered yet.
 func (h *Handler) serveInRoom(w http.ResponseWriter, r *http.Request) error {
 	room := h.large
 	if r.ContentLength >= 0 && r.ContentLength <= smallReviewBytes {
@@ -186,28 +179,28 @@ func (h *Handler) serveInRoom(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// settle gives a large review's memory back to the system, unless another large
-// one is in hand, which would pay for it.
+// settle returns a large review's memory to the system. It does nothing while another large review
+// is in flight, because the collection would slow that review down.
 func (h *Handler) settle(w http.ResponseWriter, took int) {
 	if took < settleBytes || !h.large.Idle() {
 		return
 	}
-	// The sender must not wait for the end of its answer meanwhile. If it does
-	// not take it, it has gone.
+	// The sender must not wait for the end of its answer during the collection. A flush that fails
+	// means that the sender has disconnected.
 	_ = http.NewResponseController(w).Flush()
 	debug.FreeOSMemory()
 }
 
-// refuse answers a request that has no ConversionReview for an answer.
+// refuse answers a request that gets no ConversionReview as its answer.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	tooLarge := new(http.MaxBytesError)
 	switch {
 	case errors.As(err, &tooLarge), errors.Is(err, ErrTooManyObjects):
 		status = http.StatusRequestEntityTooLarge
-		// The rest of the body is not worth reading.
+		// The rest of the body is not read.
 		w.Header().Set("Connection", "close")
-	// What is shed sees a deadline too, and may come again.
+	// A review that was shed also reports an exceeded deadline. Its sender may retry.
 	case errors.Is(err, netlimit.ErrShed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusServiceUnavailable
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -217,7 +210,7 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, fmt.Sprintf("reading the ConversionReview: %v", err), status)
 }
 
-// answer is a ConversionReview, of which the objects are too big to be copied.
+// answer is a ConversionReview. Its objects are too large to be copied.
 type answer struct {
 	head    []byte
 	objects [][]byte
@@ -232,14 +225,14 @@ func (a *answer) size() int {
 	return size
 }
 
-// write sends the answer. A sender that has gone away is no longer interested
-// in it, so it does not matter whether it gets there.
+// write sends the answer. Write errors are ignored because they mean that the sender has
+// disconnected.
 func (a *answer) write(w http.ResponseWriter) {
 	size := a.size()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	buffered := bufio.NewWriterSize(w, min(size, writeBytes))
-	// The writer remembers an error, and does nothing more.
+	// After an error the buffered writer discards everything else.
 	_, _ = buffered.Write(a.head)
 	for i, object := range a.objects {
 		if i > 0 {

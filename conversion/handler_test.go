@@ -39,7 +39,7 @@ func jobNamed(version, name string) string {
 		v1alpha1.GroupName, version, name)
 }
 
-// manyJobs returns jobs of both versions in turn, named by their place.
+// manyJobs returns jobs that alternate between the versions, named by their index.
 func manyJobs(count int) []string {
 	jobs := make([]string, count)
 	for i := range jobs {
@@ -85,7 +85,7 @@ func checkFailure(t *testing.T, response *apiextensionsv1.ConversionResponse, me
 	}
 }
 
-// recording keeps what it is told.
+// recording stores the calls that it receives.
 type recording struct {
 	lock     sync.Mutex
 	outcomes []Outcome
@@ -361,7 +361,7 @@ func TestNoMoreIsConvertedAtATimeThanThereAreProcessors(t *testing.T) {
 
 func TestASenderWhoLeavesEndsTheConversion(t *testing.T) {
 	t.Parallel()
-	// Three objects are one batch: the first is the only one that is converted.
+	// Three objects are one batch. Only the first is converted.
 	for objects, most := range map[int]int64{3: 1, 20_000: 19_999} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var converted atomic.Int64
@@ -404,7 +404,7 @@ func TestAnObjectThatNoAPIServerStoresIsNotConverted(t *testing.T) {
 	}
 }
 
-// longJob returns a job of v1alpha1 that is one text of that many bytes, mostly.
+// longJob returns a job of v1alpha1 that is mostly one string with this number of bytes.
 func longJob(size int) string {
 	return `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"coordinator":{},"extended":{"group":"` +
 		strings.Repeat("a", size) + `"}}}`

@@ -14,8 +14,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// CanonicalCleanPodPolicy returns the policy that is written so in any letter
-// case, and false if there is none.
+// CanonicalCleanPodPolicy returns the policy with this name in any letter case, and false if there
+// is none.
 func CanonicalCleanPodPolicy(written string) (v2alpha1.CleanPodPolicy, bool) {
 	for _, policy := range []v2alpha1.CleanPodPolicy{
 		v2alpha1.CleanPodPolicyRunning, v2alpha1.CleanPodPolicyAll, v2alpha1.CleanPodPolicyNone,
@@ -27,9 +27,9 @@ func CanonicalCleanPodPolicy(written string) (v2alpha1.CleanPodPolicy, bool) {
 	return "", false
 }
 
-// held returns the members of extended that the type of v2alpha1 can hold.
-// Nothing checks extended against the hub's schema, and one mistyped value in
-// storage would end the watch of every typed client.
+// held returns the members of extended that fit the type of v2alpha1. The hub's schema does not
+// validate extended, and one value of a wrong type in storage would break the watch of every typed
+// client.
 func held[T any](extended []byte) object {
 	f := fitting{}
 	known := f.fieldsOf(reflect.TypeFor[T]())
@@ -47,8 +47,8 @@ func decodes[T any](raw []byte) bool {
 	return fitting{}.fits(raw, reflect.TypeFor[T]())
 }
 
-// isUnknown returns a predicate that reports whether the type has no field of a
-// member's name. It is for one goroutine.
+// isUnknown returns a predicate that reports whether the type has no field with a member's name.
+// The predicate is not safe for concurrent use.
 func isUnknown[T any]() func(member) bool {
 	var known map[string]reflect.Type
 	return func(m member) bool {
@@ -60,11 +60,11 @@ func isUnknown[T any]() func(member) bool {
 	}
 }
 
-// fitting judges whether types can hold values, without making any: a list of empty objects
-// takes 60 times its JSON where it is decoded. It remembers the fields of the structs met.
+// fitting checks whether types accept values, without decoding them: a decoded list of empty
+// objects takes 60 times the size of its JSON. The map caches the fields of each struct type.
 type fitting map[reflect.Type]map[string]reflect.Type
 
-// fits reports whether valid JSON decodes as a type.
+// fits reports whether valid JSON decodes into a type.
 func (f fitting) fits(raw []byte, of reflect.Type) bool {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
@@ -86,7 +86,7 @@ func (f fitting) fits(raw []byte, of reflect.Type) bool {
 	return decodesInto(raw, of)
 }
 
-// fitMembers reports whether the members fit their types, where they have one.
+// fitMembers reports whether the members that have a type fit it.
 func (f fitting) fitMembers(raw []byte, typeOf func(key string) reflect.Type) bool {
 	s := scanner{data: raw}
 	s.open('{')
@@ -110,7 +110,7 @@ func (f fitting) fitItems(raw []byte, of reflect.Type) bool {
 	return true
 }
 
-// readsItself reports whether a type reads JSON in a way of its own.
+// readsItself reports whether a type has its own unmarshaler.
 func readsItself(of reflect.Type) bool {
 	pointer := reflect.PointerTo(of)
 	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
@@ -120,7 +120,7 @@ func decodesInto(raw []byte, of reflect.Type) bool {
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, reflect.New(of).Interface()) == nil
 }
 
-// fieldsOf returns the members that a struct reads, by their names in JSON.
+// fieldsOf returns the fields of a struct by their JSON names.
 func (f fitting) fieldsOf(of reflect.Type) map[string]reflect.Type {
 	fields, known := f[of]
 	if known {

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// object is a JSON object cut into its members, in their order. The values are
-// the very bytes that were read, so that whatever is not interpreted leaves as
-// it came: numbers of any size, nulls, unknown fields.
+// object is a JSON object as a list of its members, in their order. The values are the bytes that
+// were read. What is not interpreted is therefore written unchanged: numbers of any size, nulls,
+// unknown fields.
 type object []member
 
 type member struct {
@@ -19,13 +19,13 @@ type member struct {
 	value []byte
 }
 
-// indexFrom is the number of members from which looking for duplicates by an
-// index is worth its memory.
+// indexFrom is the number of members from which an index for finding duplicates is worth its
+// memory.
 const indexFrom = 32
 
-// parseObject cuts an object. The input must be valid JSON; the result is
-// false where it is another kind of value. As in encoding/json, the last of
-// several members of one name counts.
+// parseObject splits an object into its members. The input must be valid JSON. The result is false
+// if the value is not an object. As in encoding/json, the last of several members with one name
+// counts.
 func parseObject(raw []byte) (object, bool) {
 	s := scanner{data: raw}
 	if !s.open('{') {
@@ -51,7 +51,7 @@ func parseObject(raw []byte) (object, bool) {
 	return parsed, true
 }
 
-// parseArray cuts an array as parseObject cuts an object.
+// parseArray splits an array into its items, under the same conditions as parseObject.
 func parseArray(raw []byte) ([][]byte, bool) {
 	s := scanner{data: raw}
 	if !s.open('[') {
@@ -64,7 +64,7 @@ func parseArray(raw []byte) ([][]byte, bool) {
 	return items, true
 }
 
-// countItems returns how many items an array has, 0 for what is none.
+// countItems returns the number of items of an array, and 0 if the value is not an array.
 func countItems(raw []byte) int {
 	s, count := scanner{data: raw}, 0
 	if !s.open('[') {
@@ -100,7 +100,7 @@ func (o object) find(key string, index map[string]int) int {
 	return -1
 }
 
-// get returns the value of a member, and whether it is there.
+// get returns the value of a member, and whether the member exists.
 func (o object) get(key string) ([]byte, bool) {
 	if i := o.find(key, nil); i >= 0 {
 		return o[i].value, true
@@ -108,13 +108,13 @@ func (o object) get(key string) ([]byte, bool) {
 	return nil, false
 }
 
-// text returns the value of a member that is a string, else "".
+// text returns the value of a member that is a string, and "" otherwise.
 func (o object) text(key string) string {
 	value, _ := o.get(key)
 	return text(value)
 }
 
-// set replaces the value of a member where it is, or adds the member.
+// set replaces the value of a member at its position, or appends the member.
 func (o *object) set(key string, value []byte) {
 	if i := o.find(key, nil); i >= 0 {
 		(*o)[i].value = value
@@ -134,8 +134,8 @@ func (o object) without(keys ...string) object {
 	return rest
 }
 
-// completedBy returns the object with those of the other's members that it
-// lacks.
+// completedBy returns the object with those members of the other object whose names it does not
+// have.
 func (o object) completedBy(other object) object {
 	own := o[:len(o):len(o)]
 	var index map[string]int
@@ -190,7 +190,7 @@ func quote(s string) []byte {
 	return appendQuoted(make([]byte, 0, len(s)+2), s)
 }
 
-// appendQuoted appends a string as JSON, which for nearly all is itself.
+// appendQuoted appends a string as JSON. Most strings need no escaping.
 func appendQuoted(out []byte, s string) []byte {
 	if !plain(s) {
 		// A string always marshals.
@@ -211,14 +211,13 @@ func text(raw []byte) string {
 		return string(inside)
 	}
 	var s string
-	// What is no string leaves it empty.
+	// A value that is not a string leaves it empty.
 	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
-// scanner walks over JSON that is known to be valid, which is why it needs to
-// look at nothing but strings, brackets and commas. On other input its results
-// are senseless, but it ends, and stays within its bounds.
+// scanner steps through JSON that is known to be valid, so it interprets only strings, brackets and
+// commas. On other input its results are meaningless, but it terminates and stays within bounds.
 type scanner struct {
 	data []byte
 	at   int
@@ -236,7 +235,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// open steps over an opening bracket, if the value has it.
+// open steps over an opening bracket if the value starts with it.
 func (s *scanner) open(bracket byte) bool {
 	if s.peek() != bracket {
 		return false
@@ -264,7 +263,7 @@ func (s *scanner) key() string {
 	return text(raw)
 }
 
-// plain reports whether the inside of a JSON string stands for itself.
+// plain reports whether the content of a JSON string needs no unescaping.
 func plain[T string | []byte](inside T) bool {
 	for i := range len(inside) {
 		if c := inside[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
@@ -274,19 +273,19 @@ func plain[T string | []byte](inside T) bool {
 	return true
 }
 
-// value reads one value of any kind, without the space around it.
+// value reads one value of any kind, without the whitespace around it.
 func (s *scanner) value() []byte {
 	s.peek()
 	start := s.at
 	raw := s.skipValue()
 	if s.at == start {
-		// Invalid input: whoever reads on must come to its end.
+		// The input is invalid. Advance, so that the caller reaches the end.
 		s.at++
 	}
 	return raw
 }
 
-// skipValue steps over a value, and returns it.
+// skipValue steps over a value and returns it.
 func (s *scanner) skipValue() []byte {
 	data, start, at, depth := s.data, s.at, s.at, 0
 scan:
@@ -320,8 +319,8 @@ scan:
 	return data[start:at]
 }
 
-// afterString returns the place past the string that begins at a place, or the
-// end if it does not end.
+// afterString returns the index after the string that begins at an index, or the end of the data if
+// the string is not terminated.
 func afterString(data []byte, at int) int {
 	at++
 	for {
@@ -334,7 +333,7 @@ func afterString(data []byte, at int) int {
 		case data[at] == '\\':
 			at += 2
 		default:
-			// Invalid, and not for a scanner to judge.
+			// Invalid, but a scanner does not validate.
 			at++
 		}
 	}

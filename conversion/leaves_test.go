@@ -15,15 +15,15 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// apiField is a field of an API type, found by reflection. Its path says [] for
-// each item of a list and {} for each value of a map.
+// apiField is a field of an API type, found by reflection. Its path has [] for each item of a list
+// and {} for each value of a map.
 type apiField struct {
 	path string
-	// fields are those of an object, by name.
+	// fields are the fields of an object, by name.
 	fields map[string]*apiField
 	// each is the item of a list or the value of a map.
 	each *apiField
-	// kind is that of a leaf: the others have none.
+	// kind is the kind of a leaf. Other fields have none.
 	kind reflect.Kind
 }
 
@@ -60,7 +60,7 @@ func fieldOfType(t reflect.Type, path string) *apiField {
 	return found
 }
 
-// leaves returns the fields that have none of their own.
+// leaves returns the fields without fields of their own.
 func (f *apiField) leaves() []*apiField {
 	if f.kind != reflect.Invalid {
 		return []*apiField{f}
@@ -75,7 +75,7 @@ func (f *apiField) leaves() []*apiField {
 	return found
 }
 
-// mark notes the leaves that a value, decoded from JSON, sets to something.
+// mark records the leaves that a value, decoded from JSON, sets.
 func (f *apiField) mark(value any, set map[*apiField]bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -99,8 +99,8 @@ func (f *apiField) mark(value any, set map[*apiField]bool) {
 	}
 }
 
-// checkLeaves fails for every leaf of the type that less than one in a hundred
-// of the objects sets.
+// checkLeaves fails for every leaf of the type that fewer than one in a hundred of the objects
+// sets.
 func checkLeaves(t *testing.T, root *apiField, make func(g *generator) map[string]any) {
 	t.Helper()
 	const objects = 4 * shardSize

@@ -16,27 +16,26 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Lost returns the paths of what a job of v1alpha1, which is JSON, says and the
-// stored form does not keep. A job whose extended is absent or came from
-// conversion loses nothing. It fails where Convert fails.
+// Lost returns the paths of the values of a v1alpha1 job, which is JSON, that the stored form does
+// not keep. A job whose extended is absent or came from conversion loses nothing. Lost fails where
+// Convert fails.
 //
-// Not lost are the letter case of cleanPodPolicy, which is made v2alpha1's, and
-// what an edit through v1alpha1 has overruled: a task listed in extended whose
-// role the job no longer has, and the phase and counts of a status that
-// v1alpha1 has since written.
+// Three things do not count as lost. The letter case of cleanPodPolicy is normalized to that of
+// v2alpha1. A task in extended was removed by an edit through v1alpha1 if the job no longer has its
+// role. The phase and counts in extended are outdated if v1alpha1 has written the status since.
 func Lost(raw []byte) ([]string, error) {
 	toHub, err := Convert(raw, v2alpha1.GroupVersion.String())
 	if err != nil {
 		return nil, err
 	}
-	// What came from Convert converts.
+	// The output of Convert always converts.
 	fromHub, _ := Convert(toHub, v1alpha1.GroupVersion.String())
 	written, hub, back := decodeJob(raw), decodeJob(toHub), decodeJob(fromHub)
 	lost := lostOfSpec(members(written["spec"]), members(hub["spec"]), members(back["spec"]))
 	return append(lost, lostOfStatus(members(written["status"]), members(hub["status"]), members(back["status"]))...), nil
 }
 
-// decodeJob returns valid JSON as plain values, numbers as they are written.
+// decodeJob returns valid JSON as plain values, with numbers as they are written.
 func decodeJob(raw []byte) map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -45,7 +44,7 @@ func decodeJob(raw []byte) map[string]any {
 	return job
 }
 
-// members returns those of an object, none for what is no object.
+// members returns the members of an object, and none if the value is not an object.
 func members(value any) map[string]any {
 	object, _ := value.(map[string]any)
 	return object
@@ -69,8 +68,8 @@ func lostOfSpec(written, hub, back map[string]any) []string {
 	return append(lost, lostMembers(path, extended, hub, members(back[fieldExtended]))...)
 }
 
-// lostOfTasks returns what is lost of the tasks that extended lists. The hub
-// has them in the same order, less those of roles that the job does not have.
+// lostOfTasks returns what is lost of the tasks that extended lists. The hub has them in the same
+// order, without those of roles that the job does not have.
 func lostOfTasks(path *field.Path, listed []any, written, hub map[string]any) []string {
 	var lost []string
 	stored, _ := hub[fieldTasks].([]any)
@@ -82,7 +81,7 @@ func lostOfTasks(path *field.Path, listed []any, written, hub map[string]any) []
 		removed := isRole(role) && !seen[role] && !has
 		seen[role] = true
 		if !removed {
-			// There are fewer where v2alpha1 cannot hold the list.
+			// The hub has fewer tasks if v2alpha1 does not accept the list.
 			kept := stored[:min(1, len(stored))]
 			lost = append(lost, lostValue(path.Index(i), entry, kept)...)
 			stored = stored[len(kept):]
@@ -111,8 +110,7 @@ func lostOfStatus(written, hub, back map[string]any) []string {
 	return append(lost, lostMembers(path.Child(fieldExtended), extended, hub)...)
 }
 
-// lostMembers returns the paths of those members that none of the other objects
-// has.
+// lostMembers returns the paths of the members that none of the other objects has.
 func lostMembers(path *field.Path, written map[string]any, others ...map[string]any) []string {
 	var lost []string
 	for _, key := range slices.Sorted(maps.Keys(written)) {
@@ -127,9 +125,9 @@ func lostMembers(path *field.Path, written map[string]any, others ...map[string]
 	return lost
 }
 
-// lostValue returns the path of a value that no candidate holds, or of those of
-// its members. An object is compared by its members only, so that each value is
-// compared once however deep it is.
+// lostValue returns the path of a value that no candidate contains, or the paths of its lost
+// members. Objects are compared by their members only, so that each value is compared once at any
+// depth.
 func lostValue(path *field.Path, written any, candidates []any) []string {
 	if written == nil {
 		return nil

@@ -117,8 +117,8 @@ func TestTasksThatV2alpha1CannotHoldAreLostAndDoNoHarm(t *testing.T) {
 	}
 }
 
-// TestADeepTemplateIsComparedOnce compares what differs at its deepest place. The
-// work once grew with the square of the depth, to a minute.
+// TestADeepTemplateIsComparedOnce compares objects that differ at their deepest member. Comparing
+// each level again would take quadratic time: a minute.
 func TestADeepTemplateIsComparedOnce(t *testing.T) {
 	t.Parallel()
 	const depth = 9_000
@@ -132,8 +132,8 @@ func TestADeepTemplateIsComparedOnce(t *testing.T) {
 	}
 }
 
-// TestAStatusOfManyTasksIsConvertedAtOnce converts as many tasks as a request has
-// room for. The work once grew with their square, to half a minute.
+// TestAStatusOfManyTasksIsConvertedAtOnce converts the maximum number of tasks of a request. A
+// linear search for each task would take half a minute.
 func TestAStatusOfManyTasksIsConvertedAtOnce(t *testing.T) {
 	t.Parallel()
 	var counts, kept strings.Builder

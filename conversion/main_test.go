@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMain collects garbage less often: the random objects of a long run leave
-// much of it beside a small heap.
+// TestMain makes the garbage collector run less often: a long run creates many random objects
+// beside a small heap.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(1000)
 	os.Exit(m.Run())

@@ -10,8 +10,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// maxObjects bounds what a review of tiny objects costs beside its bytes. The
-// smallest job that an API server stores is some 400 bytes.
+// maxObjects bounds the cost of a review of tiny objects, which its size in bytes does not. The
+// smallest job that an API server stores has about 400 bytes.
 const maxObjects = 500_000
 
 var (
@@ -20,10 +20,9 @@ var (
 	ErrTooManyObjects = fmt.Errorf("request.objects: more than %d", maxObjects)
 )
 
-// review is what was asked for. Its objects are cut out of the body, and not
-// known to be valid JSON: that is found out by those who convert them, side by
-// side. All around them has been checked, so that the body is valid if and only
-// if they are.
+// review is the request of a ConversionReview. Its objects are slices of the body and not yet known
+// to be valid JSON: the batches validate them concurrently. Everything around the objects has been
+// validated, so the body is valid if and only if the objects are.
 type review struct {
 	uid            []byte
 	desiredVersion string
@@ -71,8 +70,7 @@ func parseReview(body []byte) (*review, error) {
 	return asked, nil
 }
 
-// read reads the request. What is there twice has no one meaning, and is
-// refused.
+// read reads the request. A duplicate member is ambiguous and is rejected.
 func (r *review) read(cut *cutter) error {
 	seen := map[string]bool{}
 	return cut.members(func(key string) error {
@@ -98,14 +96,13 @@ func (r *review) read(cut *cutter) error {
 	})
 }
 
-// cutter cuts JSON of which nothing is known: it checks what it steps over,
-// where a scanner relies on it.
+// cutter splits JSON that has not been validated. It validates what it steps over, while a scanner
+// relies on valid input.
 type cutter struct {
 	scanner
 }
 
-// members visits the members of an object, each of which the visitor steps
-// over.
+// members calls the function for each member of an object. The function must step over the value.
 func (c *cutter) members(visit func(key string) error) error {
 	if !c.open('{') {
 		return errors.New("the body is not a JSON object")
@@ -130,8 +127,7 @@ func (c *cutter) members(visit func(key string) error) error {
 	}
 }
 
-// elements cuts an array, and checks all but the elements themselves. There are
-// none in null.
+// elements splits an array and validates everything but the elements. null has no elements.
 func (c *cutter) elements() ([][]byte, error) {
 	if !c.open('[') {
 		return nil, c.null()
@@ -155,7 +151,7 @@ func (c *cutter) elements() ([][]byte, error) {
 	}
 }
 
-// valid cuts a value and checks it.
+// valid returns the next value after validating it.
 func (c *cutter) valid() ([]byte, error) {
 	c.peek()
 	value := c.skipValue()
@@ -165,7 +161,7 @@ func (c *cutter) valid() ([]byte, error) {
 	return value, nil
 }
 
-// null steps over null, which stands for nothing.
+// null steps over null, which means that the value is not set.
 func (c *cutter) null() error {
 	value, err := c.valid()
 	if err == nil && string(value) != "null" {
@@ -174,7 +170,7 @@ func (c *cutter) null() error {
 	return err
 }
 
-// text cuts a string, and returns its content and itself: nothing for null.
+// text reads a string, and returns its content and its raw bytes. It returns neither for null.
 func (c *cutter) text() (content string, raw []byte, err error) {
 	if c.peek() != '"' {
 		return "", nil, c.null()

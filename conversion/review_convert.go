@@ -17,63 +17,61 @@ import (
 )
 
 const (
-	// batchBytes is about how much is converted at one go, before others have
-	// their turn: a millisecond's work, against which the change of hands counts
-	// for little.
+	// batchBytes is about how much is converted before other requests may proceed. It takes about a
+	// millisecond, so the cost of switching is small.
 	batchBytes = 128 << 10
-	// maxNamed is how many of the objects that did not convert an answer names.
+	// maxNamed is how many of the failed objects an answer names.
 	maxNamed = 10
-	// maxReasonBytes is how much it says of each. A reason quotes the object.
+	// maxReasonBytes is the maximum length of each reason. A reason quotes the object.
 	maxReasonBytes = 500
-	// maxStackBytes is how much is told of where a panic came from.
+	// maxStackBytes is the maximum length of the stack of a panic.
 	maxStackBytes = 4096
 )
 
-// Result is what became of an object.
+// Result is the result of converting one object.
 type Result string
 
 // The results.
 const (
-	// ResultConverted is an object of one version that became one of the other.
+	// ResultConverted means that the object was converted from one version to the other.
 	ResultConverted Result = "converted"
-	// ResultUnchanged is an object that was in the wanted version already.
+	// ResultUnchanged means that the object already had the desired version.
 	ResultUnchanged Result = "unchanged"
-	// ResultFailed is an object for which the answer says why it did not convert.
+	// ResultFailed means that the object was not converted; the answer contains the reason.
 	ResultFailed Result = "failed"
 )
 
 // OtherVersion stands for any version that the endpoint does not know.
 const OtherVersion = "other"
 
-// Conversion is what was done to an object: a version of this group, such as
-// v1alpha1, or OtherVersion, became another.
+// Conversion describes the conversion of one object. From and To are versions of this group, such
+// as v1alpha1, or OtherVersion.
 type Conversion struct {
 	From, To string
 	Result   Result
 }
 
-// Outcome is what came of a review.
+// Outcome summarizes a review.
 type Outcome struct {
 	// Objects is how many objects the review has.
 	Objects int
-	// Conversions counts them by what was done.
+	// Conversions counts the objects by their conversion.
 	Conversions map[Conversion]int
-	// Panics counts the objects at which the mapping panicked, which are among
-	// those that failed.
+	// Panics counts the objects at which the mapping panicked. They are among those that failed.
 	Panics int
-	// Panicked are the first of these, ten at most.
+	// Panicked are the first of these panics, at most ten.
 	Panicked []Panic
 }
 
-// Panic is a fault of the mapping.
+// Panic is a panic of the mapping.
 type Panic struct {
-	// Object names the object by its place in the review, kind, namespace and name.
+	// Object names the object by its index in the review, its kind, namespace and name.
 	Object string
-	// Namespace and Name are the object's, as far as it can be read.
+	// Namespace and Name are the object's. They are empty if they cannot be read.
 	Namespace, Name string
-	// Cause is what it panicked with.
+	// Cause is the value of the panic.
 	Cause string
-	// Stack is where.
+	// Stack is the stack of the panic.
 	Stack string
 }
 
@@ -86,28 +84,26 @@ func (o *Outcome) add(other *Outcome) {
 	o.Panicked = firstOf(append(o.Panicked, other.Panicked...))
 }
 
-// firstOf returns as many of the entries as an answer names.
+// firstOf returns the first maxNamed entries.
 func firstOf[T any](entries []T) []T {
 	return entries[:min(len(entries), maxNamed)]
 }
 
-// batch are objects of a review that are converted one after another, in
-// place.
+// batch is a part of a review's objects. They are converted sequentially and in place.
 type batch struct {
-	// first is the place of the first object in the review.
+	// first is the index of the batch's first object in the review.
 	first   int
 	objects [][]byte
 	bytes   int
 	outcome Outcome
-	// reasons are why objects did not convert: of the first such, while failed
-	// counts all.
+	// reasons are why the first objects failed; failed counts all failed objects.
 	reasons []string
 	failed  int
-	// invalid says that an object was not valid JSON, nor thus the review.
+	// invalid means that an object, and therefore the review, was not valid JSON.
 	invalid bool
 }
 
-// batches cuts the review's objects into batches.
+// batches splits the review's objects into batches.
 func (r *review) batches() []*batch {
 	var cut []*batch
 	size, first := 0, 0
@@ -123,8 +119,8 @@ func (r *review) batches() []*batch {
 	return cut
 }
 
-// answer converts the objects and returns the answering ConversionReview. It
-// fails if the review turns out to be no valid JSON, or if its sender leaves.
+// answer converts the objects and returns the ConversionReview with the response. It fails if the
+// review is not valid JSON, or if its sender disconnects.
 func (h *Handler) answer(ctx context.Context, asked *review) (*answer, error) {
 	_, wrong := knownVersion(asked.desiredVersion)
 	batches := asked.batches()
@@ -150,15 +146,14 @@ func (h *Handler) answer(ctx context.Context, asked *review) (*answer, error) {
 	return success(asked.uid, asked.objects), nil
 }
 
-// convertAll converts the batches, side by side with those of other reviews:
-// who wants to convert one queues for a processor, so that a single object
-// waits for a batch of a list, and not for the list.
+// convertAll converts the batches concurrently with those of other reviews. Each batch waits for a
+// processor, so a single object waits for one batch of a list and not for the whole list.
 func (h *Handler) convertAll(ctx context.Context, batches []*batch, apiVersion string) error {
 	var group errgroup.Group
 	for i, part := range batches {
 		done, err := h.turn(ctx, part)
 		if err != nil {
-			// Those under way must not outlive the request, whose memory they use.
+			// Batches in progress must not outlive the request because they use its memory.
 			_ = group.Wait()
 			return err
 		}
@@ -169,8 +164,8 @@ func (h *Handler) convertAll(ctx context.Context, batches []*batch, apiVersion s
 			})
 			continue
 		}
-		// Waking another goroutine for the last one, most often the only one,
-		// would cost as much as a small job's conversion.
+		// The last batch, which is usually the only one, is converted here. Waking another
+		// goroutine would cost as much as converting a small job.
 		err = part.convert(ctx, h.convert, apiVersion)
 		done()
 		if err != nil {
@@ -181,8 +176,9 @@ func (h *Handler) convertAll(ctx context.Context, batches []*batch, apiVersion s
 	return group.Wait()
 }
 
-// turn waits until a batch may be converted, and returns what ends that. A batch that is
-// large takes none of the turns of the others: it may last a hundred times theirs.
+// turn waits until a batch may be converted, and returns the function that releases its slot. A
+// large batch takes none of the common slots, because it may take a hundred times as long as the
+// others.
 func (h *Handler) turn(ctx context.Context, part *batch) (done func(), err error) {
 	turns := h.slots
 	if part.bytes > 2*batchBytes {
@@ -194,8 +190,8 @@ func (h *Handler) turn(ctx context.Context, part *batch) (done func(), err error
 	return func() { turns.Release(1) }, nil
 }
 
-// convert replaces the objects by what they become. It ends early, with an error, once
-// nobody waits for them any more.
+// convert replaces the objects by their converted form. It returns an error early if the sender
+// disconnects.
 func (b *batch) convert(ctx context.Context, convert func([]byte, string) ([]byte, error), apiVersion string) error {
 	for i, raw := range b.objects {
 		if err := ctx.Err(); err != nil {
@@ -227,7 +223,7 @@ func (b *batch) convertOne(i int, convert func([]byte, string) ([]byte, error), 
 	b.objects[i] = converted
 }
 
-// fail notes why an object did not convert.
+// fail records why an object was not converted.
 func (b *batch) fail(place int, raw []byte, fault *Panic, err error) {
 	b.failed++
 	if fault != nil {
@@ -245,7 +241,7 @@ func (b *batch) fail(place int, raw []byte, fault *Panic, err error) {
 	}
 }
 
-// message tells why the review failed.
+// message returns why the review failed.
 func (b *batch) message() string {
 	message := strings.Join(b.reasons, "; ")
 	if more := b.failed - len(b.reasons); more > 0 {
@@ -254,8 +250,8 @@ func (b *batch) message() string {
 	return message
 }
 
-// contained turns a panic into an error: a fault in the mapping must cost one
-// answer, not the process that answers for all objects.
+// contained turns a panic into an error. A bug in the mapping must fail one answer, not the process
+// that answers for all objects.
 func contained(convert func([]byte, string) ([]byte, error), raw []byte, apiVersion string) (converted []byte, fault *Panic, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -271,14 +267,14 @@ func contained(convert func([]byte, string) ([]byte, error), raw []byte, apiVers
 	return converted, nil, err
 }
 
-// checkStorable refuses an object that no API server stores, before its conversion takes
-// memory and time that others need.
+// checkStorable rejects an object that no API server stores, before its conversion takes memory and
+// time from other reviews.
 func checkStorable(raw []byte) error {
 	if len(raw) > maxObjectBytes {
 		return fmt.Errorf("the object has %d bytes; it must have at most %d, of which etcd takes a quarter", len(raw), maxObjectBytes)
 	}
 	if len(raw) < maxObjectTasks {
-		// Each task and each value takes a byte at least.
+		// Each task and each value takes at least one byte.
 		return nil
 	}
 	if values := netlimit.Values(raw); values > maxObjectValues {
@@ -302,8 +298,8 @@ func versionLabel(apiVersion string) string {
 	return OtherVersion
 }
 
-// apiVersionOf returns an object's apiVersion, as far as need be: it is the
-// first member in what an API server writes.
+// apiVersionOf returns an object's apiVersion. It reads no further than necessary: API servers
+// write apiVersion as the first member.
 func apiVersionOf(raw []byte) string {
 	s := scanner{data: raw}
 	if !s.open('{') {
@@ -318,7 +314,7 @@ func apiVersionOf(raw []byte) string {
 	return ""
 }
 
-// describe returns kind, namespace and name of an object for an error.
+// describe returns the kind, namespace and name of an object for an error.
 func describe(raw []byte) string {
 	kind, namespace, name := identify(raw)
 	if kind+namespace+name == "" {
@@ -327,15 +323,16 @@ func describe(raw []byte) string {
 	return fmt.Sprintf(" (%s %s/%s)", kind, namespace, name)
 }
 
-// identify returns what an object says that it is, as far as it can be read. It cuts out
-// nothing else, as the object may be too large to be converted.
+// identify returns the kind, namespace and name of an object, each empty if it cannot be read. It
+// parses nothing else because the object may be too large to be converted.
 func identify(raw []byte) (kind, namespace, name string) {
 	top := valuesOf(raw, "kind", "metadata")
 	names := valuesOf(top[1], "namespace", "name")
 	return named(top[0]), named(names[0]), named(names[1])
 }
 
-// named returns the content of a JSON string, of a long one about as much as a reason has.
+// named returns the content of a JSON string. It truncates a long one to about the length of a
+// reason.
 func named(raw []byte) string {
 	if len(raw) > 2*maxReasonBytes {
 		raw = append(slices.Clip(raw[:2*maxReasonBytes]), '"')
@@ -343,7 +340,7 @@ func named(raw []byte) string {
 	return text(raw)
 }
 
-// valuesOf returns the values of some members of an object, of each the last.
+// valuesOf returns the values of some members of an object. The last member with a name counts.
 func valuesOf(raw []byte, keys ...string) [][]byte {
 	found := make([][]byte, len(keys))
 	s := scanner{data: raw}
@@ -359,7 +356,7 @@ func valuesOf(raw []byte, keys ...string) [][]byte {
 	return found
 }
 
-// shorten returns a text of so many bytes at most, and a mark where it was cut.
+// shorten truncates a text to a number of bytes and appends "..." if it was truncated.
 func shorten(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -367,12 +364,12 @@ func shorten(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "..."
 }
 
-// success is the answer with all objects in the wanted version.
+// success returns the answer with all objects in the desired version.
 func success(uid []byte, objects [][]byte) *answer {
 	return envelope(uid, objects, []byte(`{"status":"Success"}`))
 }
 
-// failure is the answer without any, and why.
+// failure returns the answer without objects and with the reason.
 func failure(uid []byte, message string) *answer {
 	return envelope(uid, nil, object{{"status", quote("Failure")}, {"message", quote(message)}}.bytes())
 }

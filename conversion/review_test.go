@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 )
 
-// plainReview is a ConversionReview as encoding/json sees it.
+// plainReview is a ConversionReview as encoding/json decodes it.
 type plainReview struct {
 	Kind       string        `json:"kind"`
 	APIVersion string        `json:"apiVersion"`
@@ -40,8 +40,8 @@ type plainAnswer struct {
 	} `json:"response"`
 }
 
-// FuzzReview holds the endpoint against reading a review by a library and
-// converting its objects one by one.
+// FuzzReview compares the endpoint with a library that reads the review and converts its objects
+// one by one.
 func FuzzReview(f *testing.F) {
 	f.Add([]byte(reviewOf(manyJobs(3)...)))
 	f.Add([]byte(reviewTo(v1alpha1.GroupVersion.String(), manyJobs(3)...)))
@@ -64,8 +64,8 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// readPlainly returns the request of a review, nil if it is none, and whether
-// it must be answered: one that says something twice need not.
+// readPlainly returns the request of a review, and nil if there is none. It also returns whether
+// the endpoint must answer it: a review with duplicate members may be rejected.
 func readPlainly(t *testing.T, body []byte) (*plainRequest, bool) {
 	t.Helper()
 	var review plainReview
@@ -82,7 +82,7 @@ func readPlainly(t *testing.T, body []byte) (*plainRequest, bool) {
 	return review.Request, true
 }
 
-// checkAnswer holds an answer against converting the objects one by one.
+// checkAnswer compares an answer with converting the objects one by one.
 func checkAnswer(t *testing.T, asked *plainRequest, raw []byte) {
 	t.Helper()
 	var answer plainAnswer
@@ -117,7 +117,7 @@ func checkAnswer(t *testing.T, asked *plainRequest, raw []byte) {
 	}
 }
 
-// FuzzValid holds the check of JSON against that of encoding/json.
+// FuzzValid compares the validation of JSON with that of encoding/json.
 func FuzzValid(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,-0.5e+10,"\u00e4\n",true,false,null,{}],"b":[]}`, `0`, `-`, `01`, `1.`, `1e`, `.5`, `"`, `"\`, `"\x"`, `"\u12g4"`, "\"\x01\"",

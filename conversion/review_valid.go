@@ -8,11 +8,11 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how deep values may be nested, which encoding/json says too.
+// maxDepth is the maximum nesting depth of values, as in encoding/json.
 const maxDepth = 10_000
 
-// valid reports whether the bytes are one JSON value, as json.Valid does, in about
-// a quarter of its time, which is half as long as converting takes.
+// valid reports whether the bytes are one JSON value, as json.Valid does. It takes about a quarter
+// of the time of json.Valid, and half the time of converting.
 func valid(raw []byte) bool {
 	c := checker{scanner{data: raw}}
 	if !c.value(0) {
@@ -22,12 +22,12 @@ func valid(raw []byte) bool {
 	return c.at == len(raw)
 }
 
-// checker walks over what claims to be JSON.
+// checker steps through bytes and validates them as JSON.
 type checker struct {
 	scanner
 }
 
-// value steps over a value that is valid.
+// value steps over a value and reports whether it is valid.
 func (c *checker) value(depth int) bool {
 	switch c.peek() {
 	case '{':
@@ -47,8 +47,7 @@ func (c *checker) value(depth int) bool {
 	}
 }
 
-// container steps over an object or an array, given how to step over what it
-// has between commas.
+// container steps over an object or an array. The function steps over one element.
 func (c *checker) container(closing byte, depth int, element func(depth int) bool) bool {
 	if depth >= maxDepth {
 		return false
@@ -95,7 +94,7 @@ func (c *checker) text() bool {
 	}
 }
 
-// escape steps over a backslash and what it introduces.
+// escape steps over an escape sequence.
 func (c *checker) escape() bool {
 	rest := c.data[c.at+1:]
 	if len(rest) == 0 {
@@ -127,7 +126,7 @@ func (c *checker) literal(word string) bool {
 	return true
 }
 
-// number steps over a number: no zero in front, no point without digits.
+// number steps over a number. A leading zero and a point without digits are invalid.
 func (c *checker) number() bool {
 	c.skip("-")
 	if !c.skip("0") && !c.digits() {
@@ -143,7 +142,7 @@ func (c *checker) number() bool {
 	return true
 }
 
-// skip steps over one of the bytes, if it is there.
+// skip steps over the next byte if it is one of these.
 func (c *checker) skip(any string) bool {
 	if c.at == len(c.data) {
 		return false
@@ -165,17 +164,16 @@ func (c *checker) digits() bool {
 	return c.at > start
 }
 
-// special returns where, from a place inside a string, the next byte is that
-// does not stand for itself: a quote, a backslash, a control character; and
-// else the end. It looks at eight bytes at a time.
+// special returns the index of the next byte inside a string that is a quote, a backslash or a
+// control character, and the length of the data if there is none. It reads eight bytes at a time.
 func special(data []byte, from int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	at := min(from, len(data))
 	for ; len(data)-at >= 8; at += 8 {
 		word := binary.LittleEndian.Uint64(data[at:])
 		quote, backslash := word^(ones*'"'), word^(ones*'\\')
-		// The high bit of a byte is set where it is zero, or below a space. It may
-		// be set wrongly only above a byte where it is rightly set.
+		// The high bit of a byte is set if the byte is zero or below a space. It can be set wrongly
+		// only above a byte for which it is set correctly.
 		found := ((quote-ones)&^quote | (backslash-ones)&^backslash | (word-ones*' ')&^word) & highs
 		if found != 0 {
 			return at + bits.TrailingZeros64(found)/8

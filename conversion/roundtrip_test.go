@@ -20,17 +20,16 @@ import (
 )
 
 var (
-	// randomObjects is the number of random objects that make each round trip;
-	// a long run asks for more.
+	// randomObjects is the number of random objects for each round trip; a long run sets more.
 	randomObjects = flag.Int("conversion.objects", 2_000, "random objects for each round trip")
-	// firstSeed makes a run repeatable, and another one different.
+	// firstSeed makes a run repeatable. Another seed generates other objects.
 	firstSeed = flag.Int64("conversion.seed", 1, "seed of the first thousand random objects; each next thousand has the next")
 )
 
 // shardSize is the number of objects of one seed.
 const shardSize = 1000
 
-// decode returns JSON as plain values, numbers as they are written.
+// decode returns JSON as plain values, with numbers as they are written.
 func decode(tb testing.TB, raw []byte) map[string]any {
 	tb.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -51,8 +50,8 @@ func encode(tb testing.TB, value any) []byte {
 	return raw
 }
 
-// mustConvert converts and checks that metadata stays and that the type of the
-// wanted version can hold the result.
+// mustConvert converts a job. It checks that metadata stays and that the result fits the type of
+// the desired version.
 func mustConvert(tb testing.TB, job map[string]any, apiVersion string) []byte {
 	tb.Helper()
 	converted, err := Convert(encode(tb, job), apiVersion)
@@ -80,8 +79,7 @@ func mustConvert(tb testing.TB, job map[string]any, apiVersion string) []byte {
 	return converted
 }
 
-// roundTrip converts a job of the version own to the other and back, and
-// compares.
+// roundTrip converts a job of the version own to the other version and back, and compares.
 func roundTrip(tb testing.TB, job map[string]any, other, own string) {
 	tb.Helper()
 	seen := mustConvert(tb, job, other)
@@ -94,9 +92,8 @@ func roundTrip(tb testing.TB, job map[string]any, other, own string) {
 	}
 }
 
-// forRandomJobs checks as many random jobs as the flag says, in parallel, a
-// thousand for each seed. A seed that fails is repeated by
-// -run TestName/seed=N, and -v shows how far a long run is.
+// forRandomJobs checks as many random jobs as the flag specifies, in parallel, with a thousand for
+// each seed. To repeat a failed seed use -run TestName/seed=N. -v shows the progress of a long run.
 func forRandomJobs(t *testing.T, check func(tb testing.TB, g *generator)) {
 	t.Helper()
 	var done atomic.Int64
@@ -124,8 +121,8 @@ func TestEveryV2JobComesBackFromV1Unchanged(t *testing.T) {
 	})
 }
 
-// TestEveryV1JobComesBackFromV2Unchanged takes jobs without extended, and every
-// fourth one with what conversion wrote there.
+// TestEveryV1JobComesBackFromV2Unchanged uses jobs without extended. Every fourth job has the
+// extended that conversion wrote.
 func TestEveryV1JobComesBackFromV2Unchanged(t *testing.T) {
 	t.Parallel()
 	forRandomJobs(t, func(tb testing.TB, g *generator) {

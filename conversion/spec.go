@@ -9,7 +9,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Fields that the versions say differently, or that one of them lacks.
+// Fields that differ between the versions, or that only one version has.
 const (
 	fieldExtended     = "extended"
 	fieldLifecycle    = "lifecycle"
@@ -21,8 +21,8 @@ const (
 	fieldTemplate     = "template"
 )
 
-// role returns the roles of v1alpha1 in the order in which they become tasks:
-// each is a field of v1alpha1's spec, and the type and name of a task.
+// roles returns the roles of v1alpha1 in the order in which they become tasks. Each is a field of
+// v1alpha1's spec, and the type and name of a task.
 func roles() [3]string {
 	return [3]string{
 		string(v2alpha1.TaskTypeCoordinator),
@@ -40,8 +40,7 @@ func rolePosition(name string) int {
 	return slices.Index(names[:], name)
 }
 
-// isSharedSpecField reports whether both versions have the field of the spec,
-// with the same meaning.
+// isSharedSpecField reports whether both versions have the field of the spec with the same meaning.
 func isSharedSpecField(name string) bool {
 	switch name {
 	case "group", "priorityClassName", "cleanPodPolicy", "volumes":
@@ -50,7 +49,7 @@ func isSharedSpecField(name string) bool {
 	return false
 }
 
-// canonicalReplicas is the count of replicas that a role of v1alpha1 gets.
+// canonicalReplicas returns the number of replicas that a role of v1alpha1 gets.
 func canonicalReplicas(role string) string {
 	if role == string(v2alpha1.TaskTypeCoordinator) {
 		return "1"
@@ -60,11 +59,13 @@ func canonicalReplicas(role string) string {
 
 // specToHub converts a spec of v1alpha1.
 //
-// What extended says about lifecycle decides how the rest is read. Nothing: the
-// job is v1alpha1's own, so it is led by its coordinator and has a
-// backoffLimit of 0, and extended adds to that. CoordinatorLed: nothing is
-// implied. Anything else, and "" for none at all: the job is led by its
-// workers, and extended holds the whole truth about it.
+// The lifecycle in extended determines how the rest is read:
+//
+//   - Absent: v1alpha1 defined the job. It is coordinator-led with a backoffLimit of 0, and
+//     extended adds to that.
+//   - CoordinatorLed: nothing is implied.
+//   - Anything else, where "" represents an absent lifecycle: the job is worker-led, and extended
+//     defines it completely.
 func specToHub(v1 object) object {
 	raw, _ := v1.get(fieldExtended)
 	extended := held[v2alpha1.DIJobSpec](raw)
@@ -89,15 +90,15 @@ func specToHub(v1 object) object {
 	return hub.completedBy(extended.without(fieldLifecycle, "group", "priorityClassName", "cleanPodPolicy", "volumes"))
 }
 
-// isWorkerLed reports whether extended makes a job one that its workers lead.
+// isWorkerLed reports whether extended makes a job worker-led.
 func isWorkerLed(extended object) bool {
 	lifecycle, stated := extended.get(fieldLifecycle)
 	return stated && text(lifecycle) != string(v2alpha1.LifecycleCoordinatorLed)
 }
 
-// sharedSpecFields returns the members of a spec of v1alpha1 that the hub has
-// under the same name, among them such as neither version knows: they come
-// from a schema newer than this program, and it must not lose them.
+// sharedSpecFields returns the members of a v1alpha1 spec that the hub has under the same name. It
+// includes fields that neither version knows: they come from a schema newer than this program and
+// must not be lost.
 func sharedSpecFields(v1 object) object {
 	var shared object
 	unknown := isUnknown[v2alpha1.DIJobSpec]()
@@ -113,10 +114,10 @@ func sharedSpecFields(v1 object) object {
 	return shared
 }
 
-// tasksToHub returns the tasks of a coordinator-led job: those that extended
-// lists, completed by what v1alpha1's own fields say of their roles, and a
-// canonical task for each role that it does not list. A listed task whose role
-// has no field any more was removed by an edit through v1alpha1.
+// tasksToHub returns the tasks of a coordinator-led job. They are the tasks that extended lists,
+// completed by v1alpha1's own fields for their roles, and a canonical task for each role that
+// extended does not list. A listed task whose role no longer has a field was removed by an edit
+// through v1alpha1.
 func tasksToHub(v1, extended object) ([]byte, bool) {
 	listed, _ := extended.get(fieldTasks)
 	entries, isArray := parseArray(listed)
@@ -149,15 +150,15 @@ func tasksToHub(v1, extended object) ([]byte, bool) {
 	return joinArray(tasks), len(tasks) > 0 || isArray
 }
 
-// roleOf returns what a spec of v1alpha1 says of a role, and whether it has it.
+// roleOf returns the content of a role in a spec of v1alpha1, and whether the spec has the role.
 func roleOf(v1 object, role string) (object, bool) {
 	raw, _ := v1.get(role)
 	content, ok := parseObject(raw)
 	return content.without(fieldReplicas, fieldType, fieldName), ok
 }
 
-// contentKeys are the members of a task that what v1alpha1 says of its role
-// replaces: v1alpha1 wins also where it has no template.
+// contentKeys returns the members of a task that v1alpha1's content of the role replaces. The
+// template is one of them even if v1alpha1 has no template.
 func contentKeys(content object) []string {
 	keys := []string{fieldTemplate}
 	for _, m := range content {
@@ -193,8 +194,7 @@ func specFromHub(hub object) object {
 	return append(v1, member{fieldExtended, extended.bytes()})
 }
 
-// coordinatorLedFromHub adds to v1 and extended what they say of a
-// coordinator-led job.
+// coordinatorLedFromHub adds the fields of a coordinator-led job to v1 and extended.
 func coordinatorLedFromHub(hub, v1, extended object) object {
 	limit, limited := hub.get(fieldBackoffLimit)
 	if string(limit) == "0" {
@@ -216,9 +216,9 @@ func coordinatorLedFromHub(hub, v1, extended object) object {
 	return v1
 }
 
-// shownRoles returns the roles of a coordinator-led job as fields of v1alpha1,
-// and its tasks less what those fields carry: the first task of each role. The
-// tasks are canonical if the fields alone imply them.
+// shownRoles returns the roles of a coordinator-led job as fields of v1alpha1, which show the first
+// task of each role. It also returns the tasks without what those fields carry. The tasks are
+// canonical if the fields alone imply them.
 func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
 	entries, isArray := parseArray(tasks)
 	if !isArray {
@@ -245,17 +245,16 @@ func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
 	return shown, joinArray(rest), canonical
 }
 
-// isCanonical reports whether v1alpha1's field of the role implies name and
-// replicas of the task.
+// isCanonical reports whether v1alpha1's field of the role implies the name and the replicas of the
+// task.
 func isCanonical(task object, role string) bool {
 	replicas, _ := task.get(fieldReplicas)
 	return string(replicas) == canonicalReplicas(role) && task.text(fieldName) == role
 }
 
-// workerRoles shows the tasks of a worker-led job to readers of v1alpha1: a
-// single task without a role as the coordinator of a serial job, else learner
-// and collector by their types. The coordinator is always there, as v1alpha1
-// requires it.
+// workerRoles returns the fields that show the tasks of a worker-led job in v1alpha1. A single task
+// without a role is shown as the coordinator of a serial job. Other tasks are shown as learner and
+// collector by their types. The coordinator is always present because v1alpha1 requires it.
 func workerRoles(tasks []byte) object {
 	var shown object
 	entries, _ := parseArray(tasks)
@@ -269,8 +268,8 @@ func workerRoles(tasks []byte) object {
 	return shown.completedBy(object{{string(v2alpha1.TaskTypeCoordinator), []byte("{}")}})
 }
 
-// shownAs returns the role that shows a task of a worker-led job of so many
-// tasks; what is no role of v1alpha1 stays as it is.
+// shownAs returns the role that shows a task of a worker-led job with this number of tasks. A type
+// that is not a role of v1alpha1 stays unchanged.
 func shownAs(task object, tasks int) string {
 	taskType := task.text(fieldType)
 	switch {
@@ -282,7 +281,7 @@ func shownAs(task object, tasks int) string {
 	return taskType
 }
 
-// canonicalCleanPodPolicy returns the policy in v2alpha1's letter case.
+// canonicalCleanPodPolicy returns the policy in the letter case of v2alpha1.
 func canonicalCleanPodPolicy(raw []byte) []byte {
 	if policy, ok := CanonicalCleanPodPolicy(text(raw)); ok {
 		return quote(string(policy))

@@ -26,8 +26,7 @@ const (
 	fieldFailed        = "failed"
 )
 
-// statusToHub converts a status of v1alpha1; the keys are those of the job's
-// spec.
+// statusToHub converts a status of v1alpha1. The keys are those of the job's spec.
 func statusToHub(v1 object, keys statusKeys) object {
 	raw, _ := v1.get(fieldExtended)
 	extended := held[v2alpha1.DIJobStatus](raw)
@@ -79,9 +78,9 @@ func statusFromHub(hub object, keys statusKeys) object {
 	return v1
 }
 
-// phaseMark stands, in the hub, before a phase of v1alpha1 that is spelled like
-// one which v1alpha1 shows as Created. No program writes such a phase to
-// v1alpha1; the mark keeps even that apart, so that it comes back.
+// phaseMark is a prefix, in the hub, of a v1alpha1 phase that is spelled like a phase that v1alpha1
+// shows as Created. No program writes such a phase to v1alpha1. The mark keeps even that phase
+// distinct, so that the way back restores it.
 const phaseMark = "v1alpha1/"
 
 // shownAsCreated reports whether v1alpha1 shows this phase of the hub as Created.
@@ -94,8 +93,8 @@ func shownAsCreated(phase string) bool {
 	}
 }
 
-// needsMark reports whether a phase of v1alpha1 would be taken for one of the
-// hub's, or for one that bears the mark.
+// needsMark reports whether a phase of v1alpha1 would be read as one of the hub's phases, or as a
+// phase with the mark.
 func needsMark(phase string) bool {
 	unmarked := phase
 	for strings.HasPrefix(unmarked, phaseMark) {
@@ -104,7 +103,7 @@ func needsMark(phase string) bool {
 	return shownAsCreated(unmarked)
 }
 
-// phaseFromHub returns v1alpha1's word for a phase.
+// phaseFromHub returns the v1alpha1 name of a phase.
 func phaseFromHub(phase []byte) []byte {
 	word := text(phase)
 	if shownAsCreated(word) {
@@ -116,9 +115,9 @@ func phaseFromHub(phase []byte) []byte {
 	return phase
 }
 
-// phaseToHub returns the phase that extended keeps, where v1alpha1 still says
-// the word for it; else Pending for Created, which the hub has no word for; else
-// v1alpha1's.
+// phaseToHub returns the hub's phase. It is the phase in extended if v1alpha1 still has the name
+// for it. Otherwise Created becomes Pending because the hub has no Created. Any other phase keeps
+// its name, with the mark if it needs one.
 func phaseToHub(phase []byte, extended object) []byte {
 	word := text(phase)
 	if kept, ok := extended.get(fieldPhase); ok && text(phaseFromHub(kept)) == word {
@@ -133,8 +132,8 @@ func phaseToHub(phase []byte, extended object) []byte {
 	return phase
 }
 
-// countsFromHub returns a taskStatus as replicaStatus, and whether
-// replicaCountsToHub gets the same taskStatus back from it.
+// countsFromHub returns a taskStatus as replicaStatus, and whether replicaCountsToHub restores the
+// same taskStatus from it.
 func countsFromHub(raw []byte, keys statusKeys) ([]byte, bool) {
 	tasks, ok := parseObject(raw)
 	if !ok {
@@ -149,8 +148,8 @@ func countsFromHub(raw []byte, keys statusKeys) ([]byte, bool) {
 	return tasks.bytes(), exact
 }
 
-// replicaStatus returns the counts of one task by pod phase as v1alpha1 counts
-// them, and whether taskStatus gets the same back from it.
+// replicaStatus returns the counts by pod phase of one task as v1alpha1 counts them, and whether
+// taskStatus restores the same counts from them.
 func replicaStatus(raw []byte) ([]byte, bool) {
 	phases, ok := parseObject(raw)
 	if !ok {
@@ -177,7 +176,8 @@ func replicaStatus(raw []byte) ([]byte, bool) {
 	return shown.bytes(), exact
 }
 
-// sum adds a count to the active ones, if there were any before.
+// sum adds a count to the active pods counted so far. It returns the count unchanged if it is the
+// first.
 func sum(counts object, value []byte, before int) []byte {
 	if before == 0 {
 		return value
@@ -188,16 +188,16 @@ func sum(counts object, value []byte, before int) []byte {
 	return strconv.AppendInt(nil, max(math.MinInt32, min(math.MaxInt32, a+b)), 10)
 }
 
-// countsToHub returns what replicaStatus says as taskStatus. Of each role that
-// it says nothing new of, it is what extended keeps.
+// countsToHub returns replicaStatus as taskStatus. A role whose counts v1alpha1 has not changed
+// keeps the counts in extended.
 func countsToHub(v1, extended object, keys statusKeys) ([]byte, bool) {
 	replicas, counted := v1.get(fieldReplicaStatus)
 	kept, _ := extended.get(fieldTaskStatus)
 	return replicaCountsToHub(replicas, kept, keys), counted
 }
 
-// sameCounts reports whether two replicaStatus count the same. An absent count is
-// zero: typed clients drop zeros from what they write back.
+// sameCounts reports whether two replicaStatus have the same counts. An absent count is zero,
+// because typed clients omit zeros when they write.
 func sameCounts(a, b []byte) bool {
 	countsOfA, okA := decodeCounts(a)
 	countsOfB, okB := decodeCounts(b)
@@ -210,8 +210,8 @@ func decodeCounts(raw []byte) (map[string]v1alpha1.ReplicaStatus, bool) {
 	return counts, err == nil
 }
 
-// replicaCountsToHub returns a replicaStatus as taskStatus, with the counts that
-// are kept of tasks where it still shows those.
+// replicaCountsToHub returns a replicaStatus as taskStatus. The kept counts of a task are used if
+// the replicaStatus still shows them.
 func replicaCountsToHub(raw, kept []byte, keys statusKeys) []byte {
 	replicas, ok := parseObject(raw)
 	if !ok {
@@ -235,8 +235,8 @@ func replicaCountsToHub(raw, kept []byte, keys statusKeys) []byte {
 	return replicas.bytes()
 }
 
-// taskStatus returns the counts of one role by outcome as the hub counts them.
-// Active pods count as running, as v1alpha1 does not tell them from pending ones.
+// taskStatus returns the counts of one role by pod phase as the hub counts them. Active pods count
+// as running because v1alpha1 does not distinguish them from pending pods.
 func taskStatus(raw []byte) []byte {
 	counts, ok := parseObject(raw)
 	if !ok {
@@ -256,18 +256,17 @@ func taskStatus(raw []byte) []byte {
 	return phases.bytes()
 }
 
-// statusKeys are the names that mean different things as keys of taskStatus and
-// of replicaStatus: that of a task which v1alpha1 shows under a role, and that
-// role's key. Every other name stays.
+// statusKeys pairs the key of a task in taskStatus with the key of its role in replicaStatus, for
+// the tasks that v1alpha1 shows under a role. Every other key is the same in both.
 type statusKeys []keyPair
 
 type keyPair struct {
 	task, replica string
 }
 
-// taskKeys returns the keys for a spec of v1alpha1: those of the tasks that it
-// shows under a role, and for the other roles their own names. Only extended
-// names tasks otherwise than their roles.
+// taskKeys returns the keys for a spec of v1alpha1. A task that the spec shows under a role has its
+// own name as key; the other roles use their own names. Only extended can give tasks names that
+// differ from their roles.
 func taskKeys(v1 object) statusKeys {
 	raw, _ := v1.get(fieldExtended)
 	extended, _ := parseObject(raw)
@@ -293,8 +292,8 @@ func taskKeys(v1 object) statusKeys {
 	return keys.with(v2alpha1.AggregatorTaskStatus, string(v1alpha1.ReplicaTypeAggregator))
 }
 
-// with adds a pair, unless either name has a partner already: the first task of
-// a role is the one that is shown.
+// with adds a pair, unless one of the names is paired already: the first task of a role is the one
+// that is shown.
 func (k statusKeys) with(task, replica string) statusKeys {
 	for _, pair := range k {
 		if pair.task == task || pair.replica == replica {
@@ -307,8 +306,8 @@ func (k statusKeys) with(task, replica string) statusKeys {
 	return append(k, keyPair{task, replica})
 }
 
-// show returns the key of replicaStatus for one of taskStatus. No two share
-// one: a name that is the key of another task gives way to that task's name.
+// show returns the key in replicaStatus for a key of taskStatus. Keys stay unique: a name that is
+// the key of another task is replaced by that task's name.
 func (k statusKeys) show(name string) string {
 	if replica, ok := k.replicaOf(name); ok {
 		return replica
@@ -348,8 +347,7 @@ func (k statusKeys) taskOf(replica string) (string, bool) {
 	return "", false
 }
 
-// replicaType returns the key of replicaStatus under which a role counts, or ""
-// for what is no role.
+// replicaType returns the key of a role in replicaStatus, or "" if the name is not a role.
 func replicaType(role string) string {
 	switch role {
 	case string(v2alpha1.TaskTypeCoordinator):

@@ -25,7 +25,7 @@ func FromHub(job *v2alpha1.DIJob) (*v1alpha1.DIJob, error) {
 	return through[v1alpha1.DIJob](in, v1alpha1.GroupVersion.String())
 }
 
-// through converts typed objects by the one mapping there is, which is of JSON.
+// through converts typed objects by way of JSON, on which the only mapping works.
 func through[T any](in any, apiVersion string) (*T, error) {
 	raw, err := json.Marshal(in)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The ancestors of v1alpha1: NerveX, and the first days under the new name.
+// The groups that preceded v1alpha1: that of NerveX, and the first one under the new name.
 const (
 	nervexGroup = "nervex.sensetime.com"
 	firstGroup  = "diengine.sensetime.com"
@@ -23,7 +23,7 @@ func isAncestor(head *header) bool {
 	return false
 }
 
-// importAncestor imports what has v1alpha1's shape under an older name.
+// importAncestor imports a manifest with the structure of v1alpha1 under an older name.
 func importAncestor(m *manifest) any {
 	metadata := m.takeMetadata()
 	m.dropStatus()
@@ -53,8 +53,7 @@ func importAncestor(m *manifest) any {
 	return object
 }
 
-// takeMembers takes those members of an object that are known, nil if there is
-// no object.
+// takeMembers imports the known members of an object. It returns nil if there is no object.
 func (m *manifest) takeMembers(at Path, known []string) map[string]any {
 	if m.parent(at.Child("")) == nil {
 		return nil
@@ -68,8 +67,7 @@ func (m *manifest) takeMembers(at Path, known []string) map[string]any {
 	return taken
 }
 
-// noteOldNames names what speaks of NerveX: it may be meant so, so nothing is
-// rewritten.
+// noteOldNames reports values that mention NerveX. They may be intended, so none is rewritten.
 func (m *manifest) noteOldNames(at Path, value any) {
 	eachLeaf(at, value, func(where Path, value any) {
 		text, _ := value.(string)
@@ -81,7 +79,7 @@ func (m *manifest) noteOldNames(at Path, value any) {
 	})
 }
 
-// adviceOn says what becomes of a name of NerveX's.
+// adviceOn returns the advice for a value that mentions NerveX.
 func adviceOn(where Path, text string) string {
 	switch key := where[len(where)-1]; {
 	case key == "image":

@@ -1,15 +1,14 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package importers turns manifests of other operators, and of generations of
-// DI Orchestrator that are no longer served, into DIJobs and AggregatorConfigs.
+// Package importers converts manifests of other operators, and of earlier generations of DI
+// Orchestrator that are no longer served, to DIJobs and AggregatorConfigs.
 //
-// An importer takes a manifest apart: what it carries over it takes out of the
-// manifest, and what is left at the end is reported as not carried. So nothing
-// of a manifest is lost without a word.
+// An importer removes from the manifest each value that it imports. The remaining values are
+// reported as lost, so that nothing is dropped silently.
 //
-// The package is pure: JSON in, JSON and a report out. It must not validate,
-// read a cluster, or guess what a user may have meant.
+// The package is pure: it takes JSON and returns JSON and a report. It must not validate, read a
+// cluster, or guess what a user meant.
 package importers
 
 import (
@@ -25,39 +24,39 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Result is what became of a manifest.
+// Result is the result of importing a manifest.
 type Result struct {
-	// Object is the imported object, as JSON: v2alpha1, or v1alpha1 where the
-	// manifest has that version's shape.
+	// Object is the imported object as JSON. It has version v2alpha1, or v1alpha1 if the manifest
+	// has the structure of that version.
 	Object []byte
-	// Moves says from where in the manifest parts of the object came, where
-	// that is another path. A longer To goes before a shorter one.
+	// Moves maps parts of the object to the manifest where their paths differ. A longer To precedes
+	// a shorter one.
 	Moves []Move
-	// Lost is what of the manifest could not be carried over.
+	// Lost lists the values of the manifest that could not be imported.
 	Lost []Finding
-	// Notes is what a user ought to know beside that, such as a name that was
-	// changed or is to be changed.
+	// Notes lists what a user should know besides, such as a name that was changed or must be
+	// changed.
 	Notes []Finding
 }
 
-// Move says that the part of an object at To is the part of the manifest at From.
+// Move maps the part of an object at To to the part of the manifest at From.
 type Move struct {
 	From, To Path
 }
 
-// Finding says something of a place in a manifest.
+// Finding describes a value of a manifest.
 type Finding struct {
-	// Path is the place in the manifest.
+	// Path is the path of the value in the manifest.
 	Path Path
-	// Value is what the manifest says there, nil where nothing is to be shown.
+	// Value is the value in the manifest, or nil if it is not shown.
 	Value any
-	// Why says what is with it.
+	// Why describes the problem or the change.
 	Why string
-	// Do says what the user may do about it, "" for nothing.
+	// Do advises the user what to do about it; "" means nothing.
 	Do string
 }
 
-// header is what tells one kind of manifest from another.
+// header contains the fields that distinguish the kinds of manifests.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -72,8 +71,7 @@ func (h *header) group() string {
 	return group
 }
 
-// importerOf returns the function that imports manifests such as this one, nil
-// if there is none.
+// importerOf returns the function that imports manifests of this kind, and nil if there is none.
 func importerOf(raw []byte) func(*manifest) any {
 	var head header
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
@@ -93,16 +91,15 @@ func importerOf(raw []byte) func(*manifest) any {
 	return nil
 }
 
-// Recognizes reports whether the manifest, which is JSON, is one that Import
-// imports: a TFJob, a PyTorchJob, a NerveXJob or its AggregatorConfig, or a DIJob of v1.0.0,
-// which calls its version v2alpha1 and has a template in place of tasks.
+// Recognizes reports whether Import can import the manifest, which is JSON. It can import a TFJob,
+// a PyTorchJob, a NerveXJob, the AggregatorConfig of NerveX, and a DIJob of v1.0.0. The latter
+// calls its version v2alpha1 and has a template in place of tasks.
 func Recognizes(raw []byte) bool {
 	return importerOf(raw) != nil
 }
 
-// Import turns a manifest that Recognizes knows into an object of this
-// project's group. It fails where the manifest holds a value of a wrong type,
-// with its path.
+// Import converts a manifest that Recognizes accepts to an object of this project's group. It fails
+// with the path if a value of the manifest has a wrong type.
 func Import(raw []byte) (*Result, error) {
 	importer := importerOf(raw)
 	if importer == nil {
@@ -125,7 +122,7 @@ func Import(raw []byte) (*Result, error) {
 	return &m.result, nil
 }
 
-// job is a DIJob of v2alpha1 with metadata as the manifest has it.
+// job is a DIJob of v2alpha1 with the metadata of the manifest.
 type job struct {
 	APIVersion string             `json:"apiVersion"`
 	Kind       string             `json:"kind"`
@@ -140,10 +137,10 @@ func newJob(metadata any, spec v2alpha1.DIJobSpec) *job {
 	return &job{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Metadata: metadata, Spec: spec}
 }
 
-// legacyVersion is the apiVersion of what has v1alpha1's shape.
+// legacyVersion returns the apiVersion of objects with the structure of v1alpha1.
 func legacyVersion() string { return v1alpha1.GroupVersion.String() }
 
-// encode writes JSON without escaping what only HTML needs escaped.
+// encode returns JSON without the escapes that only HTML needs.
 func (m *manifest) encode(value any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

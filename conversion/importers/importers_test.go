@@ -29,7 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// samples are the manifests that people have, by file name.
+// samples returns manifests as users have them, by file name.
 func samples(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "*.yaml"))
@@ -72,7 +72,7 @@ func decode(tb testing.TB, raw []byte) map[string]any {
 	return value
 }
 
-// golden is a result as the golden files have it.
+// golden returns a result in the form of the golden files.
 func golden(tb testing.TB, result *importers.Result) string {
 	tb.Helper()
 	object, err := yaml.JSONToYAML(result.Object)
@@ -119,7 +119,7 @@ func TestWhatManifestsBecome(t *testing.T) {
 	}
 }
 
-// fitsItsType checks that the type of the object's version has all its fields.
+// fitsItsType checks that the type of the object's version has all fields of the object.
 func fitsItsType(tb testing.TB, raw []byte) {
 	tb.Helper()
 	head := decode(tb, raw)
@@ -134,8 +134,8 @@ func fitsItsType(tb testing.TB, raw []byte) {
 	}
 }
 
-// accountsFor checks that each value of the manifest is in the object where
-// the result says it moved to, or is named in the report.
+// accountsFor checks that each value of the manifest is in the object where the result says it
+// moved, or is reported.
 func accountsFor(tb testing.TB, raw []byte, result *importers.Result) {
 	tb.Helper()
 	object := decode(tb, result.Object)
@@ -157,7 +157,7 @@ func accountsFor(tb testing.TB, raw []byte, result *importers.Result) {
 
 func named(findings []importers.Finding, path importers.Path) bool {
 	for _, finding := range findings {
-		// Where something below was only renamed or noted, the finding is about that alone.
+		// If a value below was renamed or noted, the finding describes only that value.
 		if _, ok := path.Below(finding.Path); ok && (finding.Value != nil || len(finding.Path) == len(path) || strings.HasPrefix(finding.Why, "left out")) {
 			return true
 		}
@@ -249,7 +249,7 @@ func TestErrorsNameThePathAndTheValue(t *testing.T) {
 	}
 }
 
-// FuzzImport holds that whatever is imported is accounted for, and fits its type.
+// FuzzImport checks that every imported value is accounted for, and that the object fits its type.
 func FuzzImport(f *testing.F) {
 	for _, raw := range samples(f) {
 		f.Add(raw)
@@ -269,7 +269,7 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// TestChangedManifestsAreAccountedFor changes the samples at random places.
+// TestChangedManifestsAreAccountedFor changes the samples at random paths.
 func TestChangedManifestsAreAccountedFor(t *testing.T) {
 	t.Parallel()
 	r, imported := rand.New(rand.NewSource(1)), 0
@@ -289,7 +289,7 @@ func TestChangedManifestsAreAccountedFor(t *testing.T) {
 		}
 		result, err := importers.Import(raw)
 		if err != nil {
-			continue // What it names is tested elsewhere.
+			continue // Another test covers what it names.
 		}
 		imported++
 		accountsFor(t, raw, result)
@@ -302,7 +302,7 @@ func TestChangedManifestsAreAccountedFor(t *testing.T) {
 	}
 }
 
-// change removes, replaces or adds a member somewhere in an object.
+// change removes, replaces or adds a random member of an object.
 func change(r *rand.Rand, object map[string]any) {
 	keys := slices.Sorted(maps.Keys(object))
 	if len(keys) == 0 || r.Intn(8) == 0 {

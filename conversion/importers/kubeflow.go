@@ -13,28 +13,27 @@ import (
 
 const kubeflowVersion = "kubeflow.org/v1"
 
-// kubeflowReplica is one replica type of a job of kubeflow as the task that it
-// becomes.
+// kubeflowReplica is one replica type of a kubeflow job as the resulting task.
 type kubeflowReplica struct {
 	task          v2alpha1.Task
 	at            Path
 	restartPolicy string
-	// says is what the manifest says of it, nil for nothing.
+	// says is the policy in the manifest, and nil if it is not set.
 	says any
 }
 
-// kubeflowJob is a job of kubeflow's training operator while it becomes a DIJob.
+// kubeflowJob is a job of kubeflow's training operator during its import.
 type kubeflowJob struct {
 	*manifest
-	// restartPolicy is what replicas have that say nothing.
+	// restartPolicy is the default for replica types that do not set one.
 	restartPolicy string
-	// adapt makes a template of a replica type one of the task.
+	// adapt changes the template of a replica type to that of a task.
 	adapt    func(template map[string]any, at Path)
 	spec     v2alpha1.DIJobSpec
 	replicas []kubeflowReplica
 }
 
-// follow takes the steps of an import, and returns the job.
+// follow runs the steps of an import and returns the job.
 func (j *kubeflowJob) follow(metadata map[string]any, steps ...func()) any {
 	j.dropStatus()
 	for _, step := range steps {
@@ -46,7 +45,7 @@ func (j *kubeflowJob) follow(metadata map[string]any, steps ...func()) any {
 	return newJob(metadata, j.spec)
 }
 
-// taskOrder is the order of the tasks, and so of ranks: who leads goes first.
+// taskOrder returns the position of a task, which determines its ranks: the leading task is first.
 func taskOrder(name string) int {
 	order := []string{"chief", "master", "worker", "ps", "evaluator"}
 	if i := slices.Index(order, name); i >= 0 {
@@ -55,7 +54,7 @@ func taskOrder(name string) int {
 	return len(order)
 }
 
-// takeReplicas makes a task of each replica type of a field.
+// takeReplicas imports each replica type of a field as a task.
 func (j *kubeflowJob) takeReplicas(at Path) {
 	types := j.members(at)
 	slices.SortStableFunc(types, func(a, b string) int {
@@ -99,7 +98,7 @@ func (j *kubeflowJob) replica(name string) *kubeflowReplica {
 	return nil
 }
 
-// decides says which task decides about the job.
+// decides makes the task determine the result of the job.
 func (j *kubeflowJob) decides(task string) {
 	j.spec.SuccessPolicy = &v2alpha1.SuccessPolicy{Operator: v2alpha1.SuccessPolicyAll, TargetTasks: []string{task}}
 }

@@ -15,15 +15,15 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// manifest is the part of a manifest that is not imported yet, and the result so far.
+// manifest contains the part of a manifest that is not imported yet, and the result so far.
 type manifest struct {
 	rest   map[string]any
 	result Result
-	// err is the first error. An importer that continues after one reads zero values.
+	// err is the first error. An importer that continues after an error reads zero values.
 	err error
 }
 
-// failf records an error, unless there is one.
+// failf records an error if it is the first.
 func (m *manifest) failf(format string, args ...any) {
 	if m.err == nil {
 		m.err = fmt.Errorf(format, args...)
@@ -38,7 +38,7 @@ func (m *manifest) note(path Path, value any, why, do string) {
 	m.result.Notes = append(m.result.Notes, Finding{Path: path, Value: value, Why: why, Do: do})
 }
 
-// noteAgain is note for what holds in several places: the advice is given once.
+// noteAgain is note for a finding that applies to several paths. The advice is given once.
 func (m *manifest) noteAgain(path Path, value any, why, do string) {
 	if slices.ContainsFunc(m.result.Notes, func(f Finding) bool { return f.Why == why && f.Do == do }) {
 		do = ""
@@ -50,7 +50,7 @@ func (m *manifest) moved(from, to Path) {
 	m.result.Moves = append(m.result.Moves, Move{From: from, To: to})
 }
 
-// parent returns the object that holds the place, nil if there is none.
+// parent returns the object that contains the path, and nil if there is none.
 func (m *manifest) parent(path Path) map[string]any {
 	at := m.rest
 	for _, step := range path[:len(path)-1] {
@@ -63,7 +63,7 @@ func (m *manifest) parent(path Path) map[string]any {
 	return at
 }
 
-// take takes a value out of the manifest, nil if there is none.
+// take removes a value from the manifest and returns it, or nil if there is none.
 func (m *manifest) take(path Path) any {
 	parent := m.parent(path)
 	value := parent[path[len(path)-1]]
@@ -71,13 +71,13 @@ func (m *manifest) take(path Path) any {
 	return value
 }
 
-// members are the names in an object of the manifest, sorted.
+// members returns the names in an object of the manifest, sorted.
 func (m *manifest) members(path Path) []string {
 	object, _ := m.parent(path)[path[len(path)-1]].(map[string]any)
 	return slices.Sorted(maps.Keys(object))
 }
 
-// takeAs takes a value of a type out of the manifest, nil if there is none.
+// takeAs removes a value from the manifest and returns it as a type, or nil if there is none.
 func takeAs[T any](m *manifest, path Path) *T {
 	value := m.take(path)
 	if value == nil {
@@ -91,7 +91,7 @@ func takeAs[T any](m *manifest, path Path) *T {
 	return typed
 }
 
-// typeName says to users what is wanted.
+// typeName returns a description of the expected type for users.
 func typeName[T any]() string {
 	switch any(*new(T)).(type) {
 	case int32, int64:
@@ -104,7 +104,7 @@ func typeName[T any]() string {
 	return "list of what is known"
 }
 
-// takeTo is takeAs for what has a place of its own in the result.
+// takeTo is takeAs for a value that has a different path in the result.
 func takeTo[T any](m *manifest, from, to Path) *T {
 	typed := takeAs[T](m, from)
 	if typed != nil {
@@ -113,8 +113,8 @@ func takeTo[T any](m *manifest, from, to Path) *T {
 	return typed
 }
 
-// assign takes a value to another path, or to the same. A value that equals the
-// default is left out.
+// assign moves a value to a field whose path may be the same. It omits a value that equals the
+// default.
 func assign[T comparable](m *manifest, field *T, from, to Path) {
 	var absent T
 	value := takeAs[T](m, from)
@@ -128,7 +128,7 @@ func assign[T comparable](m *manifest, field *T, from, to Path) {
 	}
 }
 
-// takeObject takes an object out of the manifest, nil if there is none.
+// takeObject removes an object from the manifest and returns it, or nil if there is none.
 func (m *manifest) takeObject(path Path) map[string]any {
 	value := m.take(path)
 	object, ok := value.(map[string]any)
@@ -138,8 +138,8 @@ func (m *manifest) takeObject(path Path) map[string]any {
 	return object
 }
 
-// takeMetadata takes the metadata of what becomes an object of another kind:
-// less what the API server wrote about the old one, which it would refuse.
+// takeMetadata imports the metadata for an object of another kind. It omits what the API server
+// wrote about the old object, because the API server would reject it.
 func (m *manifest) takeMetadata() map[string]any {
 	at := Path{"metadata"}
 	metadata := m.takeObject(at)
@@ -160,14 +160,14 @@ func (m *manifest) drop(object map[string]any, at Path, key, why string) {
 	}
 }
 
-// dropStatus leaves out what the other operator observed.
+// dropStatus omits the status, which contains observations of the other operator.
 func (m *manifest) dropStatus() {
 	if m.take(Path{"status"}) != nil {
 		m.note(Path{"status"}, nil, "left out: what another operator saw of its own pods; this one observes again", "")
 	}
 }
 
-// reportRest reports what nothing took.
+// reportRest reports the values that were not imported.
 func (m *manifest) reportRest() {
 	delete(m.rest, "apiVersion")
 	delete(m.rest, "kind")
@@ -176,8 +176,8 @@ func (m *manifest) reportRest() {
 	})
 }
 
-// eachLeaf calls the function for each value that is neither object nor array,
-// in the order of the paths.
+// eachLeaf calls the function for each value that is neither an object nor an array, in the order
+// of the paths.
 func eachLeaf(at Path, value any, do func(Path, any)) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -193,18 +193,19 @@ func eachLeaf(at Path, value any, do func(Path, any)) {
 	}
 }
 
-// rawObject is a template as the API holds it.
+// rawObject returns a template in the type that the API uses.
 func (m *manifest) rawObject(value map[string]any) v2alpha1.RawObject {
 	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: m.encode(value)}}
 }
 
-// containers are the containers of a pod template that are objects, by index.
+// containers returns the containers of a pod template by index. An entry is nil if it is not an
+// object.
 func containers(template map[string]any) []map[string]any {
 	spec, _ := template["spec"].(map[string]any)
 	return objects(spec["containers"])
 }
 
-// ports are the ports of a container that are objects, by index.
+// ports returns the ports of a container by index. An entry is nil if it is not an object.
 func ports(container map[string]any) []map[string]any {
 	return objects(container["ports"])
 }

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Path is a place in an object: member names and, in decimal, array indexes.
+// Path is a path in an object: member names and, in decimal, array indexes.
 type Path []string
 
-// Child returns the path of a place below.
+// Child returns the path extended by the steps.
 func (p Path) Child(steps ...string) Path {
 	return slices.Concat(p, steps)
 }
 
-// Below returns the way from a place above to this one, and whether that place
-// is above it, or it itself.
+// Below returns the path relative to another path, and whether that path is equal to this one or
+// above it.
 func (p Path) Below(above Path) (Path, bool) {
 	if len(p) < len(above) || !slices.Equal(p[:len(above)], above) {
 		return nil, false
@@ -25,7 +25,7 @@ func (p Path) Below(above Path) (Path, bool) {
 	return p[len(above):], true
 }
 
-// String writes the path as Kubernetes' own messages do.
+// String returns the path in the notation of Kubernetes' messages.
 func (p Path) String() string {
 	var out strings.Builder
 	for _, step := range p {

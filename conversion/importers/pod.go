@@ -10,22 +10,21 @@ import (
 	"strconv"
 )
 
-// The names by which the operator knows the container that training runs in,
-// and the port that it listens on.
+// The names of the main container and of its port.
 const (
 	mainContainer = "di-container"
 	mainPort      = "di-port"
 )
 
-// renaming is how another operator calls the main container and its port.
+// renaming contains the names that another operator gives to the main container and its port.
 type renaming struct {
 	container, port string
-	// toPort is what the port is to be called.
+	// toPort is the new name of the port.
 	toPort string
 }
 
-// apply gives the main container and its port the names that the operator
-// looks for, where their old names would not be found.
+// apply gives the main container and its port the names that the operator expects, unless the
+// template has a container with that name already.
 func (r renaming) apply(m *manifest, template map[string]any, at Path) {
 	found := containers(template)
 	main := slices.IndexFunc(found, func(c map[string]any) bool { return c["name"] == r.container })
@@ -49,7 +48,7 @@ func (r renaming) apply(m *manifest, template map[string]any, at Path) {
 	}
 }
 
-// references renames where containers' environment speaks of the main container.
+// references renames the references to the main container in the environment of containers.
 func (r renaming) references(m *manifest, template map[string]any, at Path) {
 	eachObject(at, template, func(where Path, object map[string]any) {
 		if _, isResource := object["resource"]; isResource && object["containerName"] == r.container {

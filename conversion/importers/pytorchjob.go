@@ -16,26 +16,25 @@ import (
 )
 
 const (
-	// masterPort is the name by which the operator knows the port of MASTER_PORT.
+	// masterPort is the name of the port that the operator uses as MASTER_PORT.
 	masterPort = "master-port"
-	// pytorchPort is the number of kubeflow's pytorchjob-port by default.
+	// pytorchPort is the default number of kubeflow's pytorchjob-port.
 	pytorchPort = 23456
 )
 
-// pyTorchJob is a PyTorchJob while it becomes a DIJob.
+// pyTorchJob is a PyTorchJob during its import.
 type pyTorchJob struct {
 	kubeflowJob
 	name string
-	// hasMaster says that kubeflow would tell pods of a master, their rank and the
-	// size of their world.
+	// hasMaster is set if kubeflow would pass pods the address of a master, their rank and the
+	// world size.
 	hasMaster bool
-	// env are the variables that kubeflow gives to every pod, and the operator does
-	// not, in order.
+	// env lists the variables that kubeflow sets in every pod and the operator does not, in order.
 	env []setting
 }
 
-// setting is a variable of the environment and its value, where the manifest says
-// it, if it does, and how.
+// setting is an environment variable and its value. If the manifest sets it, from is the path and
+// says the value in the manifest.
 type setting struct {
 	name, value string
 	from        Path
@@ -54,7 +53,7 @@ func importPyTorchJob(m *manifest) any {
 
 func (j *pyTorchJob) specs() Path { return Path{"spec", "pytorchReplicaSpecs"} }
 
-// checkTypes holds that there are no replica types but those that kubeflow knows.
+// checkTypes fails for replica types that kubeflow does not know.
 func (j *pyTorchJob) checkTypes() {
 	for _, name := range j.members(j.specs()) {
 		switch strings.ToLower(name) {
@@ -68,7 +67,7 @@ func (j *pyTorchJob) checkTypes() {
 	j.env = []setting{{name: "PYTHONUNBUFFERED", value: "1"}}
 }
 
-// takeProcesses takes how many processes torchrun starts in a pod.
+// takeProcesses imports how many processes torchrun starts in a pod.
 func (j *pyTorchJob) takeProcesses() {
 	at, older := Path{"spec", "nprocPerNode"}, Path{"spec", "elasticPolicy", "nProcPerNode"}
 	count := takeAs[string](j.manifest, at)
@@ -91,8 +90,8 @@ func (j *pyTorchJob) takeProcesses() {
 	}
 }
 
-// takeElasticPolicy takes between which numbers the workers may come and go, and
-// how torchrun is told of it.
+// takeElasticPolicy imports the minimum and the maximum number of workers, and passes them to
+// torchrun.
 func (j *pyTorchJob) takeElasticPolicy() {
 	at := Path{"spec", "elasticPolicy"}
 	if _, isObject := j.parent(at)[at[len(at)-1]].(map[string]any); !isObject {
@@ -113,12 +112,12 @@ func (j *pyTorchJob) takeElasticPolicy() {
 	j.takeRendezvous(at)
 }
 
-// sayRange says to torchrun how many pods there may be, by default as many as
-// there are.
+// sayRange passes the range of the number of pods to torchrun. The default is the number of
+// replicas.
 func (j *pyTorchJob) sayRange(least, most *int32) {
 	workers := int32(1)
 	for _, name := range j.members(j.specs()) {
-		// The replicas are taken later.
+		// The replicas are imported later.
 		specs := j.parent(j.specs().Child(name, "replicas"))
 		if count, ok := specs["replicas"].(json.Number); ok {
 			number, err := strconv.ParseInt(count.String(), 10, 32)
@@ -137,7 +136,7 @@ func (j *pyTorchJob) sayRange(least, most *int32) {
 	j.env = append(j.env, setting{name: "PET_NNODES", value: fmt.Sprintf("%d:%d", *least, *most)})
 }
 
-// takeRendezvous takes how torchrun's processes find each other.
+// takeRendezvous imports how torchrun's processes find each other.
 func (j *pyTorchJob) takeRendezvous(at Path) {
 	backend := takeAs[string](j.manifest, at.Child("rdzvBackend"))
 	j.env = append(j.env, setting{name: "PET_RDZV_BACKEND", value: ptr.Deref(backend, "c10d")})
@@ -159,7 +158,7 @@ func (j *pyTorchJob) takeRendezvous(at Path) {
 	j.takeConf(at.Child("rdzvConf"))
 }
 
-// takeEndpoint takes where the rendezvous is: by default at the first worker.
+// takeEndpoint imports the address of the rendezvous, which is the first worker by default.
 func (j *pyTorchJob) takeEndpoint(at Path) {
 	host := takeAs[string](j.manifest, at.Child("rdzvHost"))
 	port := takeAs[int32](j.manifest, at.Child("rdzvPort"))
@@ -191,7 +190,7 @@ func (j *pyTorchJob) takeEndpoint(at Path) {
 	}
 }
 
-// portOfWorker returns the port that the worker's template lists, 0 for none.
+// portOfWorker returns the port that the worker's template lists, and 0 if it lists none.
 func (j *pyTorchJob) portOfWorker() int32 {
 	for _, name := range j.members(j.specs()) {
 		if strings.ToLower(name) != "worker" {
@@ -210,7 +209,7 @@ func (j *pyTorchJob) portOfWorker() int32 {
 	return 0
 }
 
-// takeConf takes further settings of the rendezvous.
+// takeConf imports further settings of the rendezvous.
 func (j *pyTorchJob) takeConf(at Path) {
 	type entry struct {
 		Key   string `json:"key"`
@@ -228,8 +227,8 @@ func (j *pyTorchJob) takeConf(at Path) {
 	j.env = append(j.env, setting{name: "PET_RDZV_CONF", value: strings.Join(texts, ","), from: at, says: says})
 }
 
-// adaptTemplate makes the operator find the main container and the port of
-// masters, and gives the container the variables that the operator does not.
+// adaptTemplate gives the main container and the port of masters the names that the operator
+// expects. It adds the variables that the operator does not set.
 func (j *pyTorchJob) adaptTemplate(template map[string]any, at Path) {
 	renaming{container: "pytorch", port: "pytorchjob-port", toPort: masterPort}.apply(j.manifest, template, at)
 	found := containers(template)
@@ -242,7 +241,7 @@ func (j *pyTorchJob) adaptTemplate(template map[string]any, at Path) {
 	j.addEnv(found[main], where)
 }
 
-// addPort lists the port that kubeflow adds where a template has none.
+// addPort adds the port that kubeflow adds to a template that has none.
 func (j *pyTorchJob) addPort(container map[string]any, at Path) {
 	listed, isList := container["ports"].([]any)
 	if !isList && container["ports"] != nil || slices.ContainsFunc(ports(container), func(port map[string]any) bool { return port["name"] == masterPort }) {
@@ -252,8 +251,8 @@ func (j *pyTorchJob) addPort(container map[string]any, at Path) {
 	j.noteAgain(at.Child("ports"), nil, fmt.Sprintf("lists no pytorchjob-port: was given %s %d, kubeflow's default, which MASTER_PORT says", masterPort, pytorchPort), "")
 }
 
-// addEnv writes out the variables that kubeflow adds to every pod, and the
-// operator does not. What a template says itself was overwritten by kubeflow.
+// addEnv adds the variables that kubeflow sets in every pod and the operator does not. A variable
+// that the template sets keeps its value, although kubeflow overwrote it.
 func (j *pyTorchJob) addEnv(container map[string]any, at Path) {
 	listed, isList := container["env"].([]any)
 	if !isList && container["env"] != nil {
@@ -278,8 +277,8 @@ func (j *pyTorchJob) addEnv(container map[string]any, at Path) {
 	}
 }
 
-// sayCluster asks for what kubeflow tells pods of their master. Where the
-// rendezvous is torchrun's own, they need not be told, and may come and go.
+// sayCluster requests the cluster spec that corresponds to what kubeflow passes to pods about their
+// master. With torchrun's own rendezvous pods do not need it, and may come and go.
 func (j *pyTorchJob) sayCluster() {
 	for _, setting := range j.env {
 		if setting.from != nil {
@@ -295,8 +294,8 @@ func (j *pyTorchJob) sayCluster() {
 	}
 }
 
-// saySuccess says which task decides: for kubeflow the master does, or else all
-// workers.
+// saySuccess sets which task determines the result of the job: the master as in kubeflow, or all
+// workers if there is no master.
 func (j *pyTorchJob) saySuccess() {
 	leader := j.replica("master")
 	if leader == nil {

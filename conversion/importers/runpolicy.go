@@ -10,11 +10,11 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// trainingOperator is what kubeflow's operator calls itself in managedBy.
+// trainingOperator is the name of kubeflow's operator in managedBy.
 const trainingOperator = "kubeflow.org/training-operator"
 
-// runPolicyOf returns where the manifest has a field of its run policy: in
-// spec.runPolicy, or in the spec itself, as the first releases of v1 had it.
+// runPolicyOf returns the path of a field of the run policy. It is in spec.runPolicy, or in the
+// spec itself as in the first releases of v1.
 func (j *kubeflowJob) runPolicyOf(field string) Path {
 	if inline := (Path{"spec", field}); j.parent(inline)[field] != nil {
 		return inline
@@ -35,7 +35,7 @@ func (j *kubeflowJob) takeRunPolicy() {
 	j.takeScheduling()
 }
 
-// takeRunPolicyField takes a field that a DIJob has in its spec.
+// takeRunPolicyField imports a field that a DIJob has in its spec.
 func takeRunPolicyField[T any](j *kubeflowJob, field string) *T {
 	return takeTo[T](j.manifest, j.runPolicyOf(field), Path{"spec", field})
 }
@@ -67,7 +67,7 @@ func (j *kubeflowJob) takeScheduling() {
 	j.takeGroupFields(at)
 }
 
-// takeGroupFields takes what a scheduling policy says of the PodGroup.
+// takeGroupFields imports the fields of a scheduling policy that concern the PodGroup.
 func (j *kubeflowJob) takeGroupFields(at Path) {
 	class := &j.spec.PriorityClassName
 	assign(j.manifest, class, at.Child("priorityClass"), Path{"spec", "priorityClassName"})
@@ -82,8 +82,8 @@ func (j *kubeflowJob) takeGroupFields(at Path) {
 	}
 }
 
-// takeRestartPolicies makes rules of the replica types' restart policies, as
-// pods of a DIJob are never restarted in place.
+// takeRestartPolicies converts the restart policies of the replica types to rules, because pods of
+// a DIJob are never restarted in place.
 func (j *kubeflowJob) takeRestartPolicies() {
 	byPolicy := map[string][]string{}
 	for i := range j.replicas {
@@ -121,7 +121,7 @@ func (j *kubeflowJob) noteRestartPolicy(replica *kubeflowReplica) {
 	}
 }
 
-// orDefault says of a policy that it is the default, where it is.
+// orDefault returns the policy with a remark if it is the default, and "" otherwise.
 func (j *kubeflowJob) orDefault(policy string) string {
 	if policy == j.restartPolicy {
 		return policy + ", which is also the default, "
@@ -129,7 +129,7 @@ func (j *kubeflowJob) orDefault(policy string) string {
 	return ""
 }
 
-// addRule adds a rule for tasks; one for all tasks names none.
+// addRule adds a rule for tasks. A rule for all tasks names none.
 func (j *kubeflowJob) addRule(action v2alpha1.FailurePolicyAction, tasks []string, on *v2alpha1.ExitCodesRequirement) {
 	if len(tasks) == 0 {
 		return
@@ -140,7 +140,7 @@ func (j *kubeflowJob) addRule(action v2alpha1.FailurePolicyAction, tasks []strin
 	j.spec.FailurePolicy.Rules = append(j.spec.FailurePolicy.Rules, v2alpha1.FailurePolicyRule{Action: action, Tasks: tasks, OnExitCodes: on})
 }
 
-// retryable are the exit codes that kubeflow takes for passing troubles.
+// retryable returns the exit codes that kubeflow considers retryable.
 func retryable() *v2alpha1.ExitCodesRequirement {
 	codes := make([]int32, 0, 128)
 	for code := int32(128); code <= 255; code++ {
@@ -149,7 +149,7 @@ func retryable() *v2alpha1.ExitCodesRequirement {
 	return &v2alpha1.ExitCodesRequirement{Operator: v2alpha1.ExitCodesIn, Values: codes}
 }
 
-// sortMoves puts longer ways before shorter ones.
+// sortMoves sorts longer paths before shorter ones.
 func sortMoves(moves []Move) {
 	slices.SortStableFunc(moves, func(a, b Move) int { return cmp.Compare(len(b.To), len(a.To)) })
 }

@@ -9,12 +9,11 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// templateTask is the name of the task that the one template of a v1.0.0 job
-// becomes.
+// templateTask is the name of the task that results from the only template of a v1.0.0 job.
 const templateTask = "worker"
 
-// importTemplateJob imports a DIJob of v1.0.0, whose like replicas come of one
-// template. Its metadata stays: it is the same object of the same kind.
+// importTemplateJob imports a DIJob of v1.0.0, whose replicas all have the same template. Its
+// metadata stays because it is the same object of the same kind.
 func importTemplateJob(m *manifest) any {
 	metadata := m.take(Path{"metadata"})
 	m.dropStatus()
@@ -30,7 +29,7 @@ func importTemplateJob(m *manifest) any {
 	return newJob(metadata, spec)
 }
 
-// takeShared takes the fields that v2alpha1 still has.
+// takeShared imports the fields that v2alpha1 still has.
 func (m *manifest) takeShared(spec *v2alpha1.DIJobSpec) {
 	assignSame(m, &spec.Group, Path{"spec", "group"})
 	assignSame(m, &spec.Priority, Path{"spec", "priority"})
@@ -39,11 +38,11 @@ func (m *manifest) takeShared(spec *v2alpha1.DIJobSpec) {
 	spec.BackoffLimit = takeAs[int32](m, Path{"spec", "backoffLimit"})
 }
 
-// assignSame takes a value that has the same path in the result.
+// assignSame imports a value that has the same path in the result.
 func assignSame[T comparable](m *manifest, field *T, path Path) { assign(m, field, path, path) }
 
-// takeRange takes how many replicas there may be. v1.0.0 started minReplicas
-// of a job that is not preemptible, and left the rest to status.replicas.
+// takeRange imports the range of the number of replicas. For a job that is not preemptible v1.0.0
+// started minReplicas, and left the rest to status.replicas.
 func (m *manifest) takeRange(spec *v2alpha1.DIJobSpec) {
 	elastic := Path{"spec", "elastic"}
 	least := takeTo[int32](m, Path{"spec", "minReplicas"}, elastic.Child("minReplicas"))
@@ -61,13 +60,13 @@ func (m *manifest) takeRange(spec *v2alpha1.DIJobSpec) {
 	}
 }
 
-// dropEngineFields reports what DI-engine's own command line says now.
+// dropEngineFields reports the fields that DI-engine's own command line has replaced.
 func (m *manifest) dropEngineFields() {
 	for _, gone := range []struct{ field, do string }{
 		{"topology", "say it in the container's command: ditask --topology"},
 		{"parallelWorkers", "say it in the container's command: ditask --parallel-workers"},
 	} {
-		// The days before v1.0.0 had them in the spec itself.
+		// Versions before v1.0.0 had them in the spec itself.
 		for _, at := range []Path{{"spec", "engineFields", gone.field}, {"spec", gone.field}} {
 			if value := m.take(at); value != nil {
 				m.lost(at, value, "the operator no longer writes DI-engine's arguments", gone.do)
@@ -76,7 +75,7 @@ func (m *manifest) dropEngineFields() {
 	}
 }
 
-// noteVanishedVariables names what refers to variables that pods no longer get.
+// noteVanishedVariables reports values that refer to variables that pods no longer get.
 func (m *manifest) noteVanishedVariables(template map[string]any) {
 	eachLeaf(Path{"spec", "template"}, template, func(where Path, value any) {
 		text, _ := value.(string)

@@ -9,7 +9,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// tfJob is a TFJob while it becomes a DIJob.
+// tfJob is a TFJob during its import.
 type tfJob struct {
 	kubeflowJob
 }
@@ -23,7 +23,7 @@ func importTFJob(m *manifest) any {
 		j.takeClusterSpec, j.takeRunPolicy, j.takeSuccessPolicy, j.takeRestartPolicies, j.takeDynamicWorker)
 }
 
-// adaptTemplate makes the operator find the main container and its port.
+// adaptTemplate gives the main container and its port the names that the operator expects.
 func (j *tfJob) adaptTemplate(template map[string]any, at Path) {
 	renaming{container: "tensorflow", port: "tfjob-port", toPort: mainPort}.apply(j.manifest, template, at)
 	listed := false
@@ -38,8 +38,8 @@ func (j *tfJob) adaptTemplate(template map[string]any, at Path) {
 	}
 }
 
-// takeClusterSpec asks for TF_CONFIG, which kubeflow gives to all but a job of
-// one pod: TensorFlow trains alone without it.
+// takeClusterSpec requests TF_CONFIG. Kubeflow sets it except in a job of one pod, where TensorFlow
+// trains without it.
 func (j *tfJob) takeClusterSpec() {
 	pods := int64(0)
 	for i := range j.replicas {
@@ -51,8 +51,8 @@ func (j *tfJob) takeClusterSpec() {
 	j.spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
 }
 
-// takeSuccessPolicy says which tasks decide. For kubeflow the chief does, or
-// else worker 0; AllWorkers asks for every worker where there is no chief.
+// takeSuccessPolicy sets which tasks determine the result of the job. In kubeflow it is the chief,
+// or worker 0 if there is no chief. AllWorkers requires every worker if there is no chief.
 func (j *tfJob) takeSuccessPolicy() {
 	at := Path{"spec", "successPolicy"}
 	policy := takeAs[string](j.manifest, at)
@@ -84,7 +84,7 @@ func (j *tfJob) takeSuccessPolicy() {
 	}
 }
 
-// leader returns the replica type that decides about a TFJob, nil if there is none.
+// leader returns the replica type that determines the result of a TFJob, and nil if there is none.
 func (j *tfJob) leader() *kubeflowReplica {
 	if chief := j.replica("chief"); chief != nil {
 		return chief

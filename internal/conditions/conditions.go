@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Find returns a job's condition of the type, nil if it has none.
+// Find returns a job's condition of the type, and nil if it has none.
 func Find(status *v2alpha1.DIJobStatus, kind string) *v2alpha1.DIJobCondition {
 	return first(status.Conditions, func(condition *v2alpha1.DIJobCondition) bool { return condition.Type == kind })
 }
@@ -41,8 +41,8 @@ func Set(status *v2alpha1.DIJobStatus, kind string, value corev1.ConditionStatus
 	return true
 }
 
-// SetStatus changes only the status of a condition. Its times move only if the
-// status changes.
+// SetStatus changes only the status of a condition. It updates the times only if the status
+// changes.
 func SetStatus(condition *v2alpha1.DIJobCondition, value corev1.ConditionStatus, now time.Time) {
 	if condition.Status == value {
 		return
@@ -69,7 +69,7 @@ func Report(status *v2alpha1.DIJobStatus, kind, reason, message string, now time
 	return Set(status, kind, corev1.ConditionTrue, reason, message, now)
 }
 
-// OfPod returns a pod's condition of the type, nil if it has none.
+// OfPod returns a pod's condition of the type, and nil if it has none.
 func OfPod(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	return first(pod.Status.Conditions, func(condition *corev1.PodCondition) bool { return condition.Type == kind })
 }
@@ -80,7 +80,7 @@ func IsTrueOfPod(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return condition != nil && condition.Status == corev1.ConditionTrue
 }
 
-// OfNode returns a node's condition of the type, nil if it has none.
+// OfNode returns a node's condition of the type, and nil if it has none.
 func OfNode(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	return first(node.Status.Conditions, func(condition *corev1.NodeCondition) bool { return condition.Type == kind })
 }
@@ -91,7 +91,7 @@ func IsNodeReady(node *corev1.Node) bool {
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
-// first returns the first condition that matches, nil if none does.
+// first returns the first condition that matches, and nil if none does.
 func first[C any](list []C, matches func(*C) bool) *C {
 	for i := range list {
 		if matches(&list[i]) {
@@ -101,8 +101,7 @@ func first[C any](list []C, matches func(*C) bool) *C {
 	return nil
 }
 
-// timeOf returns a time as a status stores it: in seconds. Each field gets a time
-// of its own.
+// timeOf returns a time as a status stores it, in seconds. Each field gets its own copy.
 func timeOf(now time.Time) *metav1.Time {
 	stored := metav1.NewTime(now.Truncate(time.Second))
 	return &stored

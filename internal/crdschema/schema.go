@@ -1,11 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crdschema validates DIJobs by the schema of v2alpha1 in the CRD, with the
-// API server's own code. The API server applies the schema to jobs that are written
-// through v2alpha1. It converts jobs that are written through v1alpha1 after all its
-// checks, so the webhooks apply the same schema to them: every range and rule has one
-// source.
+// Package crdschema validates DIJobs by the schema of v2alpha1 in the CRD, with the API server's
+// own code. The API server applies the schema to jobs that are written through v2alpha1. It
+// converts jobs that are written through v1alpha1 after all its checks, so the webhooks apply the
+// same schema to them. Every range and rule therefore has one source.
 package crdschema
 
 import (
@@ -71,12 +70,12 @@ func (s *Schema) PruneNulls(job map[string]any) {
 	defaulting.PruneNonNullableNullsWithoutDefaults(job, s.structural)
 }
 
-// Validate returns where a job breaks the schema. The old job is nil for a new one.
+// Validate returns the violations of the schema. The old job is nil for a new one.
 func (s *Schema) Validate(job, old map[string]any) field.ErrorList {
 	errs := validation.ValidateCustomResource(nil, job, s.values)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, job)...)
 	if len(errs) > 0 {
-		// Rules are for values of the right types.
+		// The rules require values of the right types.
 		return errs
 	}
 	var before any

@@ -5,8 +5,8 @@ package crdschema
 
 import "testing"
 
-// BenchmarkSchema reads and compiles the schema that the CRD publishes, once
-// for each start.
+// BenchmarkSchema reads and compiles the schema that the CRD publishes, as each start of the
+// program does.
 func BenchmarkSchema(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

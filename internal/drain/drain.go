@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain shuts an HTTP server behind a Service down without a failed call.
-// Clients learn late that the server stops, and kept connections lead to it even
-// then.
+// Package drain shuts down an HTTP server behind a Service without a failed call. Clients learn
+// late that the server stops, and even then kept connections lead to it.
 package drain
 
 import (
@@ -14,11 +13,11 @@ import (
 	"time"
 )
 
-// Drain is the graceful shutdown of one server. The zero value stops at once, and
-// waits for no request.
+// Drain is the graceful shutdown of one server. The zero value stops immediately and waits for no
+// request.
 type Drain struct {
-	// Delay is how long the server accepts requests after the shutdown begins, so
-	// that all clients learn of it.
+	// Delay is how long the server accepts requests after the shutdown begins, so that all clients
+	// learn of it.
 	Delay time.Duration
 	// Finish limits how long accepted requests may run after that.
 	Finish time.Duration
@@ -26,9 +25,9 @@ type Drain struct {
 	leaving atomic.Bool
 }
 
-// Handler returns a handler whose answers close their connections once the shutdown
-// begins. So the next request uses a new connection, to another server. If kept
-// connections were closed at the end, requests that are being sent would be lost.
+// Handler returns a handler whose answers close their connections once the shutdown begins. The
+// next request therefore uses a new connection, to another server. Closing kept connections at the
+// end would lose requests that are being sent.
 func (d *Drain) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.leaving.Load() {
@@ -38,9 +37,8 @@ func (d *Drain) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Shutdown accepts requests for the delay, and then no longer. It returns when all
-// accepted requests are answered. It ignores the end of the context, which is the
-// signal to stop.
+// Shutdown accepts requests for the delay and then stops accepting. It returns when all accepted
+// requests are answered. It ignores the end of the context, which is the signal to stop.
 func (d *Drain) Shutdown(ctx context.Context, server *http.Server) error {
 	d.leaving.Store(true)
 	timer := time.NewTimer(d.Delay)

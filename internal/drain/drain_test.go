@@ -17,7 +17,7 @@ import (
 
 const delay = 6 * time.Second
 
-// hall is a listener whose connections do not leave the process.
+// hall is a listener with connections inside the process.
 type hall struct {
 	arriving chan net.Conn
 	closed   chan struct{}
@@ -35,7 +35,7 @@ func (h *hall) Accept() (net.Conn, error) {
 func (h *hall) Close() error   { close(h.closed); return nil }
 func (h *hall) Addr() net.Addr { return &net.TCPAddr{} }
 
-// served is a server that leaves when it is told to.
+// served is a server that shuts down on request.
 type served struct {
 	client *http.Client
 	// dials counts the connections that were opened.
@@ -70,7 +70,7 @@ func serve(t *testing.T, d *drain.Drain, handler http.HandlerFunc) *served {
 	return s
 }
 
-// get makes a call and returns whether its connection was closed with the answer.
+// get makes a call and reports whether its connection was closed with the answer.
 func (s *served) get(t *testing.T) (closed bool, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server/", http.NoBody)

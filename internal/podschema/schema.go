@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podschema reports which members of a pod template the API server has
-// no field for, from the schema that the API server publishes. Its pods may have
-// fields that the Go types of this program lack.
+// Package podschema reports the members of a pod template for which the API server has no field. It
+// uses the schema that the API server publishes, whose pods may have fields that the Go types of
+// this program do not have.
 package podschema
 
 import (
@@ -71,7 +71,7 @@ func Parse(document []byte) (*Schema, error) {
 	return schema, nil
 }
 
-// structural is the part of a schema that decides which members exist.
+// structural returns the part of a schema that defines which members exist.
 func structural(from *spec.Schema) *structuralschema.Structural {
 	into := &structuralschema.Structural{}
 	if len(from.Properties) > 0 {

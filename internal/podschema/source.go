@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// checkInterval is how long a schema counts as current, and how long after a
-	// failure the next check waits.
+	// checkInterval is how long a schema is current, and how long after a failure to wait before
+	// the next check.
 	checkInterval = time.Minute
 	// fetchTimeout limits each fetch: the API server waits 10 s for a webhook.
 	fetchTimeout = 3 * time.Second
@@ -37,7 +37,7 @@ type Source struct {
 	api   openapi.ClientWithContext
 	clock clock.PassiveClock
 	log   logr.Logger
-	// turn holds the state; its holder may change it.
+	// turn contains the state. A caller that receives it may change it and must send it back.
 	turn chan known
 }
 
@@ -64,8 +64,8 @@ func NewSource(config *rest.Config, now clock.PassiveClock, log logr.Logger) (*S
 	return source, nil
 }
 
-// Current returns the published schema, at most a minute old. It is nil for a
-// minute after a failed fetch.
+// Current returns the published schema, which is at most a minute old. It returns nil for a minute
+// after a failed fetch.
 func (s *Source) Current(ctx context.Context) *Schema {
 	var state known
 	select {
@@ -75,7 +75,7 @@ func (s *Source) Current(ctx context.Context) *Schema {
 	}
 	defer func() { s.turn <- state }()
 	if state.checked.IsZero() || s.clock.Since(state.checked) >= checkInterval {
-		// Other callers need the answer even if this one has gone.
+		// Other callers need the answer even if this one has disconnected.
 		fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		state.failed = s.told(s.refresh(fetching, &state), state.failed)
@@ -87,7 +87,7 @@ func (s *Source) Current(ctx context.Context) *Schema {
 	return state.schema
 }
 
-// told logs when fetches start and stop failing. It reports whether the last failed.
+// told logs when fetches start and stop failing. It reports whether the last one failed.
 func (s *Source) told(err error, failed bool) bool {
 	switch {
 	case err != nil && !failed:

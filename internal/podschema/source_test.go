@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// document is a small one, in the API server's own form.
+// document is a small document in the API server's own form.
 const document = `{"components":{"schemas":{
 "io.k8s.api.core.v1.PodTemplateSpec":{"type":"object","properties":{
 	"metadata":{"default":{},"allOf":[{"$ref":"#/components/schemas/meta"}]},
@@ -84,7 +84,7 @@ func (p *publisher) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// publish changes what is published, and returns how many requests there were before.
+// publish replaces the published document, and returns the number of previous requests.
 func (p *publisher) publish(document string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

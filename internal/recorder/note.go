@@ -1,12 +1,12 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recorder fits the notes of Events to what the API server accepts.
+// Package recorder truncates the notes of Events to the length that the API server accepts.
 package recorder
 
 import "strings"
 
-// maxNote is how long the API server lets the note of an Event be, in bytes.
+// maxNote is the maximum length of an Event's note in bytes.
 const maxNote = 1024
 
 // Note truncates a text to the length of an Event's note. A truncated text ends in

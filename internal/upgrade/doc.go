@@ -17,14 +17,14 @@
 //	    │          operator, and its di-server once ours answers. Then it opens the gate of
 //	    │          the controllers (controllers.GateUntil) and probes admission.
 //	    ▼
-//	migration      once the takeover is done and an administrator asks for it: stored objects
-//	               are rewritten in the wanted version, and a version stops being served.
-//	               package controllers/storagemigration runs it.
+//	migration      once the takeover is done and an administrator requests it: stored objects
+//	               are rewritten in the desired version, and a version stops being served.
+//	               Package controllers/storagemigration runs it.
 //
-// Each step starts from what it observes and not from what an earlier step recorded, so
-// that any of them can be interrupted after any write and resumed by another leader. The
-// way back is the same sequence with the storage version of the earlier release as the
-// wanted one, before that release is installed again.
+// Each step starts from what it observes and not from what an earlier step recorded. Any of
+// them can therefore be interrupted after any write and resumed by another leader. A rollback
+// is the same sequence: its desired storage version is that of the earlier release, and the
+// earlier release is installed again afterwards.
 //
 // crds and migration import none of the others; takeover imports crds, and preflight
 // imports crds and takeover.

@@ -58,9 +58,9 @@ func listsOf(spec *v2alpha1.DIJobSpec) int64 {
 	return 1
 }
 
-// sizeOfAddresses returns the length of the variable with all addresses, the part of it
-// around them, and the longest address. In TF_CONFIG each address has a port and quotes,
-// and each task its name. An empty domain stands for the default one.
+// sizeOfAddresses returns three lengths: of the variable with all addresses, of its part around
+// them, and of the longest address. In TF_CONFIG each address has a port and quotes, and each task
+// its name. An empty domain means the default one.
 func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around, longest int64) {
 	start, most := len(variable)+len("="), 1
 	if variable == names.EnvTFConfig {
@@ -74,7 +74,7 @@ func sizeOfAddresses(job *v2alpha1.DIJob, variable, domain string) (size, around
 		}
 		task, beside := names.TaskName(&job.Spec.Tasks[i]), 0
 		if variable == names.EnvTFConfig {
-			// The name occurs in the pod's own task, too.
+			// The name of the pod's own task occurs once more.
 			start += len(`"":[],`) + 2*len(task)
 			beside = len(`"":`) + len(strconv.Itoa(int(portOf(&job.Spec.Tasks[i]))))
 		}
@@ -96,7 +96,7 @@ func portOf(task *v2alpha1.Task) int32 {
 	return names.NamedPort(&template.Spec, names.Port, names.DefaultWorkerPort)
 }
 
-// digitsBelow returns how many digits the numbers from 0 to count-1 have together.
+// digitsBelow returns the total number of digits of the numbers from 0 to count-1.
 func digitsBelow(count int64) int64 {
 	digits := count
 	for power := int64(10); power < count; power *= 10 {

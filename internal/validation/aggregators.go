@@ -25,9 +25,8 @@ type Aggregator struct {
 	at            *field.Path
 }
 
-// ReadAggregator reads an AggregatorConfig and, for an update, the one that it
-// replaces. A stored one that does not decode is no error, because an update may
-// repair it.
+// ReadAggregator reads an AggregatorConfig and, for an update, the one that it replaces. A stored
+// one that does not decode is not an error, because an update may repair it.
 func ReadAggregator(raw, oldRaw []byte, create bool) (*Aggregator, error) {
 	template, err := aggregatorTemplate(raw)
 	if err != nil {
@@ -58,7 +57,7 @@ func (a *Aggregator) Warnings() []string {
 	return fewer(found, warnAggregators(a.old, a.at))
 }
 
-// UnknownFields returns the fields that the update adds and pods do not have.
+// UnknownFields returns the fields that the update adds and that pods do not have.
 func (a *Aggregator) UnknownFields(fields PodFields) field.ErrorList {
 	p := podFields{fields}
 	return less(p.inTemplate(a.template, a.at), p.inTemplate(a.old, a.at))

@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// jobOf returns a job of two tasks with those counts, the first of them elastic.
+// jobOf returns a job of two tasks with these counts. The first task is elastic.
 func jobOf(t *testing.T, counts [2]int64, elastic string) *v2alpha1.DIJob {
 	t.Helper()
 	const template = `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`

@@ -44,11 +44,11 @@ func DefaultV1(request *Request) (Patch, error) {
 	return changes, nil
 }
 
-// defaultPolicyV1 defaults the policy, and corrects its letter case, because v1alpha1
-// accepts any.
+// defaultPolicyV1 defaults the policy. It also corrects its letter case, because v1alpha1 accepts
+// any.
 func defaultPolicyV1(changes *Patch, raw json.RawMessage) {
 	var written string
-	// Another type was refused before.
+	// Another type was rejected earlier.
 	_ = json.Unmarshal(raw, &written)
 	policy := written
 	if policy == "" {
@@ -81,8 +81,8 @@ func isZeroRole(role json.RawMessage) bool {
 	return jsontype.IsBlank(value)
 }
 
-// restoreExtended keeps the stored extended if an update lacks it, as old manifests and
-// typed clients do, and returns the resulting object.
+// restoreExtended restores the stored extended if an update omits it, and returns the resulting
+// object. Old manifests and typed clients omit it.
 func restoreExtended(changes *Patch, request *Request, part string) []byte {
 	if request.Create {
 		return request.Raw
@@ -95,7 +95,7 @@ func restoreExtended(changes *Patch, request *Request, part string) []byte {
 	}
 	changes.set("/"+part+"/extended", stored)
 	written["extended"] = stored
-	// Members that were decoded encode again.
+	// Decoded members encode again.
 	job[part], _ = json.Marshal(written)
 	raw, _ := json.Marshal(job)
 	return raw
@@ -133,8 +133,8 @@ func DefaultV2(request *Request) (Patch, error) {
 	return changes, nil
 }
 
-// defaultTask fills the type, the name and the replicas of a task. The definitions of
-// v1.1.x asked for no type, and their controllers ran a named task without one.
+// defaultTask sets the type, the name and the replicas of a task. The definitions of v1.1.x
+// required no type, and their controllers ran a named task without one.
 func defaultTask(changes *Patch, spec *v2alpha1.DIJobSpec, i int) {
 	task := &spec.Tasks[i]
 	at := fmt.Sprintf("/spec/tasks/%d/", i)
@@ -165,7 +165,7 @@ func coordinatorLed(spec *v2alpha1.DIJobSpec) bool {
 	return spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed
 }
 
-// defaultElastic defaults the elastic task, and syncs its two counts to the changed one.
+// defaultElastic defaults the elastic task. It syncs the two counts of the task to the changed one.
 func defaultElastic(changes *Patch, request *Request) {
 	spec := &request.Job.Spec
 	if request.Old != nil && elasticTaskGone(spec, &request.Old.Spec) {
@@ -181,7 +181,7 @@ func defaultElastic(changes *Patch, request *Request) {
 		return
 	}
 	if before, countBefore := oldCounts(request.Old, name); before != nil && countBefore == count && (spec.Elastic == nil || spec.Elastic.Replicas == nil) {
-		// A client built for v1.1.3 drops elastic and does not mean another count.
+		// A client built for v1.1.3 drops elastic without intending another count.
 		count = *before
 	}
 	switch {
@@ -198,8 +198,8 @@ func defaultElastic(changes *Patch, request *Request) {
 	syncCounts(changes, request, i)
 }
 
-// syncCounts syncs elastic.replicas and the replicas of the elastic task to the changed
-// one; in a new job elastic.replicas wins.
+// syncCounts syncs elastic.replicas and the replicas of the elastic task to the changed one. In a
+// new job elastic.replicas takes precedence.
 func syncCounts(changes *Patch, request *Request, elastic int) {
 	task := &request.Job.Spec.Tasks[elastic]
 	wanted, count := request.Job.Spec.Elastic.Replicas, replicasOf(task)
@@ -214,9 +214,8 @@ func syncCounts(changes *Patch, request *Request, elastic int) {
 	}
 }
 
-// elasticTaskGone reports whether an update removed the task that defaulting named in
-// elastic and kept its name there. Applying a manifest does so, because it does not own
-// the name.
+// elasticTaskGone reports whether an update removed the task that defaulting named in elastic but
+// kept its name there. Applying a manifest does so, because it does not own the name.
 func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
 	if spec.Elastic == nil || old.Elastic == nil || spec.Elastic.Task == "" ||
 		spec.Elastic.Task != old.Elastic.Task || names.ElasticTask(spec) >= 0 {
@@ -226,8 +225,8 @@ func elasticTaskGone(spec, old *v2alpha1.DIJobSpec) bool {
 	return derived >= 0 && names.TaskName(&old.Tasks[derived]) == old.Elastic.Task
 }
 
-// forgetElasticTask drops the defaults about a removed task, so that they are set again
-// for another one.
+// forgetElasticTask removes the defaults that refer to a removed task, so that they are set again
+// for another task.
 func forgetElasticTask(changes *Patch, spec, old *v2alpha1.DIJobSpec) {
 	elastic := spec.Elastic
 	elastic.Task = ""
@@ -248,8 +247,8 @@ func forgetElasticTask(changes *Patch, spec, old *v2alpha1.DIJobSpec) {
 	}
 }
 
-// oldCounts returns elastic.replicas and the task's replicas of the replaced job, if the
-// task was the elastic one.
+// oldCounts returns elastic.replicas and the task's replicas of the replaced job if the task was
+// the elastic one.
 func oldCounts(old *v2alpha1.DIJob, task string) (wanted *int32, count int32) {
 	if old == nil {
 		return nil, 0

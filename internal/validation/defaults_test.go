@@ -13,17 +13,17 @@ import (
 
 const (
 	twoTasks = `{type: learner, name: learner, replicas: 2}, {type: collector, name: collector, replicas: 3}`
-	// settled is what defaults leave alone.
+	// settled contains fields that defaulting does not change.
 	settled = `cleanPodPolicy: All, backoffLimit: 0, priority: high, `
 )
 
-// defaulted is a job, what it was before if it is changed, and what defaults change.
+// defaulted is a job, its stored form for an update, and the changes by defaulting.
 type defaulted struct {
 	spec, old string
 	want      []string
 }
 
-// expectPatches holds that defaults change what is wanted, and nothing else.
+// expectPatches checks that defaulting makes the expected changes and no others.
 func expectPatches(t *testing.T, version string, defaults func(*Request) (Patch, error), cases map[string]defaulted) {
 	t.Helper()
 	for name, tc := range cases {

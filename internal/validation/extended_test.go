@@ -14,7 +14,7 @@ func TestAWorkerLedJobIsOnlyShownInV1alpha1(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec    string
 		refused bool
-		// old is what the job was; shown by default.
+		// old is the stored job. Its default is the variable shown.
 		old string
 	}{
 		"as it was":                         {spec: shown},

@@ -52,8 +52,8 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables
 	return replicaOverrides(names.ReplicaType(task.Type))
 }
 
-// clusterVariables returns the variables by which the frameworks of a job find
-// their cluster. A job of one pod is told nothing of TensorFlow.
+// clusterVariables returns the variables by which the frameworks of a job find their cluster. A job
+// of one pod gets no variable of TensorFlow.
 func clusterVariables(spec *v2alpha1.DIJobSpec) map[string]bool {
 	variables := map[string]bool{}
 	set := func(names ...string) {
@@ -78,7 +78,7 @@ func clusterVariables(spec *v2alpha1.DIJobSpec) map[string]bool {
 	return variables
 }
 
-// replicaOverrides returns what the operator sets on the pods of a role of
+// replicaOverrides returns the fields that the operator sets on the pods of a role of
 // coordinator-led jobs.
 func replicaOverrides(role names.ReplicaType) overrides {
 	set := overrides{
@@ -134,7 +134,7 @@ func warnTemplate(
 	return w
 }
 
-// notes are warnings, each with the path that it is about.
+// notes are warnings, each with the path of its field.
 type notes []string
 
 func (w *notes) add(at *field.Path, message string, args ...any) {
@@ -192,7 +192,7 @@ func (w *notes) coordinatorLed(task *v2alpha1.Task, pod *corev1.PodSpec, at *fie
 	w.ignoredPorts(names.ReplicaType(task.Type), pod, at)
 }
 
-// ignoredPorts adds ports that are named like the advertised one and are not advertised.
+// ignoredPorts adds ports that have the name of the advertised port but are not advertised.
 func (w *notes) ignoredPorts(role names.ReplicaType, pod *corev1.PodSpec, at *field.Path) {
 	served := names.DIPort(pod, role)
 	for i := range pod.Containers {

@@ -19,8 +19,8 @@ import (
 
 const subresourceStatus = "status"
 
-// Request is an admission request for a job: the object and, for an update, the
-// object that it replaces, each as it was sent and in the hub's form.
+// Request is an admission request for a job. It contains the object and, for an update, the object
+// that it replaces, each as it was sent and in the hub's form.
 type Request struct {
 	// Create is true for a new object.
 	Create      bool
@@ -28,21 +28,21 @@ type Request struct {
 	Raw, OldRaw []byte
 	Job, Old    *v2alpha1.DIJob
 	Bounds
-	// Left returns an error once the caller has gone; nil if no caller waits.
+	// Left returns an error once the caller has disconnected. It is nil if no caller waits.
 	Left func() error
 }
 
 // Bounds limit the size of a job.
 type Bounds struct {
-	// MaxPods is how many pods a job may have; 0 for limits.PodsPerJob.
+	// MaxPods is the maximum number of pods of a job. 0 means limits.PodsPerJob.
 	MaxPods int32
-	// Domain is the domain of the cluster's services, in which pods have their
-	// addresses; empty for names.DefaultDomain.
+	// Domain is the domain of the cluster's services, which the addresses of pods contain. Empty
+	// means names.DefaultDomain.
 	Domain string
 }
 
-// Decode decodes the objects of a request, unless the caller has gone. A stored
-// object that does not decode is no error, because an update may repair it.
+// Decode decodes the objects of a request, unless the caller has disconnected. A stored object that
+// does not decode is not an error, because an update may repair it.
 func (r *Request) Decode() error {
 	var err error
 	if r.Job, err = decodeHub(r.Raw); err != nil {
@@ -57,7 +57,7 @@ func (r *Request) Decode() error {
 	return nil
 }
 
-// HasLeft reports whether the caller has gone and reads no answer.
+// HasLeft reports whether the caller has disconnected and reads no answer.
 func (r *Request) HasLeft() bool {
 	return r.Left != nil && r.Left() != nil
 }
@@ -81,7 +81,7 @@ func IsObject(raw []byte) bool {
 	return jsontype.Members(raw) != nil
 }
 
-// Mistyped returns the values of a job that the Go type of its version cannot hold.
+// Mistyped returns errors for the values of a job that do not fit the Go type of its version.
 func Mistyped(raw []byte) field.ErrorList {
 	if writtenInV2(raw) {
 		return jsontype.Compare(raw, reflect.TypeFor[v2alpha1.DIJob](), nil).Mistyped
@@ -89,8 +89,8 @@ func Mistyped(raw []byte) field.ErrorList {
 	return jsontype.Compare(raw, reflect.TypeFor[v1alpha1.DIJob](), nil).Mistyped
 }
 
-// Patch is a JSON patch with the defaults and nothing else: encoding the decoded job
-// would drop fields that its type does not know.
+// Patch is a JSON patch with the defaults and nothing else. Encoding the decoded job instead would
+// drop fields that its type does not know.
 type Patch []jsonpatch.Operation
 
 // set adds or replaces the member at the path, whose parent must exist.
@@ -114,8 +114,8 @@ func NewRules(schema Schema, bounds Bounds) *Rules {
 	return &Rules{schema: schema, bounds: bounds}
 }
 
-// ValidateV1 validates a job that is written through v1alpha1. Each validation is for
-// jobs that passed the ones before.
+// ValidateV1 validates a job that is written through v1alpha1. Each validation requires that the
+// previous ones passed.
 func (r *Rules) ValidateV1(request *Request) field.ErrorList {
 	request.Bounds = r.bounds
 	return inTurn(validateView, validateExtended, r.validateSchema, validateKept, validateV1)(request)
@@ -131,9 +131,9 @@ func (r *Rules) validateSchema(request *Request) field.ErrorList {
 	return validateSchema(r.schema, request)
 }
 
-// Refusals returns why a stored job, which is JSON of either version, would be refused
-// if it were created. Because an update does not inherit errors, such a job can still
-// be changed. It fails if the JSON is no job.
+// Refusals returns why a stored job, which is JSON of either version, would be rejected if it were
+// created. Such a job can still be changed, because no update is rejected for errors that the
+// stored job already has. It fails if the JSON is not a job.
 func (r *Rules) Refusals(raw []byte) (field.ErrorList, error) {
 	request := &Request{Create: true, Raw: raw, Bounds: r.bounds}
 	if errs := Mistyped(raw); len(errs) > 0 {
@@ -158,7 +158,7 @@ func (r *Rules) validateHub(request *Request) field.ErrorList {
 	return r.schema.Validate(job, nil)
 }
 
-// AggregatorRefusals returns the same for an AggregatorConfig of either version.
+// AggregatorRefusals does the same for an AggregatorConfig of either version.
 func (r *Rules) AggregatorRefusals(raw []byte) (field.ErrorList, error) {
 	template, err := aggregatorTemplate(raw)
 	if err != nil {

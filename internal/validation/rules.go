@@ -20,9 +20,9 @@ import (
 // mostNamed is how many valid values an error names.
 const mostNamed = 10
 
-// validateJob returns the errors of a job that the schema of v2alpha1 leaves to the
-// webhook: rules that jobs of earlier releases may break, because an update inherits
-// existing errors, and rules about derived names.
+// validateJob returns the errors of a job that the schema of v2alpha1 does not detect. They concern
+// derived names, and rules that jobs of earlier releases may break: no update is rejected for
+// errors that the stored job already has.
 func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	spec := &job.Spec
 	errs := validateValues(spec, at)
@@ -37,7 +37,7 @@ func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 
 // CheckLists bounds the length of a job's lists before any rule reads their items. The
 // schema has the same bounds, but applies them after defaulting, and not to jobs that
-// are written through v1alpha1. An update may keep a list as long as it was.
+// are written through v1alpha1. An update may keep the length of a stored list.
 func CheckLists(request *Request) field.ErrorList {
 	at := pathsOf(request.Raw, request.Job)
 	before := map[string]int{}
@@ -55,7 +55,7 @@ func CheckLists(request *Request) field.ErrorList {
 	return errs
 }
 
-// list is a list of a job.
+// list describes a list of a job.
 type list struct {
 	// name is the same for all lists of a kind, which share their previous maximum.
 	name         string
@@ -63,7 +63,7 @@ type list struct {
 	at           func(paths) *field.Path
 }
 
-// listsIn returns the lists of a job that are searched, or whose items are expensive.
+// listsIn returns the lists of a job that are searched, or whose items are expensive to check.
 func listsIn(spec *v2alpha1.DIJobSpec) []list {
 	in := func(name string) func(paths) *field.Path {
 		return func(at paths) *field.Path { return at.spec(name) }
@@ -92,7 +92,7 @@ func listsIn(spec *v2alpha1.DIJobSpec) []list {
 	return all
 }
 
-// full reports whether the maximum number of errors is collected.
+// full reports whether the errors have reached their maximum number.
 func full(errs field.ErrorList) bool {
 	return len(errs) >= jsontype.MaxFindings
 }
@@ -236,7 +236,7 @@ func validateReferences(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 // taskNames are the names of a job's tasks.
 type taskNames struct {
 	all map[string]bool
-	// first are the first of them, for errors.
+	// first are the first names, for errors.
 	first []string
 }
 
@@ -252,7 +252,7 @@ func tasksOf(spec *v2alpha1.DIJobSpec) *taskNames {
 	return known
 }
 
-// unknown returns an error with the first tasks if the job has no task of the name.
+// unknown returns an error if the job has no task with the name. The error names the first tasks.
 func (t *taskNames) unknown(name string, at *field.Path) field.ErrorList {
 	if t.all[name] {
 		return nil
@@ -260,7 +260,7 @@ func (t *taskNames) unknown(name string, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.NotSupported(at, jsontype.Shorten(name), t.first)}
 }
 
-// validateGang checks that the job may become as large as the minimum of its gang.
+// validateGang checks that the maximum size of the job reaches the minimum of its gang.
 func validateGang(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	if spec.Scheduling == nil || spec.Scheduling.Gang == nil || spec.Scheduling.Gang.MinAvailable == nil {
 		return nil
@@ -319,7 +319,7 @@ func nameOf(job *v2alpha1.DIJob) jobName {
 	return jobName{full: job.Name, written: job.Name, at: field.NewPath("metadata", "name")}
 }
 
-// without returns the maximum length that the author may write to save an excess.
+// without returns the maximum length that the author may write to remove an excess.
 func (n jobName) without(excess int) int {
 	return max(len(n.full)-n.random-excess, 1)
 }
@@ -374,7 +374,7 @@ func validatePodNames(job *v2alpha1.DIJob, name jobName, i, elastic int, at path
 	case len(last) <= validation.DNS1123LabelMaxLength:
 		return nil
 	case excess <= 0:
-		// The first pod's index has one digit; some more fit.
+		// The first pod's index has one digit, so some more replicas fit.
 		return field.Invalid(said, count, fmt.Sprintf("must be at most 1%s: %s", strings.Repeat("0", 1-excess), tooLong(last)))
 	case len(task) > len(name.full):
 		return field.Invalid(at.task(i, "name"), task, fmt.Sprintf("must be at most %d characters in a job of this name: %s",

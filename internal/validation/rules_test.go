@@ -38,8 +38,8 @@ func TestANameThatIsStillToBeGeneratedIsCheckedWithWhatIsAppended(t *testing.T) 
 	}
 }
 
-// No rule is needed against tasks whose names differ and what is made from them
-// does not: an index holds no hyphen, and names of tasks no underscore.
+// No rule must prevent tasks with different names from having equal derived names: an index
+// contains no hyphen, and task names contain no underscore.
 func TestWhatIsMadeFromDifferentTaskNamesDiffers(t *testing.T) {
 	t.Parallel()
 	made := map[string]string{}

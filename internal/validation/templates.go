@@ -13,11 +13,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
-// Templates and volumes are the user's JSON, which the CRD does not check. Errors that
-// would prevent every pod are refused here, and ignored fields are warned about. The API
-// server applies its other rules when a pod is created.
+// Templates and volumes are the user's JSON, which the CRD does not check. Errors that would
+// prevent every pod are rejected here. Ignored fields cause warnings. The API server applies its
+// other rules when a pod is created.
 
-// validateTemplate checks the rules without which no pod can be created.
+// validateTemplate checks the rules that a template must satisfy for any pod to be created.
 func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
 	template, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
 	if len(found.Mistyped) > 0 {
@@ -73,8 +73,8 @@ func validateObjectName(name string, at *field.Path, taken map[string]bool) fiel
 	return errs
 }
 
-// validateVolumes checks the volumes of a job. They are added to those of each template, so
-// that no two may share a name.
+// validateVolumes checks the volumes of a job. They are added to those of each template, so no two
+// may have the same name.
 func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
@@ -104,7 +104,7 @@ func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	return errs
 }
 
-// volumeNames returns the names of the volumes of a task's template, if it decodes.
+// volumeNames returns the names of the volumes of a task's template if it decodes.
 func volumeNames(task *v2alpha1.Task) []string {
 	var template struct {
 		Spec struct {
@@ -114,7 +114,7 @@ func volumeNames(task *v2alpha1.Task) []string {
 		} `json:"spec"`
 	}
 	if kjson.UnmarshalCaseSensitivePreserveInts(task.Template.Raw, &template) != nil {
-		// Another rule reports it.
+		// Another rule reports the error.
 		return nil
 	}
 	volumes := make([]string, len(template.Spec.Volumes))
@@ -124,8 +124,8 @@ func volumeNames(task *v2alpha1.Task) []string {
 	return volumes
 }
 
-// The CRD preserves unknown fields in templates, so that the API server's check of unknown
-// fields ends above them. This check continues below.
+// The CRD preserves unknown fields in templates, so the API server's check of unknown fields stops
+// above them. This check continues below.
 
 // PodFields are the fields of pods in the API server, which may be newer than the types of
 // this program.
@@ -143,8 +143,8 @@ type podFields struct {
 	fields PodFields
 }
 
-// UnknownFields returns the fields that a request adds and pods do not have. The types
-// of this program decide if the API server's fields are nil.
+// UnknownFields returns the fields that a request adds and that pods do not have. The types of this
+// program decide if the API server's fields are nil.
 func UnknownFields(request *Request, fields PodFields) field.ErrorList {
 	if request.Subresource == subresourceStatus {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// workerTask is a worker-led job of one task with the pod spec; coordinator
-// the same in v1alpha1.
+// workerTask returns a worker-led job of one task with the pod spec. coordinator does the same in
+// v1alpha1.
 func workerTask(spec string) string {
 	return `spec: {tasks: [{type: none, name: main, replicas: 1, template: {spec: ` + spec + `}}]}`
 }
@@ -173,7 +173,7 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
 	}
 }
 
-// What is said to be overridden is what the pods' builder overrides.
+// The fields that warnings describe as overridden are those that the pods' builder overrides.
 func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -229,7 +229,7 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 	}
 }
 
-// clusterOf is a job of a number of replicas that read a cluster spec.
+// clusterOf returns a job whose replicas, of this number, read a cluster spec.
 func clusterOf(replicas int32) *v2alpha1.DIJob {
 	job := jobOfTask("", v2alpha1.TaskTypeNone)
 	job.Spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
@@ -237,8 +237,8 @@ func clusterOf(replicas int32) *v2alpha1.DIJob {
 	return job
 }
 
-// TestTheEstimatedLengthOfAVariableIsItsLength: what is estimated is the longest that
-// the variable of a pod may be.
+// TestTheEstimatedLengthOfAVariableIsItsLength checks that the estimate is the maximum length of
+// the variable of a pod.
 func TestTheEstimatedLengthOfAVariableIsItsLength(t *testing.T) {
 	t.Parallel()
 	for _, domain := range []string{"", "svc.a-cluster-with-a-long-name.example.com"} {
@@ -438,7 +438,7 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 	}
 }
 
-// To decode this quantity takes an hour, and nothing cancels it.
+// Decoding this quantity takes an hour and cannot be canceled.
 func TestAQuantityThatCostsIsRefusedByItsPathAndNotDecoded(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{`"1e-2000000000"`, `1e2000000000`, `"1\u0065-2000000000"`} {

@@ -35,7 +35,7 @@ func rawJob(t *testing.T, version, spec string) []byte {
 	return raw
 }
 
-// requestOf returns the request for a new job or, if there is an old one, for an update.
+// requestOf returns the request for a new job, or for an update if there is an old job.
 func requestOf(t *testing.T, version, spec, old string) *Request {
 	t.Helper()
 	request := &Request{Create: old == "", Raw: rawJob(t, version, spec)}
@@ -45,7 +45,7 @@ func requestOf(t *testing.T, version, spec, old string) *Request {
 	return request
 }
 
-// answer is what the author of a job reads.
+// answer is the response to the author of a job.
 type answer struct {
 	errors, warnings []string
 }
@@ -115,7 +115,7 @@ func TestNoValidationFollowsOnceTheCallerHasGone(t *testing.T) {
 
 const mebi = 1 << 20
 
-// listOf returns a list of a number of bytes, of items that are all alike.
+// listOf returns a list of equal items with this number of bytes.
 func listOf(item string, size int) string {
 	return "[" + strings.Repeat(item+",", size/(len(item)+1)) + item + "]"
 }

@@ -28,7 +28,7 @@ type paths interface {
 	task(i int, name string) *field.Path
 }
 
-// hubPaths are those of v2alpha1.
+// hubPaths are the paths in v2alpha1.
 type hubPaths struct{}
 
 func (hubPaths) spec(name string) *field.Path {
@@ -39,7 +39,7 @@ func (hubPaths) task(i int, name string) *field.Path {
 	return field.NewPath("spec", "tasks").Index(i).Child(name)
 }
 
-// v1Paths are those of v1alpha1: its own fields, and the rest in extended.
+// v1Paths are the paths in v1alpha1. Fields that v1alpha1 does not have are in extended.
 type v1Paths struct {
 	job *v2alpha1.DIJob
 }
@@ -99,8 +99,8 @@ func validateView(request *Request) field.ErrorList {
 			"kubectl edit dijobs.v2alpha1."+v2alpha1.GroupName+" "+request.Job.Name)}
 }
 
-// sameView reports whether two specs of v1alpha1 show the same job. The templates of roles
-// are not read back, so that semantic equality is enough: typed clients rewrite them.
+// sameView reports whether two specs of v1alpha1 show the same job. The templates of roles are not
+// read back, so semantic equality suffices: typed clients rewrite them.
 func sameView(a, b json.RawMessage) bool {
 	fieldsOfA, fieldsOfB := jsontype.Members(a), jsontype.Members(b)
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
@@ -115,8 +115,9 @@ func sameView(a, b json.RawMessage) bool {
 	return sameFields(fieldsOfA, fieldsOfB)
 }
 
-// sameFields reports whether members that are read back are equal. Typed clients write
-// empty members. Within a member every detail counts: an empty selector differs from none.
+// sameFields reports whether members that are read back are equal. An empty member equals an absent
+// one, because typed clients write empty members. Within a member every detail counts: an empty
+// selector differs from none.
 func sameFields(a, b map[string]json.RawMessage) bool {
 	for key := range a {
 		if !sameField(key, a[key], b[key]) {
@@ -150,8 +151,8 @@ func sameField(key string, a, b json.RawMessage) bool {
 	return semantic.SameVolumes(volumesOfA, volumesOfB)
 }
 
-// inTurn runs validations until one finds an error: each is for jobs that passed the ones
-// before. It stops if the caller has gone.
+// inTurn runs validations until one finds an error, because each requires that the previous ones
+// passed. It stops if the caller has disconnected.
 func inTurn(validations ...func(*Request) field.ErrorList) func(*Request) field.ErrorList {
 	return func(request *Request) field.ErrorList {
 		for _, validate := range validations {
@@ -178,14 +179,15 @@ func validateChange(request *Request, at, oldAt paths) field.ErrorList {
 	return lessByTask(errs, append(validateContent(request.Old, oldAt), validateSize(request.Old, oldAt, request.Bounds)...), request)
 }
 
-// lessByTask is less, with tasks by name, so that a moved task has its old errors.
+// lessByTask is less, except that it compares tasks by name, so that a moved task keeps its old
+// errors.
 func lessByTask(errs, others field.ErrorList, request *Request) field.ErrorList {
 	before := map[string]int{}
 	for _, err := range others {
 		before[byTask(err, &request.Old.Spec)]++
 	}
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		// Tasks may share a name, and then each has its own errors.
+		// Tasks may have the same name, and then each has its own errors.
 		before[byTask(err, &request.Job.Spec)]--
 		return before[byTask(err, &request.Job.Spec)] >= 0
 	})
@@ -230,7 +232,7 @@ func validateCounts(spec *v2alpha1.DIJobSpec, at paths, most int32) field.ErrorL
 	return errs
 }
 
-// less returns those of the errors that are not among the others.
+// less returns the errors that are not among the others.
 func less(errs, others field.ErrorList) field.ErrorList {
 	before := map[string]bool{}
 	for _, err := range others {
@@ -245,7 +247,8 @@ func less(errs, others field.ErrorList) field.ErrorList {
 	return rest
 }
 
-// validateContent returns the errors of a job and of its templates and volumes, old or new.
+// validateContent returns the errors of a job, its templates and its volumes, whether new or
+// existing.
 func validateContent(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return append(validateJob(job, at), validateVolumes(&job.Spec, at)...)
 }

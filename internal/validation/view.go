@@ -19,17 +19,17 @@ import (
 	"opendilab.org/di-orchestrator/internal/validation/jsontype"
 )
 
-// Schema is the schema of v2alpha1 in the CRD; crdschema.New compiles it.
+// Schema is the schema of v2alpha1 in the CRD. crdschema.New compiles it.
 type Schema interface {
 	// PruneNulls removes the null members that the API server removes before it validates.
 	PruneNulls(job map[string]any)
-	// Validate returns where a job breaks the schema. The old job is nil for a new one.
+	// Validate returns the violations of the schema. The old job is nil for a new one.
 	Validate(job, old map[string]any) field.ErrorList
 }
 
-// validateSchema returns where a job that was written through v1alpha1 breaks the
-// schema of v2alpha1, by its paths in v1alpha1. An update is not refused for
-// what was already so.
+// validateSchema returns the violations of the v2alpha1 schema by a job that was written through
+// v1alpha1, with their paths in v1alpha1. No update is rejected for violations that the stored job
+// already has.
 func validateSchema(schema Schema, request *Request) field.ErrorList {
 	job, err := hubValues(request.Raw)
 	if err != nil {
@@ -56,7 +56,7 @@ func validateSchema(schema Schema, request *Request) field.ErrorList {
 	return errs
 }
 
-// hubValues returns a job of either version in the hub's form; nil for no job.
+// hubValues returns a job of either version in the hub's form, and nil if there is no job.
 func hubValues(raw []byte) (map[string]any, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -89,7 +89,7 @@ func translate(path string, at paths) string {
 	return at.spec(name).String() + below
 }
 
-// taskPath cuts a path such as tasks[2].name.
+// taskPath splits a path such as tasks[2].name.
 func taskPath(path string) (index int, below string, ok bool) {
 	rest, ok := strings.CutPrefix(path, "tasks[")
 	number, below, closed := strings.Cut(rest, "].")
@@ -97,7 +97,7 @@ func taskPath(path string) (index int, below string, ok bool) {
 	return index, below, ok && closed && err == nil
 }
 
-// cutField cuts a path behind its first field.
+// cutField splits a path after its first field.
 func cutField(path string) (name, below string) {
 	if i := strings.IndexAny(path, ".["); i >= 0 {
 		return path[:i], path[i:]
@@ -107,8 +107,8 @@ func cutField(path string) (name, below string) {
 
 const fieldExtended = "extended"
 
-// validateExtended returns errors for values of extended that v2alpha1's types cannot hold
-// and the conversion would drop.
+// validateExtended returns errors for values of extended that do not fit v2alpha1's types. The
+// conversion would drop them.
 func validateExtended(request *Request) field.ErrorList {
 	if request.Subresource == subresourceStatus {
 		status := jsontype.Members(jsontype.Members(request.Raw)["status"])
@@ -118,7 +118,7 @@ func validateExtended(request *Request) field.ErrorList {
 	return fits(spec[fieldExtended], field.NewPath("spec", fieldExtended), reflect.TypeFor[v2alpha1.DIJobSpec]())
 }
 
-// fits returns the values of extended that the type of v2alpha1 cannot hold.
+// fits returns errors for the values of extended that do not fit the type of v2alpha1.
 func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.ErrorList {
 	if !jsontype.IsSet(extended) {
 		return nil
@@ -134,9 +134,9 @@ func fits(extended json.RawMessage, at *field.Path, goType reflect.Type) field.E
 	return errs
 }
 
-// validateKept returns errors for fields that are set twice, or where v1alpha1 has none,
-// and that the conversion would lose. Nothing is lost without extended, and validateView
-// checks worker-led jobs.
+// validateKept returns errors for fields that the conversion would lose: they are set twice, or
+// v1alpha1 has no such field. Without extended nothing is lost. validateView checks worker-led
+// jobs.
 func validateKept(request *Request) field.ErrorList {
 	if request.Subresource == subresourceStatus || !jsontype.IsSet(jsontype.Members(jsontype.Members(request.Raw)["spec"])[fieldExtended]) ||
 		!request.Create && !coordinatorLed(&request.Job.Spec) {
@@ -146,7 +146,7 @@ func validateKept(request *Request) field.ErrorList {
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	// Only a write of the status writes one.
+	// Only a write of the status subresource writes a status.
 	paths = slices.DeleteFunc(paths, func(path string) bool { return !strings.HasPrefix(path, "spec.") })
 	var errs field.ErrorList
 	for _, path := range paths {
@@ -155,7 +155,7 @@ func validateKept(request *Request) field.ErrorList {
 	return errs
 }
 
-// rightPlace returns where a job must set the value that is lost at a path.
+// rightPlace returns the path at which a job must set the value that is lost at another path.
 func rightPlace(path string, spec *v2alpha1.DIJobSpec) string {
 	inExtended, isExtended := strings.CutPrefix(path, "spec.extended.")
 	name, _ := cutField(inExtended)

@@ -17,8 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Warnings returns the warnings about an accepted job. An update does not inherit
-// those of the stored object.
+// Warnings returns the warnings about an accepted job. An update does not repeat those of the
+// stored object.
 func Warnings(request *Request) []string {
 	if request.Subresource == subresourceStatus {
 		return nil
@@ -39,8 +39,8 @@ func Warnings(request *Request) []string {
 	return found
 }
 
-// warnAddresses warns that programs must read the addresses from a file, because they do
-// not fit into a variable.
+// warnAddresses warns that programs must read the addresses from a file if they do not fit into a
+// variable.
 func warnAddresses(job *v2alpha1.DIJob, at paths, domain string) []string {
 	if coordinatorLed(&job.Spec) {
 		return nil
@@ -56,7 +56,7 @@ func warnAddresses(job *v2alpha1.DIJob, at paths, domain string) []string {
 	return w
 }
 
-// fewer returns those of the warnings that are not among the others.
+// fewer returns the warnings that are not among the others.
 func fewer(warnings, others []string) []string {
 	before := make(map[string]bool, len(others))
 	for _, warning := range others {
@@ -77,7 +77,7 @@ func writtenInV2(raw []byte) bool {
 	var written struct {
 		APIVersion string `json:"apiVersion"`
 	}
-	// Other JSON was refused before.
+	// Other JSON was rejected earlier.
 	_ = json.Unmarshal(raw, &written)
 	return written.APIVersion == v2alpha1.GroupVersion.String()
 }
@@ -92,7 +92,7 @@ func warnChangedTemplates(job, old *v2alpha1.DIJob, at paths) []string {
 	if !semantic.SameVolumes(job.Spec.Volumes, old.Spec.Volumes) {
 		w.changed(at.spec("volumes"))
 	}
-	// Jobs of v1.1.x may have several tasks of a name; these are compared in order.
+	// Jobs of v1.1.x may have several tasks with one name. These are compared in order.
 	before := map[string][]*v2alpha1.Task{}
 	for i := range old.Spec.Tasks {
 		name := names.TaskName(&old.Spec.Tasks[i])
@@ -116,8 +116,9 @@ func (w *notes) changed(at *field.Path) {
 	w.add(at, "is changed: new pods use it, running pods stay unchanged")
 }
 
-// warnLost warns about fields that an update dropped and a client built for v1.1.3 does not
-// know. If one of them is left, the client knows them and removed the others on purpose.
+// warnLost warns about dropped fields if an update removed all fields that a client built for
+// v1.1.3 does not know. If one of them is left, the client knows them and removed the others
+// intentionally.
 func warnLost(request *Request) []string {
 	stored, written := jsontype.Members(jsontype.Members(request.OldRaw)["spec"]), jsontype.Members(jsontype.Members(request.Raw)["spec"])
 	lost := newerFields(stored)
@@ -132,8 +133,8 @@ func warnLost(request *Request) []string {
 	return w
 }
 
-// newerFields returns the fields of a spec that v1.1.3 does not know, less
-// those that defaulting keeps.
+// newerFields returns the fields of a spec that v1.1.3 does not know, except those that defaulting
+// keeps.
 func newerFields(spec map[string]json.RawMessage) []string {
 	known := []string{"priority", "cleanPodPolicy", "preemptible", "backoffLimit", "volumes", "tasks", "lifecycle"}
 	var newer []string
@@ -141,7 +142,7 @@ func newerFields(spec map[string]json.RawMessage) []string {
 		switch {
 		case !jsontype.IsSet(spec[name]) || slices.Contains(known, name):
 		case name == "elastic":
-			// Task and replicas are filled in again.
+			// Defaulting sets task and replicas again.
 			for _, name := range slices.Sorted(maps.Keys(jsontype.Members(spec[name]))) {
 				if name != "task" && name != "replicas" {
 					newer = append(newer, "elastic."+name)

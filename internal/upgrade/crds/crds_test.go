@@ -48,7 +48,7 @@ func newAPI(t *testing.T) client.Client {
 	return api
 }
 
-// install installs and returns what was printed.
+// install installs the definitions and returns the printed lines.
 func install(t *testing.T, api client.Client) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -76,7 +76,7 @@ func update(t *testing.T, api client.Client, change func(*apiextensionsv1.Custom
 	}
 }
 
-// The specs share one API server, which has one definition, and so follow each other.
+// The specs share one API server, which has one copy of each definition, so they run sequentially.
 func TestInstallingAndRetiringDefinitions(t *testing.T) {
 	api := newAPI(t)
 	t.Run("a bare cluster gets all definitions, whose conversion leads to the given namespace", func(t *testing.T) {
@@ -187,14 +187,14 @@ func refuses(t *testing.T, api client.Client) {
 	}
 }
 
-// withSpec returns a schema that knows fields of spec.
+// withSpec returns a schema that knows these fields of the spec.
 func withSpec(fields ...string) *apiextensionsv1.CustomResourceValidation {
 	return known("", fields...).Schema
 }
 
 const inject = "cert-manager.io/inject-ca-from"
 
-// makeEarlier makes a definition what v0.2.2 installed, in a namespace.
+// makeEarlier changes a definition to the one that v0.2.2 installed, in a namespace.
 func makeEarlier(t *testing.T, api client.Client, namespace string) {
 	t.Helper()
 	definition := get(t, api)
@@ -296,7 +296,8 @@ func prepares(t *testing.T, api client.Client) {
 	}
 }
 
-// refusesBeside expects that nothing is written while an earlier release is not taken over.
+// refusesBeside expects that nothing is written while the takeover of an earlier release is not
+// done.
 func refusesBeside(t *testing.T, api client.Client, idle *crds.Preparer, conversion *apiextensionsv1.CustomResourceConversion) {
 	t.Helper()
 	before := get(t, api)
@@ -311,7 +312,7 @@ func refusesBeside(t *testing.T, api client.Client, idle *crds.Preparer, convers
 	}
 }
 
-// eventually tries until the API server has learnt of a change.
+// eventually retries until the API server has observed a change.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(try).WithContext(t.Context()).WithTimeout(testkit.Patience).WithPolling(50*time.Millisecond).Should(gomega.Succeed(), what)

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crds installs the CustomResourceDefinitions that the program was
-// built with, brings older ones up to date, and prepares those that are left
-// behind when the operator is uninstalled. Helm does not own them: they and
-// their objects outlive a release, and a rollback is not to delete them.
+// Package crds installs the CustomResourceDefinitions that the program was built with and updates
+// older ones. It also prepares those that stay when the operator is uninstalled. Helm does not own
+// them: they and their objects outlive a release, and a rollback must not delete them.
 package crds
 
 import (
@@ -29,47 +28,48 @@ import (
 )
 
 const (
-	// AnnotationRetired is on a definition that is left without an operator.
+	// AnnotationRetired is on a definition that has no operator.
 	AnnotationRetired = v2alpha1.GroupName + "/retired"
-	// AnnotationTakeover is on the definition of DIJobs and says how far an earlier
-	// release has been taken over.
+	// AnnotationTakeover is on the definition of DIJobs and records the progress of the takeover of
+	// an earlier release.
 	AnnotationTakeover = v2alpha1.GroupName + "/takeover"
-	// AnnotationInject has cert-manager write its bundle into an object.
+	// AnnotationInject makes cert-manager write its bundle into an object.
 	AnnotationInject = "cert-manager.io/inject-ca-from"
-	// AnnotationRelease is on what Helm owns, and names its release.
+	// AnnotationRelease is on objects that Helm owns, and names the release.
 	AnnotationRelease = "meta.helm.sh/release-name"
-	// annotationPolicy has Helm keep what a release no longer has, where it says policyKeep.
+	// annotationPolicy with the value policyKeep makes Helm keep objects that a release no longer
+	// contains.
 	annotationPolicy, policyKeep = "helm.sh/resource-policy", "keep"
 )
 
-// establishInterval is how often to look whether the API server serves a definition.
+// establishInterval is how often to check whether the API server serves a definition.
 const establishInterval = 200 * time.Millisecond
 
-// fieldManager owns what is installed.
+// fieldManager owns the installed fields.
 const fieldManager = client.FieldOwner("di-orchestrator-install-crds")
 
 // Installer writes definitions.
 type Installer struct {
-	// API reads and writes them; its scheme knows them and webhook configurations.
+	// API reads and writes definitions. Its scheme knows them and webhook configurations.
 	API client.Client
-	// Namespace has the Service of the webhooks.
+	// Namespace is the namespace of the webhooks' Service.
 	Namespace string
-	// OwnCertificates says that the operator signs its certificate, so that no other
-	// tool may write bundles.
+	// OwnCertificates means that the operator signs its certificate, so that no other tool may
+	// write bundles.
 	OwnCertificates bool
-	// NoTakeover refuses definitions of an earlier release that is not taken over yet.
+	// NoTakeover rejects definitions of an earlier release whose takeover is not done.
 	NoTakeover bool
 	// Out receives a line for each step.
 	Out io.Writer
 
-	// earlier is the release whose definitions were found.
+	// earlier is the release that created the definitions.
 	earlier Origin
 }
 
-// Install creates what is missing, brings the rest up to date, and returns when
-// the API server serves all. Of definitions that an earlier release has made it
-// takes away only what would be in the way of the operator, which takes them over
-// when its webhooks serve. It can be repeated, and resumed after an error.
+// Install creates missing definitions, updates the others, and returns when the API server serves
+// all of them. From definitions of an earlier release it removes only what would block the
+// operator. The operator takes them over once its webhooks serve. Install can be repeated, and
+// resumed after an error.
 func (i *Installer) Install(ctx context.Context) error {
 	if err := i.checkTakenOver(ctx); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (i *Installer) Install(ctx context.Context) error {
 		i.earlier, i.Namespace, AnnotationTakeover, v2alpha1.GroupName)
 }
 
-// checkTakenOver looks at all definitions before the first one is written.
+// checkTakenOver checks all definitions before the first one is written.
 func (i *Installer) checkTakenOver(ctx context.Context) error {
 	if !i.NoTakeover {
 		return nil
@@ -126,7 +126,7 @@ func (i *Installer) checkTakenOver(ctx context.Context) error {
 	return nil
 }
 
-// read returns a definition as it is built, its stanza leading to our Service.
+// read returns a built definition whose conversion stanza refers to our Service.
 func read(content []byte, namespace string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	built := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(content, built); err != nil {
@@ -138,8 +138,8 @@ func read(content []byte, namespace string) (*apiextensionsv1.CustomResourceDefi
 	return built, nil
 }
 
-// stopped returns the version that an administrator wants to be served no more,
-// as the definition of DIJobs says; empty for none.
+// stopped returns the version that an administrator wants to stop serving, as the definition of
+// DIJobs records it. It returns "" for none.
 func (i *Installer) stopped(ctx context.Context) (string, error) {
 	jobs, err := read(crd.DIJobs(), i.Namespace)
 	if err != nil {
@@ -188,9 +188,9 @@ func (i *Installer) update(ctx context.Context, merged, stored *apiextensionsv1.
 	return i.printf("%s: updated", stored.Name)
 }
 
-// release takes away what has cert-manager overwrite the bundle that the operator
-// is to publish in a definition of an earlier release, and has Helm keep one that it
-// owns. Nothing else is changed, because no webhook converts yet.
+// release removes the annotation by which cert-manager would overwrite the bundle that the operator
+// publishes in a definition of an earlier release. It also makes Helm keep a definition that it
+// owns. It changes nothing else, because no webhook converts yet.
 func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.CustomResourceDefinition) error {
 	if err := checkStored(built, stored); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (i *Installer) release(ctx context.Context, built, stored *apiextensionsv1.
 	return i.printf("%s: left as %s made it%s", stored.Name, OriginOf(stored), strings.Join(changes, ""))
 }
 
-// releaseConfigurations does the same in the webhook configurations.
+// releaseConfigurations removes the annotation from the webhook configurations too.
 func (i *Installer) releaseConfigurations(ctx context.Context) error {
 	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	mutating.Name, validating.Name = names.EarlierMutating, names.EarlierValidating
@@ -245,7 +245,7 @@ func (i *Installer) releaseConfiguration(ctx context.Context, configuration clie
 	return i.printf("%s: the annotation %s is removed", name, AnnotationInject)
 }
 
-// get returns a definition, nil where there is none.
+// get returns a definition, and nil if there is none.
 func get(ctx context.Context, api client.Reader, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	stored := &apiextensionsv1.CustomResourceDefinition{}
 	err := api.Get(ctx, client.ObjectKey{Name: name}, stored)
@@ -258,8 +258,8 @@ func get(ctx context.Context, api client.Reader, name string) (*apiextensionsv1.
 	return stored, nil
 }
 
-// isSame reports whether a write would change nothing. Defaults of the API server
-// are in the stored definition only, so they are taken over before comparing.
+// isSame reports whether a write would be a no-op. Only the stored definition has the defaults of
+// the API server, so they are copied before the comparison.
 func isSame(merged, stored *apiextensionsv1.CustomResourceDefinition) bool {
 	defaulted := merged.DeepCopy()
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(defaulted)
@@ -290,9 +290,9 @@ func (i *Installer) waitEstablished(ctx context.Context, name string) error {
 	return nil
 }
 
-// Retire prepares for a cluster without the operator, so that no webhook blocks
-// it: the webhook configurations are deleted, and DIJobs are served only as they
-// are stored. No object is touched, and Install undoes it.
+// Retire prepares the cluster for running without the operator, so that no webhook blocks it. It
+// deletes the webhook configurations and stops serving DIJobs in versions other than the storage
+// version. It changes no object, and Install reverts it.
 func (i *Installer) Retire(ctx context.Context, mutating, validating, definition string) error {
 	configurations := []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}}
 	configurations[0].SetName(mutating)
@@ -336,7 +336,7 @@ func (i *Installer) printf(format string, args ...any) error {
 	return nil
 }
 
-// otherWasFirst reports whether a write failed because another came before it.
+// otherWasFirst reports whether a write failed because another writer was faster.
 func otherWasFirst(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }

@@ -16,11 +16,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// merge returns a stored definition as it is to become: with the versions,
-// schemas and columns of the built one, and with what others have made of it
-// since: its conversion stanza, which the operator fills, which version is
-// stored, and that the stopped one is not served any more. The error says why it
-// cannot become so.
+// merge returns the desired definition: the stored one with the versions, schemas and columns of
+// the built one. It keeps what was changed since the installation: the conversion stanza, which the
+// operator fills, the storage version, and that the stopped version is not served. It returns an
+// error if the stored definition cannot be updated.
 func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if err := checkStored(built, stored); err != nil {
 		return nil, err
@@ -34,7 +33,7 @@ func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped stri
 	for i := range merged.Spec.Versions {
 		version := &merged.Spec.Versions[i]
 		version.Storage = version.Name == storage
-		// That a version ceases to be served is the operator's to do, when nothing needs it.
+		// Only the operator stops serving a version, once nothing needs that version.
 		as := versionOf(stored, version.Name)
 		version.Served = version.Served && (as == nil || as.Served || version.Name != stopped)
 	}
@@ -43,8 +42,8 @@ func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped stri
 	return merged, nil
 }
 
-// checkStored refuses a definition with a version that this program does not
-// know and which objects are or may be stored in.
+// checkStored rejects a definition that stores, or may store, objects in a version that this
+// program does not know.
 func checkStored(built, stored *apiextensionsv1.CustomResourceDefinition) error {
 	for _, name := range append([]string{StorageOf(stored)}, stored.Status.StoredVersions...) {
 		if versionOf(built, name) == nil {
@@ -55,9 +54,8 @@ func checkStored(built, stored *apiextensionsv1.CustomResourceDefinition) error 
 	return nil
 }
 
-// takeOver returns a definition of an earlier release with both versions and
-// the conversion between them; what it stores stays. The error says why it
-// cannot become so.
+// takeOver returns a definition of an earlier release with both versions and the conversion between
+// them. The storage version stays. It returns an error if that is not possible.
 func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion,
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
 	merged, err := merge(built, stored, "")
@@ -69,16 +67,15 @@ func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversio
 		merged.Spec.Conversion = conversion.DeepCopy()
 	}
 	if built.Spec.Names.Kind == "DIJob" {
-		// It begins again where the earlier release was back after another takeover.
+		// The takeover begins again if the earlier release was reinstalled after another takeover.
 		annotate(merged, map[string]string{AnnotationTakeover: "Prepared: both versions are served, what is stored stays; then the elected operator goes on"})
 	}
 	return merged, nil
 }
 
-// removeInjection takes the annotation away by which cert-manager writes a bundle
-// of its own over the one that is published, and reports whether there was one.
-// One that others than the earlier release have made stays where certificates
-// are not our own.
+// removeInjection removes the annotation by which cert-manager overwrites the published bundle with
+// its own, and reports whether the annotation was present. If the certificates are not our own, it
+// keeps an annotation that does not come from the earlier release.
 func removeInjection(object metav1.Object, ownCertificates bool) bool {
 	certificate, injected := object.GetAnnotations()[AnnotationInject]
 	if !injected || !ownCertificates && path.Base(certificate) != names.EarlierCertificate {
@@ -90,9 +87,9 @@ func removeInjection(object metav1.Object, ownCertificates bool) bool {
 	return true
 }
 
-// keep has Helm keep a definition that it owns, and reports whether that is new: where
-// a chart that has it as one of its objects is followed by one that has not, Helm
-// would delete it, and with it every job.
+// keep marks a definition that Helm owns, so that Helm keeps it. It reports whether that changed
+// the definition. Without the mark, an upgrade to a chart without the definition would delete it,
+// and every job with it.
 func keep(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	if definition.Annotations[AnnotationRelease] == "" || definition.Annotations[annotationPolicy] == policyKeep {
 		return false
@@ -108,9 +105,9 @@ func annotate(definition *apiextensionsv1.CustomResourceDefinition, annotations 
 	maps.Copy(definition.Annotations, annotations)
 }
 
-// retire returns a definition that needs no webhook any more: only the stored
-// version is served. It is nil where the definition needs none already, and an
-// error where objects may be stored in another version.
+// retire returns a definition that needs no webhook, because only the storage version is served. It
+// returns nil if the definition needs none already, and an error if objects may be stored in
+// another version.
 func retire(stored *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if !isServedByWebhook(stored.Spec.Conversion) {
 		return nil, nil
@@ -132,7 +129,7 @@ func isServedByWebhook(conversion *apiextensionsv1.CustomResourceConversion) boo
 	return conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter
 }
 
-// versionOf returns a version by its name, nil where there is none.
+// versionOf returns a version by its name, and nil if there is none.
 func versionOf(definition *apiextensionsv1.CustomResourceDefinition, name string) *apiextensionsv1.CustomResourceDefinitionVersion {
 	for i := range definition.Spec.Versions {
 		if definition.Spec.Versions[i].Name == name {

@@ -14,32 +14,32 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Origin says whose a definition is.
+// Origin is the release that created a definition.
 type Origin string
 
 const (
-	// OriginNone is that there is no definition yet.
+	// OriginNone means that the definition does not exist yet.
 	OriginNone Origin = "none"
-	// OriginOurs is a release of this program.
+	// OriginOurs means a release of this program.
 	OriginOurs Origin = "this program"
-	// OriginCoordinatorLed is a release up to v0.2.2, which knows v1alpha1 only.
+	// OriginCoordinatorLed means a release up to v0.2.2, which knows only v1alpha1.
 	OriginCoordinatorLed Origin = "v0.2.2"
-	// OriginWorkerLed is one of v1.1.0 to v1.1.3, which know v2alpha1 only.
+	// OriginWorkerLed means v1.1.0 to v1.1.3, which know only v2alpha1.
 	OriginWorkerLed Origin = "v1.1"
-	// OriginBeforeTasks is v1.0.0, whose v2alpha1 is another one.
+	// OriginBeforeTasks means v1.0.0, whose v2alpha1 is a different schema.
 	OriginBeforeTasks Origin = "v1.0.0"
-	// OriginUnknown is none of these.
+	// OriginUnknown means none of these.
 	OriginUnknown Origin = "unknown"
 )
 
-// IsEarlier reports whether objects of such a definition can be taken over as they are.
+// IsEarlier reports whether objects of such a definition can be taken over unchanged.
 func (o Origin) IsEarlier() bool {
 	return o == OriginCoordinatorLed || o == OriginWorkerLed
 }
 
-// OriginOf returns whose a definition is, which is nil where there is none: by its
-// versions, and where these are not enough by the fields that its schemas know.
-// No release before this program had two versions of a kind.
+// OriginOf returns the release that created a definition, which is nil if there is none. It decides
+// by the versions and, if these are ambiguous, by the fields of the schemas. No release before this
+// program had two versions of a kind.
 func OriginOf(definition *apiextensionsv1.CustomResourceDefinition) Origin {
 	if definition == nil {
 		return OriginNone
@@ -53,7 +53,7 @@ func OriginOf(definition *apiextensionsv1.CustomResourceDefinition) Origin {
 	case v2 == nil:
 		return OriginUnknown
 	case definition.Spec.Names.Kind != "DIJob":
-		// No other kind of v2alpha1 is older.
+		// No earlier release has other kinds in v2alpha1.
 		return OriginOurs
 	case knows(v2, "tasks"):
 		return OriginWorkerLed
@@ -63,7 +63,7 @@ func OriginOf(definition *apiextensionsv1.CustomResourceDefinition) Origin {
 	return OriginUnknown
 }
 
-// knows reports whether a version's schema has a field of spec.
+// knows reports whether a version's schema has a field of the spec.
 func knows(version *apiextensionsv1.CustomResourceDefinitionVersion, field string) bool {
 	if version == nil || version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
 		return false
@@ -72,8 +72,8 @@ func knows(version *apiextensionsv1.CustomResourceDefinitionVersion, field strin
 	return known
 }
 
-// CheckPublished returns why a definition does not have its objects converted by our
-// webhooks yet, which complete it and publish their endpoint and authority in it.
+// CheckPublished returns an error if our webhooks do not convert the definition's objects yet. The
+// webhooks complete the definition and publish their endpoint and authority in it.
 func CheckPublished(definition *apiextensionsv1.CustomResourceDefinition) error {
 	if origin := OriginOf(definition); origin != OriginOurs {
 		return fmt.Errorf("customresourcedefinition %s is still of %s", definition.Name, origin)
@@ -86,8 +86,8 @@ func CheckPublished(definition *apiextensionsv1.CustomResourceDefinition) error 
 	return nil
 }
 
-// checkOrigin refuses a definition whose objects cannot be taken over, or
-// perhaps not, and says what to do.
+// checkOrigin rejects a definition whose objects cannot be taken over, or may not be. The error
+// advises what to do.
 func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {
 	switch origin := OriginOf(definition); origin {
 	case OriginBeforeTasks:
@@ -101,8 +101,8 @@ func checkOrigin(definition *apiextensionsv1.CustomResourceDefinition) error {
 	}
 }
 
-// NamespaceOf returns where the earlier release that made a definition has its
-// webhooks; empty where the definition does not say.
+// NamespaceOf returns the namespace of the webhooks of the earlier release that created a
+// definition. It returns "" if the definition does not record it.
 func NamespaceOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	conversion := definition.Spec.Conversion
 	if !isServedByWebhook(conversion) || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil {
@@ -115,8 +115,8 @@ func NamespaceOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	return service.Namespace
 }
 
-// checkNamespace refuses a definition whose release is in another namespace than
-// this program: what is left of it there could not be stopped.
+// checkNamespace rejects a definition whose release is in another namespace than this program,
+// because the takeover could not stop that release.
 func checkNamespace(definition *apiextensionsv1.CustomResourceDefinition, namespace string) error {
 	if from := NamespaceOf(definition); from != "" && from != namespace {
 		return fmt.Errorf("customresourcedefinition %s: the release that made it is installed in namespace %s, and is taken over only from there, not from %s",
@@ -125,11 +125,11 @@ func checkNamespace(definition *apiextensionsv1.CustomResourceDefinition, namesp
 	return nil
 }
 
-// TakenOver begins the annotation of takeovers once one is done.
+// TakenOver is the prefix of the takeover annotation once the takeover is done.
 const TakenOver = "Done:"
 
-// checkTakenOver refuses a definition of an earlier release whose takeover has still
-// to begin or to end: the programs of that release may still act on its objects.
+// checkTakenOver rejects a definition of an earlier release whose takeover has not begun or has not
+// finished. The programs of that release may still change its objects.
 func checkTakenOver(definition *apiextensionsv1.CustomResourceDefinition) error {
 	progress, begun := definition.Annotations[AnnotationTakeover]
 	if !OriginOf(definition).IsEarlier() && (!begun || strings.HasPrefix(progress, TakenOver)) {

@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
-// known returns a version whose schema knows fields of spec, and nothing of it where none is given.
+// known returns a version whose schema knows these fields of the spec.
 func known(name string, fields ...string) apiextensionsv1.CustomResourceDefinitionVersion {
 	spec := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
 	for _, field := range fields {

@@ -15,28 +15,27 @@ import (
 	"opendilab.org/di-orchestrator/config/crd"
 )
 
-// preparer owns what is written into definitions of an earlier release.
+// preparer owns the fields that are written into definitions of an earlier release.
 const preparer = client.FieldOwner("di-orchestrator-takeover")
 
-// Preparer adds the missing version to definitions of an earlier release,
-// once a webhook serves the conversion to it.
+// Preparer adds the missing version to definitions of an earlier release once a webhook serves the
+// conversion to it.
 type Preparer struct {
 	// API reads and writes definitions; its scheme knows them.
 	API client.Client
-	// Namespace is that of the operator.
+	// Namespace is the namespace of the operator.
 	Namespace string
-	// OwnCertificates says that no other tool may write bundles.
+	// OwnCertificates means that no other tool may write bundles.
 	OwnCertificates bool
-	// NoTakeover refuses definitions of an earlier release that is not taken over yet.
+	// NoTakeover rejects definitions of an earlier release whose takeover is not done.
 	NoTakeover bool
-	// Log receives what was written.
+	// Log receives a line for each write.
 	Log logr.Logger
 }
 
-// Prepare completes the definitions, each by one write: from the first moment
-// that there are two versions, a trusted webhook converts between them. What
-// is stored stays. Several may do it at once. It costs one read of each
-// definition where there is nothing to do.
+// Prepare completes each definition by one write, so that a trusted webhook converts between the
+// versions from the moment there are two. The storage version stays. Several processes may call it
+// concurrently. If nothing changes it costs one read of each definition.
 func (p *Preparer) Prepare(ctx context.Context, conversion *apiextensionsv1.CustomResourceConversion) error {
 	for _, content := range [][]byte{crd.AggregatorConfigs(), crd.DIJobs()} {
 		built, err := read(content, p.Namespace)
@@ -67,7 +66,7 @@ func (p *Preparer) prepare(ctx context.Context, built *apiextensionsv1.CustomRes
 	return nil
 }
 
-// prepared returns a definition as it is to become, nil where it is that.
+// prepared returns the desired definition, and nil if the stored one is equal to it.
 func (p *Preparer) prepared(built, stored *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion,
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if err := checkOrigin(stored); err != nil {

@@ -13,12 +13,11 @@ import (
 // objects must be stored in. Administrators write it.
 const AnnotationStorageVersion = v2alpha1.GroupName + "/storage-version"
 
-// AnnotationStopServing is on the definition of DIJobs and names the version
-// that it and the definition of AggregatorConfigs are to serve no more.
+// AnnotationStopServing is on the definition of DIJobs. It names the version that this definition
+// and the definition of AggregatorConfigs must stop serving.
 const AnnotationStopServing = v2alpha1.GroupName + "/stop-serving"
 
-// StorageOf returns the version that objects of a definition are stored in when
-// they are written.
+// StorageOf returns the storage version of a definition.
 func StorageOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	for i := range definition.Spec.Versions {
 		if definition.Spec.Versions[i].Storage {
@@ -28,8 +27,8 @@ func StorageOf(definition *apiextensionsv1.CustomResourceDefinition) string {
 	return ""
 }
 
-// WithStorage returns a copy of a definition that stores a version, which it must
-// have.
+// WithStorage returns a copy of a definition with another storage version, which the definition
+// must have.
 func WithStorage(definition *apiextensionsv1.CustomResourceDefinition, version string) *apiextensionsv1.CustomResourceDefinition {
 	flipped := definition.DeepCopy()
 	for i := range flipped.Spec.Versions {
@@ -38,8 +37,8 @@ func WithStorage(definition *apiextensionsv1.CustomResourceDefinition, version s
 	return flipped
 }
 
-// WithoutServing returns a copy of a definition that serves all versions but one,
-// or all where that is empty. The stored one is served in any case.
+// WithoutServing returns a copy of a definition that serves all versions except the stopped one,
+// which may be empty. The storage version is always served.
 func WithoutServing(definition *apiextensionsv1.CustomResourceDefinition, stopped string) *apiextensionsv1.CustomResourceDefinition {
 	changed := definition.DeepCopy()
 	for i := range changed.Spec.Versions {

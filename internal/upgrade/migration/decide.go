@@ -1,16 +1,15 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migration decides how stored objects come to be stored in the version
-// that an administrator wants, and how a version ceases to be served. It is pure:
-// what happens next follows from one observation. It must not talk to a cluster,
-// read a clock, or log.
+// Package migration decides the steps of a storage migration: how stored objects are rewritten
+// in the desired version, and how a version stops being served. It is pure: the next step follows
+// from one observation. It must not talk to a cluster, read a clock, or log.
 //
-// The order is that of what each step rests on:
+// Each step depends on the steps before it:
 //
-//	owner references (the way back) → storage switches → every API server has
-//	seen it → every object is written once → status.storedVersions is pruned →
-//	owner references → a version ceases to be served → it is taken from managedFields
+//	owner references (rollback only) → the storage version changes → every API server has
+//	observed it → every object is written once → status.storedVersions is pruned →
+//	owner references → a version stops being served → it is removed from managedFields
 package migration
 
 import (
@@ -29,38 +28,38 @@ type Version struct {
 	Served bool
 }
 
-// Observed is what is known of one CustomResourceDefinition and its objects.
+// Observed is the observed state of one CustomResourceDefinition and its objects.
 type Observed struct {
 	// Resource is the plural name of the kind.
 	Resource string
-	// Versions are its versions, Storage is the one that objects are stored in when
-	// they are written, and Stored are those that any may be stored in.
+	// Versions are its versions. Storage is the storage version, and Stored are the versions in
+	// which some objects may be stored.
 	Versions []Version
 	Storage  string
 	Stored   []string
-	// Generation is that of the definition, and Definition its UID.
+	// Generation is the generation of the definition, and Definition its UID.
 	Generation int64
 	Definition string
-	// Retired says that the definition is left without an operator.
+	// Retired means that the definition has no operator.
 	Retired bool
-	// Wanted is the desired storage version, and Stopped the one
-	// that must not be served any more, empty for none.
+	// Wanted is the desired storage version. Stopped is the version that must not be served, and ""
+	// for none.
 	Wanted, Stopped string
-	// TakenOver says that nothing of an earlier release acts any more, and that
-	// what it made is ours.
+	// TakenOver means that the takeover is done: no program of an earlier release acts anymore, and
+	// its objects are adopted.
 	TakenOver bool
-	// Misrun names the jobs, with the reasons, that the release would misrun for
-	// which the desired storage version is set.
+	// Misrun names the jobs, with the reasons, that the earlier release would run differently. That
+	// release needs the desired storage version.
 	Misrun []string
-	// Misversioned is how many objects name their job as an owner in another version
-	// than the wanted one.
+	// Misversioned is how many objects have an owner reference to their job in another version than
+	// the desired one.
 	Misversioned int
-	// Record is how far it is: the zero value before anything was done.
+	// Record is the progress. It is the zero value before the migration begins.
 	Record Record
 	// Now is the time of the observation.
 	Now time.Time
-	// Settle is how long API servers take to learn which version is stored, and
-	// Retry how long an object is left alone that could not be written.
+	// Settle is how long API servers take to learn the storage version. Retry is how long to wait
+	// before writing an object again that could not be written.
 	Settle, Retry time.Duration
 }
 
@@ -71,25 +70,25 @@ type Step string
 const (
 	// StepRest does nothing.
 	StepRest Step = "Rest"
-	// StepWait reconciles again after a while.
+	// StepWait reconciles again later.
 	StepWait Step = "Wait"
-	// StepBlock reports why nothing can be done, and reconciles again after a while.
+	// StepBlock reports why the migration cannot continue, and reconciles again later.
 	StepBlock Step = "Block"
 	// StepServe serves all versions that are not stopped.
 	StepServe Step = "Serve"
 	// StepMoveOwners changes owner references to the desired version.
 	StepMoveOwners Step = "MoveOwners"
-	// StepSwitch stores objects in the desired version from now on, if the API server
-	// admits them in both.
+	// StepSwitch changes the storage version to the desired one, if the API server admits objects
+	// in both versions.
 	StepSwitch Step = "Switch"
-	// StepBegin records that a rewriting begins.
+	// StepBegin records that rewriting begins.
 	StepBegin Step = "Begin"
-	// StepContinue records that the definition has changed, but not its storage version,
-	// so that the rewriting continues.
+	// StepContinue records that the definition has changed but not its storage version, so that
+	// rewriting continues.
 	StepContinue Step = "Continue"
 	// StepRewrite writes the next page of objects.
 	StepRewrite Step = "Rewrite"
-	// StepRetry writes the objects again that could not be written.
+	// StepRetry writes the failed objects again.
 	StepRetry Step = "Retry"
 	// StepPrune records in the definition that objects are stored in the desired
 	// version only.
@@ -108,14 +107,14 @@ type Decision struct {
 	Step Step
 	// After is when to reconcile again, for the steps Wait and Block.
 	After time.Duration
-	// Message says why, of the step Block.
+	// Message is the reason for the step Block.
 	Message string
 }
 
 // blockedFor is when to reconcile again while an administrator must change something.
 const blockedFor = time.Minute
 
-// ownersFor is when to reconcile again what waits for the jobs' definition.
+// ownersFor is when to reconcile again while waiting for the jobs' definition.
 const ownersFor = 10 * time.Second
 
 // Decide returns the next step.
@@ -141,7 +140,7 @@ func Decide(o *Observed) Decision {
 	return o.decideServed()
 }
 
-// decideServed returns the next step where all objects are stored as wanted.
+// decideServed returns the next step if all objects are stored in the desired version.
 func (o *Observed) decideServed() Decision {
 	switch {
 	case o.Misversioned > 0:
@@ -165,7 +164,7 @@ func (o *Observed) decideClean() Decision {
 	return Decision{Step: StepClean}
 }
 
-// fault says what is wrong with what an administrator wants.
+// fault describes what is invalid in the administrator's request, and returns "" if it is valid.
 func (o *Observed) fault() string {
 	switch {
 	case o.Wanted != v1alpha1.Version && o.Wanted != v2alpha1.Version:
@@ -180,7 +179,7 @@ func (o *Observed) fault() string {
 	return ""
 }
 
-// IsAtRest reports whether everything is as desired, and recorded so.
+// IsAtRest reports whether everything is as desired and recorded.
 func (o *Observed) IsAtRest() bool {
 	if o.Storage != o.Wanted || !o.isPruned() || o.Record.Blocked != "" {
 		return false
@@ -199,13 +198,13 @@ func (o *Observed) decideSwitch() Decision {
 	case len(o.Misrun) > 0:
 		return Decision{Step: StepBlock, After: blockedFor, Message: misrunMessage(o.Wanted, o.Misrun)}
 	case o.Wanted != v2alpha1.Version && o.Misversioned > 0:
-		// An earlier release, which knows no other version, is to find its own.
+		// An earlier release knows no other version and must find its own.
 		return Decision{Step: StepMoveOwners}
 	}
 	return Decision{Step: StepSwitch}
 }
 
-// namedMisruns is how many jobs a message names.
+// namedMisruns is the maximum number of jobs that a message names.
 const namedMisruns = 5
 
 func misrunMessage(version string, jobs []string) string {
@@ -240,10 +239,10 @@ func (o *Observed) decideRewrite() Decision {
 	return Decision{Step: StepRetry}
 }
 
-// isStoredAsBefore reports whether objects have been stored in the desired version, and in
-// no other, since the record was written. The definition said so then and says so now,
-// and each change of it counts its generation: one alone led to nothing else, while
-// two may have led away and back.
+// isStoredAsBefore reports whether objects have been stored in the desired version only since the
+// record was written. The definition had that storage version then and has it now. Each change
+// increments the generation: one change alone cannot have changed the storage version, while two
+// may have changed it and changed it back.
 func (o *Observed) isStoredAsBefore() bool {
 	changes := o.Generation - o.Record.Generation
 	return o.Record.Definition == o.Definition && (changes == 0 || changes == 1)
@@ -262,9 +261,8 @@ func (o *Observed) isServed(name string) bool {
 	return slices.Contains(o.Versions, Version{Name: name, Served: true})
 }
 
-// Through returns the version in which objects are read and written to be
-// rewritten: where it is served the one that most are stored in, as no webhook
-// converts what is read as it is stored.
+// Through returns the version in which objects are read and written during rewriting. It is an old
+// storage version if that is served, because reading in the stored version needs no webhook.
 func (o *Observed) Through() string {
 	for _, version := range o.Stored {
 		if version != o.Wanted && o.isServed(version) {

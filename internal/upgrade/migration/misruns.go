@@ -15,10 +15,10 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Release is an earlier release that jobs may be handed back to.
+// Release is an earlier release to which jobs may be handed back.
 type Release string
 
-// The releases that there is a way back to.
+// The releases to which a rollback is possible.
 const (
 	// ReleaseV0 is v0.2.2, which knows v1alpha1 and coordinator-led jobs.
 	ReleaseV0 Release = "v0.2.2"
@@ -26,7 +26,7 @@ const (
 	ReleaseV1 Release = "v1.1.3"
 )
 
-// StorageOf returns the version that a release needs objects to be stored in.
+// StorageOf returns the storage version that a release needs.
 func StorageOf(release Release) string {
 	if release == ReleaseV0 {
 		return v1alpha1.Version
@@ -34,8 +34,7 @@ func StorageOf(release Release) string {
 	return v2alpha1.Version
 }
 
-// ReleaseOf returns the release for which objects are stored in a version; none
-// where that is this one's.
+// ReleaseOf returns the release that needs a storage version, and "" if it is that of this release.
 func ReleaseOf(version string) Release {
 	if version == v1alpha1.Version {
 		return ReleaseV0
@@ -43,9 +42,8 @@ func ReleaseOf(version string) Release {
 	return ""
 }
 
-// Misruns returns why a release would run a job in another way than its spec
-// says; nothing where it would not, as for a job that has finished or is being
-// deleted.
+// Misruns returns why a release would run a job differently from its spec. It returns nothing if
+// the release would not, if the job has finished, or if it is terminating.
 func Misruns(job *v2alpha1.DIJob, release Release) []string {
 	if !job.DeletionTimestamp.IsZero() || job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed {
 		return nil
@@ -62,14 +60,14 @@ func Misruns(job *v2alpha1.DIJob, release Release) []string {
 	return nil
 }
 
-// unknownTo returns the fields by which both releases would not go that know a
-// job's lifecycle. Others say what such a release does in any case, or are empty.
+// unknownTo returns the fields that a release would ignore although it knows the job's lifecycle.
+// Other fields describe what such a release does anyway, or are empty.
 func unknownTo(job *v2alpha1.DIJob, release Release) []string {
 	spec := &job.Spec
 	fields := map[string]bool{
 		"suspend":               ptr.Deref(spec.Suspend, false),
 		"activeDeadlineSeconds": spec.ActiveDeadlineSeconds != nil,
-		// It keeps jobs for ever, and a quota or a queue may count on it.
+		// It keeps jobs forever, and a quota or a queue may depend on their deletion.
 		"ttlSecondsAfterFinished": spec.TTLSecondsAfterFinished != nil,
 		"failurePolicy":           spec.FailurePolicy != nil,
 		"successPolicy":           spec.SuccessPolicy != nil,
@@ -82,7 +80,7 @@ func unknownTo(job *v2alpha1.DIJob, release Release) []string {
 		fields["priority"] = spec.Priority == v2alpha1.PriorityHigh && spec.PriorityClassName == ""
 		fields["tasks"] = !isExpressible(spec.Tasks)
 	} else {
-		// These are fields of v1alpha1 that v1.1.3 has not.
+		// v1.1.3 does not have these fields of v1alpha1.
 		fields["group"] = spec.Group != ""
 		fields["priorityClassName"] = spec.PriorityClassName != ""
 		fields["backoffLimit"] = ptr.Deref(spec.BackoffLimit, 0) < 0
@@ -100,8 +98,7 @@ func unknownTo(job *v2alpha1.DIJob, release Release) []string {
 	return unknown
 }
 
-// isScaled reports whether another number of replicas was asked for than the tasks
-// say.
+// isScaled reports whether spec.elastic requests another number of replicas than the task does.
 func isScaled(spec *v2alpha1.DIJobSpec) bool {
 	if spec.Elastic == nil || spec.Elastic.Replicas == nil {
 		return false
@@ -112,8 +109,8 @@ func isScaled(spec *v2alpha1.DIJobSpec) bool {
 	})
 }
 
-// isExpressible reports whether the tasks of a coordinator-led job are those that
-// v1alpha1's fields imply: one of each role, under its name.
+// isExpressible reports whether the fields of v1alpha1 imply the tasks of a coordinator-led job:
+// one of each role, under its name.
 func isExpressible(tasks []v2alpha1.Task) bool {
 	seen := map[v2alpha1.TaskType]bool{}
 	for i := range tasks {
@@ -126,7 +123,7 @@ func isExpressible(tasks []v2alpha1.Task) bool {
 	return true
 }
 
-// Describe names a job and why a release would misrun it.
+// Describe returns a job's name and why a release would misrun it.
 func Describe(job *v2alpha1.DIJob, reasons []string) string {
 	return fmt.Sprintf("%s/%s (%s)", job.Namespace, job.Name, strings.Join(reasons, ", "))
 }

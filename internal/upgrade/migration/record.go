@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// RecordName is the ConfigMap, in the operator's namespace, that has the record
-// of each definition as JSON under the plural name of its kind.
+// RecordName is the ConfigMap in the operator's namespace that contains the record of each
+// definition. Each record is JSON under the plural name of the kind.
 const RecordName = "di-orchestrator-storage-migration"
 
-// MaxFailures is how many objects a record names that could not be written. The
-// rewriting goes no further until some of them could.
+// MaxFailures is the maximum number of failed objects in a record. Rewriting pauses at that number
+// until some of them are written.
 const MaxFailures = 500
 
-// Phase is where a migration is.
+// Phase is the phase of a migration.
 type Phase string
 
 // The phases of a migration, in order.
 const (
-	// PhaseSettling is that the API servers learn which version is stored.
+	// PhaseSettling means that the API servers learn the storage version.
 	PhaseSettling Phase = "Settling"
-	// PhaseRewriting is that objects are written that may be stored in another version.
+	// PhaseRewriting means that objects are written that may be stored in another version.
 	PhaseRewriting Phase = "Rewriting"
-	// PhaseCleaning is that versions which are not served any more are taken from
-	// the objects' managedFields.
+	// PhaseCleaning means that versions which are no longer served are removed from the objects'
+	// managedFields.
 	PhaseCleaning Phase = "Cleaning"
-	// PhaseFinished is that nothing is left to do.
+	// PhaseFinished means that nothing is left to do.
 	PhaseFinished Phase = "Finished"
 )
 
@@ -39,40 +39,37 @@ type Failure struct {
 	Message   string `json:"message"`
 }
 
-// Record is how far the migration of the objects of one definition is. It is
-// what is known of it after the operator was killed, so it changes after each
-// page of objects.
+// Record is the progress of the migration of one definition's objects. It changes after each page
+// of objects, so that the migration can resume after the operator was killed.
 type Record struct {
 	// Target is the desired storage version.
 	Target string `json:"target"`
-	// Generation is the last one of the definition under which it is known that
-	// objects were stored in the target version since the rewriting began, and
-	// Definition the UID of it.
+	// Generation is the last generation of the definition for which the target is known to have
+	// been the storage version since rewriting began. Definition is the UID of the definition.
 	Generation int64  `json:"generation"`
 	Definition string `json:"definition,omitempty"`
-	// Phase is where it is.
+	// Phase is the phase of the migration.
 	Phase Phase `json:"phase,omitempty"`
-	// Since is when the phase Settling began, and Started and Finished when the
-	// rewriting began and all was done.
+	// Since is when the phase Settling began. Started and Finished are when rewriting began and
+	// when the migration finished.
 	Since    time.Time `json:"since,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
 	// Updated is when the record was last written.
 	Updated time.Time `json:"updated,omitzero"`
-	// Total is how many objects there were, and Done how many of them are stored
-	// in the target version or are gone.
+	// Total is how many objects there were. Done is how many of them are stored in the target
+	// version or were deleted.
 	Total int64 `json:"total"`
 	Done  int64 `json:"done"`
-	// Continue is the token of the next page; Listed is set after the last.
+	// Continue is the token of the next page. Listed is set after the last page.
 	Continue string `json:"continue,omitempty"`
 	Listed   bool   `json:"listed,omitempty"`
-	// Failed are the objects that could not be written, and Tried is when they were
-	// tried last.
+	// Failed are the objects that could not be written. Tried is when they were last retried.
 	Failed []Failure `json:"failed,omitempty"`
 	Tried  time.Time `json:"tried,omitzero"`
-	// Blocked says why the migration cannot continue until an administrator acts.
+	// Blocked is why the migration cannot continue until an administrator acts.
 	Blocked string `json:"blocked,omitempty"`
-	// Cleaned is the version that no object's managedFields name any more.
+	// Cleaned is the version that no object's managedFields contain anymore.
 	Cleaned string `json:"cleaned,omitempty"`
 }
 
@@ -90,8 +87,8 @@ func Continued(o *Observed) Record {
 	return record
 }
 
-// AddPage returns the record after a page of so many objects, of which some could not
-// be written.
+// AddPage returns the record after a page with this number of objects, some of which may have
+// failed.
 func (r Record) AddPage(objects int, failed []Failure, next string, now time.Time) Record {
 	if r.Started.IsZero() {
 		r.Started = now
@@ -106,21 +103,20 @@ func (r Record) AddPage(objects int, failed []Failure, next string, now time.Tim
 	return r
 }
 
-// Retried returns the record after the objects were tried again that could not be
-// written, of which some still cannot.
+// Retried returns the record after the failed objects were retried. Some may still fail.
 func (r Record) Retried(failed []Failure, now time.Time) Record {
 	r.Done += int64(len(r.Failed) - len(failed))
 	r.Failed, r.Tried = failed, now
 	return r
 }
 
-// Restarted returns the record of a rewriting whose list has to begin again.
+// Restarted returns the record of a rewriting whose list must start again.
 func (r Record) Restarted() Record {
 	r.Total, r.Done, r.Continue, r.Listed, r.Failed = 0, 0, "", false, nil
 	return r
 }
 
-// Rate returns how many objects have been done in a second, 0 while that is not known.
+// Rate returns how many objects were done per second, and 0 while that is unknown.
 func (r *Record) Rate() float64 {
 	seconds := r.Updated.Sub(r.Started).Seconds()
 	if r.Started.IsZero() || seconds <= 0 {

@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
-// oldestServer is the oldest Kubernetes that is supported.
+// oldestServer is the oldest supported version of Kubernetes.
 const oldestServer = "1.30.0"
 
 // labelName is on all that is ours, however it was installed.
@@ -29,30 +29,28 @@ const (
 	nameOfAll = "di-orchestrator"
 )
 
-// annotationReleased names the namespace of the release of what Helm owns.
+// annotationReleased is on objects that Helm owns and names the namespace of their release.
 const annotationReleased = "meta.helm.sh/release-namespace"
 
-// World is what there is in a cluster beside the objects, which are too many to
-// be held.
+// World is the state of a cluster without its objects, which are too many to be kept in memory.
 type World struct {
 	// Server is the version of the API server.
 	Server string
 	// Namespace is where DI Orchestrator will be installed.
 	Namespace string
-	// Definitions are those of our group that there are.
+	// Definitions are the existing definitions of our group.
 	Definitions []*apiextensionsv1.CustomResourceDefinition
-	// Deployments are those of earlier releases, wherever they are.
+	// Deployments are the Deployments of earlier releases, in all namespaces.
 	Deployments []Deployment
 	// Injected are the webhook configurations that cert-manager writes to.
 	Injected []string
-	// ServerService is the Service di-server of the namespace, nil where there is none.
+	// ServerService is the Service di-server of the namespace, and nil if there is none.
 	ServerService *corev1.Service
-	// Missing are the rights that who asks does not have.
+	// Missing are the rights that the caller does not have.
 	Missing []Right
 }
 
-// Evaluate returns what a world means for an installation; nothing of objects is
-// in it yet.
+// Evaluate returns what a World means for an installation. The report does not cover objects yet.
 func Evaluate(world *World) *Report {
 	report := &Report{Server: world.Server, Namespace: world.Namespace, Release: release(world.Definitions), Deployments: world.Deployments}
 	for _, definition := range world.Definitions {
@@ -72,10 +70,10 @@ func Evaluate(world *World) *Report {
 	return report
 }
 
-// Conclude reports whether anything stops an installation.
+// Conclude sets Fine if nothing prevents an installation.
 func (r *Report) Conclude() { r.Fine = r.Count(Stop) == 0 }
 
-// release is whose the definition of DIJobs is.
+// release returns the release that created the definition of DIJobs.
 func release(definitions []*apiextensionsv1.CustomResourceDefinition) crds.Origin {
 	for _, definition := range definitions {
 		if definition.Spec.Names.Kind == kindJob {
@@ -156,9 +154,9 @@ func evaluateInjection(world *World) []Finding {
 	return findings
 }
 
-// earlierDeployment returns what is known of a Deployment of an earlier release,
-// nil where it is of none: by its name or label, by the program that an image has,
-// or by the one that is started.
+// earlierDeployment describes a Deployment of an earlier release, and returns nil if it belongs to
+// none. It recognizes a Deployment by its name or label, by the program in its image, or by the
+// program that it starts.
 func earlierDeployment(deployment *appsv1.Deployment) *Deployment {
 	containers := deployment.Spec.Template.Spec.Containers
 	if len(containers) == 0 || deployment.Labels[labelName] == nameOfAll {
@@ -174,7 +172,7 @@ func earlierDeployment(deployment *appsv1.Deployment) *Deployment {
 		if program == "" {
 			continue
 		}
-		// Others may run beside it, such as a proxy for its metrics.
+		// Other containers may run beside it, such as a proxy for its metrics.
 		known, found.Image = true, containers[i].Image
 		found.Operator = found.Operator || program == names.EarlierOperator
 	}
@@ -188,8 +186,8 @@ func isEarlier(name string) bool {
 	return slices.Contains([]string{names.EarlierOperator, names.EarlierServer, names.EarlierWebhook}, name)
 }
 
-// programIn returns which program of an earlier release a container runs: up to
-// v0.2.2 each was one of its own, and later one program with a command for each.
+// programIn returns which program of an earlier release a container runs. Up to v0.2.2 each was a
+// program of its own; later releases have one program with several commands.
 func programIn(container *corev1.Container) string {
 	runs := append(slices.Clone(container.Command), container.Args...)
 	programs := []string{programOf(container.Image)}
@@ -216,9 +214,9 @@ func programOf(image string) string {
 	return name
 }
 
-// evaluateDeployments: those of the namespace that have their usual names are scaled
-// to zero by the takeover; nothing stops others, and an operator among them would
-// still act.
+// evaluateDeployments reports running Deployments of earlier releases. The takeover scales those of
+// the namespace with their usual names to zero. Nothing stops the others, and an operator among
+// them would still act on jobs.
 func evaluateDeployments(world *World, release crds.Origin) []Finding {
 	var findings []Finding
 	for i := range world.Deployments {
@@ -247,7 +245,7 @@ func evaluateDeployments(world *World, release crds.Origin) []Finding {
 	return findings
 }
 
-// evaluateService: Helm refuses to take an object over that it does not know.
+// evaluateService reports a Service that Helm refuses to adopt because Helm did not create it.
 func evaluateService(service *corev1.Service) []Finding {
 	if service == nil || service.Labels[labelName] == nameOfAll {
 		return nil
@@ -263,7 +261,7 @@ func evaluateService(service *corev1.Service) []Finding {
 	}}
 }
 
-// steps are what an installation does, in this order.
+// steps returns what an installation does, in this order.
 func steps(release crds.Origin) []string {
 	switch {
 	case release == crds.OriginNone:
@@ -299,12 +297,12 @@ func steps(release crds.Origin) []string {
 	return taken
 }
 
-// Right is one that is needed.
+// Right is a required right.
 type Right struct {
 	Verb, Group, Resource, Name string
-	// Namespace is empty for all.
+	// Namespace is empty for all namespaces.
 	Namespace string
-	// Reading says that without it something was not looked at.
+	// Reading means that without it a part of the cluster was not inspected.
 	Reading bool
 }
 

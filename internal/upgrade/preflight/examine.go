@@ -21,25 +21,25 @@ import (
 	"opendilab.org/di-orchestrator/conversion/importers"
 )
 
-// The kinds that are looked at.
+// The kinds that are examined.
 const (
 	kindJob        = "DIJob"
 	kindAggregator = "AggregatorConfig"
 )
 
-// importAdvice says how jobs of v1.0.0 are carried over.
+// importAdvice describes how to import jobs of v1.0.0.
 const importAdvice = "save it, let 'kubectl di convert -f FILE --to v2alpha1' map it, delete it here, and submit the result after the installation"
 
-// Rules is what admission holds new objects to. The package webhook has them.
+// Rules are the rules of admission for new objects. Package webhook implements them.
 type Rules interface {
-	// Refusals returns why a job would be refused if it were created as it is.
+	// Refusals returns why a job would be rejected if it were created unchanged.
 	Refusals(raw []byte) (field.ErrorList, error)
-	// AggregatorRefusals returns the same of an AggregatorConfig.
+	// AggregatorRefusals returns the same for an AggregatorConfig.
 	AggregatorRefusals(raw []byte) (field.ErrorList, error)
 }
 
-// Examine returns what is found about one stored object, which is JSON: whether
-// it is of v1.0.0, what it would lose, and whether it could be created again.
+// Examine returns the findings about one stored object, which is JSON: whether it belongs to
+// v1.0.0, what it would lose, and whether it could be created again.
 func Examine(raw []byte, rules Rules) []Finding {
 	object := nameOf(raw)
 	if importers.Recognizes(raw) {
@@ -62,15 +62,15 @@ func Examine(raw []byte, rules Rules) []Finding {
 	return append(findings, refused(raw, object, rules)...)
 }
 
-// network says that the coordinator of a live job calls di-server from its node's
-// address, which is no pod's own.
+// network reports a coordinator of a live job that calls di-server from its node's address, which
+// is not the address of one pod.
 func network(raw []byte, object string) []Finding {
 	if header(raw).Kind != kindJob {
 		return nil
 	}
 	hub, err := conversion.Convert(raw, v2alpha1.GroupVersion.String())
 	if err != nil {
-		// An object that cannot be converted is reported already.
+		// Another finding reports an object that cannot be converted.
 		return nil
 	}
 	var job struct {
@@ -104,7 +104,7 @@ func network(raw []byte, object string) []Finding {
 	return nil
 }
 
-// refused says that an object could not be created as it is.
+// refused reports that an object could not be created unchanged.
 func refused(raw []byte, object string, rules Rules) []Finding {
 	ask := rules.Refusals
 	if header(raw).Kind == kindAggregator {
@@ -124,9 +124,9 @@ func refused(raw []byte, object string, rules Rules) []Finding {
 	return findings
 }
 
-// Lost returns the paths of what a stored object says and would no longer say:
-// what our types do not know, and what the way to the other version and back does
-// not bring back.
+// Lost returns the paths of the values of a stored object that would be lost. They are fields that
+// our types do not know, and values that a conversion to the other version and back does not
+// restore.
 func Lost(raw []byte) ([]string, error) {
 	head := header(raw)
 	lost := unknown(raw, &head)
@@ -147,9 +147,9 @@ func Lost(raw []byte) ([]string, error) {
 	return slices.Compact(lost), nil
 }
 
-// lostFromV1 returns what a job of v1alpha1 loses on its way to storage beside
-// what is lost already: extended may hold what v2alpha1 does not know, which the
-// conversion carries and the API server drops.
+// lostFromV1 returns what a job of v1alpha1 loses when it is stored, beside the losses that are
+// already known. Extended may contain fields that v2alpha1 does not know. The conversion carries
+// them, and the API server drops them.
 func lostFromV1(raw []byte, already []string) ([]string, error) {
 	lost, err := conversion.Lost(raw)
 	if err != nil {
@@ -168,8 +168,8 @@ func lostFromV1(raw []byte, already []string) ([]string, error) {
 	return lost, nil
 }
 
-// unknown returns the fields of an object that the type of its version does not
-// have, so that the API server drops them once our schema is there.
+// unknown returns the fields of an object that the type of its version does not have. The API
+// server drops them once our schema is installed.
 func unknown(raw []byte, head *head) []string {
 	var typed any
 	v1 := head.APIVersion == v1alpha1.GroupVersion.String()
@@ -197,8 +197,8 @@ func unknown(raw []byte, head *head) []string {
 	return paths
 }
 
-// roundTrip returns where an object comes back from the other version as
-// another. The letter case of cleanPodPolicy is the one thing that may.
+// roundTrip returns the paths at which a conversion to the other version and back changes an
+// object. Only the letter case of cleanPodPolicy may change.
 func roundTrip(raw []byte, apiVersion string) ([]string, error) {
 	other := v1alpha1.GroupVersion.String()
 	if apiVersion == other {
@@ -221,7 +221,7 @@ func roundTrip(raw []byte, apiVersion string) ([]string, error) {
 	return paths, nil
 }
 
-// canonical spells the cleanPodPolicy of a job as the conversion does.
+// canonical changes the cleanPodPolicy of a job to the spelling of the conversion.
 func canonical(job map[string]any) {
 	spec, _ := job["spec"].(map[string]any)
 	if written, ok := spec["cleanPodPolicy"].(string); ok {
@@ -231,7 +231,7 @@ func canonical(job map[string]any) {
 	}
 }
 
-// differences returns the least paths at which two values differ.
+// differences returns the innermost paths at which two values differ.
 func differences(path *field.Path, before, after any) []string {
 	if reflect.DeepEqual(before, after) {
 		return nil
@@ -250,12 +250,12 @@ func differences(path *field.Path, before, after any) []string {
 	return paths
 }
 
-// decode returns valid JSON as plain values, numbers as they are written.
+// decode returns valid JSON as plain values, with numbers as they are written.
 func decode(raw []byte) map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	object := map[string]any{}
-	// What is no object was refused by the conversion.
+	// The conversion has already rejected a value that is not an object.
 	_ = decoder.Decode(&object)
 	return object
 }
@@ -272,7 +272,7 @@ type head struct {
 
 func header(raw []byte) head {
 	var found head
-	// What does not decode has no name, and the conversion reports it.
+	// An object that does not decode has no name, and the conversion reports it.
 	_ = json.Unmarshal(raw, &found)
 	return found
 }

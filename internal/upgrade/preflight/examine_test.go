@@ -178,15 +178,14 @@ func TestDeploymentsOfEarlierReleasesAreKnownUnderAnyName(t *testing.T) {
 	}
 }
 
-// behindProxy puts a proxy before the container of a Deployment.
+// behindProxy adds a proxy before the container of a Deployment.
 func behindProxy(deployment *appsv1.Deployment) *appsv1.Deployment {
 	spec := &deployment.Spec.Template.Spec
 	spec.Containers = append([]corev1.Container{{Image: "kube-rbac-proxy:v0.8.0"}}, spec.Containers...)
 	return deployment
 }
 
-// pages is an API server that has many jobs, whose first list becomes too old
-// on the way.
+// pages is an API server with many jobs. The first list expires before its last page.
 type pages struct {
 	client.Reader
 	total, longest int

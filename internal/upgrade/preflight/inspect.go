@@ -30,7 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
-// pageSize is how many objects are held at a time.
+// pageSize is how many objects are in memory at a time.
 const pageSize = 500
 
 // controlPlane is on the Deployments of earlier releases, and on others.
@@ -40,21 +40,21 @@ const controlPlane = "control-plane"
 type Inspector struct {
 	// Namespace is where DI Orchestrator will be installed.
 	Namespace string
-	// Rules are those of admission.
+	// Rules are the rules of admission.
 	Rules Rules
-	// Installing says that who asks will install, and needs the rights for that.
+	// Installing means that the caller will install, and needs the rights for that.
 	Installing bool
-	// Progress receives how many objects of a kind were inspected, and how many are
-	// left as far as that is known; it may be nil.
+	// Progress receives how many objects of a kind were inspected, and how many are left if that is
+	// known. It may be nil.
 	Progress func(kind string, done, left int64)
 
 	reader client.Reader
-	// access asks what one may do, which changes nothing though it is a POST.
+	// access requests which rights the caller has. It is a POST but changes nothing.
 	access func(context.Context, *authorizationv1.SelfSubjectAccessReview) error
 	server discovery.ServerVersionInterface
 }
 
-// Connect sets how the API server is reached. It sends no request yet.
+// Connect configures the connection to the API server. It sends no request yet.
 func (l *Inspector) Connect(config *rest.Config) error {
 	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(nil)
 	for _, add := range []func(*runtime.Scheme) error{
@@ -91,8 +91,8 @@ func (l *Inspector) Connect(config *rest.Config) error {
 	return nil
 }
 
-// Inspect inspects everything. What one may not read is a finding; an error is that
-// the API server does not answer.
+// Inspect inspects the cluster. A missing right to read is a finding. It returns an error if the
+// API server does not answer.
 func (l *Inspector) Inspect(ctx context.Context) (*Report, error) {
 	world, err := l.world(ctx)
 	if err != nil {
@@ -126,12 +126,12 @@ func (l *Inspector) world(ctx context.Context) (*World, error) {
 	)
 }
 
-// may reports whether a right that reading needs is there.
+// may reports whether a right required for reading is present.
 func (w *World) may(resource string) bool {
 	return !slices.ContainsFunc(w.Missing, func(missing Right) bool { return missing.Reading && missing.Resource == resource })
 }
 
-// missing asks for every right whether it is there.
+// missing returns the required rights that the caller does not have.
 func (l *Inspector) missing(ctx context.Context) ([]Right, error) {
 	var missing []Right
 	for _, right := range l.rights() {
@@ -154,7 +154,7 @@ func definitionNames() []string {
 	return []string{"aggregatorconfigs." + v2alpha1.GroupName, "dijobs." + v2alpha1.GroupName, "memberships." + v2alpha1.GroupName}
 }
 
-// rights are what reading needs, and what an installation does.
+// rights returns the rights that reading and an installation require.
 func (l *Inspector) rights() []Right {
 	const extensions, admission = apiextensionsv1.GroupName, admissionregistrationv1.GroupName
 	rights := []Right{
@@ -185,7 +185,7 @@ func (l *Inspector) rights() []Right {
 	)
 }
 
-// get reads an object, and reports whether there is one.
+// get reads an object, and reports whether it exists.
 func (l *Inspector) get(ctx context.Context, namespace, name string, object client.Object) (bool, error) {
 	err := l.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	if apierrors.IsNotFound(err) {
@@ -214,8 +214,8 @@ func (l *Inspector) definitions(ctx context.Context, world *World) error {
 	return nil
 }
 
-// deployments finds those of earlier releases, wherever they are and whatever
-// they are called: v1.1 had names as values of its chart.
+// deployments finds the Deployments of earlier releases in all namespaces and under any name: the
+// names were values of the chart of v1.1.
 func (l *Inspector) deployments(ctx context.Context, world *World) error {
 	if !world.may("deployments") {
 		return nil
@@ -253,8 +253,8 @@ func (l *Inspector) configurations(ctx context.Context, world *World) error {
 	return nil
 }
 
-// service reads the one object that Helm takes over only on request. Helm has
-// done so, or refused, before any hook runs.
+// service reads the only object that Helm adopts on request alone. Helm adopts or refuses it before
+// any hook runs.
 func (l *Inspector) service(ctx context.Context, world *World) error {
 	if !l.Installing || !world.may("services") {
 		return nil
@@ -267,8 +267,8 @@ func (l *Inspector) service(ctx context.Context, world *World) error {
 	return err
 }
 
-// examine looks at all objects of a definition, a page at a time, in the version
-// that they are stored in, so that no conversion is needed.
+// examine examines all objects of a definition, a page at a time. It reads them in their storage
+// version, so that no conversion is needed.
 func (l *Inspector) examine(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, report *Report) error {
 	kind, version := definition.Spec.Names.Kind, readable(definition)
 	if version == "" || slices.ContainsFunc(report.Findings, func(one Finding) bool {
@@ -307,8 +307,8 @@ func (l *Inspector) examine(ctx context.Context, definition *apiextensionsv1.Cus
 	}
 }
 
-// restarted returns where to continue a list whose first page has expired, and
-// nothing if another error occurred.
+// restarted returns where to continue a list whose first page has expired, and "" for any other
+// error.
 func restarted(err error) string {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
@@ -317,8 +317,7 @@ func restarted(err error) string {
 	return status.Status().Continue
 }
 
-// readable returns the version to read objects in: the stored one where it is
-// served.
+// readable returns the version in which to read objects: the storage version if it is served.
 func readable(definition *apiextensionsv1.CustomResourceDefinition) string {
 	stored := crds.StorageOf(definition)
 	for _, wanted := range []string{stored, v2alpha1.Version, v1alpha1.Version} {

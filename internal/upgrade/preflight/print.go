@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
-// Print writes the report for people.
+// Print writes the report in a readable form.
 func (r *Report) Print(out io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Kubernetes %s, namespace %s\n", r.Server, r.Namespace)
@@ -45,7 +45,7 @@ func (r *Report) found() string {
 	}
 }
 
-// tables write what there is.
+// tables writes the tables of what was observed.
 func (r *Report) tables(text *strings.Builder) {
 	if len(r.Definitions) > 0 {
 		rows := []string{"DEFINITION\tOF\tVERSIONS\tSTORED AS\tSTORED SO FAR AS"}
@@ -75,7 +75,7 @@ func (r *Report) tables(text *strings.Builder) {
 func table(text *strings.Builder, rows []string) {
 	aligned := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(aligned, "\n%s\n", strings.Join(rows, "\n"))
-	// A builder takes all that is written.
+	// Writes to a strings.Builder never fail.
 	_ = aligned.Flush()
 }
 

@@ -18,20 +18,20 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Bridge has nodes know an earlier di-server under all names that ports of Service
-// di-server have before and after it is written, in either direction.
+// Bridge makes an earlier di-server known to nodes under all names that the ports of Service
+// di-server have before and after the Service is written, in both directions.
 type Bridge struct {
 	// API reads pods and Services, and writes EndpointSlices.
 	API       client.Client
 	Namespace string
-	// Settle is how long nodes are given to learn of endpoints.
+	// Settle is how long to wait until nodes have learned of endpoints.
 	Settle time.Duration
 	Clock  clock.Clock
-	// Out receives what was done, a line at a time.
+	// Out receives a line for each change.
 	Out io.Writer
 }
 
-// Ahead prepares for the Service of this program, where an earlier one is found.
+// Ahead prepares for the Service of this program if the Service of an earlier release exists.
 func (b *Bridge) Ahead(ctx context.Context) error {
 	service, err := serviceOf(ctx, b.API, b.Namespace, names.ServerService)
 	if service == nil || err != nil {
@@ -40,8 +40,8 @@ func (b *Bridge) Ahead(ctx context.Context) error {
 	return b.build(ctx, service, renamed(service))
 }
 
-// Back prepares for the Service of an earlier release, whose di-server answers beside
-// ours or instead of ours on a port.
+// Back prepares for the Service of an earlier release, whose di-server answers on a port beside
+// ours or instead of ours.
 func (b *Bridge) Back(ctx context.Context, port int32) error {
 	service, err := serviceOf(ctx, b.API, b.Namespace, names.ServerService)
 	if service == nil || err != nil {
@@ -50,7 +50,7 @@ func (b *Bridge) Back(ctx context.Context, port int32) error {
 	return b.build(ctx, service, []int32{port})
 }
 
-// build writes what is missing, and returns when nodes know.
+// build writes the missing slices, and returns after nodes had time to learn of them.
 func (b *Bridge) build(ctx context.Context, service *corev1.Service, ports []int32) error {
 	if len(ports) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func (b *Bridge) build(ctx context.Context, service *corev1.Service, ports []int
 	return b.wait(ctx)
 }
 
-// write writes the slices of a pod for a port, and reports whether there are any.
+// write writes the slices of a pod for a port, and reports whether any exist.
 func (b *Bridge) write(ctx context.Context, service *corev1.Service, port int32, pod *corev1.Pod) (bool, error) {
 	made := bridges(service, port, pod)
 	for _, slice := range made {

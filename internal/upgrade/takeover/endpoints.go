@@ -19,14 +19,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// Nodes join a Service with its endpoints by the name of the port. The Service of
-// an earlier release has one port without a name, ours has several with names, and
-// nodes hear of Services and of endpoints at different moments. A bridge is an
-// EndpointSlice that names one pod of an earlier di-server under the port's name of
-// before and under that of after, so that no order of the news leaves a node with
-// a port without endpoints.
+// Nodes match the ports of a Service and of its endpoints by name. The Service of an earlier
+// release has one port without a name, and ours has several with names. Nodes learn of Services and
+// of endpoints at different times. A bridge is an EndpointSlice that lists one pod of an earlier
+// di-server under the old and the new name of the port. With a bridge, no order of these updates
+// leaves a node with a port without endpoints.
 
-// bridgeManager is who manages bridges. The control plane leaves slices of others alone.
+// bridgeManager is the manager of bridges. The control plane leaves slices of other managers
+// unchanged.
 const bridgeManager = "takeover.diengine.opendilab.org"
 
 const (
@@ -39,18 +39,18 @@ const (
 	planeLabel = "control-plane"
 )
 
-// serverLabels are on the pods of our di-server.
+// serverLabels returns the labels of our di-server's pods.
 func serverLabels() labels.Set {
 	return labels.Set{ourLabel: ourName, componentLabel: serverComponent, planeLabel: names.ServerService}
 }
 
-// earlierServices are those that lead to an earlier di-server and then to ours.
+// earlierServices returns the Services that select an earlier di-server first and ours later.
 func earlierServices() []string {
 	return []string{names.ServerService, names.EarlierNodePort}
 }
 
-// portName returns the name that Service di-server has for a port, empty for one
-// that earlier releases do not have.
+// portName returns the name of a port in our Service di-server, and "" if earlier releases do not
+// have the port.
 func portName(number int32) string {
 	switch number {
 	case names.ServerPortV1:
@@ -62,7 +62,7 @@ func portName(number int32) string {
 	}
 }
 
-// renamed returns the ports of a Service that have another name than ours has for them.
+// renamed returns the ports of a Service whose names differ from those in our Service.
 func renamed(service *corev1.Service) []int32 {
 	var found []int32
 	for _, port := range service.Spec.Ports {
@@ -73,8 +73,8 @@ func renamed(service *corev1.Service) []int32 {
 	return found
 }
 
-// bridges returns the slices that name a pod under all names that a port of its
-// Service may have. They go with the pod.
+// bridges returns the slices that list a pod under all names that a port of its Service may have.
+// The pod owns them, so they are deleted with it.
 func bridges(service *corev1.Service, number int32, pod *corev1.Pod) []*discoveryv1.EndpointSlice {
 	i := slices.IndexFunc(service.Spec.Ports, func(port corev1.ServicePort) bool { return port.Port == number })
 	if i < 0 || !podstate.Ready(pod) || !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
@@ -122,8 +122,8 @@ func ipLabel(family discoveryv1.AddressType) string {
 	return "v4"
 }
 
-// bridgedPorts returns a port of a Service under the name that it has, the one that
-// it has with us, and without a name, as it was.
+// bridgedPorts returns a port of a Service under its current name, under its name in our Service,
+// and without a name.
 func bridgedPorts(port *corev1.ServicePort, pod *corev1.Pod) []discoveryv1.EndpointPort {
 	target := targetPort(port, pod)
 	var ports []discoveryv1.EndpointPort
@@ -133,7 +133,7 @@ func bridgedPorts(port *corev1.ServicePort, pod *corev1.Pod) []discoveryv1.Endpo
 	return ports
 }
 
-// targetPort returns where a pod listens for a port of its Service.
+// targetPort returns the port of a pod to which a port of its Service leads.
 func targetPort(port *corev1.ServicePort, pod *corev1.Pod) int32 {
 	if port.TargetPort.Type == intstr.Int && port.TargetPort.IntVal != 0 {
 		return port.TargetPort.IntVal
@@ -153,8 +153,7 @@ func isBridge(slice *discoveryv1.EndpointSlice) bool {
 	return slice.Labels[discoveryv1.LabelManagedBy] == bridgeManager
 }
 
-// lists reports whether a slice is of a Service and leads to a pod, also to one that
-// is about to end.
+// lists reports whether a slice belongs to a Service and lists a pod, even one that is terminating.
 func lists(slice *discoveryv1.EndpointSlice, service, pod string) bool {
 	return slice.Labels[discoveryv1.LabelServiceName] == service && slices.ContainsFunc(slice.Endpoints, func(endpoint discoveryv1.Endpoint) bool {
 		return endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod" && endpoint.TargetRef.Name == pod
@@ -170,7 +169,7 @@ func leads(slice *discoveryv1.EndpointSlice, service, port, pod string) bool {
 		})
 }
 
-// isNarrow reports whether a Service selects our pods alone.
+// isNarrow reports whether a Service selects our pods only.
 func isNarrow(service *corev1.Service) bool { return service.Spec.Selector[ourLabel] == ourName }
 
 // selectsOurs reports whether a Service selects pods of our di-server.

@@ -31,22 +31,22 @@ import (
 
 const (
 	settle = 5 * time.Second
-	// late is how long the slowest node takes to hear of anything.
+	// late is the maximum delay until a node learns of a change.
 	late = settle - time.Millisecond
 )
 
-// moment is what was so from a time on.
+// moment is the state from a time on.
 type moment struct {
 	since    time.Time
 	services []corev1.Service
 	slices   []discoveryv1.EndpointSlice
 }
 
-// nodes know Services and endpoints as kube-proxy does: each from news of its own,
-// which come late, in an order of its own. They say which calls would have failed.
+// nodes model kube-proxy: they learn of Services and of endpoints by separate updates, which arrive
+// late and in any order. They record the calls that would have failed.
 type nodes struct {
 	*WithT
-	// api has all looked at after each write, and bare has not.
+	// api triggers an observation after each write, and bare does not.
 	api, bare client.Client
 	namespace string
 	clock     *clocktesting.FakeClock
@@ -57,7 +57,7 @@ type nodes struct {
 	failed  []string
 }
 
-// happened lets the control plane and nodes see what there is now.
+// happened updates the control plane and the nodes to the current state.
 func (n *nodes) happened(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -80,7 +80,7 @@ func (n *nodes) look(ctx context.Context) {
 	}
 }
 
-// oldest returns the first moment that some node may still take for the present.
+// oldest returns the earliest state that some node may still consider current.
 func (n *nodes) oldest() int {
 	i := len(n.moments) - 1
 	for i > 0 && n.moments[i].since.After(n.clock.Now().Add(-late)) {
@@ -89,7 +89,7 @@ func (n *nodes) oldest() int {
 	return i
 }
 
-// call makes a call to the port of v0.2.2 from a node that knows these.
+// call makes a call to the port of v0.2.2 from a node with this knowledge.
 func (n *nodes) call(services []corev1.Service, known []discoveryv1.EndpointSlice) {
 	for i := range services {
 		for _, port := range services[i].Spec.Ports {
@@ -110,7 +110,7 @@ func (n *nodes) call(services []corev1.Service, known []discoveryv1.EndpointSlic
 	}
 }
 
-// podsBehind are those that calls of a Service's port may come to.
+// podsBehind returns the pods that calls of a Service's port may reach.
 func podsBehind(known []discoveryv1.EndpointSlice, service, port string) []string {
 	var pods []string
 	for i := range known {
@@ -127,8 +127,8 @@ func podsBehind(known []discoveryv1.EndpointSlice, service, port string) []strin
 	return pods
 }
 
-// recorded is a client after whose writes all is looked at. A pod of an earlier
-// di-server ends the moment that its Deployment is scaled to zero.
+// recorded returns a client that triggers an observation after each write. A pod of an earlier
+// di-server ends when its Deployment is scaled to zero.
 func (n *nodes) recorded(api client.WithWatch) client.Client {
 	return interceptor.NewClient(api, interceptor.Funcs{
 		Create: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -169,7 +169,7 @@ func (n *nodes) failures() []string {
 	return n.failed
 }
 
-// installed is a v0.2.2 whose di-server is left, and nodes that call it.
+// installed returns a v0.2.2 with only its di-server left, and nodes that call it.
 func installed(t *testing.T) *nodes {
 	t.Helper()
 	n := &nodes{WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now())}
@@ -205,7 +205,7 @@ func installed(t *testing.T) *nodes {
 	return n
 }
 
-// pod makes a pod that is ready.
+// pod creates a ready pod.
 func (n *nodes) pod(t *testing.T, name, ip string, labels map[string]string) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -226,7 +226,7 @@ func (n *nodes) pod(t *testing.T, name, ip string, labels map[string]string) {
 	n.Expect(n.api.Status().Update(t.Context(), pod)).To(Succeed())
 }
 
-// bridge runs a bridge to its end.
+// bridge runs a bridge until it returns.
 func (n *nodes) bridge(build func(*takeover.Bridge) error) {
 	ended := make(chan error, 1)
 	go func() {
@@ -237,7 +237,7 @@ func (n *nodes) bridge(build func(*takeover.Bridge) error) {
 	n.Eventually(ended).Should(Receive(BeNil()))
 }
 
-// rename has Service di-server have these ports.
+// rename sets the ports of Service di-server.
 func (n *nodes) rename(t *testing.T, ports ...corev1.ServicePort) {
 	t.Helper()
 	service := &corev1.Service{}
@@ -255,8 +255,8 @@ func ourPorts() []corev1.ServicePort {
 	}
 }
 
-// takeOver runs the takeover until the earlier di-server is at zero and Services
-// select as before.
+// takeOver runs the takeover until the earlier di-server has zero replicas and the selectors of
+// Services are restored.
 func (n *nodes) takeOver(t *testing.T) {
 	t.Helper()
 	metrics, err := takeover.NewMetrics(prometheus.NewRegistry())

@@ -20,13 +20,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// deployments are those of an earlier release.
+// deployments returns the Deployments of an earlier release.
 func deployments() []string {
 	return []string{names.EarlierOperator, names.EarlierWebhook, names.EarlierServer}
 }
 
-// configurations are the webhook configurations of an earlier release, of which
-// only the names are asked.
+// configurations returns the webhook configurations of an earlier release. Only their names are
+// read.
 func configurations() []*metav1.PartialObjectMetadata {
 	named := func(kind, name string) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{}
@@ -80,8 +80,8 @@ func (r *Runner) observe(ctx context.Context) (*Observed, error) {
 	return observed, nil
 }
 
-// settle notes what nodes know by now. It is no matter of the plan, as what a process
-// remembers would have its successor say something else of the same.
+// settle records what nodes have learned. It is not part of the plan, because the plan must not
+// depend on the memory of one process: its successor would describe the same state differently.
 func (r *Runner) settle(observed *Observed, ports string) {
 	now := r.options.Clock.Now()
 	r.portsKnown = r.ports.observe(ports, now) >= r.options.Settle
@@ -89,7 +89,7 @@ func (r *Runner) settle(observed *Observed, ports string) {
 	r.drainKnown = since >= r.options.Settle && !observed.leadsToEarlier()
 }
 
-// scaleOf returns how many pods a Deployment is to have, nil where there is none.
+// scaleOf returns the scale of a Deployment, and nil if there is none.
 func (r *Runner) scaleOf(ctx context.Context, name string) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{}
 	err := r.options.API.SubResource("scale").Get(ctx, r.deployment(name), scale)
@@ -106,17 +106,17 @@ func (r *Runner) deployment(name string) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: name}}
 }
 
-// count takes a pod of the namespace into account, where it is of an earlier release.
+// count counts a pod of the namespace if it belongs to an earlier release.
 func (o *Observed) count(pod *corev1.Pod) {
 	if name := earlierOf(pod); name != "" {
-		// Also a finished pod counts: its container may be started again.
+		// A finished pod counts too: its container may be started again.
 		o.Pods[name] = append(o.Pods[name], pod.Name)
 	}
 }
 
-// earlierOf returns the earlier Deployment that a pod belongs to, empty for none. Pods of
-// an earlier di-server have the labels of ours; the name of the ReplicaSet that owns
-// them differs, also after the Deployment is deleted.
+// earlierOf returns the earlier Deployment that a pod belongs to, and "" if there is none. Pods of
+// an earlier di-server have the same labels as ours. The name of the ReplicaSet that owns them
+// differs, even after the Deployment is deleted.
 func earlierOf(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "ReplicaSet" {

@@ -1,11 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package takeover puts this program in the place of an earlier release that is
-// installed beside it, step by step, so that no two operators act on a job and
-// every call is answered: its webhooks go first, then its operator, and its
-// di-server once ours answers. The next step follows from what is observed, so that
-// the takeover can be interrupted after any write and resumed. It changes no job.
+// Package takeover replaces an earlier release that is installed beside this program, step by step.
+// No two operators act on a job, and every call is answered. The earlier webhooks stop first, then
+// the operator, and di-server once ours answers. The next step follows from what is observed, so
+// that the takeover can be interrupted after any write and resumed. It changes no job.
 package takeover
 
 import (
@@ -16,65 +15,66 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Step is one thing to do, in the order of the constants.
+// Step is one step of the takeover, in the order of the constants.
 type Step string
 
 const (
-	// StepDeleteWebhooks deletes the earlier webhook configurations, which would
-	// also see what is written at the new version.
+	// StepDeleteWebhooks deletes the earlier webhook configurations. They would also receive
+	// objects that are written in the new version.
 	StepDeleteWebhooks Step = "DeleteWebhooks"
 	// StepStopOperator scales the earlier operator and its webhooks to zero.
 	StepStopOperator Step = "StopOperator"
-	// StepAwaitOperator waits until their pods are gone.
+	// StepAwaitOperator waits until the pods of the earlier operator and webhooks are deleted.
 	StepAwaitOperator Step = "AwaitOperator"
 	// StepAwaitServer waits until our di-server answers beside the earlier one.
 	StepAwaitServer Step = "AwaitServer"
-	// StepDrainServer takes the earlier di-server out of the endpoints, once nodes know
-	// the ports of Services.
+	// StepDrainServer removes the earlier di-server from the endpoints, once nodes have learned of
+	// the Services' ports.
 	StepDrainServer Step = "DrainServer"
 	// StepAwaitDrain waits until no Service leads to the earlier di-server.
 	StepAwaitDrain Step = "AwaitDrain"
-	// StepStopServer scales the earlier di-server to zero, once nodes know that nothing
-	// leads to it: it ends as soon as it receives SIGTERM.
+	// StepStopServer scales the earlier di-server to zero, once nodes have learned that no Service
+	// leads to it. It exits as soon as it receives SIGTERM.
 	StepStopServer Step = "StopServer"
-	// StepAwaitServerEnd waits until its pods are gone, as they too write.
+	// StepAwaitServerEnd waits until the pods of the earlier di-server are deleted, because they
+	// too write.
 	StepAwaitServerEnd Step = "AwaitServerEnd"
-	// StepRestoreServices has Services select as before they were drained.
+	// StepRestoreServices restores the selectors that Services had before the drain.
 	StepRestoreServices Step = "RestoreServices"
-	// StepAct lets our controllers act.
+	// StepAct starts our controllers.
 	StepAct Step = "Act"
 	// StepProbe waits until jobs are admitted in both versions.
 	StepProbe Step = "Probe"
-	// StepDone is that nothing is left to do.
+	// StepDone means that nothing is left to do.
 	StepDone Step = "Done"
 )
 
-// Observed is what is found of an earlier release, and of what was done.
+// Observed is the state of the earlier release and of the takeover.
 type Observed struct {
-	// Configurations are the webhook configurations that there are, by name.
+	// Configurations are the names of the existing webhook configurations.
 	Configurations []string
-	// Replicas are how many each earlier Deployment is to have, of those that there are.
+	// Replicas are the desired replicas of each existing earlier Deployment.
 	Replicas map[string]int32
-	// Pods are those of each earlier Deployment, also where it is gone itself.
+	// Pods are the pods of each earlier Deployment, even if the Deployment is deleted.
 	Pods map[string][]string
 	// ServerReady reports whether a pod of our di-server is ready, and Services lead to it.
 	ServerReady bool
-	// Wide are the Services that select pods of both di-servers, and Narrow those that
-	// were made to select ours alone.
+	// Wide are the Services that select pods of both di-servers. Narrow are those that were changed
+	// to select only ours.
 	Wide, Narrow []string
-	// Bridges are the EndpointSlices that lead to the earlier di-server by the names of
-	// ports before and after.
+	// Bridges are the EndpointSlices that lead to the earlier di-server by the old and the new
+	// names of ports.
 	Bridges []string
 	// Listed are the pods of the earlier di-server that Services lead to.
 	Listed []string
-	// Acting reports whether our controllers act, and Probed whether a probe came through.
+	// Acting reports whether our controllers run, and Probed whether an admission probe succeeded.
 	Acting, Probed bool
 }
 
 // leadsToEarlier reports whether anything leads calls to the earlier di-server.
 func (o *Observed) leadsToEarlier() bool { return len(o.Wide)+len(o.Bridges)+len(o.Listed) > 0 }
 
-// Plan returns the steps that are left, the next one first; none is StepDone.
+// Plan returns the remaining steps, the next one first. An empty plan means StepDone.
 func Plan(observed *Observed) []Step {
 	runs := func(deployments ...string) bool {
 		return slices.ContainsFunc(deployments, func(name string) bool { return observed.Replicas[name] > 0 })
@@ -92,7 +92,7 @@ func Plan(observed *Observed) []Step {
 		{StepDeleteWebhooks, len(observed.Configurations) > 0},
 		{StepStopOperator, operator},
 		{StepAwaitOperator, operator || lives(names.EarlierOperator, names.EarlierWebhook)},
-		// Where ours is not ready any more, the earlier one answers again.
+		// If ours is not ready anymore, the earlier one answers again.
 		{StepRestoreServices, server && !observed.ServerReady && narrow},
 		{StepAwaitServer, server && !observed.ServerReady},
 		{StepDrainServer, server && (!observed.ServerReady || len(observed.Wide) > 0 || bridged)},
@@ -118,12 +118,12 @@ func Next(observed *Observed) Step {
 	return StepDone
 }
 
-// findsEarlier reports whether anything of an earlier release is left to be done.
+// findsEarlier reports whether any step for the earlier release remains.
 func findsEarlier(plan []Step) bool {
 	return len(plan) > 0 && plan[0] != StepProbe
 }
 
-// Describe says in one line which step it is at, and what comes after it.
+// Describe describes in one line the current step and the steps after it.
 func Describe(observed *Observed) string {
 	plan := Plan(observed)
 	if len(plan) == 0 {
@@ -179,7 +179,7 @@ func explain(step Step, observed *Observed) string {
 	}
 }
 
-// IsDone reports whether Describe said that nothing is left to do.
+// IsDone reports whether a line of Describe means that nothing is left to do.
 func IsDone(said string) bool {
 	return strings.HasPrefix(said, string(StepDone)+":")
 }

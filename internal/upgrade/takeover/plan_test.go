@@ -31,7 +31,7 @@ func TestALineSaysTheStepAndWhatComesAfterIt(t *testing.T) {
 	g.Expect(takeover.IsDone(line)).To(BeFalse())
 }
 
-// Whatever is found, the steps end, and nothing acts beside what was there.
+// From any observed state the plan ends, and our controllers never act beside an earlier operator.
 func TestFromAnyStateTheStepsEndAndTwoOperatorsNeverAct(t *testing.T) {
 	for state := range states() {
 		g := NewWithT(t)
@@ -59,7 +59,7 @@ func TestFromAnyStateTheStepsEndAndTwoOperatorsNeverAct(t *testing.T) {
 	}
 }
 
-// states are all that an installation can be in.
+// states returns all states of an installation.
 func states() func(func(takeover.Observed) bool) {
 	return func(yield func(takeover.Observed) bool) {
 		const bits = 11
@@ -98,7 +98,7 @@ func states() func(func(takeover.Observed) bool) {
 	}
 }
 
-// world does what a step asks for, or what it waits for.
+// world performs a step, or what the step waits for.
 func world(observed *takeover.Observed, step takeover.Step) {
 	observed.Replicas, observed.Pods = maps.Clone(observed.Replicas), maps.Clone(observed.Pods)
 	switch step {

@@ -16,19 +16,19 @@ import (
 // No pods are created from StopOperator to Probe.
 const patience = time.Minute
 
-// progress measures how long the takeover is stalled. It makes progress when fewer steps
-// are left than ever before: a tool that undoes a step again and again, such as one that
-// scales a Deployment up, does not reset it.
+// progress measures how long the takeover is stalled. The takeover makes progress when fewer steps
+// are left than at any earlier time. A tool that undoes a step repeatedly, such as one that scales
+// a Deployment up, does not reset the measurement.
 type progress struct {
 	begun bool
-	// left are how many steps were left at best, and since when.
+	// left is the smallest number of steps that were left, and since is when it was reached.
 	left  int
 	since time.Time
-	// due is after how long the next Event is recorded.
+	// due is the delay until the next Event is recorded.
 	due time.Duration
 }
 
-// observe notes how many steps are left, and returns for how long there were no fewer.
+// observe records how many steps are left, and returns how long their number has not decreased.
 func (p *progress) observe(left int, now time.Time) time.Duration {
 	if !p.begun || left < p.left {
 		*p = progress{begun: true, left: left, since: now, due: patience}
@@ -36,8 +36,8 @@ func (p *progress) observe(left int, now time.Time) time.Duration {
 	return now.Sub(p.since)
 }
 
-// overdue reports whether an Event is due: after a minute, and after twice as long each
-// time, because Events expire.
+// overdue reports whether an Event is due: after a minute, and then at twice the previous delay,
+// because Events expire.
 func (p *progress) overdue(waiting time.Duration) bool {
 	if waiting < p.due {
 		return false
@@ -48,8 +48,7 @@ func (p *progress) overdue(waiting time.Duration) bool {
 	return true
 }
 
-// stallMessage says what a step waits for, for how long, what failed last, and what
-// may help.
+// stallMessage describes what a step waits for, for how long, the last error, and what may help.
 func stallMessage(step Step, observed *Observed, waiting time.Duration, failed string) string {
 	line := fmt.Sprintf("%s: no progress for %s; %s", step, waiting.Truncate(time.Second), explain(step, observed))
 	if failed != "" {
@@ -58,7 +57,7 @@ func stallMessage(step Step, observed *Observed, waiting time.Duration, failed s
 	return line + "; " + advice(step)
 }
 
-// advice says what may help where a step is stalled.
+// advice returns what may help if a step is stalled.
 func advice(step Step) string {
 	switch step {
 	case StepStopOperator, StepStopServer:
@@ -74,13 +73,13 @@ func advice(step Step) string {
 	}
 }
 
-// Metrics are those of takeovers.
+// Metrics are the metrics of takeovers.
 type Metrics struct {
 	telemetry.Set
 	waiting *prometheus.GaugeVec
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics returns registered metrics.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{}
 	m.waiting = m.Gauge(telemetry.Metric{
@@ -93,7 +92,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// waitingSteps are those that may take a while.
+// waitingSteps returns the steps that may take a while.
 func waitingSteps() []string {
 	return []string{
 		string(StepDeleteWebhooks), string(StepStopOperator), string(StepAwaitOperator), string(StepAwaitServer),
@@ -101,11 +100,11 @@ func waitingSteps() []string {
 	}
 }
 
-// observe sets how long the takeover has been at a step, and at no other.
+// observe sets how long the takeover has been at a step, and removes all other steps.
 func (m *Metrics) observe(step Step, waiting time.Duration) {
 	m.waiting.Reset()
 	m.waiting.WithLabelValues(string(step)).Set(waiting.Seconds())
 }
 
-// reset says that nothing is waited for.
+// reset removes all steps, because the takeover waits for nothing.
 func (m *Metrics) reset() { m.waiting.Reset() }

@@ -3,11 +3,11 @@
 
 package takeover
 
-// The rights that only a takeover needs, in the namespace of the operator: it deletes
+// The rights that only a takeover needs, in the namespace of the operator. It deletes
 // the webhook configurations of the earlier release, scales its Deployments to zero,
 // removes the EndpointSlices of the bridge, and annotates the definition with its
-// progress. The operator's own rights let it read pods and change Services. The role of
-// these rights can be removed when the takeover is done.
+// progress. The operator's own rights cover reading pods and changing Services. The role
+// of these rights can be removed when the takeover is done.
 //
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=di-mutating-webhook-configuration,verbs=get;delete
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=di-validating-webhook-configuration,verbs=get;delete

@@ -27,36 +27,36 @@ import (
 )
 
 const (
-	// lookInterval is how often the cluster is observed.
+	// lookInterval is the interval of observations.
 	lookInterval = time.Second
-	// fieldManager owns what is written.
+	// fieldManager owns the written fields.
 	fieldManager = client.FieldOwner("di-orchestrator-takeover")
 )
 
-// Options are what a Runner needs; all are required.
+// Options are the dependencies of a Runner; all are required.
 type Options struct {
-	// API reads from the API server, without a cache, and writes to it; its scheme
-	// knows Deployments and pods.
+	// API reads from the API server, without a cache, and writes to it. Its scheme knows
+	// Deployments and pods.
 	API client.Client
-	// Namespace has what is left of the earlier release, and this program.
+	// Namespace is the namespace of the earlier release and of this program.
 	Namespace string
-	// Definition is the CustomResourceDefinition of jobs, which says how far it is.
+	// Definition is the CustomResourceDefinition of jobs, which records the progress.
 	Definition string
-	// Probe is nil when jobs are admitted in both versions.
+	// Probe returns nil if jobs are admitted in both versions.
 	Probe func(context.Context) error
-	// Settle is how long nodes are given to learn of Services and endpoints.
+	// Settle is how long to wait until nodes have learned of Services and endpoints.
 	Settle time.Duration
-	// Recorder takes Events about the definition.
+	// Recorder records Events about the definition.
 	Recorder events.EventRecorder
-	// Metrics report for how long it is stalled.
+	// Metrics report how long the takeover is stalled.
 	Metrics *Metrics
-	// Clock measures intervals and for how long it is stalled.
+	// Clock measures intervals and how long the takeover is stalled.
 	Clock clock.WithTicker
 	// Log receives each step, and errors that are retried.
 	Log logr.Logger
 }
 
-// Runner takes an earlier release over, in the elected operator.
+// Runner runs the takeover of an earlier release in the leader.
 type Runner struct {
 	options        Options
 	mayAct, done   chan struct{}
@@ -64,29 +64,29 @@ type Runner struct {
 	// reported is the last line that was logged, and failed the last error.
 	reported, failed string
 	progress         progress
-	// ports are those of Services, and drained is whether they lead to ours alone.
+	// ports are the ports of Services, and drained is whether they lead to our di-server only.
 	ports, drained unchanged
-	// portsKnown and drainKnown are whether nodes have had the time to learn of that.
+	// portsKnown and drainKnown report whether nodes had enough time to learn of that.
 	portsKnown, drainKnown bool
-	// waits is the last step; nil where there is nothing to take over.
+	// waits is the last step, and nil if there is nothing to take over.
 	waits *waits
 }
 
-// waits is the step at which the takeover is stalled.
+// waits is the step at which the takeover waits.
 type waits struct {
 	definition *metav1.PartialObjectMetadata
 	step       Step
 	observed   *Observed
-	// left are how many steps there are, this one included.
+	// left is how many steps are left, including this one.
 	left int
 }
 
-// New returns a Runner that has not begun.
+// New returns a Runner that has not started.
 func New(options Options) *Runner {
 	return &Runner{options: options, mayAct: make(chan struct{}), done: make(chan struct{})}
 }
 
-// Finished returns a Runner that has nothing to do: others may act at once.
+// Finished returns a Runner that has nothing to do: the controllers may act immediately.
 func Finished() *Runner {
 	r := New(Options{})
 	close(r.mayAct)
@@ -94,16 +94,16 @@ func Finished() *Runner {
 	return r
 }
 
-// MayAct is closed when no other operator acts any more, so that ours may.
+// MayAct is closed when no other operator acts anymore, so that ours may.
 func (r *Runner) MayAct() <-chan struct{} { return r.mayAct }
 
 // Done is closed when nothing is left to do.
 func (r *Runner) Done() <-chan struct{} { return r.done }
 
-// NeedLeaderElection lets only one operator take over.
+// NeedLeaderElection reports that only the leader runs the takeover.
 func (*Runner) NeedLeaderElection() bool { return true }
 
-// Start takes over, and returns when nothing is left to do or the context ends.
+// Start runs the takeover until nothing is left to do or the context ends.
 func (r *Runner) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		again, err := r.advance(ctx)
@@ -130,7 +130,7 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// logOnce logs an error, once while it lasts.
+// logOnce logs an error unless the previous attempt failed with the same one.
 func (r *Runner) logOnce(err error) {
 	if err == nil {
 		r.failed = ""
@@ -142,8 +142,7 @@ func (r *Runner) logOnce(err error) {
 	r.failed = err.Error()
 }
 
-// reportStall reports for how long the takeover is stalled, also while nothing can be
-// observed.
+// reportStall reports how long the takeover is stalled, even while nothing can be observed.
 func (r *Runner) reportStall() {
 	if r.waits == nil {
 		return
@@ -159,8 +158,8 @@ func (r *Runner) reportStall() {
 	r.options.Recorder.Eventf(at.definition, nil, corev1.EventTypeWarning, v2alpha1.ReasonTakeoverStalled, "TakeOver", "%s", recorder.Note(line))
 }
 
-// advance observes, and does the next step. It reports whether the one after it can
-// follow at once.
+// advance observes the cluster and takes the next step. It reports whether the step after it can
+// follow immediately.
 func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
@@ -178,8 +177,8 @@ func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if Next(observed) == StepAct {
-		// Nothing is written for it, so that it is not reported alone: after a crash it
-		// must be done again.
+		// This step writes nothing, so that it is not reported alone: after a crash it must be
+		// repeated.
 		r.act()
 		observed.Acting = true
 	}
@@ -199,7 +198,7 @@ func (r *Runner) advance(ctx context.Context) (again bool, err error) {
 	return r.do(ctx, plan[0], observed)
 }
 
-// act lets the controllers act.
+// act starts the controllers.
 func (r *Runner) act() {
 	if !r.acting {
 		r.acting = true
@@ -246,7 +245,7 @@ func (r *Runner) deleteConfigurations(ctx context.Context) error {
 	return nil
 }
 
-// stop scales a Deployment to zero, where there is one.
+// stop scales a Deployment to zero if it exists.
 func (r *Runner) stop(ctx context.Context, name string) error {
 	scale, err := r.scaleOf(ctx, name)
 	if err != nil || scale == nil || scale.Spec.Replicas == 0 {
@@ -257,12 +256,12 @@ func (r *Runner) stop(ctx context.Context, name string) error {
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("scaling Deployment %s/%s to zero: %w", r.options.Namespace, name, err)
 	}
-	// On a conflict it is read again in the next round.
+	// After a conflict the next observation reads it again.
 	return nil
 }
 
-// report publishes the next step if it has changed: in the definition's annotation
-// first, which outlives this process.
+// report publishes the next step if it has changed. It writes the definition's annotation first,
+// because the annotation outlives this process.
 func (r *Runner) report(ctx context.Context, definition *metav1.PartialObjectMetadata, said string, observed *Observed) error {
 	line := Describe(observed)
 	if line != said {
@@ -275,7 +274,7 @@ func (r *Runner) report(ctx context.Context, definition *metav1.PartialObjectMet
 		}
 	}
 	if line == r.reported || said == "" && IsDone(line) {
-		// Nothing was taken over: no log line and no Event.
+		// Nothing was taken over, so no line is logged and no Event is recorded.
 		return nil
 	}
 	r.reported = line

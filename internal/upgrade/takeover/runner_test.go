@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 const definition = "dijobs.diengine.opendilab.org"
 
-// running is a takeover that runs on a clock which the test moves.
+// running is a takeover that runs on a clock controlled by the test.
 type running struct {
 	*WithT
 	api       client.Client
@@ -46,12 +46,12 @@ type running struct {
 	events    *events.FakeRecorder
 	metrics   *prometheus.Registry
 	runner    *takeover.Runner
-	// refused has the probe fail.
+	// refused makes the probe fail.
 	refused atomic.Bool
 }
 
-// start has an earlier operator be found in a namespace of its own, and lets the
-// takeover run until the test ends.
+// start creates an earlier operator in a namespace of its own, and runs the takeover until the test
+// ends.
 func start(t *testing.T) *running {
 	t.Helper()
 	r := &running{
@@ -87,7 +87,7 @@ func start(t *testing.T) *running {
 	return r
 }
 
-// define makes the definition that says how far it is.
+// define creates the definition that records the progress.
 func (r *running) define(t *testing.T) {
 	t.Helper()
 	made := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}}
@@ -123,8 +123,7 @@ func (r *running) leaveOperator(t *testing.T) {
 	})).To(Succeed())
 }
 
-// pass lets so much time pass when the takeover waits, and returns when it has
-// looked again.
+// pass advances the clock when the takeover waits, and returns after its next observation.
 func (r *running) pass(time time.Duration) {
 	r.Eventually(r.clock.HasWaiters).Should(BeTrue())
 	r.clock.Step(time)
@@ -144,7 +143,7 @@ func (r *running) waiting() map[string]float64 {
 	return found
 }
 
-// warnings returns the Warnings that were sent since this was asked last.
+// warnings returns the Warnings that were recorded since the last call.
 func (r *running) warnings() []string {
 	var sent []string
 	for {
@@ -159,14 +158,14 @@ func (r *running) warnings() []string {
 	}
 }
 
-// endPod has the pod of the earlier operator be gone.
+// endPod deletes the pod of the earlier operator.
 func (r *running) endPod(t *testing.T) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "di-operator-5d9c-x"}}
 	r.Expect(r.api.Delete(t.Context(), pod, client.GracePeriodSeconds(0))).To(Succeed())
 }
 
-// The takeovers share the definition, so that one follows the other.
+// The takeovers share the definition, so they run sequentially.
 func TestAStalledTakeover(t *testing.T) {
 	t.Run("is reported after a minute, and seldom after that", func(t *testing.T) {
 		r := start(t)
@@ -182,7 +181,7 @@ func TestAStalledTakeover(t *testing.T) {
 		r.pass(time.Second)
 		r.Expect(r.warnings()).To(HaveLen(1))
 
-		// The next step has a minute of its own, and says what failed.
+		// The next step has a minute of its own, and its Event contains the last error.
 		r.refused.Store(true)
 		r.endPod(t)
 		r.pass(time.Second)

@@ -20,11 +20,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// DefaultSettle is how long nodes are given to learn of Services and endpoints.
+// DefaultSettle is how long to wait by default until nodes have learned of Services and endpoints.
 const DefaultSettle = 5 * time.Second
 
-// unchanged measures for how long something has been the same. A new process starts
-// from zero, which only makes the takeover wait longer.
+// unchanged measures how long a value has been the same. A new process starts from zero, which only
+// makes the takeover wait longer.
 type unchanged struct {
 	seen  string
 	since time.Time
@@ -37,13 +37,13 @@ func (l *unchanged) observe(seen string, now time.Time) time.Duration {
 	return now.Sub(l.since)
 }
 
-// route is what Services lead to.
+// route contains the Services and where they lead.
 type route struct {
 	services []corev1.Service
 	slices   []discoveryv1.EndpointSlice
 }
 
-// route looks where Services lead to. Those that cannot lead to ours are not its matter.
+// route reads where Services lead. It ignores Services that cannot lead to our di-server.
 func (r *Runner) route(ctx context.Context) (*route, error) {
 	found := &route{}
 	for _, name := range earlierServices() {
@@ -63,7 +63,7 @@ func (r *Runner) route(ctx context.Context) (*route, error) {
 	return found, err
 }
 
-// serviceOf returns a Service, nil where there is none.
+// serviceOf returns a Service, and nil if there is none.
 func serviceOf(ctx context.Context, api client.Reader, namespace, name string) (*corev1.Service, error) {
 	service := &corev1.Service{}
 	err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, service)
@@ -84,7 +84,7 @@ func slicesOf(ctx context.Context, api client.Reader, namespace string) ([]disco
 	return list.Items, nil
 }
 
-// observe notes where Services lead to, and what nodes know of it.
+// observe records where Services lead and whether our di-server is ready behind them.
 func (r *route) observe(observed *Observed, ours []string, earlier []string) {
 	for i := range r.services {
 		if isNarrow(&r.services[i]) {
@@ -132,8 +132,8 @@ func (r *route) ports() string {
 	return fmt.Sprint(all)
 }
 
-// drain takes the pods of the earlier di-server out of all endpoints. Ours are in
-// there, so that nodes hear of both in this order.
+// drain removes the pods of the earlier di-server from all endpoints. Ours are already listed, so
+// nodes learn of ours before the earlier pods disappear.
 func (r *Runner) drain(ctx context.Context, observed *Observed) error {
 	for _, name := range observed.Wide {
 		if err := r.selectBy(ctx, name, ourName); err != nil {
@@ -143,7 +143,7 @@ func (r *Runner) drain(ctx context.Context, observed *Observed) error {
 	return r.deleteBridges(ctx, observed)
 }
 
-// restore has Services select as before.
+// restore restores the selectors of the Services.
 func (r *Runner) restore(ctx context.Context, observed *Observed) error {
 	for _, name := range observed.Narrow {
 		if err := r.selectBy(ctx, name, nil); err != nil {
@@ -153,7 +153,7 @@ func (r *Runner) restore(ctx context.Context, observed *Observed) error {
 	return r.deleteBridges(ctx, observed)
 }
 
-// selectBy has a Service select by our label, or not.
+// selectBy adds our label to the selector of a Service, or removes it.
 func (r *Runner) selectBy(ctx context.Context, name string, value any) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"selector": map[string]any{ourLabel: value}}})
 	if err != nil {

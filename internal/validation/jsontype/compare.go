@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsontype compares JSON with Go types, so that each value that does not
-// decode is an error at its own path. It is pure.
+// Package jsontype compares JSON with Go types and reports each value that does not decode at its
+// own path. It is pure.
 package jsontype
 
 import (
@@ -28,22 +28,22 @@ import (
 const (
 	// MaxFindings is how many findings of each kind are collected.
 	MaxFindings = 1000
-	// mostListBytes is how much memory the items of one list may take once decoded: a
-	// container without members takes three bytes of JSON, and 500 times that.
+	// mostListBytes is the maximum memory of the items of one list after decoding. A container
+	// without members takes three bytes of JSON, and 500 times as much memory.
 	mostListBytes = 8 << 20
 )
 
 // Findings are the differences between a JSON value and a Go type.
 type Findings struct {
-	// Mistyped are values that the type cannot hold.
+	// Mistyped are values that do not fit the type.
 	Mistyped field.ErrorList
-	// Unknown are the paths of members that the type has no field for.
+	// Unknown are the paths of members for which the type has no field.
 	Unknown []string
 }
 
-// Compare finds each difference between a JSON value and a Go type at its own path.
-// A decoder stops at the first one and reports the Go field only. Null is no
-// difference, because it decodes to nothing.
+// Compare finds each difference between a JSON value and a Go type at its own path. A decoder stops
+// at the first difference and reports only the Go field. Null is not a difference, because it
+// decodes to nothing.
 func Compare(raw []byte, goType reflect.Type, at *field.Path) Findings {
 	c := comparison{fields: map[reflect.Type]map[string]reflect.Type{}}
 	value, err := DecodeAny(raw)
@@ -238,7 +238,7 @@ func (c *comparison) scalar(value any, goType reflect.Type, at *field.Path) {
 	}
 }
 
-// integerFits returns why a number is no integer of this size, or "".
+// integerFits returns why a number is not an integer of this size, and "" if it is.
 func integerFits(number string, bits int) string {
 	if _, err := strconv.ParseInt(number, 10, bits); err == nil {
 		return ""

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// Every member of a pod template, with every kind of value in its place: the
-// comparison refuses what the decoder refuses, and finds the fields that the
-// strict decoder does not know, no more and no less.
+// The test sets every member of a pod template to every kind of value. The comparison must reject
+// exactly what the decoder rejects, and find exactly the fields that the strict decoder does not
+// know.
 func TestTheComparisonAgreesWithTheDecoderOnEveryFieldOfATemplate(t *testing.T) {
 	t.Parallel()
 	var whole any
@@ -56,7 +56,7 @@ func agree(t *testing.T, doc string) {
 	}
 }
 
-// fullTemplate has every field, and one item in every list and map.
+// fullTemplate returns a template with every field, and one item in every list and map.
 func fullTemplate() *corev1.PodTemplateSpec {
 	template := &corev1.PodTemplateSpec{}
 	filler := randfill.NewWithSeed(1).NilChance(0).NumElements(1, 1).MaxDepth(40).Funcs(
@@ -67,8 +67,8 @@ func fullTemplate() *corev1.PodTemplateSpec {
 	return template
 }
 
-// everyNode visits each member below a decoded value with a function that
-// returns a document of nothing but the way to that member, and a value there.
+// everyNode calls a function for each member below a decoded value. The function around returns a
+// document that contains only the path to that member, and a value there.
 func everyNode(value any, around func(string) string, visit func(around func(string) string)) {
 	visit(around)
 	switch value := value.(type) {

@@ -82,10 +82,10 @@ func untyped(raw []byte) any {
 	return value
 }
 
-// decodeRest decodes the values that fit the type. The others reach no pod.
+// decodeRest decodes the values that fit the type. No pod gets the others.
 func decodeRest[T any](raw []byte) *T {
 	decoded := new(T)
-	// A value that does not fit was rejected, or is in a stored job.
+	// A value that does not fit was rejected, or belongs to a stored job.
 	_ = kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded)
 	return decoded
 }
@@ -110,8 +110,7 @@ func dropContainerDefaults(container *corev1.Container) {
 	}
 }
 
-// defaultPullPolicy returns Always for an image whose tag is latest, also if that is
-// implied.
+// defaultPullPolicy returns Always for an image whose tag is latest, explicitly or by default.
 func defaultPullPolicy(image string) corev1.PullPolicy {
 	name, _, digested := strings.Cut(image, "@")
 	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
@@ -162,8 +161,8 @@ func plain(object any) any {
 	return withoutDefaults(value, "", apiDefaults())
 }
 
-// withoutDefaults drops the defaults and empty members from a value that is the member, or an
-// item of the member, of that name.
+// withoutDefaults drops the defaults and empty members of a value. The value is the member with
+// that name, or an item of the member.
 func withoutDefaults(value any, in string, defaults []apiDefault) any {
 	switch value := value.(type) {
 	case map[string]any:
